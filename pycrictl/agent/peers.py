@@ -181,33 +181,6 @@ class Peers:
                 yield response
 
     @asynccontextmanager
-    async def websocket(
-        self,
-        node: str,
-        host_ip: str,
-        path: str,
-        headers: Mapping[str, str],
-        protocol: str,
-        max_message_bytes: int,
-    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a WebSocket to the agent of a node.
-
-        Raises:
-            aiohttp.WSServerHandshakeError: it refuses.
-            PycrictlError: it cannot be reached.
-        """
-        async with self._reached(node, host_ip) as (base, settings):
-            more = {**settings["headers"], **headers}
-            async with self._connections().ws_connect(
-                base + path,
-                protocols=(protocol,),
-                max_msg_size=max_message_bytes,
-                autoping=True,
-                **{**settings, "headers": more},
-            ) as socket:
-                yield socket
-
-    @asynccontextmanager
     async def _response(
         self, node: str, host_ip: str, path: str, query: Mapping[str, str]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -239,8 +212,6 @@ class Peers:
                 f"https://{netloc}:{port}",
                 {"headers": headers, "server_hostname": server_hostname},
             )
-        except aiohttp.WSServerHandshakeError:
-            raise
         except (aiohttp.ClientError, OSError) as exc:
             if isinstance(exc, TimeoutError):
                 raise

@@ -18,7 +18,8 @@ NAMES: Final = ("rpc", "node", "exec")
 """The names of the methods, the best first."""
 
 OnTotal = Callable[[int], None]
-"""Called once, before the first ``OnBytes``, with the sum of all bytes that it will be given."""
+"""Called before the first ``OnBytes`` with the sum of all bytes that it will be given; once more
+if it turns out to be another."""
 
 _ABSOLUTE: Final = 'names in the archive begin with "/", which was left out'
 
@@ -36,12 +37,14 @@ class Watch(NamedTuple):
         on_total: with the size of the whole, where it is known beforehand. None: the size is not
             wanted, and nothing is measured.
         on_note: with what else the user should know.
+        on_archive: with the size of the archive that is made, where it is known beforehand.
     """
 
     on_bytes: OnBytes
     on_skip: OnSkip
     on_total: OnTotal | None = None
     on_note: Callable[[str], None] | None = None
+    on_archive: OnTotal | None = None
 
     def note_names(self, *, has_absolute: bool) -> None:
         """Say that slashes were left out of names, if they were."""

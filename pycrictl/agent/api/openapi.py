@@ -139,14 +139,16 @@ _COPY_STATUS: Final = {
     "description": "How far the copy is.",
     "properties": {
         "phase": _text(
-            "Measuring: the archive is being made, from a container. Transferring: its bytes are"
-            " wanted, or there. Committing: it is put into its place. Succeeded. Failed."
+            "Measuring: the archive is being made, from a container; what there is of it can be"
+            " had. Transferring: its bytes are wanted, or there. Committing: it is put into its"
+            " place. Succeeded. Failed."
         ),
         "offset": _number(
             "Bytes that are on the receiver's disk; the next connection goes on there."
         ),
         "size": _number("Bytes of the archive; absent while Measuring."),
         "checksum": _number("CRC-32 of the archive; absent while Measuring."),
+        "expectedSize": _number("While Measuring: how long the archive will be, if known."),
         "expiresAt": _text(
             "When the copy is given up, unless there is a sign of its client before.",
             format="date-time",

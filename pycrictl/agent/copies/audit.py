@@ -22,7 +22,7 @@ class End(StrEnum):
     """Nothing was heard of its client for too long."""
 
     REFUSED = "refused"
-    """It never began: a right, a quota, or no such container."""
+    """It never began: a right, a quota, no such container, or a request that is wrong."""
 
 
 Audit = Callable[[Session, End], None]

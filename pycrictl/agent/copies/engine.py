@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.session import CopySpec, Place
-from pycrictl.copy.method import Announced, Placing, Watch, first_to_serve
+from pycrictl.copy.method import Announced, OnTotal, Placing, Watch, first_to_serve
 from pycrictl.copy.node import on_node
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.over_rpc import OverRpc
@@ -51,9 +51,17 @@ class Engine(Protocol):
         """
 
     def pack(
-        self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], on_skip: OnSkip
+        self,
+        place: Place,
+        spec: CopySpec,
+        write: Callable[[memoryview], None],
+        on_skip: OnSkip,
+        on_size: OnTotal,
     ) -> None:
-        """Write what a copy takes from the container as an archive."""
+        """Write what a copy takes from the container as an archive.
+
+        Before that ``on_size`` is called with how long it will be, if that can be known.
+        """
 
     def place(
         self,
@@ -102,10 +110,15 @@ class NodeEngine:
             raise replaced(place)
 
     def pack(
-        self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], on_skip: OnSkip
+        self,
+        place: Place,
+        spec: CopySpec,
+        write: Callable[[memoryview], None],
+        on_skip: OnSkip,
+        on_size: OnTotal,
     ) -> None:
         """See ``Engine``."""
-        watch = Watch(_ignore, on_skip)
+        watch = Watch(_ignore, on_skip, on_archive=on_size)
 
         def act(method: Placing) -> None:
             with closing(method.pack_from(spec.path, watch, follow=spec.follow_links)) as pieces:

@@ -8,21 +8,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import aiohttp
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from pycrictl.agent.api.names import COPIES
+from pycrictl.agent.copies.connection import GOODBYE_S, TLS_BYTES, Upgraded
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.session import Owner
 from pycrictl.agent.copies.stream import wants_stream
 from pycrictl.agent.peers import Peers
-from pycrictl.copy.archive.pieces import MAX_MESSAGE_BYTES, PROTOCOL
+from pycrictl.copy.archive.pieces import PROTOCOL
 from pycrictl.errors import PycrictlError
+from pycrictl.wire.websocket_handshake import serialize_acceptance
 
 OWNER: Final = "X-Pycrictl-Owner"
 FORWARD_S: Final = 55.0
@@ -30,7 +31,14 @@ FORWARD_S: Final = 55.0
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 
+SWITCHING: Final = 101
+"""The HTTP status that upgrades a connection."""
+
 _MAX_OWNER_CHARS: Final = 8192
+_UPGRADE: Final = (
+    *("Connection", "Upgrade", "Sec-WebSocket-Key"),
+    *("Sec-WebSocket-Version", "Sec-WebSocket-Protocol"),
+)
 
 
 def owner_header(owner: Owner) -> str:
@@ -89,16 +97,21 @@ class Forwarding:
         path = "/".join(["/node/v1alpha1/namespaces", namespace, "pods", name, COPIES, *words])
         query = f"?{urlencode(given)}" if given else ""
         headers = {OWNER: owner_header(owner)}
-        try:
-            if wants_stream(request):
-                return await self._stream(request, node, host_ip, path + query, headers)
+        body = b""
+        if wants_stream(request):
+            headers |= {key: request.headers.get(key, "") for key in _UPGRADE}
+        else:
             body = await request.read()
+        try:
             async with (
-                asyncio.timeout(FORWARD_S),
+                asyncio.timeout(FORWARD_S) as limit,
                 self._peers.request(
                     node, host_ip, request.method, path + query, headers, body
                 ) as response,
             ):
+                if response.status == SWITCHING:
+                    limit.reschedule(None)
+                    return await _join(request, response)
                 content = await response.content.read(MAX_ANSWER_BYTES)
                 while len(content) < MAX_ANSWER_BYTES and (
                     more := await response.content.readany()
@@ -114,82 +127,77 @@ class Forwarding:
         except PycrictlError as exc:
             raise Refused(503, f"node {node}: {exc.message}") from None
 
-    async def _stream(
-        self,
-        request: web.BaseRequest,
-        node: str,
-        host_ip: str,
-        path: str,
-        headers: dict[str, str],
-    ) -> web.StreamResponse:
-        try:
-            async with self._peers.websocket(
-                node, host_ip, path, headers, PROTOCOL, MAX_MESSAGE_BYTES + 1
-            ) as upstream:
-                downstream = web.WebSocketResponse(
-                    protocols=[PROTOCOL],
-                    compress=False,
-                    decode_text=False,
-                    max_msg_size=MAX_MESSAGE_BYTES + 1,
-                )
-                await downstream.prepare(request)
-                await _join(downstream, upstream)
-                return downstream
-        except aiohttp.WSServerHandshakeError as exc:
-            if exc.status in (404, 409, 410, 422, 429):
-                return await self._refusal(request, node, host_ip, path, headers, exc.status)
-            raise Refused(503, f"the agent of node {node} refuses the connection") from None
 
-    async def _refusal(
-        self,
-        request: web.BaseRequest,
-        node: str,
-        host_ip: str,
-        path: str,
-        headers: dict[str, str],
-        status: int,
-    ) -> web.StreamResponse:
-        """Return why an upgrade was refused, which the library does not keep."""
-        plain = path.partition("/data")[0]
-        async with self._peers.request(node, host_ip, "GET", plain, headers, b"") as response:
-            content = await response.content.read(MAX_ANSWER_BYTES)
-        found: object = None
-        with suppress(ValueError):
-            found = json.loads(content)
-        message = "the copy cannot go on"
-        if isinstance(found, dict):
-            inner = found.get("status")
-            message = str(
-                found.get("message")
-                or (inner.get("message") if isinstance(inner, dict) else "")
-                or message
-            )
-        raise Refused(status, message)
+class _Pipe(asyncio.BufferedProtocol):
+    """Hands on what comes over a connection, to another, as fast as that takes it.
+
+    Args:
+        target: the other connection, which ends with this one.
+
+    Attributes:
+        over: is set when this connection is.
+    """
+
+    def __init__(self, target: asyncio.Transport) -> None:
+        self.over = asyncio.Event()
+        self._target = target
+        self._buffer = memoryview(bytearray(TLS_BYTES))
+
+    def feed_data(self, data: bytes | memoryview) -> tuple[bool, bytes]:
+        """Hand on what has come; return what the library wants of a parser."""
+        if not self._target.is_closing():
+            self._target.write(bytes(data))
+        return False, b""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand on what has come."""
+        self.feed_data(self._buffer[:nbytes])
+
+    def pause_writing(self) -> None:
+        """Take in that this connection's peer does not take what is sent."""
+        self._target.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Take in that it does again."""
+        self._target.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the other connection as well, once what it was sent is there."""
+        self._target.close()
+        self.over.set()
 
 
-async def _join(
-    downstream: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse
-) -> None:
-    """Hand messages on in both directions until one end closes."""
-
-    async def pump(
-        receive: Callable[[], Awaitable[aiohttp.WSMessage]],
-        send: Callable[[bytes], Awaitable[None]],
-    ) -> None:
-        while (message := await receive()).type is WSMsgType.BINARY:
-            await send(message.data)
-
-    tasks = [
-        asyncio.create_task(pump(downstream.receive, upstream.send_bytes)),
-        asyncio.create_task(pump(upstream.receive, downstream.send_bytes)),
-    ]
+async def _join(request: web.BaseRequest, response: aiohttp.ClientResponse) -> web.StreamResponse:
+    """Pass bytes both ways between two upgraded connections until one of them ends."""
+    downstream, connection = request.transport, response.connection
+    if (
+        downstream is None
+        or connection is None
+        or not isinstance(upstream := connection.transport, asyncio.Transport)
+    ):
+        return Upgraded()
+    library = request.protocol
+    library.keep_alive(False)
+    pipes = _Pipe(downstream), _Pipe(upstream)
+    downstream.write(serialize_acceptance(response.headers["Sec-WebSocket-Accept"], PROTOCOL))
+    assert connection.protocol is not None
+    connection.protocol.set_parser(pipes[0], None)  # which hands on what has come by now
+    for transport, pipe in zip((upstream, downstream), pipes, strict=True):
+        tls: Any = getattr(transport, "_ssl_protocol", None)
+        if tls is not None:
+            tls.max_size = TLS_BYTES
+        transport.set_protocol(pipe)
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await pipes[0].over.wait()  # it ends with the other, too
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_S):
+                await pipes[1].over.wait()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        with suppress(ConnectionError):
-            await upstream.close()
-        with suppress(ConnectionError):
-            await downstream.close()
+        upstream.abort()
+        downstream.abort()
+        library.connection_lost(None)
+    return Upgraded()

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 from pycrictl.agent.copies import stream
-from pycrictl.agent.copies.refusals import Refused
+from pycrictl.agent.copies.refusals import Refused, Unspecified
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import CopySpec, Owner, Session, parse_name, parse_spec
 from pycrictl.errors import UsageError
@@ -119,16 +119,18 @@ async def asked_for(request: web.BaseRequest) -> tuple[str, CopySpec]:
     """Return the name of the session that a request begins, which may be empty, and what it asks.
 
     Raises:
-        Refused: it is not such a request.
+        Unspecified: it is not such a request.
     """
-    content = await _body(request)
     try:
+        content = await _body(request)
         document = json.loads(content)
         return parse_name(document), parse_spec(document)
     except UsageError as exc:
-        raise Refused(422, exc.message) from None
+        raise Unspecified(422, exc.message) from None
     except (ValueError, RecursionError):
-        raise Refused(400, "the object is not JSON") from None
+        raise Unspecified(400, "the object is not JSON") from None
+    except Refused as exc:
+        raise Unspecified(exc.code, exc.message) from None
 
 
 async def _body(request: web.BaseRequest) -> bytes:

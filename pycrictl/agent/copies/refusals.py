@@ -58,6 +58,10 @@ class Refused(Exception):
         self.message = message
 
 
+class Unspecified(Refused):
+    """A request to begin a copy does not say what to copy, or not in a way that can be read."""
+
+
 def refused(exc: Exception) -> Refused:
     """Return any error as a refusal: a bug, too, ends one request and nothing else."""
     if isinstance(exc, Refused):

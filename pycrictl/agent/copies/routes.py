@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Final
 
 from aiohttp import web
 
@@ -13,11 +14,20 @@ from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.audit import Audit, End
 from pycrictl.agent.copies.forwarding import Forwarding, owner_of
 from pycrictl.agent.copies.handlers import CopyHandlers, PodOfNode, asked_for
-from pycrictl.agent.copies.refusals import RETRY_S, Refused
+from pycrictl.agent.copies.refusals import RETRY_S, Refused, Unspecified
 from pycrictl.agent.copies.service import Copies
-from pycrictl.agent.copies.session import CopyPhase, Owner, Place, Session
+from pycrictl.agent.copies.session import (
+    CopyPhase,
+    CopySpec,
+    Direction,
+    Owner,
+    Place,
+    Session,
+)
 from pycrictl.agent.frontproxy import User
 from pycrictl.kube.pods import Pod
+
+_UNKNOWN: Final = CopySpec(Direction.UNKNOWN, b"")
 
 
 class CopyRoutes:
@@ -81,7 +91,10 @@ class CopyRoutes:
             )
         except Refusal as exc:
             if request.method == "POST" and not words:
-                await self._refused(request, owner, namespace, name, exc)
+                spec = _UNKNOWN
+                with suppress(Refused):
+                    _, spec = await asked_for(request)
+                self._refused(owner, Place(namespace, name, "", spec.container), spec, exc)
             raise
         pod = await self._pod(namespace, name)
         try:
@@ -112,16 +125,13 @@ class CopyRoutes:
         except Refused as exc:
             raise _refusal(exc, name) from exc
 
-    async def _refused(
-        self, request: web.BaseRequest, owner: Owner, namespace: str, name: str, why: Refusal
+    def _refused(
+        self, owner: Owner, place: Place, spec: CopySpec, why: Refusal | Unspecified
     ) -> None:
-        """Leave a line about a copy that its user may not make."""
-        with suppress(Refused):
-            _, spec = await asked_for(request)
-            place = Place(namespace, name, "", spec.container)
-            session = Session("", owner, place, spec, CopyPhase.FAILED, spec.size_bytes)
-            session.fail(why.message, why.code)
-            self._audit(session, End.REFUSED)
+        """Leave a line about a copy that its user may not make, or has not specified."""
+        session = Session("", owner, place, spec, CopyPhase.FAILED, spec.size_bytes)
+        session.fail(why.message, why.code)
+        self._audit(session, End.REFUSED)
 
     async def _pod(self, namespace: str, name: str) -> Pod:
         pod = await self._cluster.pod(namespace, name)
@@ -143,7 +153,11 @@ class CopyRoutes:
             )
         containers = tuple(one.container for one in pod.images if not one.is_volume)
         place = PodOfNode(pod.namespace, pod.name, pod.uid, pod.container, containers)
-        return await self._handlers.answer(request, owner, place, words, given)
+        try:
+            return await self._handlers.answer(request, owner, place, words, given)
+        except Unspecified as exc:
+            self._refused(owner, Place(pod.namespace, pod.name, pod.uid, ""), _UNKNOWN, exc)
+            raise
 
 
 def _refusal(exc: Refused, name: str) -> Refusal:

@@ -10,13 +10,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from pycrictl.agent.copies import work
 from pycrictl.agent.copies.audit import Audit, End
 from pycrictl.agent.copies.engine import Engine, Gone, replaced
-from pycrictl.agent.copies.job import Copy, make_archive, put, reopened
+from pycrictl.agent.copies.job import Copy, Putting, make_archive, reopened, verify
 from pycrictl.agent.copies.refusals import Refused, refused, refusing
 from pycrictl.agent.copies.session import (
     LIFETIME_S,
@@ -110,12 +110,15 @@ class Copies:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._is_stopping = True
-        tasks: list[asyncio.Task[Any]] = []
+        tasks: list[asyncio.Future[Any]] = []
         for copy in self._copies.values():
             copy.is_unwanted = True
             if copy.stream is not None:
                 copy.stream.cancel()
                 tasks.append(copy.stream)
+            if copy.putting is not None:
+                tasks.append(copy.putting.done)
+                copy.putting.wake()
             if copy.job is not None:
                 # What is being put into its place is either left or finished, and this is noted.
                 if copy.session.phase is not CopyPhase.COMMITTING:
@@ -140,8 +143,8 @@ class Copies:
     ) -> Session:
         """Begin a copy.
 
-        One out of a container is ready when its archive is made; if that takes long, the session is
-        returned before, in the phase ``Measuring``.
+        One out of a container is returned once there is something of its archive, in the phase
+        ``Measuring`` if that is not all.
 
         Args:
             owner: who asks.
@@ -199,8 +202,11 @@ class Copies:
         copy.arriving = Arriving(session.size_bytes)
         if session.phase is CopyPhase.MEASURING:
             copy.job = asyncio.create_task(self._measure(copy))
-            await asyncio.wait([copy.job], timeout=PATIENCE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await copy.news.wait()
             if session.is_over:
+                await asyncio.wait([copy.job])
                 self._forget(copy)
                 raise Refused(session.code, session.message)
 
@@ -250,7 +256,7 @@ class Copies:
         """
         session = copy.session
         if session.phase is CopyPhase.FAILED:
-            raise Refused(session.code, session.message)
+            raise Refused(session.lasting_code, session.message)
         with refusing():
             try:
                 await work.run(lambda: self._engine.check(session.place))
@@ -279,7 +285,7 @@ class Copies:
                 raise Refused(
                     409, f"only {session.offset} of {session.size_bytes} bytes have arrived"
                 )
-            await copy.disconnect()
+            await copy.disconnect(is_whole=True)
             with refusing():
                 await self.ready(copy)
             if session.phase is CopyPhase.TRANSFERRING:  # else another call was quicker
@@ -315,8 +321,14 @@ class Copies:
     def acknowledged(self, copy: Copy, offset: int) -> None:
         """Note how much of an archive is where it shall be."""
         copy.session.offset = offset
-        self._space.wrote(copy.session.name, offset)
+        if copy.session.spec.direction is Direction.TO:
+            self._space.wrote(copy.session.name, offset)
         self.hear(copy)
+
+    def put_early(self, copy: Copy) -> Putting:
+        """Put what arrives beside its place, so that less is left for the end."""
+        copy.putting = Putting(copy, self._engine)
+        return copy.putting
 
     async def attach(self, copy: Copy, stream: asyncio.Task[Any]) -> None:
         """Make a connection the one of a copy: an earlier one ends, as its client has left it."""
@@ -332,6 +344,10 @@ class Copies:
 
     async def _measure(self, copy: Copy) -> None:
         session = copy.session
+        loop = asyncio.get_running_loop()
+
+        def grew() -> None:
+            loop.call_soon_threadsafe(copy.news.set)
 
         def admit(size_bytes: int) -> None:
             self._quotas.check_size(size_bytes)
@@ -339,12 +355,13 @@ class Copies:
             self._space.wrote(session.name, size_bytes)
 
         async with self._failing(copy):
-            crc32 = await work.start(lambda: make_archive(copy, self._engine, admit))
+            crc32 = await work.start(lambda: make_archive(copy, self._engine, admit, grew))
             assert copy.archive is not None
             session.outcome = copy.success(Summary())
             session.size_bytes, session.crc32 = copy.archive.size_bytes, crc32
             session.phase = CopyPhase.TRANSFERRING
             await self._save(session)
+        copy.news.set()
 
     async def _place(self, copy: Copy) -> None:
         session = copy.session
@@ -352,7 +369,8 @@ class Copies:
         async with self._failing(copy):
             await self._save(session)
             try:
-                summary = await work.start(lambda: put(copy, self._engine))
+                await work.run(lambda: verify(copy, self._engine))
+                summary = await self._put(copy)
             except Cancelled:
                 if not self._is_stopping:
                     raise
@@ -363,6 +381,18 @@ class Copies:
             session.phase = CopyPhase.SUCCEEDED
             self._end(copy, End.DONE)
             await self._save_quietly(session)
+
+    async def _put(self, copy: Copy) -> Summary:
+        """Put an archive into its place: what was done early counts, if nothing was wrong."""
+        if (early := copy.putting) is not None:
+            copy.putting = None
+            try:
+                return await early.finish()
+            except Exception:
+                if early.is_final:
+                    raise
+            await copy.stop_putting()
+        return await Putting(copy, self._engine).finish()
 
     # What becomes of sessions
 
@@ -397,7 +427,12 @@ class Copies:
         if isinstance(exc, FailedPrecondition) and not isinstance(exc, Gone):
             exc = replaced(copy.session.place)
         reason = refused(exc)
+        was_measuring = copy.session.phase is CopyPhase.MEASURING
         copy.session.fail(reason.message, reason.code)
+        if was_measuring and copy.stream is not None:
+            copy.news.set()  # its connection says so, and ends
+            await asyncio.wait([copy.stream], timeout=STOP_S)
+        await copy.disconnect()
         self._end(copy, End.FAILED)
         await self._save_quietly(copy.session)
 
@@ -409,10 +444,10 @@ class Copies:
     def _free(self, copy: Copy) -> None:
         self._quotas.give(copy.session.place.sandbox_id)
         self._space.give(copy.session.name)
-        if copy.archive is not None:
-            copy.archive.close()
-            copy.archive = None
         self._store.remove_archive(copy.session)
+        if (archive := copy.archive) is not None:
+            copy.archive = None
+            work.start(archive.close)  # what is on its way to the disk is waited for
 
     def _forget(self, copy: Copy) -> None:
         self._copies.pop(copy.session.name, None)

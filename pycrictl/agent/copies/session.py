@@ -24,6 +24,7 @@ NAME: Final = re.compile(r"[0-9a-f]{32}")
 """The names of sessions: nobody can guess 128 random bits."""
 
 _MAX_SIZE: Final = (1 << 63) - 1
+_NOT_KEPT: Final = frozenset({"heard_s", "expected_bytes"})
 
 
 class Direction(StrEnum):
@@ -31,6 +32,8 @@ class Direction(StrEnum):
 
     TO = "To"
     FROM = "From"
+    UNKNOWN = "Unknown"
+    """Of a copy that was refused before it said so."""
 
 
 class CopyPhase(StrEnum):
@@ -201,11 +204,17 @@ class Session:
     outcome: dict[str, Any] | None = None
     created: str = ""
     heard_s: float = field(default=0.0, compare=False)
+    expected_bytes: int = field(default=0, compare=False)
 
     @property
     def is_over(self) -> bool:
         """Whether it has ended."""
         return self.phase in (CopyPhase.SUCCEEDED, CopyPhase.FAILED)
+
+    @property
+    def lasting_code(self) -> int:
+        """Why it has failed, for those who would try again: later is not better."""
+        return 422 if self.code == 429 else self.code
 
     def fail(self, message: str, code: int) -> None:
         """End it with a reason."""
@@ -218,6 +227,8 @@ class Session:
         status: dict[str, Any] = {"phase": self.phase.value, "offset": self.offset}
         if self.phase is not CopyPhase.MEASURING:
             status |= {"size": self.size_bytes, "checksum": self.crc32}
+        elif self.expected_bytes:
+            status["expectedSize"] = self.expected_bytes
         if self.message:
             status |= {"message": self.message, "code": self.code}
         if self.outcome is not None:
@@ -237,7 +248,8 @@ class Session:
     def saved(self) -> dict[str, Any]:
         """Return all of it that outlives the process, as JSON has it."""
         document = asdict(self)
-        del document["heard_s"]
+        for key in _NOT_KEPT:
+            del document[key]
         document["spec"]["path"] = base64.b64encode(self.spec.path).decode()
         return document
 
@@ -258,7 +270,7 @@ def restored(document: Mapping[str, Any]) -> Session:
         "spec": CopySpec(**spec),
         "phase": CopyPhase(known["phase"]),
     }
-    if set(known) != {one.name for one in fields(Session)} - {"heard_s"}:
+    if set(known) != {one.name for one in fields(Session)} - _NOT_KEPT:
         raise ValueError("a session of another version")
     return Session(**known)
 

@@ -196,7 +196,7 @@ class Store:
 
 
 class Archive:
-    """The archive of a session, in its file. One thread at a time uses it.
+    """The archive of a session, in its file. One thread at a time writes.
 
     Args:
         fd: the file; closed by ``close``.
@@ -236,8 +236,8 @@ class Archive:
         forget_behind(self.fd, begin, self.size_bytes)
 
     def read(self, offset: int, buffer: memoryview) -> int:
-        """Fill a buffer from some offset on; return how much there was."""
-        count = os.preadv(self.fd, [buffer], offset)
+        """Fill a buffer from some offset on; return how much there was. Another may append."""
+        count = os.preadv(self.fd, [buffer[: self.size_bytes - offset]], offset)
         forget_behind(self.fd, offset, offset + count)
         return count
 

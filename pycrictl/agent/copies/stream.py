@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -11,15 +12,16 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from pycrictl.agent.api.names import COPIES
 from pycrictl.agent.copies import work
 from pycrictl.agent.copies.connection import Connection, Unread, Upgraded, accept
 from pycrictl.agent.copies.job import Copy
 from pycrictl.agent.copies.refusals import Refused, refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import CopyPhase, Direction
-from pycrictl.agent.copies.store import Archive
 from pycrictl.copy.archive.pieces import (
     ACKNOWLEDGEMENT,
+    END,
     HEAD,
     PIECE,
     PIECE_BYTES,
@@ -32,6 +34,9 @@ from pycrictl.errors import PycrictlError, RemoteProtocolError
 
 _PAUSE_S: Final = 0.2
 """Between two acknowledgements at least."""
+
+_SIGN_S: Final = 10.0
+"""How long a client hears nothing; it gives up after three times as long."""
 
 
 def wants_stream(request: web.BaseRequest) -> bool:
@@ -54,9 +59,9 @@ async def serve(
         Refused: the copy is not in the phase for it, or this is not an upgrade.
     """
     session = copy.session
-    if session.phase is not CopyPhase.TRANSFERRING:
+    if session.phase not in (CopyPhase.MEASURING, CopyPhase.TRANSFERRING):
         raise Refused(409, f"the copy is {session.phase.value.lower()}: no bytes are wanted")
-    if not 0 <= offset <= session.size_bytes:
+    if session.phase is CopyPhase.TRANSFERRING and offset > session.size_bytes:
         raise Refused(422, f"the archive has {session.size_bytes} bytes")
     task = asyncio.current_task()
     assert task is not None
@@ -76,7 +81,7 @@ async def serve(
         raise
     except (Unread, RemoteProtocolError):
         pass  # it goes on with another connection
-    except PycrictlError as exc:
+    except (PycrictlError, Refused) as exc:
         with suppress(Unread):
             await _refuse(connection, refused(exc))
     finally:
@@ -97,20 +102,24 @@ async def _receive(connection: Connection, copies: Copies, copy: Copy) -> None:
     loop = asyncio.get_running_loop()
     await _acknowledge(connection, copies, copy, arriving.offset)
     said_s = loop.time()
-    while not arriving.is_whole:
-        kind, message = await connection.receive()
-        if kind != PIECE:
-            raise RemoteProtocolError("the client sent what is not a piece")
-        content = arriving.take(message)
-        try:
+    putting = copies.put_early(copy)
+    try:
+        while not arriving.is_whole:
+            kind, message = await connection.receive()
+            if kind != PIECE:
+                raise RemoteProtocolError("the client sent what is not a piece")
+            content = arriving.take(message)
+            copy.arriving = None  # until it is what is in the file
             await work.run(lambda content=content: archive.append(content))  # type: ignore[misc]  # mypy knows no defaults of lambdas
-        except BaseException:
-            copy.arriving = None  # it is not what is in the file
-            raise
-        copies.hear(copy)
-        if arriving.is_whole or loop.time() - said_s >= _PAUSE_S:
-            await _acknowledge(connection, copies, copy, arriving.offset)
-            said_s = loop.time()
+            copy.arriving = arriving
+            putting.wake()
+            copies.hear(copy)
+            if arriving.is_whole or loop.time() - said_s >= _PAUSE_S:
+                await _acknowledge(connection, copies, copy, arriving.offset)
+                said_s = loop.time()
+    finally:
+        if copy.arriving is None or not arriving.is_whole:
+            await copy.stop_putting()
 
 
 async def _acknowledge(connection: Connection, copies: Copies, copy: Copy, offset: int) -> None:
@@ -119,15 +128,25 @@ async def _acknowledge(connection: Connection, copies: Copies, copy: Copy, offse
 
 
 async def _send(connection: Connection, copies: Copies, copy: Copy, offset: int) -> None:
-    """Send pieces, and note what the client has."""
-    archive, size_bytes = copy.archive, copy.session.size_bytes
-    assert archive is not None
+    """Send pieces as they are made, and note what the client has."""
+    session = copy.session
     await _acknowledge(connection, copies, copy, offset)
     async with _beside(_listen(connection, copies, copy)) as listening:
-        ahead = _Ahead(archive, offset)
+        ahead = _Ahead(copy, offset)
         try:
-            while ahead.offset < size_bytes and not listening.done():
-                await connection.send(PIECE, await ahead.next())
+            while not listening.done():
+                ready, _ = await asyncio.wait(
+                    [ahead.reading, listening], timeout=_SIGN_S, return_when=FIRST_COMPLETED
+                )
+                if not ready:
+                    await _acknowledge(connection, copies, copy, session.offset)
+                elif ahead.reading in ready:
+                    piece = await ahead.next()
+                    if piece is None:
+                        end = HEAD.pack(session.size_bytes, session.crc32)
+                        await connection.send(END, end)
+                        break
+                    await connection.send(PIECE, piece)
         finally:
             await ahead.close()
         await listening
@@ -137,40 +156,47 @@ class _Ahead:
     """Reads an archive piece by piece, the next one while one is being sent.
 
     Args:
-        archive: nobody closes it meanwhile.
+        copy: nobody closes its archive meanwhile; it may still be made.
         offset: where to begin.
 
     Attributes:
-        offset: up to where pieces were returned.
+        reading: is done when the next piece is there, or it is known that there is none.
     """
 
-    def __init__(self, archive: Archive, offset: int) -> None:
-        self.offset = offset
-        self._archive = archive
+    def __init__(self, copy: Copy, offset: int) -> None:
+        self._copy = copy
+        self._offset = offset
         self._buffers = [memoryview(bytearray(HEAD.size + PIECE_BYTES)) for _ in range(2)]
-        self._reading: asyncio.Task[memoryview] | None = self._read()
+        self.reading = asyncio.create_task(self._read())
 
-    async def next(self) -> memoryview:
-        """Return the next piece with its head, valid until this is called again."""
-        assert self._reading is not None
-        message = await self._reading
-        self.offset += len(message) - HEAD.size
-        self._reading = self._read()
+    async def next(self) -> memoryview | None:
+        """Return the next piece with its head, valid until this is called again; None at the end.
+
+        Raises:
+            Refused: the archive cannot be made.
+        """
+        message = await self.reading
+        if message is not None:
+            self._offset += len(message) - HEAD.size
+            self.reading = asyncio.create_task(self._read())
         return message
 
     async def close(self) -> None:
         """Let the archive be, and the memory go."""
-        if self._reading is not None:
-            await asyncio.wait([self._reading])
-        self._reading = None
+        self.reading.cancel()
+        await asyncio.gather(self.reading, return_exceptions=True)
         self._buffers.clear()
 
-    def _read(self) -> asyncio.Task[memoryview]:
+    async def _read(self) -> memoryview | None:
+        if not await self._copy.grown(self._offset):
+            return None
         self._buffers.reverse()
-        return asyncio.create_task(work.run(partial(self._piece, self._buffers[0], self.offset)))
+        return await work.run(partial(self._piece, self._buffers[0], self._offset))
 
     def _piece(self, buffer: memoryview, offset: int) -> memoryview:
-        end = HEAD.size + self._archive.read(offset, buffer[HEAD.size :])
+        archive = self._copy.archive
+        assert archive is not None
+        end = HEAD.size + archive.read(offset, buffer[HEAD.size :])
         buffer[: HEAD.size] = head_of(offset, buffer[HEAD.size : end])
         return buffer[:end]
 
@@ -181,13 +207,14 @@ async def _listen(connection: Connection, copies: Copies, copy: Copy) -> None:
         if kind != ACKNOWLEDGEMENT:
             raise RemoteProtocolError("the client sent what is not an acknowledgement")
         offset = decode_acknowledgement(message)
-        if offset > copy.session.size_bytes:
+        if offset > copy.has_bytes:
             raise RemoteProtocolError("the client acknowledges more than there is")
         copies.acknowledged(copy, offset)
 
 
 async def _refuse(connection: Connection, why: Refused) -> None:
     status = {"kind": "Status", "status": "Failure", "message": why.message, "code": why.code}
+    status["details"] = {"kind": COPIES}
     await connection.send(REFUSAL, json.dumps(status).encode())
 
 

@@ -18,6 +18,7 @@ T = TypeVar("T")
 def start(work: Callable[[], T]) -> asyncio.Future[T]:
     """Do something in a thread of its own; return what becomes of it."""
     done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # so that whoever gives up waiting leaves it as it is
     threading.Thread(target=_carry_out, args=(work, done), daemon=True).start()
     return asyncio.wrap_future(done)
 

@@ -7,11 +7,13 @@ Kubernetes' streams do:
 0     a piece of the archive: its offset (8 bytes, big endian), the CRC-32 of its content (4
       bytes), and the content
 1     an acknowledgement: how much of the archive its sender has on its disk (8 bytes)
+2     the end of an archive out of a container: its size (8 bytes) and its CRC-32 (4 bytes)
 3     a refusal: a ``metav1.Status``; the last message
 ====  =====================================================================================
 
-The server begins with an acknowledgement. For a copy to a container that is where the client goes
-on. Pieces come in order, without gaps. Whoever gets a piece that is not what it should be drops the
+The server begins with an acknowledgement, and sends more of them while it has nothing else to
+send; the client answers them. For a copy to a container the first is where the client goes on.
+Pieces come in order, without gaps. Whoever gets a piece that is not what it should be drops the
 connection: nothing of it counts, and the copy goes on at the last acknowledgement.
 """
 
@@ -21,20 +23,21 @@ import json
 import struct
 from typing import Any, Final
 
-from pycrictl.copy.archive.checksum import Checksum, crc32, joined
+from pycrictl.copy.archive.checksum import Checksum, crc32, joined, wrong_checksum
 from pycrictl.errors import RemoteProtocolError
 
 PROTOCOL: Final = "v1alpha1.containercopy.progress.pycrictl.dev"
 
 PIECE: Final = 0
 ACKNOWLEDGEMENT: Final = 1
+END: Final = 2
 REFUSAL: Final = 3
 
 PIECE_BYTES: Final = 1024 * 1024
 """The most content of one piece."""
 
 HEAD: Final = struct.Struct(">QI")
-"""What stands before the content of a piece: offset and checksum."""
+"""What stands before the content of a piece: offset and checksum. Also all that an end has."""
 
 MAX_MESSAGE_BYTES: Final = 1 + HEAD.size + PIECE_BYTES
 
@@ -81,15 +84,16 @@ class Arriving:
     """Checks the pieces that arrive, and what they are together.
 
     Args:
-        size_bytes: of the whole archive.
+        size_bytes: of the whole archive; None: its end says so.
         offset: how much of it there is already.
         value: the checksum of that.
 
     Attributes:
+        size_bytes: of the whole archive; None until that is known.
         offset: where the next piece must begin.
     """
 
-    def __init__(self, size_bytes: int, offset: int = 0, value: int = 0) -> None:
+    def __init__(self, size_bytes: int | None = None, offset: int = 0, value: int = 0) -> None:
         self.size_bytes = size_bytes
         self.offset = offset
         self._checksum = Checksum()
@@ -120,7 +124,7 @@ class Arriving:
         content = message[HEAD.size :]
         if offset != self.offset:
             raise RemoteProtocolError(f"a piece at {offset} where one at {self.offset} belongs")
-        if offset + len(content) > self.size_bytes:
+        if self.size_bytes is not None and offset + len(content) > self.size_bytes:
             raise RemoteProtocolError(f"more than the {self.size_bytes} announced bytes arrived")
         found = crc32(content)
         if found != announced:
@@ -128,6 +132,22 @@ class Arriving:
         self._checksum.value = joined(self._checksum.value, found, content)
         self.offset += len(content)
         return content
+
+    def end(self, message: memoryview) -> None:
+        """Take in the end of the archive, of which nothing may be missing.
+
+        Raises:
+            RemoteProtocolError: it is malformed, or something is.
+            CopyError: what has arrived is not what was made.
+        """
+        if len(message) != HEAD.size:
+            raise RemoteProtocolError("the end of the copy is malformed")
+        size_bytes, announced = HEAD.unpack(message)
+        if size_bytes != self.offset:
+            raise RemoteProtocolError(f"the copy ends at {self.offset} of {size_bytes} bytes")
+        if announced != self.crc32:
+            raise wrong_checksum()
+        self.size_bytes = size_bytes
 
     def add(self, content: memoryview) -> None:
         """Take in what had arrived before."""

@@ -149,6 +149,8 @@ class OverRpc:
         from pycrictl.copy.stream.transfer import Verdict, receive
 
         answer = self._ask_from(path, follow=follow)
+        if watch.on_archive is not None:
+            watch.on_archive(answer.size)
         verdict, census = Verdict(), Census()
         with self._opened(answer.url) as connection:
             for piece in receive(

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, Final
 
 from pycrictl.copy.archive.census import Census
-from pycrictl.copy.archive.checksum import wrong_checksum
 from pycrictl.copy.archive.measure import measure
 from pycrictl.copy.archive.pieces import PIECE_BYTES, Arriving
 from pycrictl.copy.archive.spool import Spool
@@ -99,11 +98,10 @@ class OverApi:
             self._session(record, self._spec("From", path, rules, follow), watch) as kept,
             Unpacker(destination, rules, on_skip=watch.on_skip, name=name) as unpacker,
         ):
-            size_bytes = kept.record.size_bytes
-            if watch.on_total is not None:
-                watch.on_total(size_bytes)
-            arriving = Arriving(size_bytes)
-            has_bytes = min(kept.open_arrived(), size_bytes)
+            if watch.on_total is not None and kept.expected_bytes:
+                watch.on_total(kept.expected_bytes)
+            arriving = Arriving()
+            has_bytes = kept.open_arrived()
             for piece in file_pieces(kept.fd, 0, has_bytes):
                 arriving.add(piece)
                 with _of_archive():
@@ -115,10 +113,10 @@ class OverApi:
                     unpacker.receive_data(content)
 
             self._transfer(kept, watch).receive(arriving, take)
-            if arriving.crc32 != kept.record.crc32:
-                raise wrong_checksum()
+            if watch.on_total is not None:
+                watch.on_total(arriving.offset)
             with _of_archive():
-                summary = unpacker.finish(size_bytes=size_bytes)
+                summary = unpacker.finish(size_bytes=arriving.size_bytes)
             summary.skipped += self._finish_from(kept, watch)
             return summary
 
@@ -146,7 +144,7 @@ class OverApi:
         ):
             # The archive is spooled: what is written to a pipe cannot be taken back if the rest of
             # it is damaged, and who reads the pipe may be slower than the agent is patient.
-            arriving = Arriving(kept.record.size_bytes)
+            arriving = Arriving()
             census = Census()
 
             def take(content: memoryview) -> None:
@@ -159,8 +157,6 @@ class OverApi:
             self._transfer(kept, watch._replace(on_bytes=_ignore)).receive(arriving, take)
             with _of_archive():
                 census.finish()
-            if arriving.crc32 != kept.record.crc32:
-                raise wrong_checksum()
             spool.finish()
             self._finish_from(kept, watch)
             yield from spool.pieces(memoryview(bytearray(PIECE_BYTES)))
@@ -226,15 +222,9 @@ class OverApi:
     def _session(self, record: CopyRecord, spec: dict[str, Any], watch: Watch) -> Iterator[Kept]:
         """Begin a session, or take one up; whatever ends this but a kill ends the session."""
         kept = self._found(record, watch) if self._resume else None
-        is_resumed = kept is not None
         if kept is None:
             kept = self._begun(record, spec)
         try:
-            if is_resumed and record.direction == "From":
-                # The program may have been killed before it knew the size.
-                session = kept.record.session
-                found = self._patience.insist(lambda: self._api.get(session))
-                kept.update(self._measured(kept.record, found))
             yield kept
         except BaseException as exc:
             if isinstance(exc, PycrictlError) and not isinstance(exc, CopyError | NotFound):
@@ -251,24 +241,13 @@ class OverApi:
         kept = self._saved.keep(replace(record, session=os.urandom(16).hex()))
         session = kept.record.session
         try:
-            found = self._api.begin(spec, session)
-            if record.direction == "From":
-                kept.update(self._measured(kept.record, found))
+            kept.expected_bytes = _expected(self._api.begin(spec, session))
         except BaseException as exc:
             if not isinstance(exc, _REFUSALS):
                 self._abandon(session)
             kept.remove()
             raise
         return kept
-
-    def _measured(self, record: CopyRecord, found: dict[str, Any]) -> CopyRecord:
-        """Wait until the node has made the archive."""
-        found = self._settled(record.session, found, "Measuring")
-        status = found["status"]
-        size_bytes, crc32 = status.get("size"), status.get("checksum")
-        if type(size_bytes) is not int or size_bytes < 0 or type(crc32) is not int:
-            raise RemoteProtocolError("the agent's answer has no size")
-        return replace(record, size_bytes=size_bytes, crc32=crc32)
 
     def _found(self, record: CopyRecord, watch: Watch) -> Kept | None:
         """Return what a killed program has left of the same copy, if it can go on."""
@@ -283,6 +262,7 @@ class OverApi:
         try:
             found = self._patience.insist(lambda: self._api.get(kept.record.session))
             if is_same and _status(found).get("phase") in ("Measuring", "Transferring"):
+                kept.expected_bytes = _expected(found)
                 return kept
         except Lost:
             is_same = True
@@ -320,20 +300,20 @@ class OverApi:
         """Let the node put what it has into its place, and wait for that."""
         while True:
             found = self._patience.insist(lambda: self._api.commit(session))
-            found = self._settled(session, found, "Committing")
+            found = self._settled(session, found)
             if _status(found).get("phase") == "Succeeded":
                 return found
             # The agent was restarted before it changed anything: once more.
             time.sleep(POLL_S)
 
-    def _settled(self, session: str, found: dict[str, Any], phase: str) -> dict[str, Any]:
-        """Wait until a session is in another phase.
+    def _settled(self, session: str, found: dict[str, Any]) -> dict[str, Any]:
+        """Wait until the node has put a copy into its place.
 
         Raises:
             CopyError: it has failed.
         """
         pause_s = POLL_S
-        while _status(found).get("phase") == phase:
+        while _status(found).get("phase") == "Committing":
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, LONGEST_POLL_S)
             found = self._patience.insist(lambda: self._api.get(session))
@@ -384,6 +364,13 @@ def _status(found: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(status, dict):
         raise RemoteProtocolError("the agent's answer is not a copy")
     return status
+
+
+def _expected(found: dict[str, Any]) -> int:
+    """Return how long the archive of a copy is, or will be; 0 if that is not known."""
+    status = _status(found)
+    size_bytes = status.get("size", status.get("expectedSize"))
+    return size_bytes if type(size_bytes) is int and size_bytes > 0 else 0
 
 
 def _outcome(found: dict[str, Any]) -> outcome.Outcome:

@@ -29,6 +29,8 @@ _FOLDER: Final = "pycrictl/copies"
 _RECORD: Final = ".json"
 _ARRIVED: Final = ".part"
 _MARGIN_S: Final = 60.0
+_LAST_BYTES: Final = 64 * 1024 * 1024
+"""What comes last need not get to the disk: it is removed right after, which would wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Kept:
     Attributes:
         record: what it is.
         fd: what has arrived of it; -1 for a copy into a container, or where it cannot be kept.
+        expected_bytes: how long its archive will be; 0 if that is not known.
     """
 
     def __init__(
@@ -82,22 +85,10 @@ class Kept:
     ) -> None:
         self.record = record
         self.fd = -1
+        self.expected_bytes = 0
         self._note = note
         self._folder = folder
         self._lock = lock
-
-    def update(self, record: CopyRecord) -> None:
-        """Keep what is known by now.
-
-        Raises:
-            CopyError: it cannot be written.
-        """
-        try:
-            os.ftruncate(self._lock, os.pwrite(self._lock, json.dumps(asdict(record)).encode(), 0))
-        except OSError as exc:
-            reason = os.strerror(exc.errno or 0).lower()
-            raise CopyError(f"cannot keep the copy: {reason}") from exc
-        self.record = record
 
     def open_arrived(self) -> int:
         """Open the file of what has arrived, which may hold something; return how much."""
@@ -126,7 +117,8 @@ class Kept:
         except OSError as exc:
             self._give_up(exc)
             return
-        forget_behind(self.fd, begin, offset)
+        if self.expected_bytes - offset > _LAST_BYTES:
+            forget_behind(self.fd, begin, offset)
 
     def _give_up(self, exc: OSError) -> None:
         """Go on without what arrives: only a program that is killed would need it."""

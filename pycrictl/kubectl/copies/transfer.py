@@ -9,6 +9,7 @@ from typing import Final
 
 from pycrictl.copy.archive.pieces import (
     ACKNOWLEDGEMENT,
+    END,
     HEAD,
     PIECE,
     PIECE_BYTES,
@@ -102,8 +103,7 @@ class Transfer:
                 raise
             connection.close()
 
-        if not arriving.is_whole:
-            self._patience.insist(attempt)
+        self._patience.insist(attempt)
 
     def _receive(
         self, connection: CopyConnection, arriving: Arriving, take: Callable[[memoryview], None]
@@ -112,12 +112,13 @@ class Transfer:
         said_bytes, said_s = arriving.offset, time.monotonic()
         while not arriving.is_whole:
             kind, message = messages.next()
-            if kind == ACKNOWLEDGEMENT:
-                continue
-            if kind != PIECE:
+            if kind == PIECE:
+                take(arriving.take(message))
+                self._acknowledged(arriving.offset)
+            elif kind == END:
+                arriving.end(message)
+            elif kind != ACKNOWLEDGEMENT:
                 raise RemoteProtocolError("the agent sent what is not a piece")
-            take(arriving.take(message))
-            self._acknowledged(arriving.offset)
             is_due = arriving.offset - said_bytes >= _ACKNOWLEDGE_BYTES
             if is_due or arriving.is_whole or time.monotonic() - said_s >= _ACKNOWLEDGE_S:
                 said_bytes, said_s = arriving.offset, time.monotonic()

@@ -91,11 +91,20 @@ def test_who_may(
         assert jane.kept == []
     line = "copy user=jane pod=default/web container=main direction=to path=/to size_bytes=3072"
     assert f"{line} moved_bytes=3072 end=done\n" in caplog.text
+    path = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods/web/containercopies"
+    body = json.dumps({"spec": {"direction": "To", "path": "/to/../etc"}}).encode()
+    answer = cluster.ask(
+        path, certificate=cluster.front_proxy, user="jane", method="POST", body=body
+    )
+    assert answer.status == 422
+    line = "copy user=jane pod=default/web direction=unknown"
+    assert f'{line} size_bytes=0 moved_bytes=0 end=refused error="the path in' in caplog.text
     page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
     for one in (
         'copies_total{direction="to",end="done"} 1.0',
         'copies_total{direction="to",end="refused"} 1.0',
         'copy_bytes_total{direction="to"} 3072.0',
+        'copies_total{direction="unknown",end="refused"} 1.0',
         "copies_running 0.0",
         "copy_spool_bytes 0.0",
     ):
@@ -260,7 +269,7 @@ def test_ctrl_c_and_a_kill(
 def test_a_pod_of_another_node(
     cluster: Cluster, plugin: Plugin, container: Pretended, fake: FakeServer, tmp_path: Path
 ) -> None:
-    """The agent that is asked hands on what it is asked, bytes and refusals."""
+    """The agent that is asked hands on what it is asked, bytes and refusals, and when to retry."""
 
     @contextmanager
     def connect() -> Iterator[tuple[CriClient, None]]:
@@ -269,10 +278,10 @@ def test_a_pod_of_another_node(
 
     cluster.start("n1")
     store = container.root.parent / "store"
-    cluster.start("n2", connect=connect, spool_dir=str(store))
+    cluster.start("n2", connect=connect, spool_dir=str(store), copies_per_pod=1)
     cluster.add_pod("web", node="n2", state={"running": {}}, phase="Running")
     cluster.add_pod("here", node="n1", state={"running": {}}, phase="Running")
-    content = os.urandom(5 * MIB)
+    content = os.urandom(24 * MIB)
     (tmp_path / "f").write_bytes(content)
     done = plugin(str(tmp_path / "f"), "web:/to")
     assert done.returncode == 0, done.stderr
@@ -283,6 +292,23 @@ def test_a_pod_of_another_node(
     assert left(store) == []
     done = plugin(str(tmp_path / "f"), "web:/none/f")
     assert b"there is no directory" in done.stderr
+    cluster.api.grants.append(Grant("admin", [EXECUTE], "default"))
+    path = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods/web/containercopies"
+    body = b'{"spec": {"direction": "To", "path": "/to/g", "size": 5, "checksum": 7}}'
+    first, second = (
+        cluster.ask(path, certificate=cluster.front_proxy, user="admin", method="POST", body=body)
+        for _ in range(2)
+    )
+    assert (first.status, second.status) == (201, 429)
+    assert second.headers["Retry-After"] == "10"
+    assert second.document["details"]["retryAfterSeconds"] == 10
+    assert "the quota ContainerCopiesPerPod; try again later" in second.document["message"]
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    unknown = cluster.ask(
+        f"{path}/{'0' * 32}/data", certificate=cluster.front_proxy, user="admin", headers=upgrade
+    )
+    assert unknown.status == 404
+    assert "is not known on the node of" in unknown.document["message"]
     done = plugin(str(tmp_path / "f"), "here:/to")
     assert b"offers no copies: it has no --spool-dir" in done.stderr
 

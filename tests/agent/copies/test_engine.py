@@ -55,8 +55,11 @@ def test_by_the_proxy(container: Pretended, start: Callable[..., Program], tmp_p
     assert (summary.files, summary.size_bytes) == (1, 7)
     assert (container.root / "to/new").read_text() == "content"
     found = bytearray()
-    engine.pack(place, CopySpec(Direction.FROM, b"/to/new"), found.extend, SKIP)
+    sizes: list[int] = []
+    asked = CopySpec(Direction.FROM, b"/to/new")
+    engine.pack(place, asked, found.extend, SKIP, sizes.append)
     assert b"content" in found
+    assert sizes == [len(found)]
 
     def copies() -> list[tuple[str, str]]:
         return re.findall(r" copy direction=(\w+) .*end=(\w+)", proxy.log())

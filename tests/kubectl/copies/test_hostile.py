@@ -11,6 +11,7 @@ import pytest
 from pycrictl.agent.copies.engine import NodeEngine
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy.archive.checksum import crc32
+from pycrictl.copy.method import OnTotal
 from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
@@ -83,7 +84,12 @@ class Hostile(NodeEngine):
     data = b""
 
     def pack(
-        self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], on_skip: OnSkip
+        self,
+        place: Place,
+        spec: CopySpec,
+        write: Callable[[memoryview], None],
+        on_skip: OnSkip,
+        on_size: OnTotal,
     ) -> None:
         if self.data:
             write(memoryview(self.data))

@@ -1,0 +1,116 @@
+"""Copies into a container that are put beside their place while they arrive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pycrictl.agent.copies import job
+from pycrictl.copy.archive.checksum import crc32
+from pycrictl.copy.tree.places import LocalRoot, open_source
+from pycrictl.kubectl.copies.parts import tree_pieces
+from tests.agent.copies.small import InThread
+from tests.copy.node.test_on_node import needs_root
+from tests.copy.trees import stages_in
+from tests.kubectl.copies.test_frames import KEY, acknowledged, connected, piece
+from tests.kubectl.copies.workstation import Workstation
+from tests.proxy.copier import Pretended
+from tests.proxy.copies.test_service import listing, make_tree
+from tests.waiting import wait_until
+from tests.wire.frames import BINARY, frame
+
+pytestmark = needs_root
+
+HALF = 500_000
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> bytes:
+    make_tree(tmp_path / "tree")
+    with open_source(LocalRoot(), os.fsencode(tmp_path / "tree")) as source:
+        return b"".join(map(bytes, tree_pieces(source, 0)))
+
+
+def begin(work: Workstation, archive: bytes, path: str = "/to") -> str:
+    spec = {"direction": "To", "path": path, "size": len(archive), "checksum": crc32(archive)}
+    return str(work.api.begin(spec)["metadata"]["name"])
+
+
+def send(folder: Path, session: str, archive: bytes, begin: int, end: int) -> None:
+    with connected(folder, session) as sock:
+        for at in range(begin, end, HALF):
+            content = archive[at : min(at + HALF, end)]
+            sock.sendall(frame(BINARY, piece(at, content), key=KEY))
+        if end == len(archive):
+            while acknowledged(sock) < end:
+                pass
+            return
+        wait_until(lambda: (folder / "store" / f"{session}.tar").stat().st_size == end)
+
+
+def test_nothing_stays_beside_without_a_connection(
+    agent: InThread,
+    work: Workstation,
+    container: Pretended,
+    folder: Path,
+    tmp_path: Path,
+    archive: bytes,
+) -> None:
+    session = begin(work, archive)
+    with connected(folder, session) as sock:
+        sock.sendall(frame(BINARY, piece(0, archive[:HALF]), key=KEY))
+        wait_until(lambda: len(stages_in(container.root)) == 1)
+    wait_until(lambda: stages_in(container.root) == [])
+    send(folder, session, archive, HALF, len(archive))
+    assert not (container.root / "to/tree").exists()
+    assert len(stages_in(container.root)) == 1
+    assert work.api.commit(session)["status"]["phase"] == "Succeeded"
+    assert listing(container.root / "to/tree") == listing(tmp_path / "tree")
+    assert stages_in(container.root) == []
+
+
+def test_what_could_not_be_put_there_is_put_there_in_the_end(
+    agent: InThread,
+    work: Workstation,
+    container: Pretended,
+    folder: Path,
+    tmp_path: Path,
+    archive: bytes,
+) -> None:
+    session = begin(work, archive, "/to/late/.")
+    send(folder, session, archive, 0, len(archive))
+    (container.root / "to/late").mkdir()
+    found = work.api.commit(session)["status"]
+    assert (found["phase"], found["outcome"]["status"]) == ("Succeeded", "Success")
+    assert listing(container.root / "to/late/tree") == listing(tmp_path / "tree")
+
+
+@pytest.mark.parametrize("end", ["abandon", "stop", "nobody"])
+def test_without_a_commit_nothing_stays(
+    start: Callable[..., InThread],
+    work: Workstation,
+    container: Pretended,
+    folder: Path,
+    archive: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    end: str,
+) -> None:
+    if end == "nobody":
+        monkeypatch.setattr(job, "_COMMIT_S", 0.5)
+    agent = start()
+    session = begin(work, archive)
+    send(folder, session, archive, 0, len(archive))
+    if end == "abandon":
+        work.api.abandon(session)
+        assert stages_in(container.root) == []
+        return
+    if end == "stop":
+        agent.do(agent.agent.stop())
+        assert stages_in(container.root) == []
+        agent.do(agent.agent.start())
+    wait_until(lambda: stages_in(container.root) == [])
+    assert work.api.commit(session)["status"]["phase"] == "Succeeded"
+    assert (container.root / "to/tree").is_dir()

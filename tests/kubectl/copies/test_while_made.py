@@ -1,0 +1,156 @@
+"""Copies out of a container whose bytes go to the workstation while the archive is being made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from pycrictl.agent.copies.engine import NodeEngine
+from pycrictl.agent.copies.session import CopySpec, Place
+from pycrictl.copy.method import OnTotal
+from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import CopyError
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.agent.copies.small import InThread, SmallAgent
+from tests.copy.hostile import FILE, member
+from tests.copy.node.test_on_node import needs_root
+from tests.copy.trees import stages_in
+from tests.fakecri.server import FakeServer
+from tests.kubectl.copies.conftest import sessions
+from tests.kubectl.copies.workstation import Workstation
+from tests.proxy.copier import MIB
+from tests.waiting import wait_until
+
+pytestmark = [needs_root, pytest.mark.usefixtures("container")]
+
+CONTENT = os.urandom(8 * MIB)
+
+
+def archive(content: bytes = CONTENT) -> memoryview:
+    return memoryview(member(b"f", FILE, content) + END_OF_ARCHIVE)
+
+
+class Halting(NodeEngine):
+    """A node that makes an archive, and does something in the middle of it."""
+
+    data = archive()
+
+    def __init__(self, runtime: str, half_way: Callable[[], None]) -> None:
+        super().__init__(lambda: CriClient(runtime, timeout_s=10))
+        self._half_way = half_way
+
+    def pack(
+        self,
+        place: Place,
+        spec: CopySpec,
+        write: Callable[[memoryview], None],
+        on_skip: OnSkip,
+        on_size: OnTotal,
+    ) -> None:
+        on_size(len(self.data))
+        half = len(self.data) // 2
+        write(self.data[:half])
+        self._half_way()
+        write(self.data[half:])
+
+
+@pytest.fixture
+def begin(folder: Path, fake: FakeServer) -> Iterator[Callable[..., InThread]]:
+    with ExitStack() as stack:
+
+        def start(half_way: Callable[[], None], **options: float) -> InThread:
+            engine = Halting(fake.path, half_way)
+            words = str(folder / "agent"), str(folder / "store"), fake.path
+            made = InThread(SmallAgent(*words, engine, **options))
+            stack.callback(made.close)
+            return made
+
+        yield start
+
+
+@contextmanager
+def refused(work: Workstation, folder: Path, tmp_path: Path, why: str) -> Iterator[None]:
+    """Expect that a copy fails at once, with its reason, and leaves nothing."""
+    with pytest.raises(CopyError, match=why):
+        work.out("/to/f", tmp_path / "g")
+    yield
+    assert work.notes == []
+    assert stages_in(tmp_path) == []
+    assert not (tmp_path / "g").exists()
+    assert work.kept == []
+    assert [name for name in sessions(folder) if name.endswith(".tar")] == []
+
+
+def test_bytes_go_before_all_are_there(
+    begin: Callable[..., InThread], work: Workstation, folder: Path, tmp_path: Path
+) -> None:
+    begin(lambda: wait_until(lambda: work.relay.passed > 3 * MIB))
+    work.out("/to/f", tmp_path / "g")
+    assert (tmp_path / "g").read_bytes() == CONTENT
+    assert work.totals == [work.bytes, work.bytes]
+    assert (work.kept, sessions(folder), work.notes) == ([], [], [])
+    pieces = b"".join(map(bytes, work.method().pack_from(b"/to/f", work.watch)))
+    assert pieces == archive()
+
+
+def test_what_cannot_be_made_to_its_end(
+    begin: Callable[..., InThread], work: Workstation, folder: Path, tmp_path: Path
+) -> None:
+    def fail() -> None:
+        wait_until(lambda: work.relay.passed > 3 * MIB)
+        raise CopyError("a file became shorter")
+
+    agent = begin(fail)
+    with refused(work, folder, tmp_path, "a file became shorter"):
+        assert [str(end) for _, end in agent.agent.audits] == ["failed"]
+
+
+def test_more_than_a_quota_allows(
+    begin: Callable[..., InThread], work: Workstation, folder: Path, tmp_path: Path
+) -> None:
+    """It began, so the same session would never succeed: nobody waits for that."""
+    begin(lambda: wait_until(lambda: work.relay.passed > 3 * MIB), size_limit=6 * MIB)
+    with refused(work, folder, tmp_path, "the quota ContainerCopySizeLimit"):
+        assert work.relay.passed < 5 * MIB
+
+
+@pytest.mark.parametrize("has_changed", [False, True])
+def test_a_restart_of_the_agent(
+    begin: Callable[..., InThread],
+    work: Workstation,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    has_changed: bool,
+) -> None:
+    """The archive is made again, and the copy goes on where it was, if it is the same."""
+    is_over: list[bool] = []
+
+    def restart() -> None:
+        wait_until(lambda: work.relay.passed > 3 * MIB)
+        old.do(old.agent.stop())
+        if has_changed:
+            monkeypatch.setattr(Halting, "data", archive(bytes(8 * MIB)))
+        monkeypatch.setattr(old.agent._engine, "_half_way", lambda: None)
+        old.do(old.agent.start())
+        is_over.append(True)
+
+    old = begin(restart)
+    if has_changed:
+        with pytest.raises(CopyError, match="another checksum than announced"):
+            work.out("/to/f", tmp_path / "g")
+        assert not (tmp_path / "g").exists()
+    else:
+        work.out("/to/f", tmp_path / "g")
+        assert (tmp_path / "g").read_bytes() == CONTENT
+        assert work.relay.passed < 12 * MIB
+    assert is_over == [True]
+    assert stages_in(tmp_path) == []
+    assert work.kept == []
+    wait_until(lambda: sessions(folder) == [])
