@@ -129,6 +129,11 @@ _COPY_SPEC: Final = {
                 "archive": _flag("Keep owners, times and special bits.", default=False),
                 "followLinks": _flag("Copy what the path points to.", default=False),
                 "overwrite": _flag("Replace files that are there.", default=True),
+                "early": _flag(
+                    "From a container: begin before the archive is whole; its size and checksum"
+                    " then come at its end.",
+                    default=False,
+                ),
             },
         },
     },

@@ -143,8 +143,9 @@ class Copies:
     ) -> Session:
         """Begin a copy.
 
-        One out of a container is returned once there is something of its archive, in the phase
-        ``Measuring`` if that is not all.
+        One out of a container is ready when its archive is made, as KEP-4582 has it; if that takes
+        long, the session is returned before, in the phase ``Measuring``. One that is wanted early
+        is returned once there is something of its archive.
 
         Args:
             owner: who asks.
@@ -202,9 +203,11 @@ class Copies:
         copy.arriving = Arriving(session.size_bytes)
         if session.phase is CopyPhase.MEASURING:
             copy.job = asyncio.create_task(self._measure(copy))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE_S):
-                    await copy.news.wait()
+            if session.spec.early:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(copy.news.wait(), PATIENCE_S)
+            else:
+                await asyncio.wait([copy.job], timeout=PATIENCE_S)
             if session.is_over:
                 await asyncio.wait([copy.job])
                 self._forget(copy)

@@ -90,6 +90,7 @@ class CopySpec:
         archive: keep owners, times and special bits.
         follow_links: copy what the path points to, if it is a link.
         overwrite: replace what is there.
+        early: begin to send what is copied from the container before its archive is whole.
     """
 
     direction: Direction
@@ -100,6 +101,7 @@ class CopySpec:
     archive: bool = False
     follow_links: bool = False
     overwrite: bool = True
+    early: bool = False
 
     @property
     def rules(self) -> Rules:
@@ -119,6 +121,7 @@ class CopySpec:
                 "archive": self.archive,
                 "followLinks": self.follow_links,
                 "overwrite": self.overwrite,
+                "early": self.early,
             },
         }
 
@@ -155,6 +158,7 @@ def parse_spec(document: object) -> CopySpec:
         _flag(options, "archive", False),
         _flag(options, "followLinks", False),
         _flag(options, "overwrite", True),
+        _flag(options, "early", False),
     )
 
 

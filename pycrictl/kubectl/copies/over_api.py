@@ -215,6 +215,7 @@ class OverApi:
                 "archive": rules.archive,
                 "followLinks": follow and direction == "From",
                 "overwrite": not (rules.no_clobber and direction == "To"),
+                "early": direction == "From",
             },
         }
 

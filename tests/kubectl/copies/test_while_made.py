@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -154,3 +156,16 @@ def test_a_restart_of_the_agent(
     assert stages_in(tmp_path) == []
     assert work.kept == []
     wait_until(lambda: sessions(folder) == [])
+
+
+def test_the_answer_has_size_and_checksum_unless_it_is_wanted_early(
+    begin: Callable[..., InThread], work: Workstation
+) -> None:
+    begin(lambda: time.sleep(0.5))
+    spec = {"direction": "From", "path": "/to/f"}
+    whole = work.api.begin(spec, "1" * 32)["status"]
+    early = work.api.begin(spec | {"options": {"early": True}}, "2" * 32)["status"]
+    assert (whole["phase"], early["phase"]) == ("Transferring", "Measuring")
+    assert (whole["size"], whole["checksum"]) == (len(archive()), zlib.crc32(archive()))
+    assert early["expectedSize"] == len(archive())
+    assert "size" not in early
