@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,9 +43,10 @@ def versions() -> list[str]:
 
 
 def lowest() -> list[str]:
-    """Return the program's dependencies, each pinned to the lowest version that is allowed."""
+    """Return all dependencies of the program, pinned to the lowest version that is allowed."""
+    project = _project()["project"]
     pins = []
-    for line in _project()["project"]["dependencies"]:
+    for line in chain(project["dependencies"], *project["optional-dependencies"].values()):
         bounds, semicolon, marker = line.partition(";")
         bound = bounds.split(",")[0]
         if ">=" not in bound:
@@ -83,11 +85,13 @@ def _test(version: str, *, is_lowest: bool, words: list[str]) -> None:
     if not environment.exists():
         _run(*inside, interpreter, "-m", "venv", str(environment))
         _run(*inside, python, "-m", "pip", "install", "--quiet", "--upgrade", "pip")
-    install = [*inside, python, "-m", "pip", "install", "--quiet", "--editable", "."]
-    install += ["--group", "test"]
-    install += lowest() if is_lowest else ["--group", "dev", "--upgrade"]
-    install += [] if is_lowest else ["--upgrade-strategy", "eager"]
-    _run(*install)
+    install = [*inside, python, "-m", "pip", "install", "--quiet"]
+    project = [*install, "--editable", ".", "--group", "test"]
+    if is_lowest:
+        _run(*project)
+        _run(*install, *lowest())  # on their own, as the group has some of them pinned
+    else:
+        _run(*project, "--group", "dev", "--upgrade", "--upgrade-strategy", "eager")
     without = _WITHOUT_COMPILER if is_lowest else ()
     _run(*inside, python, "-m", "pytest", "-p", "no:cacheprovider", *without, *words)
 
