@@ -83,7 +83,7 @@ ARROWS: dict[str, set[str]] = {
     "copy.tree": {"copy.tree", "copy.rules", "wire.tar", "noderoot", "signals", *_BASE},
     "copy.archive": {"copy.archive", "copy.tree", "copy.rules", "wire.tar", *_BASE},
     "copy.method": {"copy.archive", "copy.tree", "copy.rules", *_BASE},
-    "copy.total": {"copy.method", "copy.tree", *_BASE},
+    "copy.total": {"copy.method", "copy.tree", "wire.tar", *_BASE},
     "copy.stream": {
         *("copy.stream", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
         *("wire.websocket", "cri", "streaming.blocking", "streaming.target", "_proto", *_BASE),
