@@ -210,6 +210,7 @@ def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> N
                 thread.start()
                 time.sleep(0.5)
             wait_until(lambda: status_of(kubectl).get("phase") == "Pulling")
+            wait_until(lambda: "queuePosition" in status_of(kubectl, "db.main"))
             waiting = status_of(kubectl, "db.main")
             assert (waiting["phase"], waiting["queuePosition"]) == ("Queued", 1)
             _heading, *rows = kubectl.good("get", "ipull", "-o", "wide").splitlines()
