@@ -125,7 +125,8 @@ def build(program: Program, modules: Path, shared: Path) -> None:
     _copy(stdlib, sources, _of_python(stdlib))
     _copy(modules, sources, _of_bundle(modules, _suffixes(program.machine)))
     shutil.copytree(program.root / "programs/lib", sources, dirs_exist_ok=True)
-    shutil.copytree(program.root / "licenses", folder / "licenses")
+    # Not with their times: dpkg and rpm keep those that are older than the commit.
+    shutil.copytree(program.root / "licenses", folder / "licenses", copy_function=shutil.copy)
     _finish(program, sources, modules, folder)
     shutil.copy(program.root / "programs/folder", folder / "pycrictl")
     shutil.copytree(shared, folder / "share")
