@@ -70,6 +70,7 @@ def main() -> int:
     names = set(arguments.names or NAMES - {"image"})
     if machine != own:
         names -= {"pyz"}
+    os.umask(0o022)  # modes of what is made get into packages
     try:
         _build(names, arguments.output.resolve(), machine)
     except subprocess.CalledProcessError as exc:

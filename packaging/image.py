@@ -83,9 +83,23 @@ def build(program: standalone.Program, output: Path, work: Path) -> None:
     _umoci("gc", "--layout", str(layout))
     packages = {name: version for _, name, version in interpreter.pins(_PACKAGES)}
     compiled = interpreter.contents(program.root)
-    pins = (bundle.PROGRAM, bundle.AGENT)
-    _attach(layout, sbom.document(program.version, compiled, packages, pins), facts)
+    _attach(layout, sbom.document(program.version, compiled, packages), facts)
     _pack(layout, _archive(output, program.version, program.architecture), program.time_s)
+
+
+def contents(archive: Path) -> bytes:
+    """Return the document that is attached to the images of an archive."""
+    with tarfile.open(archive) as entries:
+
+        def blob(name: str) -> bytes:
+            file = entries.extractfile(f"./{name}")
+            assert file is not None  # it is no folder
+            return file.read()
+
+        index = json.loads(blob("index.json"))["manifests"]
+        attached = next(each for each in index if each.get("artifactType") == sbom.MEDIA_TYPE)
+        manifest = json.loads(blob(f"blobs/{attached['digest']}".replace(":", "/")))
+        return blob(f"blobs/{manifest['layers'][0]['digest']}".replace(":", "/"))
 
 
 def join(output: Path, work: Path, version: str, time_s: int) -> None:

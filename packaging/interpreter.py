@@ -32,19 +32,14 @@ _TIME_S: Final = 1_580_601_600
 """The time that compilers write into what they build."""
 
 
-def sources() -> dict[str, str]:
-    """Return the versions of what is compiled, by the names of Debian's source packages."""
-    return {name: version for _, name, version in pins(_PINS)}
-
-
 def contents(root: Path) -> dict[str, str]:
     """Return the versions of what the interpreter has, by the names of Debian's source packages."""
-    carried = {}
+    found = {name: version for _, name, version in pins(_PINS)}
     for paragraph in (root / "var/lib/dpkg/status").read_text().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if ": " in line)
         if fields.get("Package") in _CARRIED:
-            carried[_CARRIED[fields["Package"]]] = fields["Version"]
-    return {**sources(), **carried}
+            found[_CARRIED[fields["Package"]]] = fields["Version"]
+    return found
 
 
 def build(cache: Path, machine: str) -> Path:

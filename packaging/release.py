@@ -1,9 +1,9 @@
 """``release.py``: make a release of the commit that is checked out, in ``build/release``.
 
 All is built in a clean clone: first what `.ci/run` checks, then the packages and the image. To them
-come a bill of materials (CycloneDX), the plugins of kubectl for krew, the manifests of krew and
-Homebrew, SHA256SUMS, and a statement of what they were made from (in-toto, SLSA provenance). With a
-key, gpg signs SHA256SUMS and the statement.
+come the image's bill of materials, which names all that is in any of them (CycloneDX), the plugins
+of kubectl for krew, the manifests of krew and Homebrew, SHA256SUMS, and a statement of what they
+were made from (in-toto, SLSA provenance). With a key, gpg signs SHA256SUMS and the statement.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import bundle
+import image
 import sbom
 from tree import HOMEPAGE
 
@@ -72,11 +73,15 @@ def complete(folder: Path, version: str, *, commit: str) -> None:
     """Add to a folder of packages what goes with them.
 
     Raises:
+        NotReadyError: there is no image, from which the bill of materials is taken.
         subprocess.CalledProcessError: a Python package has faults, which twine has named.
     """
+    lists = {image.contents(archive) for archive in folder.glob("*-image-*.tar")}
+    if len(lists) != 1:
+        raise NotReadyError(f"the images have {len(lists)} lists of contents, not one")
+    (folder / f"pycrictl-{version}.cdx.json").write_bytes(lists.pop())
     pythons = [*folder.glob("*.whl"), folder / f"pycrictl-{version}.tar.gz"]
     _run(sys.executable, "-m", "twine", "check", "--strict", *map(str, pythons))
-    (folder / f"pycrictl-{version}.cdx.json").write_bytes(sbom.document(version))
     for program in folder.glob("*.bin"):
         stem = program.stem.removeprefix("pycrictl-")
         _pack_plugins(program, folder / f"{_PLUGINS}-{stem}.zip")
@@ -156,8 +161,6 @@ def _build(*, is_checked: bool) -> Path:
     targets = [target for target in _TARGETS if target in has]
     for architecture in bundle.MACHINES.values():
         _run("make", *targets, f"ARCH={architecture}", cwd=clone)
-    # The wheels that it took, from which the bill of materials is made.
-    shutil.copytree(clone / "build" / "wheels", ROOT / "build" / "wheels", dirs_exist_ok=True)
     return clone / "dist"
 
 

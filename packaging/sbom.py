@@ -1,7 +1,7 @@
 """Say what a release contains: a CycloneDX document of the bundled projects, in JSON.
 
-It is made of files of pins, the wheels that they name, and the sources of the interpreter. No time
-and no random number is in it: the same sources give the same document.
+It is made of files of pins, the wheels that they name, and what the interpreter was compiled from.
+No time and no random number is in it: the same sources give the same document.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import json
 import re
 import uuid
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from email.message import Message
 from email.parser import HeaderParser
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import bundle
-import interpreter
 from tree import HOMEPAGE
 
 MEDIA_TYPE: Final = "application/vnd.cyclonedx+json"
@@ -30,6 +29,7 @@ _SPDX: Final = {
 """What some wheels call their license, and SPDX calls it."""
 
 _INTERPRETER: Final = {
+    "gcc-": ("libstdc++", "GPL-3.0-with-GCC-exception"),
     "libffi": ("libffi", "MIT"),
     "openssl": ("OpenSSL", "Apache-2.0"),
     "python": ("CPython", "PSF-2.0"),
@@ -38,23 +38,23 @@ _INTERPRETER: Final = {
 }
 """Projects in the interpreter, and their licenses, by Debian's source packages."""
 
+_OF_IMAGE: Final = "In the image only."
+
 _UPSTREAM: Final = re.compile(r"(?:\d+:)?(?:.*\+really)?(.*)-[^-]*")
 """Debian's version of a project's version."""
 
 
 def document(
     version: str,
-    compiled: Mapping[str, str] | None = None,
-    packages: Mapping[str, str] | None = None,
-    bundled: Sequence[bundle.Pins] = (bundle.PROGRAM,),
+    compiled: Mapping[str, str],
+    packages: Mapping[str, str],
 ) -> bytes:
     """Return the document of this version of the program.
 
     Args:
         version: of the program.
-        compiled: what the interpreter has, by Debian's source packages; those of `sources` if None.
-        packages: Debian's beside it in an image, with their versions.
-        bundled: the projects whose wheels are in it.
+        compiled: what the interpreter has, by Debian's source packages.
+        packages: Debian's beside it in the image, with their versions.
     """
     program = {
         "type": "application",
@@ -67,11 +67,15 @@ def document(
         "externalReferences": [{"type": "vcs", "url": HOMEPAGE}],
     }
     components = [
-        *_bundled(bundled),
-        *_compiled(interpreter.sources() if compiled is None else compiled),
+        *_bundled(bundle.PROGRAM),
+        *({**part, "description": _OF_IMAGE} for part in _bundled(bundle.AGENT)),
+        *_compiled(compiled),
         *(
-            _component(f"pkg:deb/debian/{each}@{_quoted(number)}")
-            for each, number in (packages or {}).items()
+            {
+                **_component(f"pkg:deb/debian/{name}@{_quoted(number)}"),
+                "description": _OF_IMAGE,
+            }
+            for name, number in packages.items()
         ),
     ]
     depends = [component["bom-ref"] for component in components]
@@ -99,9 +103,9 @@ def pins(*bundled: bundle.Pins) -> dict[str, tuple[str, list[str]]]:
     return found
 
 
-def _bundled(bundled: Sequence[bundle.Pins]) -> Iterator[dict[str, Any]]:
+def _bundled(bundled: bundle.Pins) -> Iterator[dict[str, Any]]:
     about = {_key(head["Name"]): head for head in _metadata()}
-    for name, (version, sums) in pins(*bundled).items():
+    for name, (version, sums) in pins(bundled).items():
         head = about[_key(name)]
         text = head["License-Expression"] or head["License"]
         yield {

@@ -33,9 +33,11 @@ _UNUSED: Final = frozenset(
     " lib-dynload mailbox modulefinder msilib multiprocessing pickletools plistlib poplib pyclbr"
     " pydoc pydoc_data site-packages smtplib sqlite3 tabnanny test this tkinter tomllib trace"
     " turtle turtledemo unittest venv wave xml xmlrpc zipapp zoneinfo"
-    " bdb cmd code codeop compileall filecmp fileinput fractions ftplib netrc nturl2path optparse"
-    " pdb pty py_compile rlcompleter sched shelve statistics symtable webbrowser"
-    " asyncio/proactor_events.py ctypes/_aix.py ctypes/macholib ctypes/wintypes.py email/mime"
+    " bdb cmd code codeop compileall configparser filecmp fileinput fractions ftplib netrc"
+    " nturl2path optparse pdb pty py_compile rlcompleter sched shelve statistics symtable"
+    " webbrowser asyncio/proactor_events.py ctypes/_aix.py ctypes/macholib ctypes/wintypes.py"
+    " email/_header_value_parser.py email/contentmanager.py email/headerregistry.py email/mime"
+    " email/policy.py"
     " html/parser.py http/cookiejar.py _markupbase logging/config.py logging/handlers.py"
     " urllib/robotparser.py grpc/framework tqdm/autonotebook.py tqdm/notebook.py tqdm/auto.py"
     " tqdm/_tqdm_notebook.py wsgiref/validate.py"
@@ -59,10 +61,19 @@ _UNUSED: Final = frozenset(
 )
 """What only serves other programs or other systems; modules of Python by name, others by path."""
 
-_CODE_PAGES: Final = ("encodings/cp[0-35-9]*.py", "encodings/mac_*.py")
-"""Encodings of other systems; names in archives of type zip are in cp437."""
+_UNUSED_PATTERNS: Final = (
+    # Encodings of other systems; names in archives of type zip are in cp437.
+    "encodings/cp[0-35-9]*.py",
+    "encodings/mac_*.py",
+    # Its modules in Python read a configuration as fast, loading included.
+    "*__mypyc.*.so",
+    "tomli/*.so",
+)
 
-_OF_AGENT: Final = (Path("netrc.py"),)
+_OF_AGENT: Final = (
+    "email/_header_value_parser.py email/contentmanager.py email/headerregistry.py"
+    " email/policy.py netrc.py".split()
+)
 """Unused modules of Python that the agent's dependencies import."""
 
 _UNUSED_PREFIXES: Final = ("config-3", "_sysconfigdata")
@@ -114,7 +125,8 @@ def build(program: Program, modules: Path, shared: Path) -> None:
     _copy(stdlib, sources, _of_python(stdlib))
     _copy(modules, sources, _of_bundle(modules, _suffixes(program.machine)))
     shutil.copytree(program.root / "programs/lib", sources, dirs_exist_ok=True)
-    shutil.copytree(program.root / "licenses", folder / "licenses")
+    # Not with their times: dpkg and rpm keep those that are older than the commit.
+    shutil.copytree(program.root / "licenses", folder / "licenses", copy_function=shutil.copy)
     _finish(program, sources, modules, folder)
     shutil.copy(program.root / "programs/folder", folder / "pycrictl")
     shutil.copytree(shared, folder / "share")
@@ -135,7 +147,7 @@ def add_agent(program: Program, modules: Path, folder: Path) -> None:
         subprocess.CalledProcessError: a tool failed, and said why.
     """
     sources = folder / "sources"
-    _copy(program.root / _STDLIB, sources, iter(_OF_AGENT))
+    _copy(program.root / _STDLIB, sources, map(Path, _OF_AGENT))
     _copy(modules, sources, _of_bundle(modules, _suffixes(program.machine)))
     _finish(program, sources, modules, folder)
     _set_modes(folder)
@@ -256,5 +268,4 @@ def _of_bundle(modules: Path, suffixes: tuple[str, tuple[str, ...]]) -> Iterator
 def _is_unused(name: Path) -> bool:
     plain = name.with_name(name.name.partition(".cpython-")[0])
     places = (name, plain, *name.parents)
-    is_code_page = any(map(name.match, _CODE_PAGES))
-    return is_code_page or any(str(each) in _UNUSED for each in places)
+    return any(map(name.match, _UNUSED_PATTERNS)) or any(str(each) in _UNUSED for each in places)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import tarfile
@@ -60,10 +61,14 @@ def test_the_sdist_has_what_tests_and_packages_take(dist: Path) -> None:
 def test_the_debian_package(released: Path, tmp_path: Path) -> None:
     (package,) = released.glob("*_amd64.deb")
     subprocess.run(["dpkg-deb", "-R", package, tmp_path], check=True)
+    files = subprocess.run(["dpkg-deb", "--fsys-tarfile", package], capture_output=True, check=True)
+    with tarfile.open(fileobj=io.BytesIO(files.stdout)) as entries:
+        assert len({entry.mtime for entry in entries}) == 1
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     pages = {f"usr/share/man/man{name[-1]}/{name}.gz" for name in PAGES}
     documents = {"copyright", "changelog.gz", "changelog.Debian.gz", "README.Debian"}
-    documents |= {"examples/pycrictl.rules.yaml", "examples/pycrictl-proxy.json"}
+    examples = ("pycrictl.rules.yaml", "pycrictl-proxy.json", "pycrictl-agent.json")
+    documents |= {f"examples/{name}" for name in examples}
     wanted = pages | {f"usr/share/doc/pycrictl/{name}" for name in documents}
     wanted |= {
         *("usr/bin/pycrictl", "etc/pycrictl.toml"),

@@ -27,16 +27,17 @@ sys.path.insert(0, "packaging")
 import release, sbom
 print({})
 """
+COMPLETE = """
+import pathlib, sys
+sys.path.insert(0, "packaging")
+import release
+release.complete(pathlib.Path(sys.argv[1]), sys.argv[2], commit="c" * 40)
+"""
 VALIDATE = """
 import sys
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-sys.path.insert(0, "packaging")
-import sbom
-document = sbom.document(sys.argv[1])
-assert document == sbom.document(sys.argv[1])
-print(JsonStrictValidator(SchemaVersion.V1_6).validate_str(document.decode()))
-print(document.decode())
+print(JsonStrictValidator(SchemaVersion.V1_6).validate_str(sys.stdin.read()))
 """
 
 
@@ -102,16 +103,53 @@ def test_the_python_packages_are_as_the_index_wants_them(dist: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_bill_of_materials_follows_its_schema(dist: Path) -> None:
-    command = [str(PYTHON), "-c", VALIDATE, __version__]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    fault, _, text = done.stdout.partition("\n")
-    assert fault == "None"
-    versions = {each["name"]: each["version"] for each in json.loads(text)["components"]}
-    bundled = (ROOT / "packaging" / "bundled.txt").read_text("utf-8")
-    compiled = {"CPython", "OpenSSL", "zlib", "libffi", "liblzma"}
-    assert {*versions} >= {*re.findall(r"^([\w-]+)==", bundled, re.MULTILINE), *compiled}
-    assert [name for name in compiled if not re.fullmatch(r"[\d.]+", versions[name])] == []
+@pytest.fixture(scope="module")
+def completed(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a release of all that was built."""
+    folder = tmp_path_factory.mktemp("release")
+    for file in released.glob("pycrictl*"):
+        (folder / file.name).symlink_to(file)
+    command = [str(PYTHON), "-c", COMPLETE, str(folder), __version__]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return folder
+
+
+def test_the_bill_of_materials_names_all_that_is_in_any_package(completed: Path) -> None:
+    text = (completed / f"pycrictl-{__version__}.cdx.json").read_text("utf-8")
+    command = [str(PYTHON), "-c", VALIDATE]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"
+    parts = {each["name"]: each for each in json.loads(text)["components"]}
+    packaging = ROOT / "packaging"
+    pins, of_image = (
+        {*re.findall(r"^([\w-]+)==", (packaging / name).read_text("utf-8"), re.MULTILINE)}
+        for name in ("bundled.txt", "image/modules.txt")
+    )
+    of_image |= {"ca-certificates", "libc6"}
+    compiled = {"CPython", "OpenSSL", "zlib", "libffi", "liblzma", "libstdc++"}
+    assert {*parts} == {*pins, *compiled, *of_image}
+    assert [name for name in compiled if not re.fullmatch(r"[\d.]+", parts[name]["version"])] == []
+    said = {name for name, part in parts.items() if part.get("description") == "In the image only."}
+    assert said == of_image
+
+
+def test_a_release_sums_what_it_has(completed: Path) -> None:
+    done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=completed)
+    assert done.returncode == 0
+    lines = (completed / "SHA256SUMS").read_text().splitlines()
+    beside = {"SHA256SUMS", f"pycrictl-{__version__}.intoto.json"}
+    assert {line.split()[1] for line in lines} == {
+        file.name for file in completed.iterdir()
+    } - beside
+
+
+def test_a_release_wants_an_image(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COMPLETE, str(tmp_path), __version__]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr.endswith(
+        "release.NotReadyError: the images have 0 lists of contents, not one\n"
+    )
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz"])
