@@ -15,7 +15,7 @@ from pycrictl.agent.copies import work
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.session import CopyPhase, Direction, Session
-from pycrictl.agent.copies.store import Archive, Store
+from pycrictl.agent.copies.store import AHEAD_BYTES, Archive, Store
 from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.archive.pieces import PIECE_BYTES, Arriving
 from pycrictl.copy.rules import outcome
@@ -27,6 +27,10 @@ _COMMIT_S: Final = 20.0
 """How long what has arrived stays beside its place without a commit."""
 
 _LOOK_S: Final = 0.5
+_LOOKS: Final = 5
+_PAUSE_S: Final = 0.002
+"""An archive is made no slower than a piece in so many pauses, however slow its client is."""
+
 _STOP_S: Final = 5.0
 
 
@@ -41,6 +45,7 @@ class Copy:
         job: what a thread does for it, or did.
         stream: serves its connection, if it has one.
         putting: puts what arrives beside its place.
+        sent_bytes: up to where its archive was read to be sent.
         is_unwanted: its job is to stop.
         skipped: what was left out, as far as it is listed.
         news: is set when the archive that is being made has grown, or is over.
@@ -52,6 +57,7 @@ class Copy:
     job: asyncio.Task[None] | None = None
     stream: asyncio.Task[Any] | None = None
     putting: Putting | None = None
+    sent_bytes: int = 0
     is_unwanted: bool = False
     skipped: list[Skipped] = field(default_factory=list)
     skipped_count: int = 0
@@ -166,6 +172,9 @@ def make_archive(
         checksum.add(piece)
         archive.append(piece)
         on_growth()
+        for _ in range(_LOOKS):
+            if archive.size_bytes - copy.sent_bytes > AHEAD_BYTES:
+                time.sleep(_PAUSE_S)  # what goes out soon is not read from the disk
 
     def expect(size_bytes: int) -> None:
         session.expected_bytes = size_bytes

@@ -36,6 +36,9 @@ _FORM: Final = re.compile(
 
 _OF_EVERY_DISK: Final = "lost+found"
 
+AHEAD_BYTES: Final = 32 * 1024 * 1024
+"""What stays in memory for those who read an archive right behind its writer."""
+
 
 def new_name() -> str:
     """Return a name for a session that nobody can guess."""
@@ -233,7 +236,8 @@ class Archive:
                 data = data[count:]
         except OSError as exc:
             raise self._failure(exc) from exc
-        forget_behind(self.fd, begin, self.size_bytes)
+        end = max(self.size_bytes - AHEAD_BYTES, 0)
+        forget_behind(self.fd, max(begin - AHEAD_BYTES, 0), end)
 
     def read(self, offset: int, buffer: memoryview) -> int:
         """Fill a buffer from some offset on; return how much there was. Another may append."""

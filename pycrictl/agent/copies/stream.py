@@ -178,6 +178,7 @@ class _Ahead:
         message = await self.reading
         if message is not None:
             self._offset += len(message) - HEAD.size
+            self._copy.sent_bytes = self._offset
             self.reading = asyncio.create_task(self._read())
         return message
 
