@@ -69,6 +69,25 @@ def _made(names: Sequence[str], authority: Pair | None, *, is_authority: bool) -
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + VALID)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), True)
+        # RFC 5280, 4.2.1: who verifies strictly, as Python does from 3.13 on, wants these.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
+        )
+        .add_extension(
+            x509.KeyUsage(
+                digital_signature=not is_authority,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                key_cert_sign=is_authority,
+                crl_sign=is_authority,
+                encipher_only=False,
+                decipher_only=False,
+            ),
+            True,
+        )
     )
     if not is_authority:
         server = x509.oid.ExtendedKeyUsageOID.SERVER_AUTH

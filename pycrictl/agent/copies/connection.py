@@ -126,7 +126,9 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         output = self._core.data_to_send()
         if output and not self._is_lost:
-            self._transport.writelines(output)
+            # Not by writelines, which holds nobody back in some versions (CVE-2024-12254).
+            for part in output:
+                self._transport.write(part)
 
     def _expect(self) -> None:
         """Want the rest of a head, or as much of a payload as the buffer takes."""
