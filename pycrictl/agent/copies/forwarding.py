@@ -17,6 +17,7 @@ from aiohttp import web
 
 from pycrictl.agent.api.names import COPIES
 from pycrictl.agent.copies.connection import GOODBYE_S, TLS_BYTES, Upgraded
+from pycrictl.agent.copies.handlers import body_of
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.session import Owner
 from pycrictl.agent.copies.stream import wants_stream
@@ -101,7 +102,7 @@ class Forwarding:
         if wants_stream(request):
             headers |= {key: request.headers.get(key, "") for key in _UPGRADE}
         else:
-            body = await request.read()
+            body = await body_of(request)
         try:
             async with (
                 asyncio.timeout(FORWARD_S) as limit,

@@ -75,11 +75,11 @@ class CopyHandlers:
             case "GET", [name]:
                 return self._respond(copies.find(name, owner, *pod[:3]).session)
             case "POST", [name, "commit"]:
-                await _body(request)
+                await body_of(request)
                 copy = copies.find(name, owner, *pod[:3])
                 return self._respond(await copies.commit(copy))
             case "POST", [name, "abandon"]:
-                await _body(request)
+                await body_of(request)
                 copies.refuse(name, owner)
                 copy = copies.find(name, owner, *pod[:3])
                 return self._respond(await copies.abandon(copy))
@@ -122,7 +122,7 @@ async def asked_for(request: web.BaseRequest) -> tuple[str, CopySpec]:
         Unspecified: it is not such a request.
     """
     try:
-        content = await _body(request)
+        content = await body_of(request)
         document = json.loads(content)
         return parse_name(document), parse_spec(document)
     except UsageError as exc:
@@ -133,7 +133,7 @@ async def asked_for(request: web.BaseRequest) -> tuple[str, CopySpec]:
         raise Unspecified(exc.code, exc.message) from None
 
 
-async def _body(request: web.BaseRequest) -> bytes:
+async def body_of(request: web.BaseRequest) -> bytes:
     """Read a request's body, which is taken even where it says nothing.
 
     Raises:

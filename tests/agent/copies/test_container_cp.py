@@ -295,11 +295,11 @@ def test_a_pod_of_another_node(
     cluster.api.grants.append(Grant("admin", [EXECUTE], "default"))
     path = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods/web/containercopies"
     body = b'{"spec": {"direction": "To", "path": "/to/g", "size": 5, "checksum": 7}}'
-    first, second = (
-        cluster.ask(path, certificate=cluster.front_proxy, user="admin", method="POST", body=body)
-        for _ in range(2)
+    large, first, second = (
+        cluster.ask(path, certificate=cluster.front_proxy, user="admin", method="POST", body=one)
+        for one in (bytes(2 * MIB), body, body)
     )
-    assert (first.status, second.status) == (201, 429)
+    assert (large.status, first.status, second.status) == (413, 201, 429)
     assert second.headers["Retry-After"] == "10"
     assert second.document["details"]["retryAfterSeconds"] == 10
     assert "the quota ContainerCopiesPerPod; try again later" in second.document["message"]
