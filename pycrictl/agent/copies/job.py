@@ -173,7 +173,7 @@ def make_archive(
         archive.append(piece)
         on_growth()
         for _ in range(_LOOKS):
-            if archive.size_bytes - copy.sent_bytes > AHEAD_BYTES:
+            if copy.stream and archive.size_bytes - copy.sent_bytes > AHEAD_BYTES:
                 time.sleep(_PAUSE_S)  # what goes out soon is not read from the disk
 
     def expect(size_bytes: int) -> None:
