@@ -217,9 +217,8 @@ def test_commands_answer_what_they_answer_directly(
             output = ended.stdout.decode()
             if words[0] in ("stats", "imagefsinfo"):  # they measure
                 output = without_numbers(output)
-            output = re.sub(
-                r"\b(\d+ seconds?|a minute) ago +", "AGO ", output
-            )  # it grows meanwhile
+            ages = r"\b(CREATED|(Less than a second|\d+ seconds?|a minute) ago) +"
+            output = re.sub(ages, "AGO ", output)  # it grows meanwhile, and its column with it
             found.append((output, ended.stderr.replace(endpoint, "ENDPOINT")))
         assert found[0] == found[1]
         expected_status = (1 if found[0][1] else 0) if status is None else status
