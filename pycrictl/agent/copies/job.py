@@ -105,6 +105,10 @@ class Copy:
         putting, self.putting = self.putting, None
         if putting is not None:
             await putting.stop()
+            self.forget_skipped()
+
+    def forget_skipped(self) -> None:
+        """Take back what was left out, as it is to be done anew."""
         self.skipped.clear()
         self.skipped_count = 0
 

@@ -394,7 +394,7 @@ class Copies:
             except Exception:
                 if early.is_final:
                     raise
-            await copy.stop_putting()
+            copy.forget_skipped()
         return await Putting(copy, self._engine).finish()
 
     # What becomes of sessions

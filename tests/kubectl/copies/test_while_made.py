@@ -14,6 +14,7 @@ import pytest
 from pycrictl.agent.copies.engine import NodeEngine
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy.method import OnTotal
+from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
@@ -54,6 +55,7 @@ class Halting(NodeEngine):
         on_skip: OnSkip,
         on_size: OnTotal,
     ) -> None:
+        on_skip(Skipped(b"to/pipe", "special", "it is a FIFO"))
         on_size(len(self.data))
         half = len(self.data) // 2
         write(self.data[:half])
@@ -92,7 +94,7 @@ def test_bytes_go_before_all_are_there(
     begin: Callable[..., InThread], work: Workstation, folder: Path, tmp_path: Path
 ) -> None:
     begin(lambda: wait_until(lambda: work.relay.passed > 3 * MIB))
-    work.out("/to/f", tmp_path / "g")
+    assert work.out("/to/f", tmp_path / "g").skipped == 1
     assert (tmp_path / "g").read_bytes() == CONTENT
     assert work.totals == [work.bytes, work.bytes]
     assert (work.kept, sessions(folder), work.notes) == ([], [], [])
