@@ -140,7 +140,7 @@ class CrioWatcher:
                 pull.layers = pull.new_layers()
             if pull.layers is not None:
                 pull.files = files = pull.without_documents(files)
-                if pull.layers.is_doubtful:
+                if pull.layers.is_doubtful and not pull.owner.reference:
                     self._exchange(pull, tracker)
                 pull.layers.look(files, pull.storage.layers(), wall_s, pull.said(files))
                 pull.watch_unpacking()
@@ -235,7 +235,10 @@ class CrioWatcher:
         tracker.forget(reference)  # what an earlier attempt has left
 
     def _exchange(self, one: PullFolder, tracker: Tracker) -> None:
-        """Exchange the images of two pulls that began together, if that explains their files."""
+        """Exchange the images of two pulls that began together, if that explains their files.
+
+        Only of those whose names are guessed.
+        """
         for other in self._pulls.values():
             if other is not one and one.would_fit(other) and other.would_fit(one):
                 for image in (one.image, other.image):
