@@ -6,7 +6,6 @@ the proxy answers; calls that pass through the proxy keep their bytes.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import math
 import re
@@ -177,7 +176,8 @@ def headers_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[Header]:
             continue
         if isinstance(value, bytes):
             if name.endswith("-bin"):
-                headers.append((name.encode(), base64.b64encode(value).rstrip(b"=")))
+                text = binascii.b2a_base64(value, newline=False).rstrip(b"=")
+                headers.append((name.encode(), text))
         elif re.fullmatch(_VALUE, value):
             headers.append((name.encode(), value.encode()))
     return headers
@@ -233,6 +233,6 @@ def _percent_encoded(message: str) -> bytes:
 def _unbase64(value: bytes) -> bytes | None:
     value = value.strip()
     try:
-        return base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
+        return binascii.a2b_base64(value + b"=" * (-len(value) % 4), strict_mode=True)
     except binascii.Error:
         return None

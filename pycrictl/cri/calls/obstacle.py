@@ -7,9 +7,10 @@ SETTINGS frame (RFC 9113, section 3.4).
 
 from __future__ import annotations
 
+# Not socket: making its enumerations takes a twentieth of the start of a short command.
+import _socket
 import errno
 import os
-import socket
 import stat
 import struct
 from typing import Final, NamedTuple
@@ -51,7 +52,7 @@ SILENT: Final = Obstacle(
 CLOSES: Final = Obstacle("it closes every connection at once", _SERVICE_HINT)
 
 
-def try_connect(path: str, timeout_s: float) -> socket.socket | Obstacle:
+def try_connect(path: str, timeout_s: float) -> _socket.socket | Obstacle:
     """Connect to a unix socket; return the connection, for the caller to close, or the obstacle.
 
     It waits, up to ``timeout_s``, only when the listener's queue of connections is full.
@@ -61,10 +62,10 @@ def try_connect(path: str, timeout_s: float) -> socket.socket | Obstacle:
             f"the path is longer than the {PATH_LIMIT_BYTES} bytes that a socket's may have",
             "use a shorter path, such as that of a symbolic link",
         )
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         # Not settimeout: a non-blocking connect gives up at once when the queue is full.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout_s))
+        connection.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, _timeval(timeout_s))
         connection.connect(path)
     except OSError as error:
         connection.close()

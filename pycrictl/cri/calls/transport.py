@@ -8,9 +8,9 @@ most commands. So a call that is waited for has its own connection, also in thre
 
 from __future__ import annotations
 
+import _socket  # as in obstacle
 import math
 import os
-import socket
 import threading
 import time
 from collections import deque
@@ -30,7 +30,7 @@ from pycrictl.wire.grpc_http2 import Metadata
 if TYPE_CHECKING:
     from pycrictl.cri.calls.channel import Channel, ChannelCall
 
-Connect: TypeAlias = Callable[[float], socket.socket | Obstacle]
+Connect: TypeAlias = Callable[[float], _socket.socket | Obstacle]
 """Connects within so many seconds."""
 
 _LONGEST_HANDSHAKE_S: Final = 20.0
@@ -91,7 +91,7 @@ class Connection:
             is_stream=is_stream,
         )
         self._connect = connect
-        self._socket: socket.socket | None = None
+        self._socket: _socket.socket | None = None
         connected = connect(self._ready_at - now)
         if isinstance(connected, Obstacle):
             self.status = Status(codes.UNAVAILABLE, connected.reason, connected)
@@ -159,7 +159,7 @@ class Connection:
             self._socket.settimeout(0)  # a server that does not read must not keep us
             self._socket.sendall(self._call.data_to_send())
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(_socket.SHUT_RDWR)
         if threading.get_ident() == self._thread_id:  # another one may be about to read
             self._end(Status(codes.CANCELLED))
 
