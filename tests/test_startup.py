@@ -37,7 +37,7 @@ LIST_MODULES = 165 if sys.version_info < (3, 14) else 170  # annotationlib, ast
 
 UNUSED = {
     *("inspect", "dataclasses", "logging", "pathlib", "difflib", "subprocess"),
-    "google.protobuf.text_format",
+    *("google.protobuf.text_format", "google.protobuf.internal.builder", "socket", "base64"),
 }
 """What is dear and of no use to a list."""
 
