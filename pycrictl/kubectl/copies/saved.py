@@ -166,12 +166,12 @@ class Saved:
         self._note = note
         state = _state(environ)
         try:
-            self._folder = _opened(state)
+            self._path, self._folder = str(state), _opened(state)
         except OSError as exc:
             why = _described(state, exc) if state is not None else "a home: this user has none"
             other = Path(tempfile.gettempdir(), f"pycrictl-{os.geteuid()}")
             try:
-                self._folder = _private(other)
+                self._path, self._folder = str(other), _private(other)
             except OSError as other_exc:
                 raise CopyError(
                     f"cannot keep copies in {why}, nor in {_described(other, other_exc)}"
@@ -189,14 +189,16 @@ class Saved:
         Raises:
             CopyError: it cannot be written.
         """
-        name = record.session + _RECORD
+        fd = -1
         try:
-            fd = self._open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            fd = self._open(record.session + _RECORD, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(fd, json.dumps(asdict(record)).encode())
         except OSError as exc:
-            reason = os.strerror(exc.errno or 0).lower()
-            raise CopyError(f"cannot keep the copy: {reason}") from exc
+            if fd >= 0:
+                _remove(self._folder, record.session)
+                os.close(fd)
+            raise CopyError(f"cannot keep the copy in {_described(self._path, exc)}") from exc
         return Kept(self._folder, record, fd, self._note)
 
     def find(self, asked: CopyRecord) -> Kept | None:
@@ -280,7 +282,7 @@ def _private(path: Path) -> int:
     return fd
 
 
-def _described(path: Path, exc: OSError) -> str:
+def _described(path: Path | str, exc: OSError) -> str:
     return f"{quote(str(path))}: {os.strerror(exc.errno or 0).lower()}"
 
 

@@ -61,6 +61,20 @@ def test_a_folder_of_somebody_else(temporary: Path, make: object) -> None:
         Saved(NO_HOME, pytest.fail)
 
 
+def test_no_space_for_what_a_copy_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = Saved({"XDG_STATE_HOME": str(tmp_path)}, pytest.fail)
+    folder = tmp_path / "pycrictl/copies"
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(CopyError) as caught:
+        saved.keep(RECORD)
+    assert caught.value.message == f'cannot keep the copy in "{folder}": no space left on device'
+    assert [*folder.iterdir()] == []
+
+
 def test_no_space_for_what_arrives(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     kept = Saved(NO_HOME, notes.append).keep(RECORD)
