@@ -11,6 +11,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import stat
 import tempfile
 import time
@@ -28,6 +29,7 @@ from pycrictl.units import quote
 _FOLDER: Final = "pycrictl/copies"
 _RECORD: Final = ".json"
 _ARRIVED: Final = ".part"
+_FORM: Final = re.compile(rf"[0-9a-f]{{32}}{re.escape(_RECORD)}")
 _MARGIN_S: Final = 60.0
 _LAST_BYTES: Final = 64 * 1024 * 1024
 """What comes last need not get to the disk: it is removed right after, which would wait for it."""
@@ -192,7 +194,7 @@ class Saved:
         fd = -1
         try:
             fd = self._open(record.session + _RECORD, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX)  # who looks for something to resume lets it go at once
             os.write(fd, json.dumps(asdict(record)).encode())
         except OSError as exc:
             if fd >= 0:
@@ -220,14 +222,14 @@ class Saved:
             if fd < 0:
                 continue
             age_s = time.time() - os.fstat(fd).st_mtime
-            if age_s > GIVE_UP_S + _MARGIN_S or _read(fd) is None:
+            if age_s > GIVE_UP_S + _MARGIN_S:  # until then another version may be able to read it
                 _remove(self._folder, name.removesuffix(_RECORD))
             os.close(fd)
 
     def _names(self) -> Iterator[str]:
         with os.scandir(self._folder) as entries:
             names = [entry.name for entry in entries]
-        yield from (name for name in names if name.endswith(_RECORD))
+        yield from (name for name in names if _FORM.fullmatch(name))
 
     def _locked(self, name: str) -> int:
         """Open a copy's file and lock it; -1 if another program has it, or it is gone."""
