@@ -81,6 +81,19 @@ def test_certificates_that_are_none(refused: list[str], words: str, line: str) -
     assert len(run.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("name", ["A b", "n_1", "-n", "n..1", "n.-1", "n/../x", "n" * 254])
+def test_names_that_cannot_be(refused: list[str], name: str) -> None:
+    for what, words, environ in (
+        ("node (--node-name, else $NODE_NAME)", [f"--node-name={name}"], {}),
+        ("node (--node-name, else $NODE_NAME)", [], {"NODE_NAME": name}),
+        ("namespace (--peer-namespace)", ["--node-name=n1.a-b.c", f"--peer-namespace={name}"], {}),
+    ):
+        run = Run(*refused, *words, environ=environ)
+        assert run.code == 1
+        assert run.stderr.startswith(f'pycrictl: a {what} cannot be called "{name[:40]}')
+        assert len(run.stderr.splitlines()) == 1
+
+
 def served(port: int) -> str:
     return ssl.get_server_certificate(("127.0.0.1", port), timeout=30)
 
