@@ -94,6 +94,20 @@ def test_names_that_cannot_be(refused: list[str], name: str) -> None:
         assert len(run.stderr.splitlines()) == 1
 
 
+def test_a_kubeconfig_that_is_replaced(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its certificates are damaged, the API server is asked with the last ones."""
+    monkeypatch.setattr("pycrictl.agent.apiserver.REREAD_S", 0.0)
+    agent, file = cluster.start(), cluster.folder / "kubeconfig"
+    good = file.read_text()
+    path = "/api/v1/pods"
+    (entry,) = json.loads(good)["clusters"]
+    authority = entry["cluster"]["certificate-authority"]
+    (cluster.folder / "damaged.pem").write_text(Path(authority).read_text()[:200])
+    for text in (good.replace(authority, "damaged.pem"), good):
+        file.write_text(text)
+        assert cluster.loop.run(agent.api.get(path))["items"] == []
+
+
 def served(port: int) -> str:
     return ssl.get_server_certificate(("127.0.0.1", port), timeout=30)
 
