@@ -199,6 +199,8 @@ class ApiServer:
         if self._credential is None or now - self._read_at >= REREAD_S:
             try:
                 fresh = await in_thread(self._load)  # it may ask a program (kubeconfig's exec)
+                if not _is_same_connection(fresh, self._credential):
+                    tls_context(fresh)
             except PycrictlError:
                 if self._credential is None:
                     raise

@@ -119,6 +119,12 @@ class Agent:
     ) -> None:
         self._settings = settings
         self._log = Log(__name__)
+        names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
+        self._certificates = Certificates(
+            settings.certificate_file,
+            settings.key_file,
+            [name for name in names if ".." not in name],
+        )
         self.api = ApiServer(load)
         self.pulls = NodePulls(connect, self.api, settings.node, read_journal)
         self.peers = Peers(
@@ -149,12 +155,6 @@ class Agent:
             copies,
             self.figures,
             self._page,
-        )
-        names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
-        self._certificates = Certificates(
-            settings.certificate_file,
-            settings.key_file,
-            [name for name in names if ".." not in name],
         )
         self.door = Door(self.routes.handle, settings.listen)
         self.access.welcome = self.door.know
@@ -258,21 +258,20 @@ class Agent:
 
     async def _keep_open(self) -> None:
         """Serve with new settings when a CA or the serving certificate has changed."""
-        stamp = self._certificates.stamp()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_S):
                     await self._news.wait()
-            before, stamp = stamp, self._certificates.stamp()
-            if not self._news.is_set() and stamp == before:
+            try:
+                if not self._certificates.renew() and not self._news.is_set():
+                    continue
+            except ConfigError as exc:
+                self._log.warning("certificate_kept", error=exc.message)
                 continue
             self._news.clear()
-            try:
-                await self.door.open(self._certificates.context(self.access.trust))
-                if not self._unready():
-                    self.ready.set()
-            except ConfigError as exc:
-                self._log.warning("no_certificate", error=exc.message)
+            await self.door.open(self._certificates.context(self.access.trust))
+            if not self._unready():
+                self.ready.set()
 
     def _ailment(self) -> str:
         """Return why only a new start helps. A loop that hangs answers no probe at all."""

@@ -9,10 +9,16 @@ from __future__ import annotations
 import ipaddress
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from pycrictl.errors import ConfigError
+from pycrictl.units import quote
+
+MAX_FILE_BYTES: Final = 1024 * 1024
 VALID: Final = timedelta(days=3650)
 
 _NAME: Final = "pycrictl agents"
@@ -107,10 +113,71 @@ def _made(names: Sequence[str], authority: Pair | None, *, is_authority: bool) -
 
 def load(context: ssl.SSLContext, pair: Pair) -> None:
     """Have a context serve with a certificate; its key never touches a disk."""
+    with _in_memory(pair.certificate) as certificate, _in_memory(pair.key) as key:
+        # Without a password function, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+
+
+def read(certificate_file: str, key_file: str) -> Pair:
+    """Return the certificate and the key that the options ``--tls-cert`` and ``--tls-key`` name.
+
+    Raises:
+        ConfigError: they cannot be read, or nobody can serve with them.
+    """
+    pair = Pair(content(certificate_file, "tls-cert"), content(key_file, "tls-key"))
+    try:
+        load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+    except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
+        names = f"--tls-cert {quote(certificate_file, 4096)}", f"--tls-key {quote(key_file, 4096)}"
+        reason = str(getattr(exc, "reason", None) or exc).lower().replace("_", " ")
+        fault = _fault(pair, *names) or f"cannot serve with {' and '.join(names)}: {reason}"
+        raise ConfigError(fault) from None
+    return pair
+
+
+def content(path: str, option: str) -> bytes:
+    """Return what a file has that an option names, at most ``MAX_FILE_BYTES`` of it.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(MAX_FILE_BYTES)
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ConfigError(f"cannot read --{option} {quote(path, 4096)}: {reason}") from None
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
     with os.fdopen(os.memfd_create("serving"), "wb") as file:
-        file.write(pair.certificate + b"\n" + pair.key)
+        file.write(content)
         file.flush()
-        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def _fault(pair: Pair, certificate_name: str, key_name: str) -> str:
+    """Return what is wrong with a pair; empty if that is not known."""
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        own = x509.load_pem_x509_certificates(pair.certificate)[0].public_key()
+    except ValueError:
+        return f"{certificate_name} is not a file of PEM certificates"
+    except UnsupportedAlgorithm:
+        return ""
+    try:
+        key = load_pem_private_key(pair.key, None)
+    except TypeError:
+        return f"{key_name} is encrypted"
+    except ValueError:
+        return f"{key_name} is not a PEM private key"
+    except UnsupportedAlgorithm:
+        return ""
+    return f"{key_name} is not the key of {certificate_name}" if key.public_key() != own else ""
 
 
 def _general(name: str):  # type: ignore[no-untyped-def]  # the library is imported inside

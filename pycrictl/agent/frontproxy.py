@@ -59,7 +59,7 @@ class Trust:
     @property
     def authorities(self) -> str:
         """The PEM of all CAs whose certificates may be shown."""
-        return "\n".join(filter(None, (self.proxy_ca, self.client_ca)))
+        return self.proxy_ca + self.client_ca
 
 
 def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
@@ -72,17 +72,16 @@ def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
     data = document.get("data")
     if not isinstance(data, dict):
         return None
-    proxy_ca = _string(data.get("requestheader-client-ca-file"))
     allowed = data.get("requestheader-allowed-names", "[]")
-    if not _is_list(allowed) or not has_certificates(proxy_ca):
-        proxy_ca = ""  # what cannot be read allows nobody, and not everybody
+    proxy_ca = certificates(_string(data.get("requestheader-client-ca-file")))
     return Trust(
-        proxy_ca=proxy_ca,
+        # What cannot be read allows nobody, and not everybody.
+        proxy_ca=proxy_ca if _is_list(allowed) else "",
         allowed_names=_strings(allowed),
         user_headers=_strings(data.get("requestheader-username-headers")),
         uid_headers=_strings(data.get("requestheader-uid-headers")),
         group_headers=_strings(data.get("requestheader-group-headers")),
-        client_ca=client_ca or _string(data.get("client-ca-file")),
+        client_ca=client_ca or certificates(_string(data.get("client-ca-file"))),
     )
 
 
@@ -105,9 +104,15 @@ def user_of(
     return User(name, groups[:MAX_GROUPS], uid)
 
 
-def has_certificates(pem: str) -> bool:
-    """Return whether a text has certificates that can be read."""
-    return bool(_certificates(pem))
+def certificates(pem: str) -> str:
+    """Return the certificates of a text in PEM, without what is written between them.
+
+    Returns:
+        Empty if there is none, or one of them cannot be read.
+    """
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return "".join(one.public_bytes(Encoding.PEM).decode("ascii") for one in _certificates(pem))
 
 
 def holder(certificate: bytes) -> User | None:

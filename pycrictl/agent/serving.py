@@ -14,7 +14,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from pycrictl.agent import certificate
-from pycrictl.agent.frontproxy import Trust, has_certificates
+from pycrictl.agent.frontproxy import Trust, certificates
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
@@ -188,6 +188,7 @@ class Certificates:
 
     Raises:
         UsageError: only one of the files is named.
+        ConfigError: they cannot be used.
     """
 
     def __init__(self, certificate_file: str, key_file: str, names: list[str]) -> None:
@@ -195,25 +196,38 @@ class Certificates:
             raise UsageError("--tls-cert and --tls-key go together")
         self._files = certificate_file, key_file
         self._names = names
-        self._own = None if certificate_file else certificate.serving(names)
+        self._stamp = self._stamped()
+        self._pair = (
+            certificate.read(*self._files) if certificate_file else certificate.serving(names)
+        )
 
     def sign(self, authority: certificate.Pair) -> None:
         """Serve with a certificate of this authority in place of a self-signed one."""
-        self._own = certificate.serving(self._names, authority)
+        self._pair = certificate.serving(self._names, authority)
 
-    def stamp(self) -> tuple[int, ...]:
-        """Return what changes when the files do."""
-        try:
-            return tuple(Path(one).stat().st_mtime_ns for one in self._files if one)
-        except OSError:
-            return ()
-
-    def context(self, trust: Trust | None) -> ssl.SSLContext:
-        """Return TLS settings that ask for a client's certificate of one of the CAs.
+    def renew(self) -> bool:
+        """Read the files again if they have changed; return whether they have.
 
         Raises:
-            ConfigError: the files cannot be used.
+            ConfigError: they cannot be used; what was read before stays in use.
         """
+        before, self._stamp = self._stamp, self._stamped()
+        if self._stamp == before:
+            return False
+        self._pair = certificate.read(*self._files)
+        return True
+
+    def _stamped(self) -> tuple[int, ...]:
+        """Return what changes when the files do."""
+        try:
+            found = [Path(one).stat() for one in self._files if one]
+        except OSError:
+            return ()
+        # The clock of a file system has steps of milliseconds, in which a file may still grow.
+        return tuple(n for one in found for n in (one.st_ino, one.st_size, one.st_mtime_ns))
+
+    def context(self, trust: Trust | None) -> ssl.SSLContext:
+        """Return TLS settings that ask for a client's certificate of one of the CAs."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
@@ -221,20 +235,23 @@ class Certificates:
         # A session that is resumed would bring back a certificate that was verified earlier.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-        try:
-            if self._own is not None:
-                certificate.load(context, self._own)
-            else:
-                context.load_cert_chain(*self._files)
-        except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
-            names = " and ".join(quote(one) for one in self._files)
-            reason = getattr(exc, "reason", None) or getattr(exc, "strerror", None) or str(exc)
-            raise ConfigError(f"cannot serve with {names}: {reason.lower()}") from None
-        authorities = trust.authorities if trust is not None else ""
-        if has_certificates(authorities):
-            context.load_verify_locations(cadata=authorities)
+        certificate.load(context, self._pair)
+        if trust is not None and trust.authorities:
+            context.load_verify_locations(cadata=trust.authorities)
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
+
+
+def authorities(path: str, option: str) -> str:
+    """Return the certificates of a file that an option names, in PEM.
+
+    Raises:
+        ConfigError: it cannot be read, or has none.
+    """
+    found = certificates(certificate.content(path, option).decode("utf-8", "replace"))
+    if not found:
+        raise ConfigError(f"--{option} {quote(path, 4096)} is not a file of PEM certificates")
+    return found
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -29,9 +29,11 @@ SERVICE: Final = "pycrictl-agent"
 
 PORT: Final = 10281
 
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LABEL: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_MAX_NAME_CHARS: Final = 253
 
 
 def is_name(text: str) -> bool:
-    """Return whether an object of the API server may have this name (a DNS subdomain)."""
-    return _NAME.fullmatch(text) is not None and ".." not in text
+    """Return whether an object of the API server may have this name: an RFC 1123 subdomain."""
+    return len(text) <= _MAX_NAME_CHARS and _NAME.fullmatch(text) is not None

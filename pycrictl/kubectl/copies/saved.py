@@ -11,6 +11,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import stat
 import tempfile
 import time
@@ -28,6 +29,7 @@ from pycrictl.units import quote
 _FOLDER: Final = "pycrictl/copies"
 _RECORD: Final = ".json"
 _ARRIVED: Final = ".part"
+_FORM: Final = re.compile(rf"[0-9a-f]{{32}}{re.escape(_RECORD)}")
 _MARGIN_S: Final = 60.0
 _LAST_BYTES: Final = 64 * 1024 * 1024
 """What comes last need not get to the disk: it is removed right after, which would wait for it."""
@@ -166,12 +168,12 @@ class Saved:
         self._note = note
         state = _state(environ)
         try:
-            self._folder = _opened(state)
+            self._path, self._folder = str(state), _opened(state)
         except OSError as exc:
             why = _described(state, exc) if state is not None else "a home: this user has none"
             other = Path(tempfile.gettempdir(), f"pycrictl-{os.geteuid()}")
             try:
-                self._folder = _private(other)
+                self._path, self._folder = str(other), _private(other)
             except OSError as other_exc:
                 raise CopyError(
                     f"cannot keep copies in {why}, nor in {_described(other, other_exc)}"
@@ -189,14 +191,16 @@ class Saved:
         Raises:
             CopyError: it cannot be written.
         """
-        name = record.session + _RECORD
+        fd = -1
         try:
-            fd = self._open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fd = self._open(record.session + _RECORD, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            fcntl.flock(fd, fcntl.LOCK_EX)  # who looks for something to resume lets it go at once
             os.write(fd, json.dumps(asdict(record)).encode())
         except OSError as exc:
-            reason = os.strerror(exc.errno or 0).lower()
-            raise CopyError(f"cannot keep the copy: {reason}") from exc
+            if fd >= 0:
+                _remove(self._folder, record.session)
+                os.close(fd)
+            raise CopyError(f"cannot keep the copy in {_described(self._path, exc)}") from exc
         return Kept(self._folder, record, fd, self._note)
 
     def find(self, asked: CopyRecord) -> Kept | None:
@@ -218,14 +222,14 @@ class Saved:
             if fd < 0:
                 continue
             age_s = time.time() - os.fstat(fd).st_mtime
-            if age_s > GIVE_UP_S + _MARGIN_S or _read(fd) is None:
+            if age_s > GIVE_UP_S + _MARGIN_S:  # until then another version may be able to read it
                 _remove(self._folder, name.removesuffix(_RECORD))
             os.close(fd)
 
     def _names(self) -> Iterator[str]:
         with os.scandir(self._folder) as entries:
             names = [entry.name for entry in entries]
-        yield from (name for name in names if name.endswith(_RECORD))
+        yield from (name for name in names if _FORM.fullmatch(name))
 
     def _locked(self, name: str) -> int:
         """Open a copy's file and lock it; -1 if another program has it, or it is gone."""
@@ -280,7 +284,7 @@ def _private(path: Path) -> int:
     return fd
 
 
-def _described(path: Path, exc: OSError) -> str:
+def _described(path: Path | str, exc: OSError) -> str:
     return f"{quote(str(path))}: {os.strerror(exc.errno or 0).lower()}"
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,53 @@ def test_a_folder_of_somebody_else(temporary: Path, make: object) -> None:
     make(temporary)
     with pytest.raises(CopyError, match=r'nor in ".*": (not a directory|operation not permitted)'):
         Saved(NO_HOME, pytest.fail)
+
+
+def test_files_of_others_and_of_other_versions_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "pycrictl/copies"
+    folder.mkdir(parents=True)
+    old = time.time() - 3600
+    stay = ["notes.json", "notes.part", f"{'A' * 32}.json", f"{'1' * 32}.json", f"{'1' * 32}.part"]
+    go = [f"{'2' * 32}.json", f"{'2' * 32}.part", f"{'3' * 32}.json"]
+    for name in (*stay, *go):
+        (folder / name).write_text('{"version": 2}')
+        if "1" not in name:
+            os.utime(folder / name, (old, old))
+    saved = Saved({"XDG_STATE_HOME": str(tmp_path)}, pytest.fail)
+    assert saved.find(RECORD) is None
+    saved.close()
+    assert {one.name for one in folder.iterdir()} == {*stay}
+
+
+def test_somebody_looks_at_a_copy_that_begins(tmp_path: Path) -> None:
+    saved = Saved({"XDG_STATE_HOME": str(tmp_path)}, pytest.fail)
+    name = tmp_path / "pycrictl/copies" / f"{RECORD.session}.json"
+    with name.open("w") as theirs:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        release = threading.Timer(0.2, fcntl.flock, (theirs, fcntl.LOCK_UN))
+        release.start()
+        try:
+            kept = saved.keep(RECORD)
+        finally:
+            release.join()
+    found = Saved({"XDG_STATE_HOME": str(tmp_path)}, pytest.fail).find(RECORD)
+    assert found is None  # it is locked
+    kept.remove()
+    assert not name.exists()
+
+
+def test_no_space_for_what_a_copy_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = Saved({"XDG_STATE_HOME": str(tmp_path)}, pytest.fail)
+    folder = tmp_path / "pycrictl/copies"
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(CopyError) as caught:
+        saved.keep(RECORD)
+    assert caught.value.message == f'cannot keep the copy in "{folder}": no space left on device'
+    assert [*folder.iterdir()] == []
 
 
 def test_no_space_for_what_arrives(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pycrictl.cli import options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.declare import Option
-from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.errors import PycrictlError, UsageError
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def agent(
     from pathlib import Path
 
     from pycrictl import noderoot
-    from pycrictl.config import read_text
+    from pycrictl.agent.api.names import is_name
     from pycrictl.kube import credential
     from pycrictl.kube.kubelet_config import copy_quotas
     from pycrictl.logs import journal
@@ -189,6 +189,7 @@ def agent(
 
     try:
         from pycrictl.agent import app as service
+        from pycrictl.agent.serving import authorities
     except ModuleNotFoundError as exc:
         raise PycrictlError(
             f"the agent needs {quote(exc.name or '')}, which is not installed",
@@ -211,25 +212,27 @@ def agent(
             proxy = proxy_of(client, admin_socket)
             yield client, (stack.enter_context(client_of(proxy, client)) if proxy else None)
 
-    def text_of(path: str, option: str) -> str:
-        try:
-            return read_text(path) if path else ""
-        except OSError as exc:
-            reason = (exc.strerror or str(exc)).lower()
-            raise ConfigError(f"cannot read --{option} {quote(path, 4096)}: {reason}") from None
+    def named(name: str, what: str) -> str:
+        if name and not is_name(name):
+            raise UsageError(f"{what} cannot be called {quote(name)}")
+        return name
 
     size_limit_bytes, copies_per_pod = copy_quotas(
         kubelet_config, container_copy_size_limit, container_copies_per_pod
     )
     settings = service.Settings(
         listen=service.address(listen, "listen"),
-        node=node_name or environ.get("NODE_NAME", "") or load().node,
+        node=named(
+            node_name or environ.get("NODE_NAME", "") or load().node,
+            "a node (--node-name, else $NODE_NAME)",
+        ),
         certificate_file=tls_cert,
         key_file=tls_key,
-        client_ca=text_of(client_ca, "client-ca"),
-        peer_ca=text_of(peer_ca, "peer-ca"),
+        client_ca=authorities(client_ca, "client-ca") if client_ca else "",
+        peer_ca=authorities(peer_ca, "peer-ca") if peer_ca else "",
         peer_token_file=peer_token,
-        namespace=peer_namespace or ("" if kubeconfig else credential.own_namespace()),
+        namespace=named(peer_namespace, "a namespace (--peer-namespace)")
+        or ("" if kubeconfig else credential.own_namespace()),
         metrics_listen=service.address(metrics_listen, "metrics-listen")
         if metrics_listen
         else None,
