@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,16 +40,16 @@ def begin(work: Workstation, archive: bytes, path: str = "/to") -> str:
     return str(work.api.begin(spec)["metadata"]["name"])
 
 
-def send(folder: Path, session: str, archive: bytes, begin: int, end: int) -> None:
+def send(sock: socket.socket, archive: bytes, begin: int, end: int) -> None:
+    for at in range(begin, end, HALF):
+        sock.sendall(frame(BINARY, piece(at, archive[at : at + HALF]), key=KEY))
+
+
+def send_rest(folder: Path, session: str, archive: bytes, begin: int = 0) -> None:
     with connected(folder, session) as sock:
-        for at in range(begin, end, HALF):
-            content = archive[at : min(at + HALF, end)]
-            sock.sendall(frame(BINARY, piece(at, content), key=KEY))
-        if end == len(archive):
-            while acknowledged(sock) < end:
-                pass
-            return
-        wait_until(lambda: (folder / "store" / f"{session}.tar").stat().st_size == end)
+        send(sock, archive, begin, len(archive))
+        while acknowledged(sock) < len(archive):
+            pass
 
 
 def test_nothing_stays_beside_without_a_connection(
@@ -61,10 +62,10 @@ def test_nothing_stays_beside_without_a_connection(
 ) -> None:
     session = begin(work, archive)
     with connected(folder, session) as sock:
-        sock.sendall(frame(BINARY, piece(0, archive[:HALF]), key=KEY))
+        send(sock, archive, 0, HALF)
         wait_until(lambda: len(stages_in(container.root)) == 1)
     wait_until(lambda: stages_in(container.root) == [])
-    send(folder, session, archive, HALF, len(archive))
+    send_rest(folder, session, archive, HALF)
     assert not (container.root / "to/tree").exists()
     assert len(stages_in(container.root)) == 1
     assert work.api.commit(session)["status"]["phase"] == "Succeeded"
@@ -81,7 +82,7 @@ def test_what_could_not_be_put_there_is_put_there_in_the_end(
     archive: bytes,
 ) -> None:
     session = begin(work, archive, "/to/late/.")
-    send(folder, session, archive, 0, len(archive))
+    send_rest(folder, session, archive)
     (container.root / "to/late").mkdir()
     found = work.api.commit(session)["status"]
     assert (found["phase"], found["outcome"]["status"]) == ("Succeeded", "Success")
@@ -102,7 +103,7 @@ def test_without_a_commit_nothing_stays(
         monkeypatch.setattr(job, "_COMMIT_S", 0.5)
     agent = start()
     session = begin(work, archive)
-    send(folder, session, archive, 0, len(archive))
+    send_rest(folder, session, archive)
     if end == "abandon":
         work.api.abandon(session)
         assert stages_in(container.root) == []
