@@ -12,8 +12,6 @@ from pycrictl.copy.method import NAMES, Method, Watch, first_to_serve
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import ContainerPath, not_running
 from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.errors import CopyError
-from pycrictl.units import plural
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.summary import Summary
@@ -87,20 +85,13 @@ class Copier:
         Raises:
             CopyError: there is more content than is allowed.
         """
-        limit = self._options.rules.max_size_bytes
-        done_bytes = 0
-
-        def count(count: int) -> None:
-            nonlocal done_bytes
-            done_bytes += count
-            watch.on_bytes(count)
+        options = self._options
 
         def act(method: Method) -> None:
-            counted = watch._replace(on_bytes=count)
-            with closing(method.pack_from(path, counted, follow=self._options.follow)) as pieces:
+            limit = options.rules.max_size_bytes
+            packing = method.pack_from(path, watch, follow=options.follow, max_size_bytes=limit)
+            with closing(packing) as pieces:
                 for piece in pieces:
-                    if limit is not None and done_bytes > limit:
-                        raise CopyError(f"more than {plural(limit, 'byte')} would be copied")
                     write(piece)
 
         first_to_serve(self._methods(), act)

@@ -114,6 +114,14 @@ def test_progress_goes_where_the_archive_does_not(fake: FakeServer, root: Path) 
         assert sorted(archive.getnames()) == ["to", "to/f"]
 
 
+def test_nothing_is_written_of_more_than_is_allowed(fake: FakeServer, root: Path) -> None:
+    (root / "to/f").write_text("content")
+    shown = copy(fake, "auto", "--max-size", "6", f"{ID}:/to/f", "-")
+    assert (shown.returncode, shown.stdout) == (1, b"")
+    assert shown.stderr == b"pycrictl: more than 6 bytes would be copied\n"
+    assert copy(fake, "auto", "--max-size", "7", f"{ID}:/to/f", "-").returncode == 0
+
+
 def test_progress_without_a_terminal(fake: FakeServer, root: Path) -> None:
     (root / "to/f").write_text("content")
     note = b"pycrictl: no bars: standard error is not a terminal that can show them"

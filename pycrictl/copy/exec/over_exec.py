@@ -93,11 +93,17 @@ class OverExec:
             return stage.fill(repacker, pieces)
 
     def pack_from(
-        self, path: bytes, watch: Watch, *, follow: bool = False
+        self,
+        path: bytes,
+        watch: Watch,
+        *,
+        follow: bool = False,
+        max_size_bytes: int | None = None,
     ) -> Generator[memoryview, None, None]:
         """Yield what is at ``path`` as an archive."""
         source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
-        with closing(source.repacked(self._rules, on_bytes=watch.on_bytes)) as pieces:
+        rules = self._rules._replace(max_size_bytes=max_size_bytes)
+        with closing(source.repacked(rules, on_bytes=watch.on_bytes)) as pieces:
             for piece in pieces:
                 yield memoryview(piece)
 

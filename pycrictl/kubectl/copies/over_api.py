@@ -41,7 +41,6 @@ from pycrictl.kubectl.copies.parts import file_pieces, tree_pieces
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Kept, Saved
 from pycrictl.kubectl.copies.transfer import Transfer
-from pycrictl.units import plural
 
 _REFUSALS: Final = (CopyError, Denied, Exhausted, NotFound, Unimplemented)
 """What says that nothing has begun. An agent that does not answer may have."""
@@ -126,15 +125,18 @@ class OverApi:
         """Copy into the container."""
         record = self._asked(path, local, "To")
         with open_source(LocalRoot(), local, follow=follow) as source:
-            measured = measure(
-                source, on_skip=watch.on_skip, check=lambda _, found: _check_size(found, rules)
-            )
+            measured = measure(source, on_skip=watch.on_skip, max_size_bytes=rules.max_size_bytes)
             record = replace(record, size_bytes=measured.size_bytes, crc32=measured.crc32)
             spec = self._spec("To", not_as_archive(path), rules, follow, record)
             return self._send(record, spec, partial(tree_pieces, source), measured.summary, watch)
 
     def pack_from(
-        self, path: bytes, watch: Watch, *, follow: bool = False
+        self,
+        path: bytes,
+        watch: Watch,
+        *,
+        follow: bool = False,
+        max_size_bytes: int | None = None,
     ) -> Generator[memoryview, None, None]:
         """Yield what is at ``path`` as an archive."""
         record = self._asked(path, b"-", "From")
@@ -145,7 +147,7 @@ class OverApi:
             # The archive is spooled: what is written to a pipe cannot be taken back if the rest of
             # it is damaged, and who reads the pipe may be slower than the agent is patient.
             arriving = Arriving()
-            census = Census()
+            census = Census(max_size_bytes=max_size_bytes)
 
             def take(content: memoryview) -> None:
                 known_bytes = census.content_bytes
@@ -163,13 +165,12 @@ class OverApi:
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Unpack an archive, which comes from a descriptor, into a directory of the container."""
-        census = Census()
+        census = Census(max_size_bytes=rules.max_size_bytes)
         with Spool() as spool:
             buffer = memoryview(bytearray(PIECE_BYTES))
             while count := os.readv(stream, [buffer]):
                 spool.write(buffer[:count])
                 census.receive_data(buffer[:count])
-                _check_size(census.summary, rules)
             census.finish()
             spool.finish()
             record = replace(
@@ -381,12 +382,6 @@ def _outcome(found: dict[str, Any]) -> outcome.Outcome:
     if result is None:
         return outcome.Outcome()
     return outcome.decode(json.dumps(result).encode())
-
-
-def _check_size(found: Summary, rules: Rules) -> None:
-    limit = rules.max_size_bytes
-    if limit is not None and found.size_bytes > limit:
-        raise CopyError(f"more than {plural(limit, 'byte')} would be copied")
 
 
 def _ignore(_: int) -> None:

@@ -199,6 +199,17 @@ def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: 
     assert plugin.kept == []
 
 
+def test_an_archive_of_more_than_is_allowed(
+    plugin: Plugin, node: Path, container: Pretended
+) -> None:
+    (container.root / "to/f").write_bytes(bytes(2 * MIB))
+    done = plugin("web:/to/f", "-", "--max-size", "1Mi")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b"kubectl container-cp: more than 1048576 bytes would be copied\n"
+    assert (plugin.kept, left(node)) == ([], [])
+    assert len(plugin("web:/to/f", "-", "--max-size", "2Mi").stdout) > 2 * MIB
+
+
 def test_who_is_not_there_is_named(
     plugin: Plugin, cluster: Cluster, node: Path, tmp_path: Path
 ) -> None:

@@ -336,6 +336,8 @@ def test_rules_of_this_side_are_kept(
     assert (tmp_path / "f").stat().st_mtime == 1_000_000
     with pytest.raises(CopyError, match="more than 2 bytes"):
         copier.out("/f", tmp_path / "f", Rules(max_size_bytes=2))
+    with pytest.raises(CopyError, match="more than 2 bytes"):
+        next(copier.pack_from(b"/f", copier.watch, max_size_bytes=2))
 
 
 def test_a_runtime_without_the_calls_is_asked_first(
