@@ -74,8 +74,8 @@ class Copier:
             self._methods(), lambda method: method.unpack_to(stream, path, rules, watch)
         )
 
-    def pack_from(self, path: bytes, write: Callable[[memoryview], None], watch: Watch) -> None:
-        """Write what is at a path as an archive.
+    def pack_from(self, path: bytes, write: Callable[[memoryview], None], watch: Watch) -> Summary:
+        """Write what is at a path as an archive, and return what is in it.
 
         Args:
             path: in the container.
@@ -87,14 +87,19 @@ class Copier:
         """
         options = self._options
 
-        def act(method: Method) -> None:
+        def act(method: Method) -> Summary:
             limit = options.rules.max_size_bytes
             packing = method.pack_from(path, watch, follow=options.follow, max_size_bytes=limit)
-            with closing(packing) as pieces:
-                for piece in pieces:
+            with closing(packing):
+                while True:
+                    try:
+                        piece = next(packing)
+                    except StopIteration as end:
+                        packed: Summary = end.value
+                        return packed
                     write(piece)
 
-        first_to_serve(self._methods(), act)
+        return first_to_serve(self._methods(), act)
 
 
 def on_this_node(client: CriClient, container: ContainerPath, options: CopyOptions) -> Copier:

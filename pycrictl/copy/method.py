@@ -104,8 +104,10 @@ class Method(Protocol):
         *,
         follow: bool = False,
         max_size_bytes: int | None = None,
-    ) -> Generator[memoryview, None, None]:
-        """Yield what is at ``path`` as an archive; a piece is valid until the next is asked for.
+    ) -> Generator[memoryview, None, Summary]:
+        """Yield what is at ``path`` as an archive, and return what is in it.
+
+        A piece is valid until the next is asked for.
 
         ``Unimplemented`` comes with the first piece, ``CopyError`` as soon as it is known that
         there is more content than ``max_size_bytes``.

@@ -109,7 +109,11 @@ def test_progress_goes_where_the_archive_does_not(fake: FakeServer, root: Path) 
     assert json.loads(shown.stdout.splitlines()[-1])["files"] == 1
     os.mkfifo(root / "to/pipe")
     shown = copy(fake, "json", f"{ID}:/to", "-")
-    assert json.loads(shown.stderr)["skipped"] == "to/pipe"
+    left_out, copied = map(json.loads, shown.stderr.splitlines())
+    assert left_out["skipped"] == "to/pipe"
+    numbers = [copied[key] for key in ("files", "directories", "links", "size_bytes", "skipped")]
+    assert numbers == [1, 1, 0, 7, 1]
+    assert copied["elapsed_s"] > 0
     with tarfile.open(fileobj=io.BytesIO(shown.stdout)) as archive:
         assert sorted(archive.getnames()) == ["to", "to/f"]
 

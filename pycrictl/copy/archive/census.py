@@ -6,7 +6,7 @@ from pycrictl.copy.rules.summary import Summary
 from pycrictl.errors import CopyError
 from pycrictl.units import plural
 from pycrictl.wire.tar.header import Entry, EntryType
-from pycrictl.wire.tar.reader import DataReceived, EntryStarted, TarReader
+from pycrictl.wire.tar.reader import EntryStarted, TarReader
 
 
 class Census:
@@ -16,14 +16,12 @@ class Census:
         max_size_bytes: the most content in all files together; None for any amount.
 
     Attributes:
-        summary: what there is so far, devices and pipes left out.
-        content_bytes: how much content has come; ``summary`` counts a file when it begins.
+        summary: what there is so far, devices and pipes left out; a file counts when it begins.
         has_absolute: a name begins with a slash.
     """
 
     def __init__(self, *, max_size_bytes: int | None = None) -> None:
         self.summary = Summary()
-        self.content_bytes = 0
         self.has_absolute = False
         self._max_size_bytes = max_size_bytes
         self._reader = TarReader()
@@ -68,9 +66,7 @@ class Census:
 
     def _deal(self) -> None:
         for event in self._reader.events_received():
-            if isinstance(event, DataReceived):
-                self.content_bytes += len(event.data)
-            elif isinstance(event, EntryStarted):
+            if isinstance(event, EntryStarted):
                 self.count(event.entry)
         if self._reader.error is not None:
             raise self._reader.error

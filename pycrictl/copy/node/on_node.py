@@ -91,7 +91,7 @@ class OnNode:
         *,
         follow: bool = False,
         max_size_bytes: int | None = None,
-    ) -> Generator[memoryview, None, None]:
+    ) -> Generator[memoryview, None, Summary]:
         """Yield what is at ``path`` as an archive."""
         census = Census(max_size_bytes=max_size_bytes)
         with (
@@ -103,6 +103,7 @@ class OnNode:
         ):
             yield from pieces
             root.check_running()
+        return census.summary
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Unpack an archive into a directory of the container."""

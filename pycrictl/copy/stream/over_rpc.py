@@ -146,27 +146,26 @@ class OverRpc:
         *,
         follow: bool = False,
         max_size_bytes: int | None = None,
-    ) -> Generator[memoryview, None, None]:
+    ) -> Generator[memoryview, None, Summary]:
         """See ``Method``."""
         from pycrictl.copy.archive.census import Census
         from pycrictl.copy.stream.transfer import Verdict, receive
 
         answer = self._ask_from(path, follow=follow)
-        if watch.on_archive is not None:
-            watch.on_archive(answer.size)
+        for on_total in (watch.on_total, watch.on_archive):
+            if on_total is not None:
+                on_total(answer.size)
         verdict, census = Verdict(), Census(max_size_bytes=max_size_bytes)
         with self._opened(answer.url) as connection:
             for piece in receive(
                 connection, verdict, size_bytes=answer.size, crc32=answer.checksum
             ):
-                # As with the other methods it is content that counts, and how much of it there is
-                # in all is not known.
-                known_bytes = census.content_bytes
                 census.receive_data(piece)
-                watch.on_bytes(census.content_bytes - known_bytes)
+                watch.on_bytes(len(piece))
                 yield piece
             census.finish()
         _report_skipped(verdict, watch.on_skip)
+        return census.summary
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """See ``Method``."""

@@ -97,8 +97,6 @@ class OverApi:
             self._session(record, self._spec("From", path, rules, follow), watch) as kept,
             Unpacker(destination, rules, on_skip=watch.on_skip, name=name) as unpacker,
         ):
-            if watch.on_total is not None and kept.expected_bytes:
-                watch.on_total(kept.expected_bytes)
             arriving = Arriving()
             has_bytes = kept.open_arrived()
             for piece in file_pieces(kept.fd, 0, has_bytes):
@@ -111,9 +109,7 @@ class OverApi:
                 with _of_archive():
                     unpacker.receive_data(content)
 
-            self._transfer(kept, watch).receive(arriving, take)
-            if watch.on_total is not None:
-                watch.on_total(arriving.offset)
+            self._receive(kept, arriving, take, watch)
             with _of_archive():
                 summary = unpacker.finish(size_bytes=arriving.size_bytes)
             summary.skipped += self._finish_from(kept, watch)
@@ -137,7 +133,7 @@ class OverApi:
         *,
         follow: bool = False,
         max_size_bytes: int | None = None,
-    ) -> Generator[memoryview, None, None]:
+    ) -> Generator[memoryview, None, Summary]:
         """Yield what is at ``path`` as an archive."""
         record = self._asked(path, b"-", "From")
         with (
@@ -150,18 +146,17 @@ class OverApi:
             census = Census(max_size_bytes=max_size_bytes)
 
             def take(content: memoryview) -> None:
-                known_bytes = census.content_bytes
                 with _of_archive():
                     census.receive_data(content)
-                watch.on_bytes(census.content_bytes - known_bytes)
                 spool.write(content)
 
-            self._transfer(kept, watch._replace(on_bytes=_ignore)).receive(arriving, take)
+            self._receive(kept, arriving, take, watch)
             with _of_archive():
                 census.finish()
             spool.finish()
             self._finish_from(kept, watch)
             yield from spool.pieces(memoryview(bytearray(PIECE_BYTES)))
+        return census.summary
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Unpack an archive, which comes from a descriptor, into a directory of the container."""
@@ -337,6 +332,16 @@ class OverApi:
         for skipped in result.skipped:
             watch.on_skip(skipped)
         return len(result.skipped)
+
+    def _receive(
+        self, kept: Kept, arriving: Arriving, take: Callable[[memoryview], None], watch: Watch
+    ) -> None:
+        """Receive the rest of an archive; report its size as soon as it is known."""
+        on_total = watch.on_total or _ignore
+        if kept.expected_bytes:
+            on_total(kept.expected_bytes)
+        self._transfer(kept, watch).receive(arriving, take)
+        on_total(arriving.offset)
 
     def _transfer(self, kept: Kept, watch: Watch) -> Transfer:
         def on_bytes(count: int) -> None:

@@ -58,6 +58,25 @@ def test_trees_and_archives(
     assert stages_in(container.root) == []
 
 
+def test_progress_of_an_archive(plugin: Plugin, node: Path, container: Pretended) -> None:
+    (container.root / "to/f").write_bytes(os.urandom(3 * MIB))
+    with plugin.start("web:/to/f", "-", "--progress", "json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        total_bytes = 0
+        while not total_bytes:  # the archive does not fit into the pipe: it goes on
+            total_bytes = json.loads(process.stderr.readline())["total"]
+        assert total_bytes == len(process.stdout.read())
+        last = json.loads(process.stderr.read().splitlines()[-1])
+    assert process.returncode == 0
+    assert {key: last[key] for key in ("files", "size_bytes", "kept", "skipped")} == {
+        "files": 1,
+        "size_bytes": 3 * MIB,
+        "kept": 0,
+        "skipped": 0,
+    }
+
+
 def test_who_may(
     cluster: Cluster,
     node: Path,

@@ -93,8 +93,11 @@ def test_bytes_go_before_all_are_there(
     assert (tmp_path / "g").read_bytes() == CONTENT
     assert work.totals == [work.bytes, work.bytes]
     assert (work.kept, sessions(folder), work.notes) == ([], [], [])
+    work.totals.clear()
+    work.bytes = 0
     pieces = b"".join(map(bytes, work.method().pack_from(b"/to/f", work.watch)))
     assert pieces == archive()
+    assert work.totals == [work.bytes, work.bytes] == [len(pieces)] * 2
 
 
 def test_what_cannot_be_made_to_its_end(
