@@ -103,10 +103,12 @@ class Copy:
 
     async def stop_putting(self) -> None:
         """Remove what was put beside its place; it is put there again when it is wanted."""
-        putting, self.putting = self.putting, None
+        putting = self.putting
         if putting is not None:
             await putting.stop()
-            self.forget_skipped()
+            if self.putting is putting:  # until here others may wait for the same
+                self.putting = None
+                self.forget_skipped()
 
     def forget_skipped(self) -> None:
         """Take back what was left out, as it is to be done anew."""

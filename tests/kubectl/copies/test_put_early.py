@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from pycrictl.agent.copies import job
+from pycrictl.agent.copies.engine import NodeEngine
+from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy.archive.checksum import crc32
+from pycrictl.copy.method import Watch
+from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_source
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.kubectl.copies.parts import tree_pieces
-from tests.agent.copies.small import InThread
+from tests.agent.copies.small import InThread, SmallAgent
 from tests.copy.node.test_on_node import needs_root
 from tests.copy.trees import stages_in
+from tests.fakecri.server import FakeServer
 from tests.kubectl.copies.test_frames import KEY, acknowledged, connected, piece
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import Pretended
 from tests.proxy.copies.test_service import listing, make_tree
-from tests.waiting import wait_until
+from tests.waiting import WAIT_S, wait_until
 from tests.wire.frames import BINARY, frame
 
 pytestmark = needs_root
@@ -87,6 +95,43 @@ def test_what_could_not_be_put_there_is_put_there_in_the_end(
     found = work.api.commit(session)["status"]
     assert (found["phase"], found["outcome"]["status"]) == ("Succeeded", "Success")
     assert listing(container.root / "to/late/tree") == listing(tmp_path / "tree")
+
+
+class Leaving(NodeEngine):
+    """A node that takes its time to give up what it puts into a container."""
+
+    def __init__(self, runtime: str) -> None:
+        super().__init__(lambda: CriClient(runtime, timeout_s=10))
+        self.leaves = threading.Event()
+
+    def place(
+        self, place: Place, spec: CopySpec, pieces: Iterable[memoryview], watch: Watch
+    ) -> Summary:
+        def slowly() -> Iterator[memoryview]:
+            try:
+                yield from pieces
+            finally:
+                self.leaves.set()
+                time.sleep(0.5)
+
+        return super().place(place, spec, slowly(), watch)
+
+
+def test_what_is_given_up_twice_is_waited_for(
+    fake: FakeServer, work: Workstation, container: Pretended, folder: Path, archive: bytes
+) -> None:
+    engine = Leaving(fake.path)
+    agent = InThread(SmallAgent(str(folder / "agent"), str(folder / "store"), fake.path, engine))
+    try:
+        session = begin(work, archive)
+        with connected(folder, session) as sock:
+            send(sock, archive, 0, HALF)
+            wait_until(lambda: len(stages_in(container.root)) == 1)
+        assert engine.leaves.wait(WAIT_S)
+        work.api.abandon(session)
+        assert stages_in(container.root) == []
+    finally:
+        agent.close()
 
 
 @pytest.mark.parametrize("end", ["abandon", "stop", "nobody"])
