@@ -91,7 +91,8 @@ def carry_out(
     if not quiet:
         has_result = isinstance(request, spec.CopyFrom) and request.destination.is_stream
         stdout: Stdout = "result" if has_result else "nothing"
-        display = open_copy_display(app.outlet(progress, stdout=stdout))
+        outlet = app.outlet(progress, stdout=stdout)
+        display = open_copy_display(outlet, has_result=has_result)
     if not app.config.debug.value:
         app.env.configure_logging(debug=False)  # what could not be cleared up is a warning
 
@@ -148,13 +149,12 @@ class _Meter:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def finish(self, summary: Summary | None) -> None:
-        """End the display, with what a copy did that has succeeded; None shows nothing of it."""
+    def finish(self, summary: Summary) -> None:
+        """End the display, with what a copy did that has succeeded."""
         self._end()
-        if summary is not None:
-            elapsed_s = round(self._clock() - self._began_s, 3)
-            copied = {**asdict(summary), "skipped": self.skipped, "elapsed_s": elapsed_s}
-            self._display.end(copied)
+        elapsed_s = round(self._clock() - self._began_s, 3)
+        copied = {**asdict(summary), "skipped": self.skipped, "elapsed_s": elapsed_s}
+        self._display.end(copied)
 
     def _count(self, count: int) -> None:
         self.done_bytes += count
@@ -212,14 +212,11 @@ def _check_streams(
         check_input(env)
 
 
-def _copy_from(
-    env: Environment, copier: Copier, request: spec.CopyFrom, meter: _Meter
-) -> Summary | None:
+def _copy_from(env: Environment, copier: Copier, request: spec.CopyFrom, meter: _Meter) -> Summary:
     path, local = request.source.path, request.destination
     if not local.is_stream:
         return copier.copy_from(path, local.path, meter.watch)
-    copier.pack_from(path, partial(write_all, output_of(env)), meter.watch)
-    return None
+    return copier.pack_from(path, partial(write_all, output_of(env)), meter.watch)
 
 
 def _copy_to(env: Environment, copier: Copier, request: spec.CopyTo, meter: _Meter) -> Summary:

@@ -12,8 +12,6 @@ from pycrictl.copy.method import NAMES, Method, Watch, first_to_serve
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import ContainerPath, not_running
 from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.errors import CopyError
-from pycrictl.units import plural
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.summary import Summary
@@ -76,8 +74,8 @@ class Copier:
             self._methods(), lambda method: method.unpack_to(stream, path, rules, watch)
         )
 
-    def pack_from(self, path: bytes, write: Callable[[memoryview], None], watch: Watch) -> None:
-        """Write what is at a path as an archive.
+    def pack_from(self, path: bytes, write: Callable[[memoryview], None], watch: Watch) -> Summary:
+        """Write what is at a path as an archive, and return what is in it.
 
         Args:
             path: in the container.
@@ -87,23 +85,21 @@ class Copier:
         Raises:
             CopyError: there is more content than is allowed.
         """
-        limit = self._options.rules.max_size_bytes
-        done_bytes = 0
+        options = self._options
 
-        def count(count: int) -> None:
-            nonlocal done_bytes
-            done_bytes += count
-            watch.on_bytes(count)
-
-        def act(method: Method) -> None:
-            counted = watch._replace(on_bytes=count)
-            with closing(method.pack_from(path, counted, follow=self._options.follow)) as pieces:
-                for piece in pieces:
-                    if limit is not None and done_bytes > limit:
-                        raise CopyError(f"more than {plural(limit, 'byte')} would be copied")
+        def act(method: Method) -> Summary:
+            limit = options.rules.max_size_bytes
+            packing = method.pack_from(path, watch, follow=options.follow, max_size_bytes=limit)
+            with closing(packing):
+                while True:
+                    try:
+                        piece = next(packing)
+                    except StopIteration as end:
+                        packed: Summary = end.value
+                        return packed
                     write(piece)
 
-        first_to_serve(self._methods(), act)
+        return first_to_serve(self._methods(), act)
 
 
 def on_this_node(client: CriClient, container: ContainerPath, options: CopyOptions) -> Copier:

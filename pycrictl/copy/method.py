@@ -98,11 +98,19 @@ class Method(Protocol):
         """Copy into the container."""
 
     def pack_from(
-        self, path: bytes, watch: Watch, *, follow: bool = False
-    ) -> Generator[memoryview, None, None]:
-        """Yield what is at ``path`` as an archive; a piece is valid until the next is asked for.
+        self,
+        path: bytes,
+        watch: Watch,
+        *,
+        follow: bool = False,
+        max_size_bytes: int | None = None,
+    ) -> Generator[memoryview, None, Summary]:
+        """Yield what is at ``path`` as an archive, and return what is in it.
 
-        ``Unimplemented`` comes with the first piece.
+        A piece is valid until the next is asked for.
+
+        ``Unimplemented`` comes with the first piece, ``CopyError`` as soon as it is known that
+        there is more content than ``max_size_bytes``.
         """
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:

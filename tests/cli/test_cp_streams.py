@@ -109,9 +109,21 @@ def test_progress_goes_where_the_archive_does_not(fake: FakeServer, root: Path) 
     assert json.loads(shown.stdout.splitlines()[-1])["files"] == 1
     os.mkfifo(root / "to/pipe")
     shown = copy(fake, "json", f"{ID}:/to", "-")
-    assert json.loads(shown.stderr)["skipped"] == "to/pipe"
+    left_out, copied = map(json.loads, shown.stderr.splitlines())
+    assert left_out["skipped"] == "to/pipe"
+    numbers = [copied[key] for key in ("files", "directories", "links", "size_bytes", "skipped")]
+    assert numbers == [1, 1, 0, 7, 1]
+    assert copied["elapsed_s"] > 0
     with tarfile.open(fileobj=io.BytesIO(shown.stdout)) as archive:
         assert sorted(archive.getnames()) == ["to", "to/f"]
+
+
+def test_nothing_is_written_of_more_than_is_allowed(fake: FakeServer, root: Path) -> None:
+    (root / "to/f").write_text("content")
+    shown = copy(fake, "auto", "--max-size", "6", f"{ID}:/to/f", "-")
+    assert (shown.returncode, shown.stdout) == (1, b"")
+    assert shown.stderr == b"pycrictl: more than 6 bytes would be copied\n"
+    assert copy(fake, "auto", "--max-size", "7", f"{ID}:/to/f", "-").returncode == 0
 
 
 def test_progress_without_a_terminal(fake: FakeServer, root: Path) -> None:

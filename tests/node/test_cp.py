@@ -288,6 +288,7 @@ def test_no_clobber_and_limits(cp: Cp, folder: Path) -> None:
     assert "kept 2" in told
     assert "more than 5 bytes" in cp.refused("--max-size", "5", folder / "d", "C:/tmp/x")
     assert "more than 5 bytes" in cp.refused("--max-size", "5", "C:/root/d", folder / "x")
+    assert "more than 5 bytes" in cp.refused("--max-size", "5", "C:/root/d", "-")
     assert not (cp.root / "tmp/x").exists()
     assert not (folder / "x").exists()
     cp.ok("--max-size", "6", folder / "d", "C:/tmp/x")

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.session import CopySpec, Place
-from pycrictl.copy.method import Announced, OnTotal, Placing, Watch, first_to_serve
+from pycrictl.copy.method import Announced, Placing, Watch, first_to_serve
 from pycrictl.copy.node import on_node
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.over_rpc import OverRpc
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
-from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.errors import FailedPrecondition, NotFound
 from pycrictl.units import quote
 
@@ -51,24 +50,12 @@ class Engine(Protocol):
         """
 
     def pack(
-        self,
-        place: Place,
-        spec: CopySpec,
-        write: Callable[[memoryview], None],
-        on_skip: OnSkip,
-        on_size: OnTotal,
+        self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
     ) -> None:
-        """Write what a copy takes from the container as an archive.
-
-        Before that ``on_size`` is called with how long it will be, if that can be known.
-        """
+        """Write what a copy takes from the container as an archive."""
 
     def place(
-        self,
-        place: Place,
-        spec: CopySpec,
-        pieces: Iterable[memoryview],
-        on_skip: OnSkip,
+        self, place: Place, spec: CopySpec, pieces: Iterable[memoryview], watch: Watch
     ) -> Summary:
         """Put an archive into the container, all of it or nothing."""
 
@@ -110,15 +97,9 @@ class NodeEngine:
             raise replaced(place)
 
     def pack(
-        self,
-        place: Place,
-        spec: CopySpec,
-        write: Callable[[memoryview], None],
-        on_skip: OnSkip,
-        on_size: OnTotal,
+        self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
     ) -> None:
         """See ``Engine``."""
-        watch = Watch(_ignore, on_skip, on_archive=on_size)
 
         def act(method: Placing) -> None:
             with closing(method.pack_from(spec.path, watch, follow=spec.follow_links)) as pieces:
@@ -129,14 +110,9 @@ class NodeEngine:
             first_to_serve(methods, act)
 
     def place(
-        self,
-        place: Place,
-        spec: CopySpec,
-        pieces: Iterable[memoryview],
-        on_skip: OnSkip,
+        self, place: Place, spec: CopySpec, pieces: Iterable[memoryview], watch: Watch
     ) -> Summary:
         """See ``Engine``."""
-        watch = Watch(_ignore, on_skip)
         archive = Announced(pieces, spec.size_bytes, spec.crc32)
         with self._methods(place) as methods:
             return first_to_serve(
@@ -161,7 +137,3 @@ def replaced(place: Place) -> Gone:
         code="FailedPrecondition",
         hint="begin again",
     )
-
-
-def _ignore(_: int) -> None:
-    """Count nothing."""

@@ -18,6 +18,7 @@ from pycrictl.agent.copies.session import CopyPhase, Direction, Session
 from pycrictl.agent.copies.store import AHEAD_BYTES, Archive, Store
 from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.archive.pieces import PIECE_BYTES, Arriving
+from pycrictl.copy.method import Watch
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.rules.summary import Summary
@@ -102,10 +103,12 @@ class Copy:
 
     async def stop_putting(self) -> None:
         """Remove what was put beside its place; it is put there again when it is wanted."""
-        putting, self.putting = self.putting, None
+        putting = self.putting
         if putting is not None:
             await putting.stop()
-            self.forget_skipped()
+            if self.putting is putting:  # until here others may wait for the same
+                self.putting = None
+                self.forget_skipped()
 
     def forget_skipped(self) -> None:
         """Take back what was left out, as it is to be done anew."""
@@ -117,6 +120,15 @@ class Copy:
         self.skipped_count += 1
         if len(self.skipped) < outcome.MAX_SKIPPED:
             self.skipped.append(one)
+
+    @property
+    def watch(self) -> Watch:
+        """What is to be called while something is done for it."""
+        return Watch(_ignore, self.skip, on_archive=self.expect)
+
+    def expect(self, size_bytes: int) -> None:
+        """Note how long its archive will be."""
+        self.session.expected_bytes = size_bytes
 
     def check_wanted(self) -> None:
         """Raise an error if nobody wants the copy any more."""
@@ -180,10 +192,7 @@ def make_archive(
             if copy.stream and archive.size_bytes - copy.sent_bytes > AHEAD_BYTES:
                 time.sleep(_PAUSE_S)  # what goes out soon is not read from the disk
 
-    def expect(size_bytes: int) -> None:
-        session.expected_bytes = size_bytes
-
-    engine.pack(session.place, session.spec, write, copy.skip, expect)
+    engine.pack(session.place, session.spec, write, copy.watch)
     return checksum.value
 
 
@@ -212,7 +221,7 @@ class Putting:
 
         def put() -> Summary:
             with closing(self._pieces()) as pieces:
-                return engine.place(session.place, session.spec, pieces, copy.skip)
+                return engine.place(session.place, session.spec, pieces, copy.watch)
 
         self.done = work.start(put)
         self.done.add_done_callback(_look)
@@ -275,6 +284,10 @@ def verify(copy: Copy, engine: Engine) -> None:
     if copy.arriving.crc32 != copy.session.crc32:
         raise wrong_checksum()
     engine.check(copy.session.place)
+
+
+def _ignore(_: int) -> None:
+    """Count nothing."""
 
 
 def _look(done: asyncio.Future[Summary]) -> None:

@@ -60,17 +60,14 @@ class Store:
         try:
             Path(folder).mkdir(0o700, parents=True, exist_ok=True)
             self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                self._take()
+                self._lock = self._open(_LOCK, os.O_RDWR | os.O_CREAT)
+            except BaseException:
+                os.close(self._folder)
+                raise
         except OSError as exc:
             raise ConfigError(f"cannot keep copies in {_described(folder, exc)}") from None
-        try:
-            self._take()
-            self._lock = self._open(_LOCK, os.O_RDWR | os.O_CREAT)
-        except OSError as exc:
-            os.close(self._folder)
-            raise ConfigError(f"cannot keep copies in {_described(folder, exc)}") from None
-        except ConfigError:
-            os.close(self._folder)
-            raise
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

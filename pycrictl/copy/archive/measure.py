@@ -28,19 +28,26 @@ class Measured(NamedTuple):
     summary: Summary
 
 
-def measure(source: Source, *, on_skip: OnSkip, check: Callable[[int, Summary], None]) -> Measured:
+def measure(
+    source: Source,
+    *,
+    on_skip: OnSkip,
+    check: Callable[[int], None] | None = None,
+    max_size_bytes: int | None = None,
+) -> Measured:
     """Measure what ``pack`` would yield.
 
     Args:
         source: what would be packed; closed by the caller.
         on_skip: called with what is left out.
-        check: called with the size of the archive and what is in it, as both grow; raises an error
-            if it is too much.
+        check: called with the size of the archive as it grows; raises an error if it is too much.
+        max_size_bytes: the most content in all files together; None for any amount.
 
     Raises:
-        CopyError: something cannot be read, or a file became shorter in the meantime.
+        CopyError: something cannot be read, or a file became shorter in the meantime, or there is
+            more content than is allowed.
     """
-    census = Census()
+    census = Census(max_size_bytes=max_size_bytes)
     size_bytes = 0
     with (
         Checksum() as checksum,
@@ -48,7 +55,8 @@ def measure(source: Source, *, on_skip: OnSkip, check: Callable[[int, Summary], 
     ):
         for piece in pieces:
             size_bytes += piece.size_bytes if isinstance(piece, FilePart) else len(piece)
-            check(size_bytes, census.summary)
+            if check is not None:
+                check(size_bytes)
             if isinstance(piece, FilePart):
                 checksum.add_file(piece.fd, piece.offset, piece.size_bytes)
             else:

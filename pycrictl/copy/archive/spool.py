@@ -30,7 +30,7 @@ class Spool:
     not full.
 
     Args:
-        folder: where the file is.
+        folder: where the file is; None for where this user's temporary files are to be.
         expected_bytes: how much space it needs at least.
 
     Attributes:
@@ -42,7 +42,8 @@ class Spool:
         CopyError: no file can be made there.
     """
 
-    def __init__(self, folder: str = DEFAULT_FOLDER, *, expected_bytes: int = 0) -> None:
+    def __init__(self, folder: str | None = None, *, expected_bytes: int = 0) -> None:
+        folder = folder or _temporary()
         self.size_bytes = 0
         self._folder = folder
         self._unchecked_bytes = 0
@@ -122,6 +123,13 @@ class Spool:
             f"there is not enough space for the copy in {quote(self._folder)}",
             hint="copy less, or try again later",
         )
+
+
+def _temporary() -> str:
+    """Return the folder that ``TMPDIR`` names if one may write there, else the default."""
+    folder = os.environ.get("TMPDIR", "")
+    is_good = os.access(f"{folder}/.", os.W_OK | os.X_OK)  # no file is good
+    return folder if folder and is_good else DEFAULT_FOLDER
 
 
 def _open(folder: str) -> int:

@@ -93,13 +93,18 @@ class OverExec:
             return stage.fill(repacker, pieces)
 
     def pack_from(
-        self, path: bytes, watch: Watch, *, follow: bool = False
-    ) -> Generator[memoryview, None, None]:
+        self,
+        path: bytes,
+        watch: Watch,
+        *,
+        follow: bool = False,
+        max_size_bytes: int | None = None,
+    ) -> Generator[memoryview, None, Summary]:
         """Yield what is at ``path`` as an archive."""
         source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
-        with closing(source.repacked(self._rules, on_bytes=watch.on_bytes)) as pieces:
-            for piece in pieces:
-                yield memoryview(piece)
+        rules = self._rules._replace(max_size_bytes=max_size_bytes)
+        with closing(source.repacked(rules, on_bytes=watch.on_bytes)) as pieces:
+            return (yield from pieces)
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Unpack an archive into a directory of the container."""
@@ -160,10 +165,8 @@ class _Packing:
             yield from in_large_pieces(tar.pieces())
             self._check(tar.ended())
 
-    def repacked(
-        self, rules: Rules, *, on_bytes: OnBytes
-    ) -> Generator[bytes | memoryview, None, None]:
-        """Yield a clean archive of what ``tar`` writes."""
+    def repacked(self, rules: Rules, *, on_bytes: OnBytes) -> Generator[memoryview, None, Summary]:
+        """Yield a clean archive of what ``tar`` writes, and return what is in it."""
         repacker = Repacker(
             rules,
             on_skip=self._on_skip,
@@ -174,9 +177,10 @@ class _Packing:
         )
         with closing(self.pieces()) as pieces:
             for piece in pieces:
-                yield from repacker.receive_data(piece)
-        yield from repacker.finish()
-        yield END_OF_ARCHIVE
+                yield from (memoryview(one) for one in repacker.receive_data(piece))
+        yield from (memoryview(one) for one in repacker.finish())
+        yield memoryview(END_OF_ARCHIVE)
+        return repacker.summary
 
     def _check(self, ended: Ended) -> None:
         """Require that ``tar`` has packed everything, as far as there was anything to pack."""

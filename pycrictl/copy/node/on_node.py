@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.copy.archive.census import Census
 from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.unpack import Unpacker
@@ -84,16 +85,25 @@ class OnNode:
             return _copy(source, root, path, rules, watch, root)
 
     def pack_from(
-        self, path: bytes, watch: Watch, *, follow: bool = False
-    ) -> Generator[memoryview, None, None]:
+        self,
+        path: bytes,
+        watch: Watch,
+        *,
+        follow: bool = False,
+        max_size_bytes: int | None = None,
+    ) -> Generator[memoryview, None, Summary]:
         """Yield what is at ``path`` as an archive."""
+        census = Census(max_size_bytes=max_size_bytes)
         with (
             self._root() as root,
             _source(root, path, follow, watch) as source,
-            closing(pack(source, on_skip=watch.on_skip, on_bytes=watch.on_bytes)) as pieces,
+            closing(
+                pack(source, on_skip=watch.on_skip, on_entry=census.count, on_bytes=watch.on_bytes)
+            ) as pieces,
         ):
             yield from pieces
             root.check_running()
+        return census.summary
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Unpack an archive into a directory of the container."""

@@ -23,8 +23,8 @@ from pycrictl.copy.rules.spec import as_archive, not_as_archive, take_apart
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.tree.walk import OnSkip
-from pycrictl.errors import CopyError, Invalid, Unimplemented
-from pycrictl.units import plural, quote
+from pycrictl.errors import Invalid, Unimplemented
+from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.outcome import Outcome
@@ -122,9 +122,7 @@ class OverRpc:
         with open_source(LocalRoot(), local, follow=follow) as source:
             if self._has_others:
                 self._probe()
-            measured = measure(
-                source, on_skip=watch.on_skip, check=lambda _, found: _check_size(found, rules)
-            )
+            measured = measure(source, on_skip=watch.on_skip, max_size_bytes=rules.max_size_bytes)
             url = self._ask_to(not_as_archive(path), measured.size_bytes, measured.crc32)
             if watch.on_total is not None:
                 watch.on_total(measured.size_bytes)
@@ -142,28 +140,32 @@ class OverRpc:
         return _summary(found, measured.summary, watch.on_skip)
 
     def pack_from(
-        self, path: bytes, watch: Watch, *, follow: bool = False
-    ) -> Generator[memoryview, None, None]:
+        self,
+        path: bytes,
+        watch: Watch,
+        *,
+        follow: bool = False,
+        max_size_bytes: int | None = None,
+    ) -> Generator[memoryview, None, Summary]:
         """See ``Method``."""
         from pycrictl.copy.archive.census import Census
         from pycrictl.copy.stream.transfer import Verdict, receive
 
         answer = self._ask_from(path, follow=follow)
-        if watch.on_archive is not None:
-            watch.on_archive(answer.size)
-        verdict, census = Verdict(), Census()
+        for on_total in (watch.on_total, watch.on_archive):
+            if on_total is not None:
+                on_total(answer.size)
+        verdict, census = Verdict(), Census(max_size_bytes=max_size_bytes)
         with self._opened(answer.url) as connection:
             for piece in receive(
                 connection, verdict, size_bytes=answer.size, crc32=answer.checksum
             ):
-                # As with the other methods it is content that counts, and how much of it there is
-                # in all is not known.
-                known_bytes = census.content_bytes
                 census.receive_data(piece)
-                watch.on_bytes(census.content_bytes - known_bytes)
+                watch.on_bytes(len(piece))
                 yield piece
             census.finish()
         _report_skipped(verdict, watch.on_skip)
+        return census.summary
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """See ``Method``."""
@@ -174,14 +176,13 @@ class OverRpc:
 
         self._require_plain(rules)
         self._probe()
-        census = Census()
+        census = Census(max_size_bytes=rules.max_size_bytes)
         with Spool() as spool:
             buffer = memoryview(bytearray(PIECE_BYTES))
             while count := os.readv(stream, [buffer]):
                 piece = buffer[:count]
                 spool.write(piece)
                 census.receive_data(piece)
-                _check_size(census.summary, rules)
             census.finish()
             spool.finish()
             url = self._ask_to(as_archive(path), spool.size_bytes, spool.crc32)
@@ -298,12 +299,6 @@ def _text(path: bytes) -> str:
             code="Unimplemented",
             hint="--method node can do it",
         ) from None
-
-
-def _check_size(found: Summary, rules: Rules) -> None:
-    limit = rules.max_size_bytes
-    if limit is not None and found.size_bytes > limit:
-        raise CopyError(f"more than {plural(limit, 'byte')} would be copied")
 
 
 def _summary(found: Outcome, sent: Summary, on_skip: OnSkip) -> Summary:

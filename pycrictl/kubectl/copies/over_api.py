@@ -41,7 +41,6 @@ from pycrictl.kubectl.copies.parts import file_pieces, tree_pieces
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Kept, Saved
 from pycrictl.kubectl.copies.transfer import Transfer
-from pycrictl.units import plural
 
 _REFUSALS: Final = (CopyError, Denied, Exhausted, NotFound, Unimplemented)
 """What says that nothing has begun. An agent that does not answer may have."""
@@ -98,8 +97,6 @@ class OverApi:
             self._session(record, self._spec("From", path, rules, follow), watch) as kept,
             Unpacker(destination, rules, on_skip=watch.on_skip, name=name) as unpacker,
         ):
-            if watch.on_total is not None and kept.expected_bytes:
-                watch.on_total(kept.expected_bytes)
             arriving = Arriving()
             has_bytes = kept.open_arrived()
             for piece in file_pieces(kept.fd, 0, has_bytes):
@@ -112,9 +109,7 @@ class OverApi:
                 with _of_archive():
                     unpacker.receive_data(content)
 
-            self._transfer(kept, watch).receive(arriving, take)
-            if watch.on_total is not None:
-                watch.on_total(arriving.offset)
+            self._receive(kept, arriving, take, watch)
             with _of_archive():
                 summary = unpacker.finish(size_bytes=arriving.size_bytes)
             summary.skipped += self._finish_from(kept, watch)
@@ -126,16 +121,19 @@ class OverApi:
         """Copy into the container."""
         record = self._asked(path, local, "To")
         with open_source(LocalRoot(), local, follow=follow) as source:
-            measured = measure(
-                source, on_skip=watch.on_skip, check=lambda _, found: _check_size(found, rules)
-            )
+            measured = measure(source, on_skip=watch.on_skip, max_size_bytes=rules.max_size_bytes)
             record = replace(record, size_bytes=measured.size_bytes, crc32=measured.crc32)
             spec = self._spec("To", not_as_archive(path), rules, follow, record)
             return self._send(record, spec, partial(tree_pieces, source), measured.summary, watch)
 
     def pack_from(
-        self, path: bytes, watch: Watch, *, follow: bool = False
-    ) -> Generator[memoryview, None, None]:
+        self,
+        path: bytes,
+        watch: Watch,
+        *,
+        follow: bool = False,
+        max_size_bytes: int | None = None,
+    ) -> Generator[memoryview, None, Summary]:
         """Yield what is at ``path`` as an archive."""
         record = self._asked(path, b"-", "From")
         with (
@@ -145,31 +143,29 @@ class OverApi:
             # The archive is spooled: what is written to a pipe cannot be taken back if the rest of
             # it is damaged, and who reads the pipe may be slower than the agent is patient.
             arriving = Arriving()
-            census = Census()
+            census = Census(max_size_bytes=max_size_bytes)
 
             def take(content: memoryview) -> None:
-                known_bytes = census.content_bytes
                 with _of_archive():
                     census.receive_data(content)
-                watch.on_bytes(census.content_bytes - known_bytes)
                 spool.write(content)
 
-            self._transfer(kept, watch._replace(on_bytes=_ignore)).receive(arriving, take)
+            self._receive(kept, arriving, take, watch)
             with _of_archive():
                 census.finish()
             spool.finish()
             self._finish_from(kept, watch)
             yield from spool.pieces(memoryview(bytearray(PIECE_BYTES)))
+        return census.summary
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Unpack an archive, which comes from a descriptor, into a directory of the container."""
-        census = Census()
+        census = Census(max_size_bytes=rules.max_size_bytes)
         with Spool() as spool:
             buffer = memoryview(bytearray(PIECE_BYTES))
             while count := os.readv(stream, [buffer]):
                 spool.write(buffer[:count])
                 census.receive_data(buffer[:count])
-                _check_size(census.summary, rules)
             census.finish()
             spool.finish()
             record = replace(
@@ -337,6 +333,16 @@ class OverApi:
             watch.on_skip(skipped)
         return len(result.skipped)
 
+    def _receive(
+        self, kept: Kept, arriving: Arriving, take: Callable[[memoryview], None], watch: Watch
+    ) -> None:
+        """Receive the rest of an archive; report its size as soon as it is known."""
+        on_total = watch.on_total or _ignore
+        if kept.expected_bytes:
+            on_total(kept.expected_bytes)
+        self._transfer(kept, watch).receive(arriving, take)
+        on_total(arriving.offset)
+
     def _transfer(self, kept: Kept, watch: Watch) -> Transfer:
         def on_bytes(count: int) -> None:
             kept.touch()
@@ -381,12 +387,6 @@ def _outcome(found: dict[str, Any]) -> outcome.Outcome:
     if result is None:
         return outcome.Outcome()
     return outcome.decode(json.dumps(result).encode())
-
-
-def _check_size(found: Summary, rules: Rules) -> None:
-    limit = rules.max_size_bytes
-    if limit is not None and found.size_bytes > limit:
-        raise CopyError(f"more than {plural(limit, 'byte')} would be copied")
 
 
 def _ignore(_: int) -> None:

@@ -97,7 +97,7 @@ def collect(
     """
     skips = Skips()
 
-    def check(size_bytes: int, _: Summary) -> None:
+    def check(size_bytes: int) -> None:
         check_wanted()
         check_size(size_bytes)
 
@@ -155,12 +155,12 @@ def deliver(
 
 
 def _spool(
-    source: Source, spool: Spool, *, on_skip: OnSkip, check: Callable[[int, Summary], None]
+    source: Source, spool: Spool, *, on_skip: OnSkip, check: Callable[[int], None]
 ) -> Measured:
     census = Census()
     with closing(pack(source, on_skip=on_skip, on_entry=census.count)) as pieces:
         for piece in pieces:
-            check(spool.size_bytes + len(piece), census.summary)
+            check(spool.size_bytes + len(piece))
             spool.write(piece)
     spool.finish()
     return Measured(spool.size_bytes, spool.crc32, census.summary)

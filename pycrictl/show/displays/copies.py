@@ -67,16 +67,23 @@ class CopyLines:
         out: where they go.
         program: its name, which begins warnings.
         shows_progress: say every 10 s how far the copy is, not only how it ended.
+        has_result: what was copied is the command's output: that it is whole says enough.
     """
 
     def __init__(
-        self, out: Lines | Meters, program: str = OWN_NAME, *, shows_progress: bool = True
+        self,
+        out: Lines | Meters,
+        program: str = OWN_NAME,
+        *,
+        shows_progress: bool = True,
+        has_result: bool = False,
     ) -> None:
         self.interval_s = out.interval_s if shows_progress else None
         self.note = out.note
         self.close = out.close
         self._write = out.write
         self._program = program
+        self._has_result = has_result
         self._skipped = 0
         self._said_s = 0.0
 
@@ -98,7 +105,8 @@ class CopyLines:
         self.close()
         if (more := self._skipped - MAX_WARNINGS) > 0:
             self._warn(f"left out {more} more")
-        self._write([summary(copied)])
+        if not self._has_result:
+            self._write([summary(copied)])
 
     def _warn(self, text: str) -> None:
         self._write([f"{self._program}: warning: {text}"])
@@ -107,8 +115,10 @@ class CopyLines:
 class CopyBar(CopyLines):
     """A bar that is gone when the copy has ended; lines stay above it."""
 
-    def __init__(self, meters: Meters, program: str = OWN_NAME) -> None:
-        super().__init__(meters, program)
+    def __init__(
+        self, meters: Meters, program: str = OWN_NAME, *, has_result: bool = False
+    ) -> None:
+        super().__init__(meters, program, has_result=has_result)
         self._meters = meters
 
     def show(self, progress: Progress) -> None:
@@ -136,11 +146,19 @@ class CopyObjects(Objects):
 CopyDisplay = CopyLines | CopyObjects | Silent
 
 
-def open_copy_display(outlet: Outlet) -> CopyDisplay:
-    """Open the display that was chosen; in any form it says what was left out, and how it ended."""
+def open_copy_display(outlet: Outlet, *, has_result: bool = False) -> CopyDisplay:
+    """Open the display that was chosen; in any form it says what was left out, and how it ended.
+
+    Where an archive is the command's output (``has_result``), only objects say how it ended.
+    """
     env = outlet.env
     if outlet.form == "json":
         return CopyObjects(outlet)
     if outlet.form == "bar":
-        return CopyBar(Meters(env.stderr, env.environ), env.program)
-    return CopyLines(Lines(env.stderr), env.program, shows_progress=outlet.form == "plain")
+        return CopyBar(Meters(env.stderr, env.environ), env.program, has_result=has_result)
+    return CopyLines(
+        Lines(env.stderr),
+        env.program,
+        shows_progress=outlet.form == "plain",
+        has_result=has_result,
+    )

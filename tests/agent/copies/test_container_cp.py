@@ -58,6 +58,25 @@ def test_trees_and_archives(
     assert stages_in(container.root) == []
 
 
+def test_progress_of_an_archive(plugin: Plugin, node: Path, container: Pretended) -> None:
+    (container.root / "to/f").write_bytes(os.urandom(3 * MIB))
+    with plugin.start("web:/to/f", "-", "--progress", "json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        total_bytes = 0
+        while not total_bytes:  # the archive does not fit into the pipe: it goes on
+            total_bytes = json.loads(process.stderr.readline())["total"]
+        assert total_bytes == len(process.stdout.read())
+        last = json.loads(process.stderr.read().splitlines()[-1])
+    assert process.returncode == 0
+    assert {key: last[key] for key in ("files", "size_bytes", "kept", "skipped")} == {
+        "files": 1,
+        "size_bytes": 3 * MIB,
+        "kept": 0,
+        "skipped": 0,
+    }
+
+
 def test_who_may(
     cluster: Cluster,
     node: Path,
@@ -197,6 +216,17 @@ def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: 
         assert error in done.stderr, (words, done.stderr)
         assert b"Traceback" not in done.stderr
     assert plugin.kept == []
+
+
+def test_an_archive_of_more_than_is_allowed(
+    plugin: Plugin, node: Path, container: Pretended
+) -> None:
+    (container.root / "to/f").write_bytes(bytes(2 * MIB))
+    done = plugin("web:/to/f", "-", "--max-size", "1Mi")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b"kubectl container-cp: more than 1048576 bytes would be copied\n"
+    assert (plugin.kept, left(node)) == ([], [])
+    assert len(plugin("web:/to/f", "-", "--max-size", "2Mi").stdout) > 2 * MIB
 
 
 def test_who_is_not_there_is_named(

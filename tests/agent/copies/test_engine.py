@@ -12,7 +12,7 @@ import pytest
 from pycrictl.agent.copies.engine import Gone, NodeEngine
 from pycrictl.agent.copies.session import CopySpec, Direction
 from pycrictl.copy.archive.checksum import crc32
-from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.copy.method import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import NotFound, Unimplemented
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
@@ -34,7 +34,7 @@ def ignore(_: object) -> None:
     pass
 
 
-SKIP: OnSkip = ignore
+WATCH = Watch(ignore, ignore)
 
 
 def spec(path: str, *, overwrite: bool = True) -> CopySpec:
@@ -51,13 +51,13 @@ def test_by_the_proxy(container: Pretended, start: Callable[..., Program], tmp_p
     proxy = start()
     engine = NodeEngine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
     place = engine.find("shop", "web", "uid1", "main")
-    summary = engine.place(place, spec("/to/new"), [memoryview(ARCHIVE)], SKIP)
+    summary = engine.place(place, spec("/to/new"), [memoryview(ARCHIVE)], WATCH)
     assert (summary.files, summary.size_bytes) == (1, 7)
     assert (container.root / "to/new").read_text() == "content"
     found = bytearray()
     sizes: list[int] = []
     asked = CopySpec(Direction.FROM, b"/to/new")
-    engine.pack(place, asked, found.extend, SKIP, sizes.append)
+    engine.pack(place, asked, found.extend, WATCH._replace(on_archive=sizes.append))
     assert b"content" in found
     assert sizes == [len(found)]
 
@@ -67,7 +67,7 @@ def test_by_the_proxy(container: Pretended, start: Callable[..., Program], tmp_p
     wait_until(lambda: copies() == [("to", "done"), ("from", "done")])
     # What the calls cannot ask for is done through /proc.
     (container.root / "to/f").write_text("old")
-    engine.place(place, spec("/to", overwrite=False), [memoryview(ARCHIVE)], SKIP)
+    engine.place(place, spec("/to", overwrite=False), [memoryview(ARCHIVE)], WATCH)
     assert (container.root / "to/f").read_text() == "old"
     assert len(copies()) == 2
 
@@ -94,4 +94,4 @@ def test_a_container_with_a_kernel_of_its_own(
     engine = NodeEngine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
     place = engine.find("shop", "web", "uid1", "main")
     with pytest.raises(Unimplemented, match="has a kernel of its own"):
-        engine.place(place, spec("/to"), [memoryview(ARCHIVE)], SKIP)
+        engine.place(place, spec("/to"), [memoryview(ARCHIVE)], WATCH)

@@ -19,6 +19,19 @@ def content(spool: Spool) -> bytes:
     return b"".join(map(bytes, spool.pieces(memoryview(bytearray(MIB)))))
 
 
+@pytest.mark.parametrize("name", ["", "none", "file", "own"])
+def test_where_temporary_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It is in the folder that TMPDIR names, if that is one to write to."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / name) if name else "")
+    with Spool() as spool:
+        folder = Path(f"/proc/self/fd/{spool.fd}").readlink().parent
+    assert folder == (tmp_path / "own" if name == "own" else Path("/var/tmp"))
+
+
 @pytest.mark.parametrize("sizes", [(), (1,), (512, MIB, 7), (200_000,) * 30])
 def test_it_keeps_what_it_is_given(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     data = [os.urandom(size) for size in sizes]

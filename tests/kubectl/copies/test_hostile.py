@@ -11,8 +11,7 @@ import pytest
 from pycrictl.agent.copies.engine import NodeEngine
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy.archive.checksum import crc32
-from pycrictl.copy.method import OnTotal
-from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.copy.method import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
 from pycrictl.kubectl.copies.patience import Patience
@@ -84,12 +83,7 @@ class Hostile(NodeEngine):
     data = b""
 
     def pack(
-        self,
-        place: Place,
-        spec: CopySpec,
-        write: Callable[[memoryview], None],
-        on_skip: OnSkip,
-        on_size: OnTotal,
+        self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
     ) -> None:
         if self.data:
             write(memoryview(self.data))

@@ -134,6 +134,26 @@ def test_what_is_left_out_is_said(
     ]
 
 
+def test_more_than_is_allowed(
+    agent: InThread, work: Workstation, container: Pretended, folder: Path
+) -> None:
+    """It is refused at the first bytes that say so, whichever way an archive goes."""
+    with (container.root / "to/f").open("wb") as file:
+        file.truncate(64 * MIB)
+    reading, writing = os.pipe()
+    os.write(writing, member(b"f", FILE, bytes(64 * MIB))[:1024])  # and no more comes
+    with pytest.raises(CopyError, match=r"^more than 1048576 bytes would be copied$"):
+        work.method().unpack_to(reading, b"/to", Rules(max_size_bytes=MIB), work.watch)
+    assert agent.agent.audits == []
+    with pytest.raises(CopyError, match=r"^more than 1048576 bytes would be copied$"):
+        next(work.method().pack_from(b"/to/f", work.watch, max_size_bytes=MIB))
+    assert work.relay.passed < 16 * MIB
+    assert [how for _, how in agent.agent.audits] == ["abandoned"]
+    assert (work.kept, archives(folder)) == ([], [])
+    os.close(reading)
+    os.close(writing)
+
+
 # What breaks
 
 

@@ -13,9 +13,8 @@ import pytest
 
 from pycrictl.agent.copies.engine import NodeEngine
 from pycrictl.agent.copies.session import CopySpec, Place
-from pycrictl.copy.method import OnTotal
+from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.policy import Skipped
-from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
@@ -48,15 +47,11 @@ class Halting(NodeEngine):
         self._half_way = half_way
 
     def pack(
-        self,
-        place: Place,
-        spec: CopySpec,
-        write: Callable[[memoryview], None],
-        on_skip: OnSkip,
-        on_size: OnTotal,
+        self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
     ) -> None:
-        on_skip(Skipped(b"to/pipe", "special", "it is a FIFO"))
-        on_size(len(self.data))
+        watch.on_skip(Skipped(b"to/pipe", "special", "it is a FIFO"))
+        assert watch.on_archive is not None
+        watch.on_archive(len(self.data))
         half = len(self.data) // 2
         write(self.data[:half])
         self._half_way()
@@ -98,8 +93,11 @@ def test_bytes_go_before_all_are_there(
     assert (tmp_path / "g").read_bytes() == CONTENT
     assert work.totals == [work.bytes, work.bytes]
     assert (work.kept, sessions(folder), work.notes) == ([], [], [])
+    work.totals.clear()
+    work.bytes = 0
     pieces = b"".join(map(bytes, work.method().pack_from(b"/to/f", work.watch)))
     assert pieces == archive()
+    assert work.totals == [work.bytes, work.bytes] == [len(pieces)] * 2
 
 
 def test_what_cannot_be_made_to_its_end(

@@ -101,6 +101,15 @@ def test_objects() -> None:
     ]
 
 
+def test_an_archive_as_output_says_only_what_is_not_in_it() -> None:
+    stderr = io.StringIO()
+    lines = CopyLines(Lines(stderr), has_result=True)
+    for _ in range(MAX_WARNINGS + 2):
+        lines.skip("pipe", "no")
+    lines.end(COPIED)
+    assert stderr.getvalue().splitlines()[MAX_WARNINGS:] == ["pycrictl: warning: left out 2 more"]
+
+
 @pytest.mark.parametrize("columns", [20, 45, 80, 200])
 def test_the_bar(columns: int) -> None:
     with Terminal(columns, 24) as terminal:
