@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ class Scene:
         self.say(image, "ErrImagePull", error.details() or "")
 
     def why(self, **sources: Any) -> str:
-        """The first line, without the pod's name."""
+        """The first line, without the pod's name; the node's disk counts as one with space."""
         path = self.lab.node.endpoint.removeprefix("unix://")
         asked = {
             "pods": NodePods(root=self.root, timeout_s=20),
@@ -73,7 +74,12 @@ class Scene:
             **sources,
         }
         with CriClient(path, timeout_s=20) as client:
-            self.document = document(collect_pod(client, client, "web", Sources(**asked)))
+            facts = collect_pod(client, client, "web", Sources(**asked))
+        roomy = [
+            disk._replace(free_bytes=disk.size_bytes, free_inodes=disk.inodes)
+            for disk in facts.disks
+        ]
+        self.document = document(replace(facts, disks=tuple(roomy)))
         out = io.StringIO()
         write_pod(self.document, out)
         self.output = out.getvalue()
