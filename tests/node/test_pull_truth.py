@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,9 @@ from .images import Image
 from .lab import MIB, Lab
 
 PACE = Pace(0.05)
+
+read_journal = partial(journal.read, timeout_s=20)
+"""The journal, also where its program takes long to start."""
 
 
 class Sink:
@@ -201,6 +205,7 @@ def test_failures_before_the_first_byte(
 ) -> None:  # fmt: skip
     write_journal(lab, tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr("pycrictl.progress.failures.BACK_OFF_S", 100.0)  # not due before it is seen
     reference = f"{lab.throttle.host}/nosuch/{trouble}:1"
     if trouble == "denied":
         lab.throttle.answer("manifests/", 401)
@@ -217,7 +222,7 @@ def test_failures_before_the_first_byte(
     add_pod(api, "web", reference, waiting="ErrImagePull")
     pods = node_pods(api, tmp_path)
     began_at = time.monotonic()
-    with watching(lab, pods, "default/web", read_journal=journal.read) as sink:
+    with watching(lab, pods, "default/web", read_journal=read_journal) as sink:
         pass
     assert time.monotonic() - began_at < 30
     (item,) = sink.views[-1].items
