@@ -169,7 +169,7 @@ class _Collector(Asking):
         lines = list(read(self._wall_s() - HISTORY_S)) if read is not None else []
         lines = [line._replace(message=as_text(line.message)) for line in lines]
         if not lines:
-            why = "it has no lines of the kubelet or the runtime, or cannot be read"
+            why = "it has no lines of the kubelet or the runtime, or cannot be read in time"
             self._missing.append(Missing("journal", why))
         return lines
 

@@ -24,6 +24,8 @@ UNITS: Final = (
 MAX_LINES: Final = 2000
 MAX_BYTES: Final = 8 * 1024 * 1024
 TIMEOUT_S: Final = 1.0
+PATIENCE_S: Final = 5.0
+"""The limit for those who look only once: a large journal is slow, and so is a busy node."""
 
 _JOURNALS: Final = ("var/log/journal", "run/log/journal")
 _READ_BYTES: Final = 256 * 1024

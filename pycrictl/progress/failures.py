@@ -190,8 +190,9 @@ class Failures:
         self._written: dict[str, Failure] = {}
 
     def look(self, wall_s: float) -> None:
-        """Read the journal."""
-        self._written = from_journal(self._read_journal(wall_s - HISTORY_S))
+        """Read the journal; what it said before counts on if it says nothing at all this time."""
+        if lines := self._read_journal(wall_s - HISTORY_S):  # else it was too slow
+            self._written = from_journal(lines)
 
     def waiting(self) -> list[Failure]:
         """Return what pods wait for in vain, with what the journal said at the last look."""

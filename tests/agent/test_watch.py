@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.agent.standing import Answer, Cluster
+from tests.waiting import wait_until
 
 BASE = "/apis/progress.pycrictl.dev/v1alpha1"
 STARTED = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
@@ -187,7 +188,7 @@ def test_nothing_is_watched_while_nobody_asks(
     agent = cluster.start()
     cluster.add_pod("web")
     events(cluster, "", 1)
-    time.sleep(1.5)
+    wait_until(lambda: agent.pulls._reflector.task is None)
     asked = len(cluster.api.asked)
     time.sleep(2.5)
     assert len(cluster.api.asked) == asked

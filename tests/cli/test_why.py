@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import grpc
@@ -79,25 +78,35 @@ def write_journal(folder: Path, *messages: str) -> None:
         json.dumps({"__REALTIME_TIMESTAMP": at, "_SYSTEMD_UNIT": "x.service", "MESSAGE": one})
         for one in messages
     ]
-    program = folder / "journalctl"
-    program.write_text(f"#!{sys.executable}\nprint({chr(10).join(lines)!r})\n")
+    shown, program = folder / "journal", folder / "journalctl"
+    shown.write_text("".join(f"{line}\n" for line in lines))
+    program.write_text(f"#!/bin/sh\nexec /bin/cat {shown}\n")
     program.chmod(0o755)
 
 
-def run(fake: FakeServer, *words: str) -> Run:
-    return Run("-r", fake.endpoint, "why", *words, "--no-kube", wall_clock=lambda: NOW)
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """The root of a node without files, so that no disk of this machine is judged."""
+    folder = tmp_path / "node"
+    folder.mkdir()
+    return str(folder)
 
 
-def test_a_healthy_pod_has_one_line(fake: FakeServer) -> None:
+def run(fake: FakeServer, root: str, *words: str) -> Run:
+    words = ("--host-root", root, "-r", fake.endpoint, "why", *words, "--no-kube")
+    return Run(*words, wall_clock=lambda: NOW)
+
+
+def test_a_healthy_pod_has_one_line(fake: FakeServer, root: str) -> None:
     node(fake, cri_pb2.CONTAINER_RUNNING)
-    done = run(fake, "web")
+    done = run(fake, root, "web")
     assert (done.code, done.stderr) == (0, "")
     assert done.stdout == "default/web is running: 1 container, for 2 hours\n"
 
 
-def test_a_crashed_pod(fake: FakeServer) -> None:
+def test_a_crashed_pod(fake: FakeServer, root: str) -> None:
     node(fake, cri_pb2.CONTAINER_EXITED, exit_code=127)
-    done = run(fake, "default/web")
+    done = run(fake, root, "default/web")
     assert (done.code, done.stderr) == (1, "")
     lines = done.stdout.splitlines()
     assert lines[0] == (
@@ -109,9 +118,9 @@ def test_a_crashed_pod(fake: FakeServer) -> None:
     assert "Image      reg.example/web:1: present" in lines
 
 
-def test_json_has_everything(fake: FakeServer) -> None:
+def test_json_has_everything(fake: FakeServer, root: str) -> None:
     node(fake, cri_pb2.CONTAINER_EXITED, exit_code=1)
-    done = run(fake, "web", "-o", "json")
+    done = run(fake, root, "web", "-o", "json")
     found = json.loads(done.stdout)
     assert (done.code, found["pod"], found["healthy"]) == (1, "default/web", False)
     assert found["cause"]["kind"] == "crashed"
@@ -119,11 +128,11 @@ def test_json_has_everything(fake: FakeServer) -> None:
     assert {one["source"] for one in found["facts"]["missing"]} >= {"API server", "journal"}
 
 
-def test_sources_that_fail_are_named_and_never_fatal(fake: FakeServer) -> None:
+def test_sources_that_fail_are_named_and_never_fatal(fake: FakeServer, root: str) -> None:
     node(fake, cri_pb2.CONTAINER_EXITED, exit_code=1)
     for name in ("ImageFsInfo", "ImageStatus", "Status", "PodSandboxStatus", "ContainerStatus"):
         fake.offer(name, Status(grpc.StatusCode.INTERNAL, "broken"))
-    done = run(fake, "web", "-o", "json")
+    done = run(fake, root, "web", "-o", "json")
     assert (done.code, done.stderr) == (1, "")
     found = json.loads(done.stdout)
     missing = {one["source"]: one["reason"] for one in found["facts"]["missing"]}
@@ -153,7 +162,7 @@ CAUSE = '"reg.example/web:1": the registry does not have it (reg.example/web:1: 
     ],
 )
 def test_a_failure_that_only_the_journal_knows(
-    fake: FakeServer, tmp_path: Path, pod: str, kind: str, text: str
+    fake: FakeServer, root: str, tmp_path: Path, pod: str, kind: str, text: str
 ) -> None:
     """No container, no API server, no manifest: the kubelet's lines name the pod, if they do."""
     node(fake, cri_pb2.CONTAINER_RUNNING)
@@ -162,34 +171,34 @@ def test_a_failure_that_only_the_journal_knows(
     fake.offer("ListContainers", cri_pb2.ListContainersResponse())
     fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
     write_journal(tmp_path, FAILED, *([SYNC.replace("POD", pod)] if pod else []))
-    found = json.loads(run(fake, "web", "-o", "json").stdout)
+    found = json.loads(run(fake, root, "web", "-o", "json").stdout)
     assert found["cause"]["kind"] == kind
     assert text in found["cause"]["text"]
 
 
-def test_a_runtime_that_logs_json(fake: FakeServer, tmp_path: Path) -> None:
+def test_a_runtime_that_logs_json(fake: FakeServer, root: str, tmp_path: Path) -> None:
     node(fake, cri_pb2.CONTAINER_EXITED, exit_code=1)
     quiet = {"level": "info", "msg": f'StopContainer for "{CONTAINER}"'}
     loud = {"level": "error", "msg": f'StopContainer for "{CONTAINER}" failed', "error": "no"}
     write_journal(tmp_path, json.dumps(quiet), json.dumps(loud))
-    lines = run(fake, "web").stdout.splitlines()
+    lines = run(fake, root, "web").stdout.splitlines()
     journal = [line for line in lines if line.startswith("Journal")]
     assert [line.partition(": ")[2] for line in journal] == [
         'StopContainer for "c0c0c0c0c0c0" failed: no'
     ]
 
 
-def test_a_pod_that_nobody_knows(fake: FakeServer) -> None:
+def test_a_pod_that_nobody_knows(fake: FakeServer, root: str) -> None:
     node(fake, cri_pb2.CONTAINER_RUNNING)
-    done = run(fake, "wob")
+    done = run(fake, root, "wob")
     assert (done.code, done.stdout) == (1, "")
     assert 'no pod "wob"' in done.stderr
     assert "did you mean" in done.stderr
 
 
 @pytest.mark.parametrize("words", [("",), ("web", "-o", "xml"), ()])
-def test_what_cannot_be_meant(fake: FakeServer, words: tuple[str, ...]) -> None:
-    done = run(fake, *words)
+def test_what_cannot_be_meant(fake: FakeServer, root: str, words: tuple[str, ...]) -> None:
+    done = run(fake, root, *words)
     assert done.code != 0
     assert done.stdout == ""
     assert done.stderr.count("\n") <= 3

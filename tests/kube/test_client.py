@@ -111,6 +111,10 @@ def test_an_address_that_is_none(credential: Credential, server: str) -> None:
         KubeClient(replace(credential, server=server))
 
 
+BUSY_S = 20.0
+"""Far longer than the limit of a call, and far shorter than what keeps these waiting."""
+
+
 def took_s(client: KubeClient, error: type[PycrictlError]) -> float:
     began_at = time.monotonic()
     with pytest.raises(error):
@@ -120,19 +124,19 @@ def took_s(client: KubeClient, error: type[PycrictlError]) -> float:
 
 def test_no_answer(api: ApiServer, credential: Credential) -> None:
     api.silence = threading.Event()
-    assert took_s(KubeClient(credential, timeout_s=0.3), DeadlineExceeded) < 1.0
+    assert took_s(KubeClient(credential, timeout_s=0.3), DeadlineExceeded) < BUSY_S
 
 
 def test_an_answer_without_end(api: ApiServer, credential: Credential) -> None:
     api.drips = True
-    assert took_s(KubeClient(credential, timeout_s=0.3), DeadlineExceeded) < 1.0
+    assert took_s(KubeClient(credential, timeout_s=0.3), DeadlineExceeded) < BUSY_S
 
 
 def test_a_port_where_nobody_speaks(credential: Credential) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"https://127.0.0.1:{silent.getsockname()[1]}"
         client = KubeClient(replace(credential, server=server), timeout_s=0.3)
-        assert took_s(client, PycrictlError) < 1.0
+        assert took_s(client, PycrictlError) < BUSY_S
 
 
 def test_what_is_not_json(api: ApiServer, credential: Credential) -> None:

@@ -92,7 +92,7 @@ def test_the_pods_of_the_node(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
-    pods = NodePods(root=tmp_path)
+    pods = NodePods(root=tmp_path, timeout_s=20)
     assert [str(pod) for pod in pods.pods()] == ["default/web", "jobs/batch"]
     assert pods.origin is Origin.API
     found = pods.find("default", "web")
@@ -103,6 +103,10 @@ def test_the_pods_of_the_node(
     monkeypatch.setattr(node, "REFRESH_S", 0.0)
     api.pods = {**PODS, "items": PODS["items"][1:]}
     wait_until(lambda: [str(pod) for pod in pods.pods()] == ["jobs/batch"])
+
+
+LIMIT_S = 2.0
+"""Waiting a second time would take as long again; a busy machine takes less than that."""
 
 
 @pytest.mark.parametrize("trouble", ["none", "wrong", "expired", "unreachable", "slow"])
@@ -123,12 +127,12 @@ def test_a_credential_that_does_not_help(
     elif trouble == "slow":
         api.silence = threading.Event()
         write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
-    pods = NodePods(root=tmp_path)
+    pods = NodePods(root=tmp_path, timeout_s=LIMIT_S)
     began_at = time.monotonic()
     with caplog.at_level(logging.DEBUG, "pycrictl.kube"):
         found = pods.pods()
         assert pods.pods() == found
-    assert time.monotonic() - began_at < 1.5  # 1 s, and what a busy machine adds
+    assert time.monotonic() - began_at < 2 * LIMIT_S
     assert [pod.namespace for pod in found] == ["kube-system"]
     assert pods.origin is Origin.MANIFESTS
     assert len(caplog.messages) == 1
@@ -160,7 +164,7 @@ def test_a_token_that_is_renewed(
     node_user = User(f"system:node:{NODE}", ("system:nodes",))
     api.tokens["one"] = Token(node_user)
     (tmp_path / "token").write_text("one")
-    pods = NodePods(root=tmp_path)
+    pods = NodePods(root=tmp_path, timeout_s=20)
     assert len(pods.pods()) == 2
     monkeypatch.setattr(node, "REFRESH_S", 0.0)
     api.tokens = {"two": Token(node_user)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,10 @@ def journalctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
+read = partial(journal.read, timeout_s=60)
+"""As the program does, on a machine that has much else to do."""
+
+
 def lines_of(*objects: object) -> str:
     return "".join(f"{json.dumps(one)}\n" for one in objects)
 
@@ -47,7 +52,7 @@ def lines_of(*objects: object) -> str:
 def test_lines(journalctl: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text(lines_of(*RECORDED))
     journalctl.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/words\ncat {tmp_path}/out\n')
-    assert journal.read(1795373999.6, units=("kubelet", "containerd"), max_lines=50) == [
+    assert read(1795373999.6, units=("kubelet", "containerd"), max_lines=50) == [
         JournalLine(1795374000.25, "kubelet", str(RECORDED[0]["MESSAGE"])),
         JournalLine(1795374001.0, "containerd", "ok\ufffd"),
     ]
@@ -58,7 +63,7 @@ def test_lines(journalctl: Path, tmp_path: Path) -> None:
 def test_the_journal_of_a_node_below_a_folder(journalctl: Path, tmp_path: Path) -> None:
     journalctl.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/words\n')
     (tmp_path / "host/var/log/journal").mkdir(parents=True)
-    assert journal.read(0, root=tmp_path / "host") == []
+    assert read(0, root=tmp_path / "host") == []
     assert f"--directory={tmp_path}/host/var/log/journal" in (tmp_path / "words").read_text()
 
 
@@ -76,11 +81,11 @@ def test_a_slow_journal(journalctl: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text(lines_of(RECORDED[0]))
     journalctl.write_text(f"#!/bin/sh\ncat {tmp_path}/out\nprintf half\nexec sleep 60\n")
     began_at = time.monotonic()
-    assert len(journal.read(0, timeout_s=0.5)) == 1
-    assert time.monotonic() - began_at < 10
+    assert len(journal.read(0, timeout_s=2)) == 1
+    assert time.monotonic() - began_at < 30
 
 
 def test_an_endless_journal(journalctl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "MAX_BYTES", 100_000)
     journalctl.write_text("#!/bin/sh\nexec yes\n")
-    assert journal.read(0, timeout_s=60) == []
+    assert read(0) == []

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -61,15 +62,21 @@ def slow_pull_and_watch(
     return pull, process
 
 
-def run_slowly(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs the program to its end; the network is slow until it has shown a layer."""
+def run_slowly(
+    lab: Lab, *words: str, inside: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Runs the program to its end; the network is slow until it has shown a layer.
+
+    `inside` is a command that runs another.
+    """
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
         files = (stdout, stderr)
 
         def texts() -> list[str]:
             return [os.pread(file.fileno(), MIB, 0).decode() for file in files]
 
-        with subprocess.Popen(program(lab, *words), stdout=stdout, stderr=stderr) as process:
+        command = [*inside, *program(lab, *words)]
+        with subprocess.Popen(command, stdout=stdout, stderr=stderr) as process:
             wait_until(lambda: _A_LAYER.search("".join(texts())) or process.poll() is not None)
             lab.throttle.limit(None)
             code = process.wait(WAIT_S)

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.collect import Sources, collect_pod
 from pycrictl.diagnosis.pod import document
 from pycrictl.kube.node import NodePods
-from pycrictl.logs import journal
 from pycrictl.proxy import admin
 from pycrictl.show.diagnosis_text import write_pod
 from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write_kubeconfig
@@ -34,7 +34,7 @@ from tests.waiting import wait_until
 
 from .kubelet import RUNTIME, Pod
 from .lab import MIB, Lab
-from .test_pull_truth import add_pod, write_journal
+from .test_pull_truth import add_pod, read_journal, write_journal
 
 
 class Scene:
@@ -65,15 +65,20 @@ class Scene:
         self.say(image, "ErrImagePull", error.details() or "")
 
     def why(self, **sources: Any) -> str:
-        """The first line, without the pod's name."""
+        """The first line, without the pod's name; the node's disk counts as one with space."""
         path = self.lab.node.endpoint.removeprefix("unix://")
         asked = {
             "pods": NodePods(root=self.root, timeout_s=20),
-            "read_journal": journal.read,
+            "read_journal": read_journal,
             **sources,
         }
         with CriClient(path, timeout_s=20) as client:
-            self.document = document(collect_pod(client, client, "web", Sources(**asked)))
+            facts = collect_pod(client, client, "web", Sources(**asked))
+        roomy = [
+            disk._replace(free_bytes=disk.size_bytes, free_inodes=disk.inodes)
+            for disk in facts.disks
+        ]
+        self.document = document(replace(facts, disks=tuple(roomy)))
         out = io.StringIO()
         write_pod(self.document, out)
         self.output = out.getvalue()
@@ -162,7 +167,8 @@ def test_an_image_that_is_queued(scene: Scene) -> None:
     assert line.startswith(expected), line
 
 
-def test_an_image_that_does_not_exist(scene: Scene) -> None:
+def test_an_image_that_does_not_exist(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pycrictl.progress.failures.BACK_OFF_S", 100.0)  # not due before it is seen
     reference = f"{scene.lab.throttle.host}/nosuch/why:1"
     scene.fail_to_pull(reference)
     line = scene.why()

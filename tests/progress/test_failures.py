@@ -259,6 +259,17 @@ def test_other_images_are_left_out() -> None:
     assert scene.failed(1.0) == {}
 
 
+def test_a_journal_that_is_too_slow_once() -> None:
+    scene = Scene()
+    scene.lines = [containerd(1000.2)]
+    scene.add(0.0)
+    scene.lines = []
+    failed = EndedPull("lease", WEB, Ending.FAILED, "it ended")
+    scene.add(LOOK_AGAIN_S, ended=(failed,))
+    (ended,) = scene.add(LOOK_AGAIN_S + SETTLE_S).ended
+    assert ended.reason.startswith(f"{WEB}: not found")
+
+
 def test_a_pull_that_failed_faster_than_a_poll() -> None:
     scene = Scene()
     scene.add(0.0)

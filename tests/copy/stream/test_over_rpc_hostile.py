@@ -221,7 +221,7 @@ def test_no_stream_behind_the_url(
 ) -> None:
     offer(fake, server, HONEST)
     server.answer = answer
-    with CriClient(fake.path, timeout_s=1) as client, pytest.raises(error) as caught:
+    with CriClient(fake.path, timeout_s=3) as client, pytest.raises(error) as caught:
         Copier(client).out("/x/d", tmp_path / "new")
     assert message in str(caught.value)
     assert "token" not in str(caught.value)

@@ -82,7 +82,7 @@ def test_no_second_try_of_what_is_not_implemented(fake: FakeServer, client: CriC
 
 def test_no_second_try_of_a_runtime_that_hangs(fake: FakeServer) -> None:
     fake.prepare("ListPodSandboxStats", hang())
-    with CriClient(fake.path, timeout_s=1) as client, pytest.raises(DeadlineExceeded):
+    with CriClient(fake.path, timeout_s=3) as client, pytest.raises(DeadlineExceeded):
         sample_pods(client, CONDITION)
     assert fake.methods() == ["StreamPodSandboxStats", "ListPodSandboxStats"]
 

@@ -114,8 +114,8 @@ def test_a_hanging_stream_ends_in_time(fake: FakeServer) -> None:
     fake.prepare("StreamPodSandboxes", [hang(100)])
     start = time.monotonic()
     with (
-        CriClient(fake.path, timeout_s=0.5) as client,
-        pytest.raises(DeadlineExceeded, match="ListPodSandbox: no answer within 500ms"),
+        CriClient(fake.path, timeout_s=2) as client,
+        pytest.raises(DeadlineExceeded, match="ListPodSandbox: no answer within 2s"),
     ):
         fetch.pods(client)
     assert time.monotonic() - start < 60

@@ -99,7 +99,7 @@ def test_the_journal_is_read_as_it_comes(tmp_path: Path, monkeypatch: pytest.Mon
     process = journal._process
     began = time.monotonic()
     assert journal.read() == b""
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 60  # of the 1000 s of silence
     del journal
     assert process is not None
     assert process.returncode is not None  # it ends with its reader

@@ -95,7 +95,7 @@ def test_an_api_server_that_hangs_delays_nothing(
     assert held.result(60).image_ref
     proxy.terminate()
     assert proxy.wait() == 0
-    assert time.monotonic() - began < 3.0  # it is asked for 5 s
+    assert time.monotonic() - began < 4.5  # it is asked for 5 s
 
 
 @pytest.mark.parametrize("text", ["{", json.dumps({"clusters": []}), None])

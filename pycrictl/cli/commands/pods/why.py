@@ -29,6 +29,7 @@ def why(
 
     Example: pycrictl why default/web
     """
+    from functools import partial
     from pathlib import Path
 
     from pycrictl import noderoot
@@ -47,7 +48,7 @@ def why(
         proxy = proxy_of(client, admin_socket)
         sources = Sources(
             None if no_kube else NodePods(root=root),
-            lambda since_s: journal.read(since_s, root=root),
+            partial(journal.read, root=root, timeout_s=journal.PATIENCE_S),
             proxy.status if proxy is not None else None,
         )
         found = document(collect_pod(client, images, pod, sources, wall_s=app.env.wall_clock))
