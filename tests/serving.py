@@ -75,9 +75,23 @@ class QuietServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *given: Any, context: ssl.SSLContext | None = None) -> None:
         self._open: set[Any] = set()
+        self._context = context
         super().__init__(*given)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        plain, address = super().get_request()
+        if self._context is None:
+            return plain, address
+        try:
+            plain.getpeername()  # ssl would leave its socket open if the client has gone already
+        except OSError:
+            plain.close()
+            raise
+        # The handshake is made by the thread that answers, so that nobody's holds up the others.
+        tls = self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+        return tls, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._open.add(request)
@@ -105,12 +119,7 @@ def serving(
     port: int = 0,
 ) -> Iterator[int]:
     """Serve meanwhile; yield the port."""
-    server = QuietServer((host, port), handler)
-    if context is not None:
-        # The handshake is made by the thread that answers, so that nobody's holds up the others.
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
+    server = QuietServer((host, port), handler, context=context)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:

@@ -175,8 +175,8 @@ class _Exchange(threading.Thread):
             connection.sock = self._dial()
             body = None if document is None else json.dumps(document).encode()
             connection.request(method, target, body, headers)
-            response = connection.getresponse()
-            content = response.read(MAX_ANSWER_BYTES + 1)
+            with connection.getresponse() as response:
+                content = response.read(MAX_ANSWER_BYTES + 1)
         finally:
             connection.close()
         if len(content) > MAX_ANSWER_BYTES:
