@@ -142,9 +142,11 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
             assert raw.stdout is not None
             records = [json.loads(line) for line in raw.stdout.read().splitlines()]
             wait_until(lambda: "Succeeded" in kubectl.good("get", "ipull", "-A"))
-            watch.terminate()
             assert watch.stdout is not None
-            phases = re.findall(r'"phase": "([A-Z]\w+)"', watch.stdout.read())
+            phases: list[str] = []
+            while "Succeeded" not in phases and (text := watch.stdout.readline()):
+                phases += re.findall(r'"phase": "([A-Z]\w+)"', text)
+            watch.terminate()
         assert records[-1]["phase"] == "done"
         last = {record["layer"]: record for record in records}
         assert sum(record["progress"] for record in last.values()) == whole
