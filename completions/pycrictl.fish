@@ -705,7 +705,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--container-copy-entry-limit'\t''\t'Accept at most N entries in one copy (default: 1000000; 0 for no limit)' \
                 '--container-copies-per-pod'\t''\t'Make at most N copies per pod at once (default: 0, no limit)' \
                 '--spool-dir'\t'@directory'\t'Where to spool copies out of containers (default: /var/tmp)' \
-                '--state-dir'\t'@directory'\t'Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none)' \
+                '--state-dir'\t'@directory'\t'Where to keep the history of pulls (default: none; as a service, its StateDirectory=)' \
                 '--log-format'\t'text|json'\t'How log lines look (default: text)' \
                 '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there (default: nowhere)' \

@@ -20,7 +20,6 @@ from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.kube.kubelet_config import copy_quotas, read_kubelet_config
-from pycrictl.proxy.figures.history import STATE_FOLDER
 from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.serve.stream_server import Address, parse_address
 from pycrictl.servicelog import LogFormat, LogLevel
@@ -84,7 +83,9 @@ class ProxySettings:
 
 
 def load(
-    flags: Mapping[str, object], find_upstream: Callable[[], str] | None = None
+    flags: Mapping[str, object],
+    find_upstream: Callable[[], str] | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> ProxySettings:
     """Return the settings in force.
 
@@ -92,6 +93,7 @@ def load(
         flags: values by the file's keys and ``config``, as typed: durations are strings. None
             means not given.
         find_upstream: finds the socket of a runtime where none is given.
+        environ: of the process; systemd names a service's ``StateDirectory=`` there.
 
     Raises:
         UsageError: a flag has a bad value, or no runtime is given.
@@ -101,7 +103,9 @@ def load(
     path = str(given.pop("config", ""))
     source = _Source("", given)
     file = _read(noderoot.given(path or DEFAULT_PATH), is_required=bool(path))
-    values = {**_DEFAULTS, **file.checked(), **source.checked()}
+    # The history is the service's: a proxy that is tried by hand leaves nothing behind.
+    state_dir = (environ or {}).get("STATE_DIRECTORY", "").partition(":")[0]
+    values = {**_DEFAULTS, "state-dir": state_dir, **file.checked(), **source.checked()}
     if "upstream" not in values and find_upstream is not None:
         values["upstream"] = find_upstream()
     if "upstream" not in values:
@@ -325,7 +329,6 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "container-copy-entry-limit": MAX_ENTRIES,
     "container-copies-per-pod": None,
     "spool-dir": DEFAULT_FOLDER,
-    "state-dir": STATE_FOLDER,
     "log-format": LogFormat.TEXT,
     "log-level": LogLevel.INFO,
     "metrics-listen": None,

@@ -238,14 +238,18 @@ class House:
 
     @contextmanager
     def proxy(self) -> Iterator[Kubelet]:
-        """A proxy with a limit of three pulls serves at its usual sockets meanwhile.
+        """A proxy serves as the service meanwhile, at its usual sockets; at most three pulls.
 
         Yields who dials it.
         """
         log = self.folder.parent / "proxy.log"
         line = "pycrictl proxy --upstream unix:///run/containerd/containerd.sock"
         with log.open("wb") as output:
-            process = self._start(f"{line} --max-parallel-image-pulls 3", output=output)
+            process = self._start(
+                f"{line} --max-parallel-image-pulls 3",
+                output=output,
+                environ={"STATE_DIRECTORY": "/var/lib/pycrictl"},
+            )
         try:
             wait_until(lambda: " ready " in log.read_text() or process.poll() is not None, log=log)
             assert process.poll() is None, log.read_text()

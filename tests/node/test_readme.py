@@ -30,7 +30,8 @@ PROGRAMS: Final = frozenset(
 _DEMO: Final = """from tests.node import demo
 demo.WEB_S = demo.BATCH_S = demo.PLAIN_S = 2
 raise SystemExit(demo.main())"""
-_SERVICE: Final = """systemd-analyze verify /etc/systemd/system/pycrictl-proxy.service
+_SERVICE: Final = """export STATE_DIRECTORY=/var/lib/pycrictl
+systemd-analyze verify /etc/systemd/system/pycrictl-proxy.service
 start=$(sed -n 's/^ExecStart=//p' /etc/systemd/system/pycrictl-proxy.service)
 $start & service=$!
 until pycrictl pull-limiter status; do kill -0 $service; sleep 0.1; done

@@ -84,9 +84,8 @@ def test_defaults(tmp_path: Path) -> None:
     assert (found.copy_size_limit_bytes, found.copies_per_pod) == (0, 0)
     assert found.copy_entry_limit == 1_000_000
     assert found.spool_dir == "/var/tmp"
-    assert found.state_dir == "/var/lib/pycrictl"
+    assert found.state_dir == ""
     assert (found.log_format, found.log_level) == (LogFormat.TEXT, LogLevel.INFO)
-    assert settings(tmp_path, 'state-dir = ""').state_dir == ""
     assert found.metrics_address is None
 
 

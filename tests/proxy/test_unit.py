@@ -34,7 +34,13 @@ def test_systemd_makes_the_directory_of_the_sockets() -> None:
     assert settings.DEFAULT_LISTEN.startswith(directory)
     assert settings.DEFAULT_ADMIN.startswith(directory)
     assert unit["RuntimeDirectoryMode"] == "0700"
-    assert f"/var/lib/{unit['StateDirectory']}" == STATE_FOLDER
+
+
+def test_the_service_keeps_a_history_without_being_told_where() -> None:
+    environ = {"STATE_DIRECTORY": f"/var/lib/{entries()['StateDirectory']}"}  # systemd.exec(5)
+    flags = {"upstream": "/u.sock", "config": "/dev/null"}
+    assert settings.load(flags, environ=environ).state_dir == STATE_FOLDER
+    assert settings.load({**flags, "state-dir": ""}, environ=environ).state_dir == ""
 
 
 def test_it_is_ready_before_kubelet_and_has_time_to_drain() -> None:

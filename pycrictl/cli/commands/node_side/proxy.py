@@ -136,7 +136,8 @@ def proxy(
         Option(
             "--state-dir",
             metavar="DIR",
-            help="Where to keep the history of pulls (default: /var/lib/pycrictl; empty: none).",
+            help="Where to keep the history of pulls (default: none; as a service,"
+            " its StateDirectory=).",
         ),
     ] = None,
     log_format: Annotated[
@@ -248,6 +249,7 @@ def proxy(
             "no-manifest": no_manifest or None,
         },
         lambda: discovery.find(app.config.timeout_s.value).path,
+        app.env.environ,
     )
     if reload:
         answer = admin.ask(found.admin_socket, "reload", timeout_s=2 * READY_S)

@@ -23,7 +23,9 @@ def folder(admin_path: str, timeout_s: float) -> str:
     except ConnectError:
         return STATE_FOLDER
     if not found:
-        raise UsageError("the proxy keeps no history", hint="its state-dir is empty")
+        raise UsageError(
+            "the proxy keeps no history", hint="it does as the service, or with --state-dir"
+        )
     return found
 
 
