@@ -1,68 +1,72 @@
+# On Debian the system's own, whatever stands before it on PATH.
+PYTHON3 ?= $(shell grep -qsx ID=debian /etc/os-release && echo /usr/bin/)python3
+export PYTHON3
 export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: demo test compat fuzz soak kills restarts lint cluster bench generate picture proto docs release dist image dist-test install
+.PHONY: help demo test lint compat cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release install again
 
-demo: install .venv/.stamp ; $(PYTHON) -m tests.node.demo
-test: install .venv/.stamp ; $(PYTHON) -m pytest -n 5 --dist worksteal
-compat: install .venv/.stamp # every Python, with the newest dependencies; the oldest with the oldest
-	$(PYTHON) -m tools.pythons
-	$(PYTHON) -m tools.pythons --lowest 3.11
-lint: .venv/.stamp
+help: ## the targets, as here
+	@sed -En 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' Makefile | expand -t 12
+
+demo: install .venv/.stamp ## the main job on a throwaway containerd
+	$(PYTHON) -m tests.node.demo
+test: install .venv/.stamp ## all tests, those on a real containerd included; .ci/run: with lint
+	$(PYTHON) -m pytest -n 5 --dist worksteal
+lint: .venv/.stamp ## ruff, mypy --strict, vulture
 	.venv/bin/ruff check && .venv/bin/ruff format --check
 	.venv/bin/mypy && .venv/bin/mypy packaging
 	.venv/bin/vulture
-fuzz: .venv/.stamp ; $(PYTHON) -m tests.fuzz
-soak: install .venv/.stamp ; $(PYTHON) -m tests.node.soak $(ROWS) $(if $(SECONDS),--seconds $(SECONDS))
-kills: install .venv/.stamp ; $(PYTHON) -m tests.node.kills && $(PYTHON) -m tests.node.cluster_kills
-restarts: .venv/.stamp ; $(PYTHON) -m tests.proxy.restarts
-cluster: install .venv/.stamp # BIN: kube-apiserver, mini-etcd, kubelet and kubectl, see tests/cluster
+compat: install .venv/.stamp ## the tests without a node: every Python, newest and oldest dependencies
+	$(PYTHON) -m tools.pythons
+	$(PYTHON) -m tools.pythons --lowest 3.11
+cluster: install .venv/.stamp ## with a real kubelet and API server; BIN=DIR has them (tests/cluster)
 	CLUSTER_BIN=$(BIN) tests/cluster/enclosed.sh $(PYTHON) -m pytest -n 0 tests/cluster
-bench: install .venv/.stamp ; $(PYTHON) -m benchmarks
-generate: .venv/.stamp ; $(PYTHON) -m tools.generate
-proto: .venv/.stamp ; $(PYTHON) proto/generate.py
-picture: install .venv/.stamp .venv-picture/.stamp # on a terminal: it records one
+bench: install .venv/.stamp ## figures as ratios of two programs in one run
+	$(PYTHON) -m benchmarks
+soak: install .venv/.stamp ## ten minutes of everything at once, then attacks; ROWS=garbage SECONDS=20: one row
+	$(PYTHON) -m tests.node.soak $(ROWS) $(if $(SECONDS),--seconds $(SECONDS))
+fuzz: .venv/.stamp ## ten minutes of damaged input for everything that reads what others wrote
+	$(PYTHON) -m tests.fuzz
+kills: install .venv/.stamp ## copies killed at random moments
+	$(PYTHON) -m tests.node.kills && $(PYTHON) -m tests.node.cluster_kills
+restarts: .venv/.stamp ## fifty rounds of a proxy reloaded, restarted, killed, badly upgraded
+	$(PYTHON) -m tests.proxy.restarts
+generate: .venv/.stamp ## man pages and completions, of the commands and man/prose
+	$(PYTHON) -m tools.generate
+proto: .venv/.stamp ## the modules of proto/
+	$(PYTHON) proto/generate.py
+picture: install .venv/.stamp .venv-picture/.stamp ## the recording in README.md, on a terminal
 	.venv-picture/bin/termtosvg docs/image-pull-progress.svg -g 80x24 -m 500 -t window_frame \
 		-c '$(PYTHON) -m tests.node.demo'
-docs: .venv-docs/.stamp ; .venv-docs/bin/python -m tools.site # needs mandoc; into build/site
+docs: .venv-docs/.stamp ## a site of README.md and the man pages, in build/site; needs mandoc
+	.venv-docs/bin/python -m tools.site
+
 FOR_ARM := aarch64-linux-gnu-strip:binutils-aarch64-linux-gnu
-dist: .venv-dist/.stamp # ARCH=arm64: for that machine
+dist: .venv-dist/.stamp ## the packages, as root on Debian; ARCH=arm64: for that machine
 	@packaging/install.sh $(if $(filter arm64,$(ARCH)),$(FOR_ARM))
 	.venv-dist/bin/python packaging/dist.py $(if $(ARCH),--arch $(ARCH))
-image: .venv-dist/.stamp # ARCH=arm64: for that machine, and an index of both if both were built
+image: .venv-dist/.stamp ## the container images; ARCH=arm64: and an index, if both were built
 	@packaging/install.sh $(if $(filter arm64,$(ARCH)),$(FOR_ARM))
 	.venv-dist/bin/python packaging/dist.py image $(if $(ARCH),--arch $(ARCH))
-dist-test: install .venv/.stamp # of what `make dist` has built
+dist-test: install .venv/.stamp ## what `make dist image` has built, each at work
 	@packaging/install.sh $(if $(wildcard dist/*arm64*),qemu-aarch64-static:qemu-user-static)
 	PYCRICTL_DIST=$(CURDIR)/dist $(PYTHON) -m pytest -n 0 tests/packaging
-
-release: .venv-dist/.stamp # of the commit with the version's tag; SIGN=KEY signs it
+release: .venv-dist/.stamp ## all of a release, of the version's tag; SIGN=KEY signs it
 	@packaging/install.sh
 	.venv-dist/bin/python packaging/release.py $(if $(SIGN),--sign $(SIGN))
 
 install: ; @tests/node/install.sh
 
-.venv/.stamp: pyproject.toml
-	python3 -m venv .venv
-	$(PYTHON) -m pip install --quiet --upgrade pip==26.3
-	$(PYTHON) -m pip install --quiet --editable . --group test --group dev
-	touch $@
-
-.venv-dist/.stamp: pyproject.toml
-	python3 -m venv .venv-dist
-	.venv-dist/bin/python -m pip install --quiet --upgrade pip==26.3
-	.venv-dist/bin/python -m pip install --quiet --group dist
-	touch $@
-
-.venv-docs/.stamp: pyproject.toml
-	python3 -m venv .venv-docs
-	.venv-docs/bin/python -m pip install --quiet --upgrade pip==26.3
-	.venv-docs/bin/python -m pip install --quiet --group docs
-	touch $@
-
-.venv-picture/.stamp: pyproject.toml
-	python3 -m venv .venv-picture
-	.venv-picture/bin/python -m pip install --quiet --upgrade pip==26.3
-	.venv-picture/bin/python -m pip install --quiet --group picture
-	touch $@
+.venv/.stamp: WANTS := --editable . --group test --group dev
+.venv-dist/.stamp: WANTS := --group dist
+.venv-docs/.stamp: WANTS := --group docs
+.venv-picture/.stamp: WANTS := --group picture
+# Made anew for another Python.
+.venv/.stamp: $(if $(filter-out $(PYTHON3),$(file <.venv/.stamp)),again)
+%/.stamp: pyproject.toml
+	$(PYTHON3) -m venv --clear $*
+	$*/bin/python -m pip install --quiet --upgrade pip==26.3
+	$*/bin/python -m pip install --quiet $(WANTS)
+	echo $(PYTHON3) >$@

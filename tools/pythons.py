@@ -2,9 +2,10 @@
 
     python -m tools.pythons [--lowest] [VERSION]... [--tests WORD...]
 
-An interpreter that is not on this machine, nor among pyenv's, is taken from the release of Debian
-that has it: in a root made with debootstrap below `build/pythons`, as root. Roots and environments
-stay for the next run. WORDs are pytest's, in place of those for all tests.
+The Python that runs this comes first: for `make`, the system's. An interpreter that is not on this
+machine, nor among pyenv's, is taken from the release of Debian that has it: in a root made with
+debootstrap below `build/pythons`, as root. Roots and environments stay for the next run. WORDs are
+pytest's, in place of those for all tests.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ _WITHOUT_COMPILER: Final = ("--ignore", "tests/proto")
 
 
 def versions() -> list[str]:
-    """Return the versions of Python that the classifiers name, such as ``3.11``."""
+    """Return the versions of Python that the classifiers name, such as ``3.11``: this one first."""
     words = [line.rpartition(" :: ")[2] for line in _project()["project"]["classifiers"]]
-    return [word for word in words if word.startswith("3.")]
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return sorted((word for word in words if word.startswith("3.")), key=lambda word: word != ours)
 
 
 def lowest() -> list[str]:
@@ -100,9 +102,10 @@ def _interpreter(version: str) -> tuple[list[str], str]:
     """Return the words in front of a command line, and an interpreter that it can have."""
     name = f"python{version}"
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    for found in (shutil.which(name), *pyenv.glob(f"versions/{version}.*/bin/{name}")):
+    own = Path(sys.base_prefix, "bin", name)
+    for found in (own, shutil.which(name), *pyenv.glob(f"versions/{version}.*/bin/{name}")):
         # What is on the path may be a shim of pyenv's, of a version that is not chosen.
-        if found and not _fails(str(found), "-c", "import venv"):
+        if found and Path(found).exists() and not _fails(str(found), "-c", "import venv"):
             return [], str(found)
     if version not in RELEASES:
         raise LookupError(f"{name} is not on this machine, nor in a release of Debian")

@@ -26,7 +26,7 @@ for shell in zsh fish; do
   command -v $shell >/dev/null || missing+=($shell)
 done
 [ -e /usr/share/bash-completion/bash_completion ] || missing+=(bash-completion)
-python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+"${PYTHON3:-python3}" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
 [ ${#missing[@]} -gt 0 ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
