@@ -5,12 +5,12 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: help demo test lint compat cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release install again
+.PHONY: help demo test lint compat cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release node install again
 
 help: ## the targets, as here
 	@sed -En 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' Makefile | expand -t 12
 
-demo: install .venv/.stamp ## the main job on a throwaway containerd
+demo: node .venv/.stamp ## the main job on a throwaway containerd
 	$(PYTHON) -m tests.node.demo
 test: install .venv/.stamp ## all tests, those on a real containerd included; .ci/run: with lint
 	$(PYTHON) -m pytest -n 5 --dist worksteal
@@ -37,7 +37,7 @@ generate: .venv/.stamp ## man pages and completions, of the commands and man/pro
 	$(PYTHON) -m tools.generate
 proto: .venv/.stamp ## the modules of proto/
 	$(PYTHON) proto/generate.py
-picture: install .venv/.stamp .venv-picture/.stamp ## the recording in README.md, on a terminal
+picture: node .venv/.stamp .venv-picture/.stamp ## the recording in README.md, on a terminal
 	.venv-picture/bin/termtosvg docs/image-pull-progress.svg -g 80x24 -m 500 -t window_frame \
 		-c '$(PYTHON) -m tests.node.demo'
 docs: .venv-docs/.stamp ## a site of README.md and the man pages, in build/site; needs mandoc
@@ -57,6 +57,7 @@ release: .venv-dist/.stamp ## all of a release, of the version's tag; SIGN=KEY s
 	@packaging/install.sh
 	.venv-dist/bin/python packaging/release.py $(if $(SIGN),--sign $(SIGN))
 
+node: ; @tests/node/install.sh node
 install: ; @tests/node/install.sh
 
 .venv/.stamp: WANTS := --editable . --group test --group dev
