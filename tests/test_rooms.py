@@ -279,6 +279,8 @@ def imports_of(path: Path, *, typing: bool = False) -> set[str]:
     todo: deque[ast.AST] = deque([ast.parse(path.read_text("utf-8"))])
     while todo:
         node = todo.popleft()
+        # Before Python 3.11.4 what is raised inside is wrapped in a group.
+        assert not isinstance(node, ast.TryStar), f"except* in {path}"
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not typing:
             continue
         if isinstance(node, ast.Import):

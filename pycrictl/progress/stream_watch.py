@@ -197,5 +197,5 @@ def watch_reports(follow: Follow, tracker: Tracker, sink: Sink, *, pace: Pace) -
     """
     try:
         return run_in_loop(_StreamWatch(follow, tracker, sink, pace).run())
-    except* (PycrictlError, OSError) as group:  # OSError: of the sink
+    except ExceptionGroup as group:  # of the tasks
         raise group.exceptions[0] from None

@@ -368,3 +368,18 @@ def test_ctrl_c_ends_the_watch_only(fake: FakeServer) -> None:
     assert process.returncode == 130
     last = stderr.splitlines()[-1]
     assert last == "pycrictl: stopped watching; the pulls go on"
+
+
+def test_a_reader_that_has_seen_enough_ends_the_watch(fake: FakeServer) -> None:
+    """As with ``| head -1``; afterwards the program ends as one does that SIGPIPE ends."""
+    with streams(fake, STORY[:2], STORY[2:], cut=[0], repeat=True):
+        words = ("image-pull-progress", "--progress", "json", "--interval", "0.05", "web")
+        process = start("-r", fake.endpoint, *words)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        stderr = process.stderr.read()
+        process.stderr.close()
+    assert process.wait(60) == 128 + signal.SIGPIPE
+    assert "error" not in stderr
