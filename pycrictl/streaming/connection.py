@@ -106,7 +106,8 @@ class Connection(asyncio.Protocol):
 
     async def close(self) -> None:
         """Close in good order, within a second."""
-        self._transport.close()
+        if not self._transport.is_closing():  # a second time, Python 3.11.2 could not abort TLS
+            self._transport.close()
         try:
             async with asyncio.timeout(_GOODBYE_S):
                 await self._lost.wait()

@@ -39,7 +39,8 @@ async def serve(
         tasks.add(task)
         try:
             await handler(reader, writer)
-            writer.close()
+            if not writer.is_closing():  # a second time, Python 3.11.2 could not abort TLS
+                writer.close()
             await writer.wait_closed()  # with all that was written
         except (OSError, asyncio.IncompleteReadError):
             pass  # the client went away

@@ -152,6 +152,23 @@ def test_the_end_is_empty() -> None:
     assert run(scenario()) == b""
 
 
+def test_what_the_peer_has_closed_may_be_closed_and_aborted(certificates: Certificates) -> None:
+    """Before Python 3.11.4, TLS that was closed twice cannot be aborted."""
+
+    async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pass
+
+    async def scenario() -> bytes:
+        async with serve(leave, context=certificates.server_context()) as address:
+            connection = await dial(parse_url(f"https://{address}/secret"), timeout_s=10)
+            await connection._lost.wait()
+            await connection.close()
+            connection.abort()
+            return await connection.read()
+
+    assert run(scenario()) == b""
+
+
 def test_nobody_there() -> None:
     with socket.socket() as taken:  # so that nobody else listens there meanwhile
         taken.bind(("127.0.0.1", 0))

@@ -168,7 +168,8 @@ class _Pipe(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the other connection as well, once what it was sent is there."""
-        self._target.close()
+        if not self._target.is_closing():  # a second time, Python 3.11.2 could not abort TLS
+            self._target.close()
         self.over.set()
 
 

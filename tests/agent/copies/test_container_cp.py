@@ -297,7 +297,12 @@ def test_ctrl_c_and_a_kill(
 
 
 def test_a_pod_of_another_node(
-    cluster: Cluster, plugin: Plugin, container: Pretended, fake: FakeServer, tmp_path: Path
+    cluster: Cluster,
+    plugin: Plugin,
+    container: Pretended,
+    fake: FakeServer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The agent that is asked hands on what it is asked, bytes and refusals, and when to retry."""
 
@@ -341,6 +346,7 @@ def test_a_pod_of_another_node(
     assert "is not known on the node of" in unknown.document["message"]
     done = plugin(str(tmp_path / "f"), "here:/to")
     assert b"offers no copies: it has no --spool-dir" in done.stderr
+    assert "request_failed" not in caplog.text
 
 
 def test_kubectls_proxy_is_killed(
