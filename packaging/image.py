@@ -117,8 +117,7 @@ def join(output: Path, work: Path, version: str, time_s: int) -> None:
     tags: dict[str, list[dict[str, Any]]] = {}
     lists, labels = [], []
     for architecture, archive in archives.items():
-        with tarfile.open(archive) as entries:
-            entries.extractall(work, filter="tar")
+        process.run("tar", "-C", str(work), "-xf", str(archive))
         for found in json.loads((work / "index.json").read_text())["manifests"]:
             tag = found["annotations"]["org.opencontainers.image.ref.name"]
             if tag.endswith(".sbom"):

@@ -10,7 +10,6 @@ import json
 import shlex
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import pytest
 
 from pycrictl import __version__
 from tests.node.lab import Lab
+from tests.packaging.building import unpack
 from tests.packaging.installing import LINK, Installed
 from tests.packaging.roots import SUITES, Root, debian
 from tests.packaging.test_standalone import needs_old_c_library
@@ -113,8 +113,7 @@ class Layout:
 
     def __init__(self, archive: Path, folder: Path) -> None:
         self._folder = folder
-        with tarfile.open(archive) as entries:
-            entries.extractall(folder, filter="data")
+        unpack(archive, folder)
 
     def blob(self, descriptor: dict[str, Any]) -> Path:
         digest: str = descriptor["digest"]

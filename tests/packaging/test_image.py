@@ -25,7 +25,7 @@ from tests.node import programs
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import Lab
 from tests.node.test_commands import SLOW_S, slow_image
-from tests.packaging.building import ROOT
+from tests.packaging.building import ROOT, unpack
 from tests.packaging.test_standalone import needs_old_c_library
 from tests.waiting import wait_until
 
@@ -37,8 +37,7 @@ def layout(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The OCI layout that `make image` has built."""
     (archive,) = released.glob("pycrictl-*-image-amd64.tar")
     folder = tmp_path_factory.mktemp("layout")
-    with tarfile.open(archive) as entries:
-        entries.extractall(folder, filter="data")
+    unpack(archive, folder)
     return folder
 
 
@@ -246,8 +245,7 @@ def test_the_agent_serves_as_in_the_manifests(
 def test_modules_of_the_image_need_no_newer_c_library(layout: Path, tmp_path: Path) -> None:
     for blob in (layout / "blobs" / "sha256").iterdir():
         if tarfile.is_tarfile(blob):
-            with tarfile.open(blob) as entries:
-                entries.extractall(tmp_path, filter="tar")
+            unpack(blob, tmp_path)
     folder = tmp_path / "usr/lib/pycrictl"
     found = {file.name.partition(".")[0] for file in folder.rglob("*.so")}
     assert found >= {"_rust", "_cffi_backend", "_http_parser", "_multidict", "cygrpc"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from pycrictl import __version__
 from tests.packaging import installing
+from tests.packaging.building import unpack
 from tests.packaging.roots import SUITES, Root, debian, emulator, unpacked
 
 GLIBC = (2, 31)
@@ -61,8 +61,7 @@ def archive(request: pytest.FixtureRequest, released: Path) -> Path:
 def folder(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the archive has."""
     target = tmp_path_factory.mktemp("standalone")
-    with tarfile.open(archive) as entries:
-        entries.extractall(target, filter="tar")
+    unpack(archive, target)
     return target / archive.name.removesuffix(".tar.xz")
 
 
