@@ -5,7 +5,8 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: help demo test lint compat cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release node install again
+.PHONY: help demo test lint compat cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
+.PHONY: node install again # what the others need
 
 help: ## the targets, as here
 	@sed -En 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' Makefile | expand -t 12
