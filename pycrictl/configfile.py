@@ -2,7 +2,8 @@
 
 A change touches only the values that it sets: comments, order, blank lines and the quoting of
 other values stay as they are, and no defaults are added. crictl's own way (``is_whole``) is to
-write every key, and no blank lines.
+write every key, and no blank lines; but crictl 1.36.0 knows no ``max-retries``, and rejects a file
+that has it, so it is written and listed only where it stands or is set.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NEW_FOLDER_MODE: Final = 0o755
 
 _PATH_LIMIT_CHARS: Final = 4096
 _FIELDS: Final = {key: key.replace("-", "_") for key in KEYS} | {"timeout": "timeout_s"}
-# What a missing key stands for. For crictl a missing max-retries means 0, here 3.
+# What a missing key stands for.
 _ABSENT: Final[Mapping[str, Any]] = {
     "runtime_endpoint": "",
     "image_endpoint": "",
@@ -36,7 +37,8 @@ _ABSENT: Final[Mapping[str, Any]] = {
     "disable_pull_on_run": False,
     "max_retries": config.DEFAULT_MAX_RETRIES,
 }
-_ZERO: Final = {**_ABSENT, "max_retries": 0}
+_NEWER: Final = "max-retries"
+"""The key that crictl 1.36.0 does not know yet."""
 _PLAIN: Final = re.compile(r"(?:unix://)?/[A-Za-z0-9/._+@-]*")
 """Texts that need no quotes for any reader of YAML."""
 _SPACED: Final = re.compile(r"^([a-z-]+):[ \t]+", re.MULTILINE)
@@ -59,22 +61,22 @@ def values(path: str, *, is_whole: bool = False) -> dict[str, str]:
     """Return every key with what the file says, as text; a file that does not exist says nothing.
 
     Args:
-        is_whole: whether a key that the file lacks counts as zero, as for crictl.
+        is_whole: whether to leave out what crictl does not know, if the file lacks it.
 
     Raises:
         ConfigError: the file cannot be read or is invalid.
     """
     found = _parse(path, _read(path) or "")
-    absent = _ZERO if is_whole else _ABSENT
     shown = {}
     for key in KEYS:
         value = getattr(found, _FIELDS[key])
-        shown[key] = _shown(absent[_FIELDS[key]] if value is None else value)
+        if value is not None or not (is_whole and key == _NEWER):
+            shown[key] = _shown(_ABSENT[_FIELDS[key]] if value is None else value)
     return shown
 
 
 def create(path: str) -> bool:
-    """Write every key as zero into a file that does not exist; return whether that was so.
+    """Write every key of crictl as zero into a file that does not exist; return whether it did not.
 
     Raises:
         ConfigError: it cannot be read or written.
@@ -114,8 +116,8 @@ def change(path: str, settings: Mapping[str, str], *, is_whole: bool = False) ->
     before = _read(path)
     old = _parse(path, before or "")
     if is_whole:
-        lacking = [key for key in KEYS if getattr(old, _FIELDS[key]) is None]
-        checked = {key: _ZERO[_FIELDS[key]] for key in lacking} | checked
+        lacking = [key for key in KEYS if getattr(old, _FIELDS[key]) is None and key != _NEWER]
+        checked = {key: _ABSENT[_FIELDS[key]] for key in lacking} | checked
         checked = {key: checked[key] for key in KEYS if key in checked}
         after = whole(before or "", checked)
     else:

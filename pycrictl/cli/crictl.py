@@ -151,13 +151,13 @@ def passes_over(*, ignored: bool) -> bool:
 def whole_output(stdout: bytes, stderr: bytes, code: int) -> tuple[bytes, bytes]:
     """Return what ``exec --sync`` writes to standard output and to standard error.
 
-    crictl writes both to standard output, each as a line, and neither if the command failed.
+    crictl writes both to standard output, each with a newline, and neither if the command failed.
     """
     if not is_called():
         return stdout, stderr
     if code:
         return b"", stderr
-    return b"".join(part + b"\n" for part in (stdout, stderr) if part), b""
+    return b"%b\n%b\n" % (stdout, stderr), b""
 
 
 def inform(env: Environment, text: str) -> None:

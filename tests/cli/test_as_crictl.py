@@ -20,7 +20,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cli.table import COMMANDS
-from pycrictl.config import DEFAULT_PATH
+from pycrictl.config import DEFAULT_PATH, KEYS
 from pycrictl.environ import Environment
 from tests.captures import Capture, everything
 from tests.captures import capture as recording
@@ -161,6 +161,19 @@ def test_the_help_of_a_command(command: str, monkeypatch: pytest.MonkeyPatch) ->
     page = done.stdout
     assert page.startswith(f"NAME:\n   crictl {command} - ")
     assert f"\n\nUSAGE:\n   crictl {command} [command options]" in page
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "written"),
+    [(b"out\n", b"err\n", "out\n\nerr\n\n"), (b"out", b"", "out\n\n"), (b"", b"", "\n\n")],
+)
+def test_a_whole_output_has_two_newlines_more(
+    fake: FakeServer, stdout: bytes, stderr: bytes, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["crictl"])
+    fake.prepare("ExecSync", cri_pb2.ExecSyncResponse(stdout=stdout, stderr=stderr))
+    done = run("-r", fake.endpoint, "exec", "-s", "c", "true")
+    assert (done.code, done.stdout, done.stderr) == (0, written, "")
 
 
 @pytest.mark.parametrize(
@@ -331,7 +344,9 @@ timeout: 6
 """
 
 
-def test_config_writes_every_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_writes_every_key_of_crictl_1_36(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["crictl"])
     path = tmp_path / "crictl.yaml"
     path.write_text(CONFIG)
@@ -345,8 +360,18 @@ def test_config_writes_every_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "debug: false\n"
         "pull-image-on-create: false\n"
         "disable-pull-on-run: false\n"
-        "max-retries: 0\n"
     )
+    listed = run("-c", str(path), "config", "--list").stdout
+    assert ("timeout" in listed, "max-retries" in listed) == (True, False)
+    assert run("-c", str(path), "config", "--set", "max-retries=0").code == 0
+    assert run("-c", str(path), "config", "--set", "debug=true").code == 0
+    assert path.read_text().endswith(
+        "debug: true\npull-image-on-create: false\ndisable-pull-on-run: false\nmax-retries: 0\n"
+    )
+    assert run("-c", str(path), "config", "--list").stdout.endswith("max-retries            0\n")
+    made = tmp_path / "made.yaml"
+    assert run("-c", str(made), "config", "--get", "timeout").stdout == "0\n"
+    assert [line.partition(":")[0] for line in made.read_text().splitlines()] == list(KEYS[:-1])
     before = path.read_text()
     for wrong in ("timeout=1s", "debug=yes", "nosuch=1", "timeout", "debug=true=1"):
         done = run("-c", str(path), "config", "--set", f"timeout=9,{wrong}")

@@ -69,7 +69,7 @@ def config(
     else:
         key = get if get is not None else words[0]
         configfile.check_key(key)
-        app.env.stdout.write(f"{configfile.values(path, is_whole=is_whole)[key]}\n")
+        app.env.stdout.write(f"{configfile.values(path)[key]}\n")
 
 
 def _write_table(env: Environment, values: dict[str, str], *, header: bool) -> None:
