@@ -5,14 +5,16 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: help demo test lint compat cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
+.PHONY: help demo playground test lint compat cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
 .PHONY: node install again # what the others need
 
 help: ## the targets, as here
 	@sed -En 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' Makefile | expand -t 12
 
-demo: node .venv/.stamp ## the main job on a throwaway containerd
+demo: node .venv/.stamp ## what nobody else has, in half a minute on a throwaway node
 	$(PYTHON) -m tests.node.demo
+playground: node .venv/.stamp ## a shell on such a node; all of it is gone when the shell ends
+	@$(PYTHON) -m tests.node.playground
 test: install .venv/.stamp ## all tests, those on a real containerd included; .ci/run: with lint
 	$(PYTHON) -m pytest -n 5 --dist worksteal
 lint: .venv/.stamp ## ruff, mypy --strict, vulture

@@ -69,10 +69,10 @@ class Shell:
     """An interactive shell on a terminal of its own."""
 
     def __init__(self, words: Sequence[str], home: Path, env: Mapping[str, str]) -> None:
-        self._terminal, theirs = pty.openpty()
+        self.terminal, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 500, _COLUMNS, 0, 0))
         # setsid gives it the terminal as its own, without which shells complain.
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             ["setsid", "--ctty", *words],
             stdin=theirs,
             stdout=theirs,
@@ -82,10 +82,10 @@ class Shell:
         )
         os.close(theirs)
 
-    def run(self, script: str) -> None:
-        """Runs a line, and waits for its end."""
-        self._send(f"{script}; echo rea''dy\n")
-        self._read(rb"ready\r?\n")
+    def run(self, script: str) -> str:
+        """Runs a line, and waits for its end. Returns what it printed, its echo included."""
+        self.type(f"{script}; echo rea''dy\n")
+        return self.read(rb"(.*)ready\r?\n")[1].decode()
 
     def complete(self, line: str, keys: str = "\t") -> str:
         """What becomes of a line."""
@@ -93,24 +93,32 @@ class Shell:
 
     def press(self, line: str, keys: str) -> tuple[str, str]:
         """What is shown below a line, and what becomes of it."""
-        self._send(f"{line}{keys}{SHOW}")
-        found = self._read(rb"(.*)<<([^\r\n]*)>>")
+        self.type(f"{line}{keys}{SHOW}")
+        found = self.read(rb"(.*)<<([^\r\n]*)>>")
         return found[1].decode(), found[2].decode()
 
+    def hang_up(self) -> None:
+        """Closes the terminal."""
+        os.close(self.terminal)
+        self.terminal = -1
+
     def close(self) -> None:
-        os.close(self._terminal)
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(timeout=LIMIT_S)
+        if self.terminal >= 0:
+            self.hang_up()
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(timeout=LIMIT_S)
 
-    def _send(self, text: str) -> None:
-        os.write(self._terminal, text.encode())
+    def type(self, text: str) -> None:
+        """Presses keys."""
+        os.write(self.terminal, text.encode())
 
-    def _read(self, pattern: bytes) -> re.Match[bytes]:
+    def read(self, pattern: bytes) -> re.Match[bytes]:
+        """Waits until something is shown."""
         output = b""
         ends_at = time.monotonic() + LIMIT_S
         while (left_s := ends_at - time.monotonic()) > 0:
-            if select.select([self._terminal], [], [], left_s)[0]:
-                output += os.read(self._terminal, 65536)
+            if select.select([self.terminal], [], [], left_s)[0]:
+                output += os.read(self.terminal, 65536)
                 if found := re.search(pattern, output, re.DOTALL):
                     return found
         raise TimeoutError(output)

@@ -1,10 +1,8 @@
 """A node as an administrator finds it: sockets, files and image names at their usual places.
 
-Commands run as they are written in man pages and in the README: in a mount namespace of their own,
-where ``/run`` is new and whatever is written to ``/etc``, ``/usr`` and ``/opt`` goes nowhere. The
-names that they use are there: a pod and a container ``web``, files ``pod.yaml`` and
-``container.yaml``, and images of ``docker.io`` and ``registry.example``, which come from the node's
-own registry.
+Commands run as they are written in man pages and in the README, see `Machine`. The names that they
+use are there: a pod and a container ``web``, files ``pod.yaml`` and ``container.yaml``, and images
+of ``docker.io`` and ``registry.example``, which come from the node's own registry.
 """
 
 from __future__ import annotations
@@ -12,20 +10,16 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, Self
-
-import grpc
 
 from pycrictl._proto import cri_pb2
 from tests.waiting import wait_until
@@ -33,28 +27,11 @@ from tests.waiting import wait_until
 from .images import File, text_file
 from .kubelet import RUNTIME, Kubelet
 from .lab import MIB, Lab
-
-ROOT: Final = Path(__file__).resolve().parent.parent.parent
-WAIT_S: Final = 60.0
+from .machine import ROOT, WAIT_S, Machine, ended
 
 BUSYBOX: Final = "docker.io/library/busybox:1.36"
 APP: Final = "registry.example/private/app:1"
 LOGIN: Final = ("reader", "open sesame")
-
-_MOUNTS: Final = """set -e
-mount -t tmpfs tmpfs /run
-for place in etc usr opt var/lib; do
-  mkdir -p /run/.over/$place /run/.work/$place
-  mount -t overlay overlay /$place \
-    -o lowerdir=/$place,upperdir=/run/.over/$place,workdir=/run/.work/$place
-done
-rm -f /etc/crictl.yaml /etc/pycrictl.toml
-mkdir -p /run/containerd /etc/systemd/system /etc/bash_completion.d
-ln -s "$SOCKET" /run/containerd/containerd.sock
-ln -s "$PROGRAM" /usr/local/bin/pycrictl
-echo ready
-read -r end || true
-"""
 
 _WEB: Final = """trap 'exit 0' TERM
 echo one failure >&2
@@ -114,7 +91,7 @@ class House:
             self.folder.mkdir()
             self._push_images()
             self._write_files()
-            self._mounts = stack.enter_context(self._private_mounts())
+            self._machine = stack.enter_context(Machine(self.lab))
             self._stack = stack.pop_all()
         return self
 
@@ -126,7 +103,7 @@ class House:
     def run(self, line: str, **environ: str) -> Done:
         """Runs a command line in a shell, without a terminal, to its end."""
         process = self._start(line, environ=environ)
-        stdout, stderr = _ended(process)
+        stdout, stderr = ended(process)
         return Done(process.returncode, stdout, stderr)
 
     def run_until(self, line: str, expected: str) -> Done:
@@ -161,7 +138,7 @@ class House:
                     output += piece
             except OSError:  # how a terminal reports its end
                 pass
-        _ended(process)
+        ended(process)
         return Done(process.returncode, output.decode())
 
     @contextmanager
@@ -173,7 +150,7 @@ class House:
                 output = self.folder.parent / f"output-{number}"
                 with output.open("wb") as file:
                     process = self._start(line, output=file)
-                stack.callback(_ended, process)
+                stack.callback(ended, process)
                 commands.append(_Started(line, process, output))
             yield commands
 
@@ -185,19 +162,13 @@ class House:
         output: int | IO[bytes] = subprocess.PIPE,
         environ: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
-        entry = ["nsenter", f"--mount=/proc/{self._mounts.pid}/ns/mnt"]
-        return subprocess.Popen(
-            [*entry, "env", "-C", str(self.folder), "bash", "-o", "pipefail", "-c", line],
-            env={
-                **os.environ,
-                "PATH": f"/usr/local/bin:{os.environ['PATH']}",
-                "HOME": str(self.folder.parent),
-                **(environ or {}),
-            },
+        return self._machine.start(
+            *("bash", "-o", "pipefail", "-c", line),
+            folder=self.folder,
+            environ={"HOME": str(self.folder.parent), **(environ or {})},
             stdin=stdin,
             stdout=output,
             stderr=output,
-            text=True,
             start_new_session=True,
         )
 
@@ -236,31 +207,9 @@ class House:
             lab.throttle.limit(None)
             pull.exception(WAIT_S) if fails else pull.result(WAIT_S)
 
-    @contextmanager
-    def proxy(self) -> Iterator[Kubelet]:
-        """A proxy serves as the service meanwhile, at its usual sockets; at most three pulls.
-
-        Yields who dials it.
-        """
-        log = self.folder.parent / "proxy.log"
-        line = "pycrictl proxy --upstream unix:///run/containerd/containerd.sock"
-        with log.open("wb") as output:
-            process = self._start(
-                f"{line} --max-parallel-image-pulls 3",
-                output=output,
-                environ={"STATE_DIRECTORY": "/var/lib/pycrictl"},
-            )
-        try:
-            wait_until(lambda: " ready " in log.read_text() or process.poll() is not None, log=log)
-            assert process.poll() is None, log.read_text()
-            socket_path = f"/proc/{self._mounts.pid}/root/run/pycrictl/cri.sock"
-            options = [("grpc.default_authority", "localhost")]
-            with grpc.insecure_channel(f"unix:{socket_path}", options=options) as channel:
-                yield Kubelet(channel, cgroup_parent=f"/{self.lab.folder.name}")
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            _ended(process)
+    def proxy(self) -> AbstractContextManager[Kubelet]:
+        """A proxy serves meanwhile at its usual sockets; at most three pulls at once."""
+        return self._machine.proxy(3)
 
     def require_login(self) -> None:
         """The registry answers no one without the password, which is in the file ``password``."""
@@ -328,10 +277,7 @@ class House:
             image = lab.layout.image(name, [lab.base, layer])
             lab.push(image)
         self.unused = f"{APP.partition('/')[0]}/team/unused@{image.digest}"
-        mirror = {"endpoint": [f"http://{lab.throttle.host}"]}
-        hosts = (BUSYBOX.partition("/")[0], APP.partition("/")[0])
-        lab.node.configure({"registry": {"mirrors": dict.fromkeys(hosts, mirror)}})
-        lab.node.restart()
+        lab.serve_as(BUSYBOX.partition("/")[0], APP.partition("/")[0])
 
     def _write_files(self) -> None:
         pod = {
@@ -355,33 +301,6 @@ class House:
         (self.folder / "packaging").symlink_to(ROOT / "packaging")
         self._files = set(self.folder.iterdir())
 
-    def _program(self) -> Path:
-        path = self.lab.folder / "pycrictl"
-        python = f"PYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)}"
-        path.write_text(f'#!/bin/sh\n{python} -m pycrictl "$@"\n')
-        path.chmod(0o755)
-        return path
-
-    @contextmanager
-    def _private_mounts(self) -> Iterator[subprocess.Popen[str]]:
-        process = subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", _MOUNTS],
-            env={
-                **os.environ,
-                "SOCKET": str(self.lab.node.socket_path),
-                "PROGRAM": str(self._program()),
-            },
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline() == "ready\n"
-            yield process
-        finally:
-            process.communicate(timeout=WAIT_S)
-
 
 _EXPECTED: Final = {
     "pods": sorted(("web SANDBOX_READY", "dns SANDBOX_READY", "old SANDBOX_NOTREADY")),
@@ -389,13 +308,3 @@ _EXPECTED: Final = {
         ("web CONTAINER_RUNNING", "done CONTAINER_EXITED", "waiting CONTAINER_CREATED")
     ),
 }
-
-
-def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """The output of a process; one that does not end is killed with its group."""
-    try:
-        return process.communicate(timeout=WAIT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        raise

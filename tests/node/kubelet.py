@@ -109,6 +109,7 @@ class Kubelet:
         command: Sequence[str] = ("sleep", "1000000"),
         *,
         name: str = "main",
+        attempt: int | None = None,
         labels: Mapping[str, str] | None = None,
         log_path: str = "",
         tty: bool = False,
@@ -118,7 +119,9 @@ class Kubelet:
     ) -> str:
         """Creates a container and returns its ID. The image must be on the node."""
         config = cri_pb2.ContainerConfig(
-            metadata=cri_pb2.ContainerMetadata(name=name, attempt=next(self._attempts)),
+            metadata=cri_pb2.ContainerMetadata(
+                name=name, attempt=next(self._attempts) if attempt is None else attempt
+            ),
             image=cri_pb2.ImageSpec(image=image),
             command=command,
             labels=labels,
@@ -147,6 +150,13 @@ class Kubelet:
             RUNTIME + "StartContainer",
             cri_pb2.StartContainerRequest(container_id=container_id),
             cri_pb2.StartContainerResponse,
+        )
+
+    def remove_container(self, container_id: str) -> None:
+        self.call(
+            RUNTIME + "RemoveContainer",
+            cri_pb2.RemoveContainerRequest(container_id=container_id),
+            cri_pb2.RemoveContainerResponse,
         )
 
     def running_containers(self) -> list[str]:

@@ -64,6 +64,12 @@ class Lab:
         repository = image.name.rpartition(":")[0]
         return f"{self.throttle.host}/{repository}@{image.digest}"
 
+    def serve_as(self, *hosts: str) -> None:
+        """Pulls from these registries come through the throttle, too."""
+        mirror = {"endpoint": [f"http://{self.throttle.host}"]}
+        self.node.configure({"registry": {"mirrors": dict.fromkeys(hosts, mirror)}})
+        self.node.restart()
+
     def clean(self) -> None:
         """Back to the state on entry: healed, no pods, one image, no pull under way."""
         self.throttle.heal()

@@ -90,11 +90,10 @@ def _is_shim(process: Path, folder: Path) -> bool:
 
 
 def _is_contained(process: Path, folder: Path) -> bool:
-    """True for a process whose root file system is one of the node's snapshots."""
+    """True for a process whose root file system is one of the node's snapshots, or its ``/run``."""
     for line in (process / "mountinfo").read_text(errors="replace").splitlines():
-        fields = line.split()
-        if fields[4] == "/":
-            return f"{folder}/" in line
+        if line.split()[4] in ("/", "/run") and f"{folder}/" in line:
+            return True
     return False
 
 

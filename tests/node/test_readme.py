@@ -18,7 +18,8 @@ from pycrictl.proxy import settings
 from tests.waiting import wait_until
 from tools import surface
 
-from .house import BUSYBOX, ROOT, Done, House
+from .house import BUSYBOX, Done, House
+from .machine import ROOT
 
 README: Final = (ROOT / "README.md").read_text("utf-8")
 
@@ -27,9 +28,7 @@ PROGRAMS: Final = frozenset(
 )
 """Programs that run in the house: they change nothing outside."""
 
-_DEMO: Final = """from tests.node import demo
-demo.WEB_S = demo.BATCH_S = demo.PLAIN_S = 2
-raise SystemExit(demo.main())"""
+_DEMO: Final = "from tests.node import demo; raise SystemExit(demo.main(20))"
 _SERVICE: Final = """export STATE_DIRECTORY=/var/lib/pycrictl
 systemd-analyze verify /etc/systemd/system/pycrictl-proxy.service
 start=$(sed -n 's/^ExecStart=//p' /etc/systemd/system/pycrictl-proxy.service)
@@ -49,7 +48,7 @@ INSTEAD: Final = {
     "make demo": Other(
         f"cd {ROOT} && make -n demo | grep tests.node.demo"
         f" && {shlex.quote(sys.executable)} -c {shlex.quote(_DEMO)}",
-        "without installing anything, and with smaller layers",
+        "without installing anything, and with a faster network",
     ),
     "kubectl apply -k packaging/kubernetes/base": Other(
         "", "there is no cluster: tests/packaging/test_kubernetes.py reads what it applies"

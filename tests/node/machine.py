@@ -1,0 +1,137 @@
+"""The throwaway node as a machine of its own: the usual sockets, and pycrictl installed.
+
+What runs there is in a mount namespace of its own, where ``/run`` is new and whatever is written to
+``/etc``, ``/usr``, ``/opt`` and ``/var/lib`` goes nowhere. All of it ends with the lab, at the
+latest: `sweep` finds it by ``/run``.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+import grpc
+
+from tests.waiting import wait_until
+
+from .kubelet import Kubelet
+from .lab import Lab
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+WAIT_S: Final = 60.0
+
+_MOUNTS: Final = """set -e
+mount -t tmpfs "$FOLDER/run" /run
+for place in etc usr opt var/lib; do
+  mkdir -p /run/.over/$place /run/.work/$place
+  mount -t overlay overlay /$place \
+    -o lowerdir=/$place,upperdir=/run/.over/$place,workdir=/run/.work/$place
+done
+rm -f /etc/crictl.yaml /etc/pycrictl.toml
+mkdir -p /run/containerd /etc/systemd/system /etc/bash_completion.d
+ln -s "$FOLDER/ctd.sock" /run/containerd/containerd.sock
+ln -sf "$FOLDER/pycrictl" /usr/local/bin/pycrictl
+echo ready
+read -r end || true
+"""
+_SETTINGS: Final = ("CONTAINER_RUNTIME_ENDPOINT", "IMAGE_SERVICE_ENDPOINT", "CRI_CONFIG_FILE")
+
+
+class Machine:
+    """A context manager, as long as which command lines run there.
+
+    Args:
+        lab: the node, which runs.
+    """
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    def __enter__(self) -> Self:
+        program = self._lab.folder / "pycrictl"
+        python = f"PYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)}"
+        program.write_text(f'#!/bin/sh\n{python} -m pycrictl "$@"\n')
+        program.chmod(0o755)
+        self._holder = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", _MOUNTS],
+            env={**os.environ, "FOLDER": str(self._lab.folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._holder.stdout is not None
+        assert self._holder.stdout.readline() == "ready\n"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._holder.communicate(timeout=WAIT_S)
+
+    def start(
+        self, *words: str, folder: Path | None = None, environ: dict[str, str], **how: Any
+    ) -> subprocess.Popen[str]:
+        """Starts a program there.
+
+        Args:
+            words: the program and its arguments.
+            folder: where it starts; else that of this process.
+            environ: more variables of the environment.
+            how: more of ``Popen``.
+        """
+        entry = ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt"]
+        inherited = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
+        return subprocess.Popen(
+            [*entry, "env", "-C", str(folder or Path.cwd()), *words],
+            env={**inherited, "PATH": f"/usr/local/bin:{os.environ['PATH']}", **environ},
+            text=True,
+            **how,
+        )
+
+    @contextmanager
+    def proxy(self, limit: int) -> Iterator[Kubelet]:
+        """A proxy serves meanwhile at its usual sockets, as the service.
+
+        Args:
+            limit: how many images it pulls at once.
+
+        Yields who dials it.
+        """
+        log = self._lab.folder / "proxy.log"
+        words = ("--upstream", "unix:///run/containerd/containerd.sock")
+        with log.open("wb") as output:
+            process = self.start(
+                *("pycrictl", "proxy", *words, "--max-parallel-image-pulls", str(limit)),
+                environ={"STATE_DIRECTORY": "/var/lib/pycrictl"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            wait_until(lambda: " ready " in log.read_text() or process.poll() is not None, log=log)
+            assert process.poll() is None, log.read_text()
+            socket_path = f"/proc/{self._holder.pid}/root/run/pycrictl/cri.sock"
+            options = [("grpc.default_authority", "localhost")]
+            with grpc.insecure_channel(f"unix:{socket_path}", options=options) as channel:
+                yield Kubelet(channel, cgroup_parent=f"/{self._lab.folder.name}")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            ended(process)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """The output of a process; one that does not end is killed with its group."""
+    try:
+        return process.communicate(timeout=WAIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise

@@ -1,0 +1,92 @@
+"""A shell on a throwaway node; all of it is gone when the shell ends, however it ends.
+
+An end of the shell ends this process, and an end of this process, by a closed terminal or a signal,
+is seen by the lab's janitor, which ends the shell as well.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import termios
+from typing import Final
+
+from tests.waiting import wait_until
+
+from .stage import API, BATCH, CACHE, LIMIT, WEB, Stage
+
+RATE_BYTES_PER_S: Final = 96 * 1024
+
+GREETING: Final = f"""
+A node of your own: default/web runs, default/api crashes, and jobs/batch waits
+in line behind a slow pull, as the proxy lets {LIMIT} image be pulled at once.
+Six things to try:
+
+  pycrictl image-pull-progress       the pulls, live; Ctrl-C leaves them alone
+  pycrictl pull-limiter set 2        who is in line starts at once
+  pycrictl why default/api           why it crashes, and its last words
+  pycrictl why jobs/batch            what it waits for, and how long still
+  pycrictl cp web:/srv/index.html .  out of a container that has no shell
+  pycrictl logs -f <Tab>             names are completed, as are paths for cp
+
+exit or Ctrl-D ends the node.
+"""
+_RC: Final = """
+[ ! -e /usr/share/bash-completion/bash_completion ] || . /usr/share/bash-completion/bash_completion
+. <(pycrictl completion bash)
+PS1='playground# '
+unset HISTFILE PROMPT_COMMAND
+"""
+
+
+def main() -> int:
+    """Runs the playground; 0 when it could be entered."""
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        return _fail("the throwaway node needs Linux and root")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return _fail("it needs a terminal")
+    print("Starting a throwaway node: containerd, a registry, and a proxy …", flush=True)
+    try:
+        with Stage() as stage:
+            _furnish(stage)
+            print(GREETING, flush=True)
+            _run_shell(stage)
+    except KeyboardInterrupt:
+        pass  # nobody had entered
+    print("The node is gone.")
+    return 0
+
+
+def _furnish(stage: Stage) -> None:
+    """Starts the pods; returns when the first runs, and the last waits for its image."""
+    kubelet, store = stage.lab.node.kubelet, stage.lab.node.store
+    stage.keep(WEB)
+    wait_until(lambda: (stage.logs(WEB) / "0.log").exists() and kubelet.running_containers())
+    stage.keep(API)
+    stage.lab.throttle.limit(RATE_BYTES_PER_S)
+    stage.pull(CACHE)
+    wait_until(store.ingests)
+    stage.keep(BATCH)
+
+
+def _run_shell(stage: Stage) -> None:
+    """Has the terminal as it was when the shell has ended, or was killed."""
+    terminal = sys.stdin.fileno()
+    settings = termios.tcgetattr(terminal)
+    rc = stage.lab.folder / "playground.rc"
+    rc.write_text(_RC)
+    # A shell that is killed leaves the terminal to nobody, and itself in the background.
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    stage.start("bash", "--rcfile", str(rc), "-i").wait()
+    os.tcsetpgrp(terminal, os.getpgrp())
+    termios.tcsetattr(terminal, termios.TCSADRAIN, settings)
+
+
+def _fail(text: str) -> int:
+    print(f"playground: {text}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""The stage of the demo and of the playground: a slow registry, a proxy, and pods that are kept."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import threading
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import grpc
+
+from .images import File, Layer, text_file
+from .lab import MIB, Lab
+from .machine import Machine
+
+REGISTRY: Final = "registry.example"
+LIMIT: Final = 1
+"""How many images the proxy pulls at once."""
+
+_QUICK: Final = 4
+"""How often what ends is started anew without a pause."""
+
+_BACK_OFF_S: Final = 60.0
+_PULL_S: Final = 3600.0
+_LOOK_S: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A pod of one container, ``main``. What ends is started anew, as the kubelet does it."""
+
+    namespace: str
+    name: str
+    image: str
+    command: tuple[str, ...]
+
+
+WEB: Final = Workload(
+    "default", "web", "shop/web:1.4", ("/httpd", "-f", "-p", "127.0.0.1:0", "-h", "/srv")
+)
+"""It has neither a shell nor tar."""
+
+API: Final = Workload(
+    "default",
+    "api",
+    "shop/api:2",
+    ("sh", "-c", "echo connecting to db:5432; echo no database; exit 3"),
+)
+BATCH: Final = Workload("jobs", "batch", "jobs/batch:7", ("sleep", "1000000"))
+CACHE: Final = "shop/cache:3"
+"""An image of no pod."""
+
+
+class Stage:
+    """A context manager that starts a node without pods behind a proxy.
+
+    Attributes:
+        lab: the node and its registry.
+        kubelet: who dials the proxy.
+        desk: the folder in which commands start; it ends with the stage.
+    """
+
+    def __enter__(self) -> Self:
+        self._is_over = threading.Event()
+        self._pulls: list[grpc.Future[Any]] = []
+        with ExitStack() as stack:
+            self.lab = stack.enter_context(Lab())
+            self.lab.serve_as(REGISTRY)
+            self._push_images()
+            self.lab.node.kubelet.pull(f"{REGISTRY}/{API.image}")
+            self.desk = self.lab.folder / "desk"
+            self.desk.mkdir()
+            self._machine = stack.enter_context(Machine(self.lab))
+            self.kubelet = stack.enter_context(self._machine.proxy(LIMIT))
+            stack.callback(self._is_over.set)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def start(self, *words: str, **how: Any) -> subprocess.Popen[str]:
+        """Starts a program that finds the node, by the proxy."""
+        endpoint = "unix:///run/pycrictl/cri.sock"
+        environ = {"CONTAINER_RUNTIME_ENDPOINT": endpoint, "IMAGE_SERVICE_ENDPOINT": endpoint}
+        return self._machine.start(*words, folder=self.desk, environ=environ, **how)
+
+    def logs(self, workload: Workload) -> Path:
+        """The folder of a pod's logs: a file for each start of its container."""
+        return self.lab.folder / "logs" / workload.name
+
+    def keep(self, workload: Workload) -> None:
+        """Has the node run a pod from now on."""
+        threading.Thread(target=self._keep, args=[workload], daemon=True).start()
+
+    def pull(self, image: str) -> None:
+        """Has somebody pull an image by the proxy, for no pod."""
+        # One that nobody refers to any longer is cancelled.
+        self._pulls.append(self.kubelet.start_pull(f"{REGISTRY}/{image}", timeout_s=_PULL_S))
+
+    def _keep(self, workload: Workload) -> None:
+        # Closed channels and calls that were cut short: the stage is over.
+        with suppress(grpc.RpcError, ValueError):
+            kubelet, image = self.kubelet, f"{REGISTRY}/{workload.image}"
+            config = kubelet.pod_config(
+                workload.name,
+                namespace=workload.namespace,
+                labels={
+                    "io.kubernetes.pod.name": workload.name,
+                    "io.kubernetes.pod.namespace": workload.namespace,
+                },
+                log_directory=str(self.logs(workload)),
+            )
+            pod = kubelet.run_pod(config)
+            if not any(image in each.repo_tags for each in kubelet.images()):
+                kubelet.pull(image, pod, timeout_s=_PULL_S)
+            for attempt in itertools.count():
+                container = kubelet.create_container(
+                    pod,
+                    image,
+                    workload.command,
+                    attempt=attempt,
+                    labels=config.labels,
+                    log_path=f"{attempt}.log",
+                )
+                kubelet.start_container(container)
+                while container in kubelet.running_containers():
+                    if self._is_over.wait(_LOOK_S):
+                        return
+                if self._is_over.wait(0 if attempt < _QUICK else _BACK_OFF_S):
+                    return
+                kubelet.remove_container(container)
+
+    def _push_images(self) -> None:
+        lab, binary = self.lab, Path("/bin/busybox")
+        server = File("httpd", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
+        page = text_file("srv/index.html", "<h1>It works, and there is no shell here.</h1>\n")
+        for name, files, sizes_mib in (
+            (WEB.image, [lab.layout.layer([server, page])], (18, 9, 12)),
+            (API.image, [lab.base], ()),
+            (BATCH.image, [lab.base], (10, 6)),
+            (CACHE, [lab.base], (14, 10)),
+        ):
+            sizes = [size * MIB for size in sizes_mib]
+            layers: list[Layer] = [*files, *lab.layout.random_layers(sizes, seed=len(name))]
+            lab.push(lab.layout.image(name, layers))

@@ -1,0 +1,132 @@
+"""The playground on a terminal: what stands in it, and that nothing of it outlives its shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.shells import Shell
+from tests.proxy.program import is_running
+from tests.waiting import wait_until
+
+from .machine import ROOT, WAIT_S
+from .playground import GREETING
+from .sweep import cgroups, mount_points, processes
+
+
+@contextmanager
+def playground() -> Iterator[tuple[Shell, list[Any]]]:
+    """One that was entered, and the settings that its terminal had before."""
+    env = {**os.environ, "TERM": "dumb", "PYCRICTL_COMPLETION_TIMEOUT": "50s"}
+    shell = Shell([sys.executable, "-m", "tests.node.playground"], ROOT, env)
+    settings = termios.tcgetattr(shell.terminal)
+    try:
+        shell.read(rb"Six things to try:.*playground# ")
+        yield shell, settings
+    finally:
+        shell.close()
+
+
+def exit_shell(shell: Shell, pid: int) -> None:
+    shell.type("exit\n")
+
+
+def press_ctrl_d(shell: Shell, pid: int) -> None:
+    shell.type("\x04")
+
+
+def kill_shell(shell: Shell, pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def kill_shell_that_watches(shell: Shell, pid: int) -> None:
+    shell.type("pycrictl image-pull-progress\n")
+    shell.read(rb"jobs/batch queued")
+    os.kill(pid, signal.SIGKILL)
+
+
+def close_terminal(shell: Shell, pid: int) -> None:
+    shell.hang_up()
+
+
+def close_terminal_that_watches(shell: Shell, pid: int) -> None:
+    shell.type("pycrictl image-pull-progress\n")
+    shell.read(rb"jobs/batch queued")
+    shell.hang_up()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        exit_shell,
+        press_ctrl_d,
+        kill_shell,
+        kill_shell_that_watches,
+        close_terminal,
+        close_terminal_that_watches,
+    ],
+)
+def test_nothing_is_left(end: Callable[[Shell, int], None]) -> None:
+    with playground() as (shell, settings):
+        shell.run("trap '' HUP; (while :; do sleep 0.1; done) & trap - HUP")
+        text = shell.run('echo "<$PWD> <$$> <$!>"')
+        found = re.search(r"<(/\S+)/desk> <(\d+)> <(\d+)>\r", text)
+        assert found, text
+        folder, pids = Path(found[1]), [int(found[2]), int(found[3])]
+        assert processes(folder)
+        assert mount_points(folder)
+        end(shell, pids[0])
+        shell.process.wait(WAIT_S)
+        if end not in (close_terminal, close_terminal_that_watches):
+            assert shell.process.returncode == 0
+            assert termios.tcgetattr(shell.terminal) == settings
+        wait_until(lambda: not (processes(folder) or folder.exists()))
+        assert mount_points(folder) == []
+        assert cgroups(folder.name) == []
+        assert [pid for pid in pids if is_running(pid)] == []
+
+
+def test_what_the_greeting_says() -> None:
+    with playground() as (shell, _):
+
+        def watch() -> str:
+            shell.type("pycrictl image-pull-progress\n")
+            shown = shell.read(rb"jobs/batch queued, 1st, behind \S+:3")[0].decode()
+            shell.type("\x03")
+            return shown
+
+        def complete_logs() -> str:
+            shell.type("pycrictl logs -f def\ta\t\n")
+            shown = shell.read(rb"logs -f def\a.*no database\r")[0].decode()
+            shell.type("\x03")
+            return shown.replace("\a", "")  # two pods begin so
+
+        tries = {
+            "pycrictl image-pull-progress": (watch, "registry.example/shop/cache:3"),
+            "pycrictl why jobs/batch": (None, "is queued, 1st in line, behind"),
+            "pycrictl pull-limiter set 2": (None, "limit 1 -> 2"),
+            "pycrictl why default/api": (None, "crashes again and again: exit code 3"),
+            "pycrictl cp web:/srv/index.html .": (None, "copied 1 file"),
+            "pycrictl logs -f <Tab>": (complete_logs, "default/api\r\nconnecting to db:5432"),
+        }
+        for line, (way, expected) in tries.items():
+            assert expected in (way() if way else shell.run(line)), line
+        assert {*re.findall(r"^  (pycrictl .*?)  ", GREETING, re.M)} == {*tries}
+        assert "/usr/local/bin/pycrictl" in shell.run("type pycrictl")
+        assert "index.html" in shell.run("ls")
+
+
+def test_it_needs_a_terminal() -> None:
+    words = [sys.executable, "-m", "tests.node.playground"]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "playground: it needs a terminal\n")
