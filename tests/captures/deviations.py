@@ -9,11 +9,17 @@ import re
 from typing import Final
 
 COMPLETION: Final = "completion scripts complete options, values, IDs and names"
+RETRIES: Final = "config adds and lists no max-retries that the file has not"
 SANDBOX_IMAGE: Final = "--prune keeps the image that pod sandboxes are made of"
 
 DEVIATIONS: Final[dict[str, str]] = {
     "completion-bash": COMPLETION,
     "completion-zsh": COMPLETION,
+    "config-list": RETRIES,
+    "config-missing-file-creates": RETRIES,
+    "config-missing-file-get-creates": RETRIES,
+    "config-set-keeps-comments": RETRIES,
+    "config-set-legacy": RETRIES,
     "f-inspect-yaml": "integers above 2**53 stay exact",
     "images-repo-only": "the name selects here, also where the runtime ignores it",
     "m-attach-detach": "detaching is not reported as a failure",
