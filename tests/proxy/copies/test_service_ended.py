@@ -263,7 +263,7 @@ def test_a_call_that_is_given_up_leaves_nothing(fake: FakeServer, container: Pre
     async def run() -> None:
         direct = Direct(fake, 60.0)
         asking = asyncio.create_task(direct.ask_from("/big"))
-        while not direct.quotas.taken:  # without a pause, in which the copy might be made
+        while not direct.quotas.taken:  # noqa: ASYNC110 (in a pause the copy might be made)
             await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
