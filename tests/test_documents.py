@@ -27,6 +27,10 @@ def test_lines_of_prose_fit_a_terminal(page: str) -> None:
     assert not wide
 
 
+def test_the_readme_is_read_in_one_go() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200
+
+
 def _exists(name: str) -> bool:
     """Return whether a path is there, from the tree's root, the package, or any of its rooms."""
     bare = name.rstrip("/")

@@ -143,7 +143,7 @@ def _configuration(sources: Path, folder: Path) -> dict[str, object]:
             {"Overview": "index.md"},
             {"Changelog": "CHANGELOG.md"},
             {"Man pages": [f"man/{page.name}.md" for page in _pages()]},
-            {"For developers": list(_FOR_DEVELOPERS)},
+            {"For developers": ["docs/building.md", *_FOR_DEVELOPERS]},
         ],
     }
 

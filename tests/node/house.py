@@ -298,6 +298,7 @@ class House:
         (self.folder / "pod.yaml").write_text(json.dumps(pod, indent=2))
         (self.folder / "container.yaml").write_text(json.dumps(container, indent=2))
         (self.folder / "password").write_text(f"{LOGIN[1]}\n")
+        (self.folder / "nginx.conf").write_text("events {}\n")
         (self.folder / "packaging").symlink_to(ROOT / "packaging")
         self._files = set(self.folder.iterdir())
 

@@ -1,27 +1,35 @@
 """Every command of the README, run as it is written; what a test cannot do is listed with a reason.
 
-A command that is neither of a program in ``PROGRAMS`` nor in ``INSTEAD`` fails, so that nobody adds
-one that no test runs.
+The first ones, up to "Try it", print what the README shows. Of the others, one that is neither of a
+program in ``PROGRAMS`` nor in ``INSTEAD`` fails, so that nobody adds one that no test runs.
 """
 
 from __future__ import annotations
 
+import os
+import pty
 import re
 import shlex
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from pycrictl.agent.api.table import COLUMNS, cells
 from pycrictl.proxy import settings
 from tests.waiting import wait_until
 from tools import surface
 
-from .house import BUSYBOX, Done, House
-from .machine import ROOT
+from .house import Done, House
+from .lab import MIB
+from .machine import ROOT, WAIT_S
+from .stage import API, BATCH, REGISTRY, WEB, Stage
 
 README: Final = (ROOT / "README.md").read_text("utf-8")
+FIRST, _, REST = README.partition("\n## Try it\n")
+BUILDING: Final = (ROOT / "docs" / "building.md").read_text("utf-8")
 
 PROGRAMS: Final = frozenset(
     ("pycrictl", "crictl", "cat", "curl", "install", "jq", "ls", "man", "tar")
@@ -50,8 +58,16 @@ INSTEAD: Final = {
         f" && {shlex.quote(sys.executable)} -c {shlex.quote(_DEMO)}",
         "without installing anything, and with a faster network",
     ),
+    "make playground": Other("", "tests/node/test_playground.py enters it"),
     "kubectl apply -k packaging/kubernetes/base": Other(
         "", "there is no cluster: tests/packaging/test_kubernetes.py reads what it applies"
+    ),
+    "kubectl kustomize packaging/kubernetes/base"
+    " | sed 's|ghcr.io/pycrictl|registry.example.com|' | kubectl apply -f -": Other(
+        "kubectl kustomize packaging/kubernetes/base"
+        " | sed 's|ghcr.io/pycrictl|registry.example.com|'"
+        " | grep -x ' *image: registry.example.com/pycrictl:[0-9.]*'",
+        "there is no cluster: what would be applied",
     ),
     "skopeo copy oci-archive:dist/pycrictl-0.1.0-image-amd64.tar:0.1.0-root"
     " docker://registry.example.com/pycrictl:0.1.0-root": Other(
@@ -61,13 +77,15 @@ INSTEAD: Final = {
     " --image=registry.example.com/pycrictl:0.1.0-root -- /usr/bin/pycrictl ps": Other(
         "", "tests/packaging/test_image.py runs the image in such a pod"
     ),
-    "kubectl container-cp -a shop/web:/var/lib/data ./data": Other(
-        "", "there is no cluster: tests/kubectl runs it"
-    ),
     "kubectl image-pull-progress web": Other("", "there is no cluster: tests/kubectl runs it"),
-    "pycrictl why default/api": Other("", "test_why_a_pod_is_not_running runs it"),
-    "make test": Other(f"cd {ROOT} && make -n test | grep pytest", "it is what runs this"),
-    "pipx install .": Other("", "the packages' own tests install them in an empty place"),
+    **{
+        f"{installer} install ./pycrictl{name}": Other("", "tests/packaging installs the packages")
+        for installer, name in (
+            ("apt", "_*_amd64.deb"),
+            ("dnf", "-*.x86_64.rpm"),
+            ("pipx", "-*.whl"),
+        )
+    },
     "systemctl daemon-reload"
     " && systemctl enable --now pycrictl-proxy.socket pycrictl-proxy.service": Other(
         f"set -e\n{_SERVICE}", "no systemd is running: the unit's command is started by hand"
@@ -84,7 +102,6 @@ GOES_ON: Final = {
 
 SHOWS: Final = {
     "pycrictl image-pull-progress default/web": "done: 3 layers",
-    "pycrictl -r unix:///run/pycrictl/cri.sock image-pull-progress default/web": "done: 3 layers",
     "pycrictl pull-limiter set 5": "limit 3 -> 5",
     "pycrictl pull-limiter status": "WHEN FULL",
     "pycrictl -r unix:///run/pycrictl/cri.sock version": "RuntimeName:  containerd",
@@ -140,7 +157,7 @@ def programs(statement: str) -> set[str]:
 
 COMMANDS: Final = [
     statement
-    for block in blocks(README)
+    for block in blocks(REST + BUILDING)
     if block.language in ("sh", "console", "bash")
     for statement in statements(block)
 ]
@@ -195,29 +212,77 @@ def run(house: House, statement: str) -> Done:
         return house.run(INSTEAD[statement].line if statement in INSTEAD else statement)
 
 
-def test_why_a_pod_is_not_running(furnished: House) -> None:
-    """What the README shows of it is what a terminal of 80 columns has, but for IDs and times."""
-    kubelet = furnished.lab.node.kubelet
-    config = kubelet.pod_config("api", log_directory=str(furnished.lab.folder / "logs"))
-    pod = kubelet.run_pod(config)
-    words = ("sh", "-c", "echo connecting to db:5432; echo no database; exit 3")
-    container = kubelet.create_container(pod, BUSYBOX, words, log_path="api.log")
-    kubelet.start_container(container)
-    wait_until(lambda: container not in kubelet.running_containers())
-    line = "pycrictl why default/api"
-    done = furnished.run_on_terminal(line, "")
-    (block,) = [block for block in blocks(README) if line in block.text]
-    shown = alike(block.text.partition("\n")[2].removesuffix("…\n"))
-    assert alike(done.stdout).startswith(shown)
-    furnished.tidy()
+def test_the_first_commands_print_what_is_shown() -> None:
+    """On a terminal of 80 columns, but for figures, IDs, and bars, of which there are many."""
+    shown = dict(examples(FIRST))
+    with Stage() as stage:
+        stage.keep(API)
+        stage.lab.throttle.limit(8 * MIB)
+        stage.keep(WEB)
+        wait_until(stage.lab.node.store.ingests)
+        stage.keep(BATCH)
+        printed = {line: on_terminal(stage, line) for line in shown if "kubectl" not in line}
+    assert len(printed) == 5
+    for line, output in printed.items():
+        for expected in filter(None, shown[line].split("\n")):
+            if expected != "…":
+                assert alike(expected) in alike(output), f"{line}: {output}"
+
+
+def test_the_table_of_pulls_is_what_kubectl_shows() -> None:
+    (text,) = [text for line, text in examples(FIRST) if line.startswith("kubectl ")]
+    heading, *rows = text.splitlines()
+    starts = [found.start() for found in re.finditer(r"\S+", heading)]
+    ends = [*starts[1:], None]
+    shown = [
+        [line[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+        for line in (heading, *rows)
+    ]
+    narrow = [column["name"].upper() for column in COLUMNS if column["priority"] == 0]
+    assert shown[0] == ["NAMESPACE", *narrow]
+    now = datetime(2027, 1, 2, tzinfo=UTC)
+    figures = {"percent": 37, "etaSeconds": 11}
+    sizes = {"progressBytes": 29 * MIB, "totalBytes": int(40.1 * MIB)}
+    for row, name, image, seconds, status in (
+        (shown[1], "web", WEB.image, 6, {"phase": "Downloading", **figures, **sizes}),
+        (shown[2], "batch", BATCH.image, 5, {"phase": "Waiting"}),
+    ):
+        created = (now - timedelta(seconds=seconds)).isoformat()
+        metadata = {"name": f"{name}.main", "creationTimestamp": created}
+        spec = {"image": f"{REGISTRY}/{image}"}
+        found = cells({"metadata": metadata, "spec": spec, "status": status}, now)
+        assert row[1:] == found[: len(narrow)]
+
+
+def examples(text: str) -> Iterator[tuple[str, str]]:
+    """The commands of console blocks, and what they print."""
+    for block in blocks(text):
+        if block.language == "console":
+            for one in block.text.removeprefix("$ ").split("\n$ "):
+                line, _, output = one.partition("\n")
+                yield line, output
+
+
+def on_terminal(stage: Stage, line: str) -> str:
+    """What a command line prints on a terminal, to its end."""
+    ours, theirs = pty.openpty()
+    process = stage.start("bash", "-c", line, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    output = b""
+    with os.fdopen(ours, "rb", buffering=0) as terminal, suppress(OSError):  # its end
+        while piece := terminal.read(65536):
+            output += piece
+    process.wait(WAIT_S)
+    return output.decode()
 
 
 def alike(text: str) -> str:
-    """A text without what differs from run to run; lines are joined where they were wrapped."""
-    text = re.sub(r"\s*\n +(?!\|)", " ", text.replace("\r\n", "\n"))
-    text = re.sub(r"\b[0-9a-f]{13}\b", "ID", text)
+    """A text without what differs from run to run, and without line breaks."""
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text)
+    text = re.sub(r"\|[\u2588-\u258f ]+\|", "|", text)
+    text = re.sub(r"\b[0-9a-f]{12,13}\b", "ID", text)
     text = re.sub(r"(?:less than a|about an?|\d+) [a-z]+ ago", "AGE", text)
-    return re.sub(r"\d+ restarts?", "N restarts", text)
+    return " ".join(re.sub(r"\d+(\.\d+)?", "N", text).split())
 
 
 def test_kubelet_is_led_to_the_proxys_socket() -> None:
@@ -236,8 +301,8 @@ def test_commands_within_sentences_exist() -> None:
         for command in program.subcommands
         for name in (command.name, *command.aliases)
     }
-    reported = [text.split() for text in re.findall(r"`pycrictl ([^`]+)`", README)]
-    assert len(reported) >= 5
+    reported = [text.split() for text in re.findall(r"`pycrictl ([^`]+)`", README + BUILDING)]
+    assert reported
     for words in reported:
         name = next((word for word in words if not word.startswith("-")), "")
         command = commands[name] if name else program
