@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from typing import Final
 
 from tests.waiting import wait_until
 
 from .lab import MIB
-from .stage import API, BATCH, WEB, Stage
+from .stage import API, BATCH, WEB, Failed, Stage, perform
 
 RATE_MIB_PER_S: Final = 4.5
 COMMAND_TIMEOUT_S: Final = 90
 
 
-class Failed(Exception):
-    """Something was not as it should be."""
-
-
 def main(rate_mib_per_s: float = RATE_MIB_PER_S) -> int:
     """Runs the demo; 0 when every command did what it should."""
-    if not sys.platform.startswith("linux") or os.geteuid() != 0:
-        return _fail("the throwaway node needs Linux and root")
-    _say("Starting a throwaway node: containerd, a registry, a slow network, and a proxy …")
-    try:
-        with Stage() as stage:
-            _show(stage, rate_mib_per_s)
-    except KeyboardInterrupt:
-        _say("\nInterrupted; the node is gone.")
-        return 130
-    except Failed as exc:
-        return _fail(str(exc))
-    except subprocess.TimeoutExpired as exc:
-        return _fail(f"no end within {exc.timeout:.0f} s: {exc.cmd}")
-    _say(
-        "\nThe node is gone again. Try next:\n"
-        "  make playground    such a node and a shell to try commands in\n"
-        "  less README.md     how to install it, and what else there is"
-    )
-    return 0
+    status = perform("demo", lambda stage: _show(stage, rate_mib_per_s))
+    if not status:
+        _say(
+            "\nThe node is gone again. Try next:\n"
+            "  make playground    such a node and a shell to try commands in\n"
+            "  README.md          how to install it, and what else there is"
+        )
+    return status
 
 
 def _show(stage: Stage, rate_mib_per_s: float) -> None:
@@ -71,11 +54,6 @@ def _run(stage: Stage, line: str, *, status: int = 0) -> None:
 
 def _say(text: str) -> None:
     print(text, flush=True)
-
-
-def _fail(text: str) -> int:
-    print(f"demo: {text}", file=sys.stderr)
-    return 1
 
 
 if __name__ == "__main__":

@@ -85,7 +85,8 @@ class Machine:
             environ: more variables of the environment.
             how: more of ``Popen``.
         """
-        entry = ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt"]
+        # With its root: this process may be in a chroot.
+        entry = ["nsenter", f"--target={self._holder.pid}", "--mount", "--root"]
         inherited = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
         return subprocess.Popen(
             [*entry, "env", "-C", str(folder or Path.cwd()), *words],

@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.waiting import wait_until
 
-from .stage import API, BATCH, CACHE, LIMIT, WEB, Stage
+from .stage import API, BATCH, CACHE, LIMIT, WEB, Stage, perform
 
 RATE_BYTES_PER_S: Final = 96 * 1024
 
@@ -42,20 +42,19 @@ unset HISTFILE PROMPT_COMMAND
 
 def main() -> int:
     """Runs the playground; 0 when it could be entered."""
-    if not sys.platform.startswith("linux") or os.geteuid() != 0:
-        return _fail("the throwaway node needs Linux and root")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return _fail("it needs a terminal")
-    print("Starting a throwaway node: containerd, a registry, and a proxy …", flush=True)
-    try:
-        with Stage() as stage:
-            _furnish(stage)
-            print(GREETING, flush=True)
-            _run_shell(stage)
-    except KeyboardInterrupt:
-        pass  # nobody had entered
-    print("The node is gone.")
-    return 0
+        print("playground: it needs a terminal", file=sys.stderr)
+        return 1
+    status = perform("playground", _enter)
+    if not status:
+        print("The node is gone.")
+    return status
+
+
+def _enter(stage: Stage) -> None:
+    _furnish(stage)
+    print(GREETING, flush=True)
+    _run_shell(stage)
 
 
 def _furnish(stage: Stage) -> None:
@@ -81,11 +80,6 @@ def _run_shell(stage: Stage) -> None:
     stage.start("bash", "--rcfile", str(rc), "-i").wait()
     os.tcsetpgrp(terminal, os.getpgrp())
     termios.tcsetattr(terminal, termios.TCSADRAIN, settings)
-
-
-def _fail(text: str) -> int:
-    print(f"playground: {text}", file=sys.stderr)
-    return 1
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
+import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any, Final, Self
 
 import grpc
 
+from .daemon import DaemonFailed
 from .images import File, Layer, text_file
 from .lab import MIB, Lab
 from .machine import Machine
@@ -52,6 +56,40 @@ API: Final = Workload(
 BATCH: Final = Workload("jobs", "batch", "jobs/batch:7", ("sleep", "1000000"))
 CACHE: Final = "shop/cache:3"
 """An image of no pod."""
+
+
+class Failed(Exception):
+    """Something was not as it should be."""
+
+
+def perform(name: str, play: Callable[[Stage], None]) -> int:
+    """Run what needs a stage, as a program with this name.
+
+    Returns:
+        Its exit status; 0 if nothing failed.
+    """
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        return _fail(name, "the throwaway node needs Linux and root")
+    sys.stdout.write("Starting a throwaway node: containerd, a slow registry, and a proxy …\n")
+    sys.stdout.flush()
+    try:
+        with Stage() as stage:
+            play(stage)
+    except KeyboardInterrupt:
+        sys.stdout.write("\nInterrupted; the node is gone.\n")
+        return 130
+    except Failed as exc:
+        return _fail(name, str(exc))
+    except (DaemonFailed, AssertionError, OSError, grpc.RpcError) as exc:
+        return _fail(name, f"the node does not work here: {exc}")
+    except subprocess.TimeoutExpired as exc:
+        return _fail(name, f"no end within {exc.timeout:.0f} s: {exc.cmd}")
+    return 0
+
+
+def _fail(name: str, text: str) -> int:
+    sys.stderr.write(f"{name}: {text}\n")
+    return 1
 
 
 class Stage:

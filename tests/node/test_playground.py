@@ -130,3 +130,10 @@ def test_it_needs_a_terminal() -> None:
     words = [sys.executable, "-m", "tests.node.playground"]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "playground: it needs a terminal\n")
+
+
+def test_a_machine_that_cannot_run_the_node() -> None:
+    words = [sys.executable, "-m", "tests.node.demo"]
+    done = subprocess.run(words, env={"PATH": "/nowhere"}, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.fullmatch(r"demo: the node does not work here: .*docker-registry.*\n", done.stderr)
