@@ -41,7 +41,7 @@ generate: .venv/.stamp ## man pages and completions, of the commands and man/pro
 proto: .venv/.stamp ## the modules of proto/
 	$(PYTHON) proto/generate.py
 picture: node .venv/.stamp .venv-picture/.stamp ## the recording in README.md, on a terminal
-	.venv-picture/bin/termtosvg docs/image-pull-progress.svg -g 80x24 -m 500 -t window_frame \
+	.venv-picture/bin/termtosvg docs/image-pull-progress.svg -g 80x24 -m 500 -D 6000 -t window_frame \
 		-c '$(PYTHON) -m tests.node.demo'
 docs: .venv-docs/.stamp ## a site of README.md and the man pages, in build/site; needs mandoc
 	.venv-docs/bin/python -m tools.site
