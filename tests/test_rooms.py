@@ -143,7 +143,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.lookup": {
         *("proxy.relay.calls", "proxy.relay.upstream", "cri.calls.methods", "wire.codes"),
-        *("_proto", *_BASE),
+        *("wire.progress", "_proto", *_BASE),
     },
     "proxy.relay": {
         *("proxy.relay", "proxy.accept", "servicelog", "streaming.loop", "errors"),

@@ -35,6 +35,7 @@ from pycrictl.progress.registry import tags
 from pycrictl.progress.sources import ImageTracker, open_namespaces, watch_content
 from pycrictl.progress.stream_watch import watch_stream
 from pycrictl.units import quote
+from pycrictl.wire.progress import WHOLE_NODE
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -123,9 +124,10 @@ class WatchTarget:
     def open_stream(self) -> str:
         """Ask for the URL of a progress stream (``ImagePullProgress``, KEP-5334)."""
         self.look_for_container()
+        container_id = self.container.id if self.container is not None else ""
         message = cri_pb2.ImagePullProgressRequest(
-            pod_sandbox_id=self.pod_sandbox_id,
-            container_id=self.container.id if self.container is not None else "",
+            pod_sandbox_id=self.pod_sandbox_id or ("" if container_id else WHOLE_NODE),
+            container_id=container_id,
         )
         url: str = self._asked.call("ImagePullProgress", message).url
         if not url:

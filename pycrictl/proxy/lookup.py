@@ -13,7 +13,8 @@ from pycrictl.errors import PycrictlError
 from pycrictl.proxy.relay.calls import Answer
 from pycrictl.proxy.relay.upstream import Upstream, runtime_name
 from pycrictl.units import quote
-from pycrictl.wire.codes import INTERNAL, NOT_FOUND
+from pycrictl.wire.codes import INTERNAL, INVALID_ARGUMENT, NOT_FOUND
+from pycrictl.wire.progress import WHOLE_NODE
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -92,15 +93,16 @@ class Lookup:
         return bool(answer.HasField("image"))
 
     async def target(self, pod_sandbox_id: str, container_id: str) -> PullTarget:
-        """Return whom an ``ImagePullProgress`` request is about: without an ID, the whole node.
-
-        KEP-5334 knows pods and containers only.
+        """Return whom an ``ImagePullProgress`` request is about.
 
         Raises:
-            CallFailed: there is no such pod or container, or the runtime cannot be asked.
+            CallFailed: neither is named, there is no such pod or container, or the runtime cannot
+                be asked.
         """
-        if not pod_sandbox_id and not container_id:
+        if pod_sandbox_id == WHOLE_NODE and not container_id:
             return PullTarget(None)
+        if not pod_sandbox_id and not container_id:
+            raise _failure(INVALID_ARGUMENT, "neither a pod sandbox ID nor a container ID is given")
         image = ""
         if container_id:
             container = await self.container(container_id)

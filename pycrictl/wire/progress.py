@@ -22,7 +22,17 @@ from typing import Final, NamedTuple
 
 from pycrictl.units import quote
 
-__all__ = ["MAX_MESSAGE_BYTES", "MAX_TEXT", "ProgressDecoder", "Report", "encode_report"]
+__all__ = [
+    "MAX_MESSAGE_BYTES",
+    "MAX_TEXT",
+    "WHOLE_NODE",
+    "ProgressDecoder",
+    "Report",
+    "encode_report",
+]
+
+WHOLE_NODE: Final = "*"
+"""As a pod sandbox ID: all pods of the node, and pulls for none. KEP-5334 requires an ID."""
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
 """Longest message that is looked at by default."""
