@@ -1,0 +1,77 @@
+"""Archives as clients send them: honest ones by the standard library, hostile ones byte by byte."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from typing import Final
+
+from tests.copy.hostile import archive, evil, folder, hard, member, patch, pax, sym
+
+DEVICE: Final = b"3"
+
+
+def tar(*entries: tarfile.TarInfo | tuple[str, bytes]) -> bytes:
+    """An archive of entries; a name and its content make a file."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as out:
+        for entry in entries:
+            if isinstance(entry, tuple):
+                name, content = entry
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                out.addfile(info, io.BytesIO(content))
+            else:
+                out.addfile(entry)
+    return made.getvalue()
+
+
+def entry(
+    name: str, kind: bytes = tarfile.REGTYPE, *, mode: int = 0o644, to: str = ""
+) -> tarfile.TarInfo:
+    """An entry without content."""
+    info = tarfile.TarInfo(name)
+    info.type, info.mode, info.linkname = kind, mode, to
+    return info
+
+
+def listing(data: bytes) -> dict[str, tarfile.TarInfo]:
+    """The entries of an archive by their names, `./` and slashes at the end left out."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as found:
+        return {name_of(one.name): one for one in found.getmembers()}
+
+
+def name_of(name: str) -> str:
+    """A name without what does not tell it from others."""
+    return name.removeprefix("./").rstrip("/") or "."
+
+
+def content(data: bytes, name: str) -> bytes:
+    """The content of a file of an archive."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as found:
+        for one in found.getmembers():
+            if name_of(one.name) == name:
+                file = found.extractfile(one)
+                assert file is not None, f"{name} is no file"
+                return file.read()
+    raise AssertionError(f"{name} is not in the archive")
+
+
+HOSTILE: Final[dict[str, Callable[[], bytes]]] = {
+    "a name with ..": lambda: archive(evil(b"../escaped")),
+    "a name that is .. further down": lambda: archive(evil(b"a/b/../../../escaped")),
+    ".. in a pax record": lambda: archive(pax((b"path", b"../escaped")), evil(b"good")),
+    ".. in a GNU long name": lambda: archive(member(b"L", b"L", b"../escaped\0"), evil(b"good")),
+    "a file below a link that leads out": lambda: archive(sym(b"l", b"/tmp"), evil(b"l/escaped")),
+    "a file below a relative link": lambda: archive(sym(b"l", b"../.."), evil(b"l/escaped")),
+    "a hard link to a file outside": lambda: archive(hard(b"h", b"/etc/passwd")),
+    "a hard link by ..": lambda: archive(hard(b"h", b"../../etc/passwd")),
+    "a negative size": lambda: archive(patch(evil(b"x"), 124, b"\xff" * 12)),
+    "two sizes": lambda: archive(pax((b"size", b"1024")), member(b"x", data=b"y" * 512)),
+    "a name with NUL": lambda: archive(pax((b"path", b"a\x00b")), evil(b"x")),
+    "two archives in one": lambda: archive(evil(b"x")) + archive(evil(b"y")),
+}
+"""Twelve kinds; each holds something that two readers understand differently, or that leads out."""
+
+__all__ = ["DEVICE", "HOSTILE", "content", "entry", "folder", "listing", "name_of", "tar"]

@@ -1,0 +1,245 @@
+"""The endpoint under test, and what the suite makes there: pods, containers, images, pulls."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from pycrictl._proto import cri_pb2
+from tests.node.images import File, Image, Layer, Layout, busybox_files, text_file
+from tests.node.kubelet import IMAGE, RUNTIME, Kubelet, Pod
+from tests.node.registry import Registry
+from tests.node.throttle import Throttle
+
+from .rules import not_implemented
+
+MIB: Final = 1 << 20
+OPTIONS: Final = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", -1),
+)
+HELLO: Final = b"hello from the image\n"
+
+M = TypeVar("M", bound=Message)
+
+
+class Refused(Exception):
+    """A call that was answered with an error.
+
+    Attributes:
+        code: its gRPC status.
+        message: its text.
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(f"{code.name}: {message}")
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the endpoint is configured with, as far as it matters to rules.
+
+    Attributes:
+        limit: how many pulls it makes at once; 0 if it has no limit.
+        retry: another endpoint of the same runtime that refuses instead of letting wait, with one
+            slot; empty if there is none.
+        retry_s: how long that one tries before it refuses.
+        copies_per_pod: how many copies of a pod it makes at once; 0 for any number.
+        copy_size_limit: the largest archive; 0 for any.
+        url_s: how long a URL that nobody opens is good; 0 leaves that rule out.
+    """
+
+    limit: int = 0
+    retry: str = ""
+    retry_s: float = 30.0
+    copies_per_pod: int = 0
+    copy_size_limit: int = 0
+    url_s: float = 0.0
+
+    @classmethod
+    def of_environment(cls) -> Settings:
+        """Read CONFORMANCE_LIMIT and so on."""
+
+        def number(name: str, default: float) -> float:
+            return float(os.environ.get(f"CONFORMANCE_{name}") or default)
+
+        return cls(
+            limit=int(number("LIMIT", 0)),
+            retry=os.environ.get("CONFORMANCE_RETRY_ENDPOINT", ""),
+            retry_s=number("RETRY_S", 30),
+            copies_per_pod=int(number("COPIES_PER_POD", 0)),
+            copy_size_limit=int(number("COPY_SIZE_LIMIT", 0)),
+            url_s=number("URL_S", 60),
+        )
+
+
+@dataclass
+class Endpoint:
+    """Calls an endpoint, and takes back in the end what was made there.
+
+    Attributes:
+        address: `unix:///…`.
+        registry: holds the images that are made.
+        throttle: in front of it; pulls go through it.
+        layout: where images are made.
+        settings: see there.
+        cgroup_parent: of the pods; empty leaves it to the runtime.
+        is_ours: whether a rule that is not implemented fails.
+    """
+
+    address: str
+    registry: Registry
+    throttle: Throttle
+    layout: Layout
+    settings: Settings
+    cgroup_parent: str = ""
+    is_ours: bool = False
+    namespace: str = field(default_factory=lambda: f"conformance-{uuid.uuid4().hex[:8]}")
+
+    def __post_init__(self) -> None:
+        self.channel = grpc.insecure_channel(self.address, options=OPTIONS)
+        self.kubelet = Kubelet(self.channel, cgroup_parent=self.cgroup_parent)
+        self._pods: list[str] = []
+        self._pulled: list[str] = []
+        self._base: Layer | None = None
+        self._shell: str | None = None
+        self._seed = 7_000
+
+    # Calls
+
+    def ask(self, name: str, request: Message, answer: type[M], *, timeout_s: float = 60.0) -> M:
+        """Make a call of the RuntimeService.
+
+        Raises:
+            Refused: it is answered with an error, but for UNIMPLEMENTED, which ends the test.
+        """
+        try:
+            return self.kubelet.call(RUNTIME + name, request, answer, timeout_s=timeout_s)
+        except grpc.RpcError as exc:
+            error = cast(grpc.Call, exc)
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                not_implemented(name)
+            raise Refused(error.code(), error.details() or "") from None
+
+    def progress_url(self, *, pod: str = "", container: str = "") -> str:
+        """The URL of a progress stream."""
+        request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod, container_id=container)
+        return self.ask("ImagePullProgress", request, cri_pb2.ImagePullProgressResponse).url
+
+    def copy_to_url(self, container: str, path: str, size: int, checksum: int) -> str:
+        """The URL that an archive is to be sent to."""
+        request = cri_pb2.CopyToContainerRequest(
+            container_id=container, path=path, size=size, checksum=checksum
+        )
+        return self.ask("CopyToContainer", request, cri_pb2.CopyToContainerResponse).url
+
+    def copy_from(self, container: str, path: str) -> cri_pb2.CopyFromContainerResponse:
+        """The URL, size and checksum of an archive."""
+        request = cri_pb2.CopyFromContainerRequest(container_id=container, path=path)
+        return self.ask("CopyFromContainer", request, cri_pb2.CopyFromContainerResponse)
+
+    # Pods and containers
+
+    def pod(self, name: str) -> Pod:
+        """A running pod sandbox."""
+        pod = self.kubelet.run_pod(self.kubelet.pod_config(name, namespace=self.namespace))
+        self._pods.append(pod.id)
+        return pod
+
+    def container(
+        self,
+        pod: Pod,
+        reference: str,
+        command: Sequence[str] = ("/bin/sleep", "1000000"),
+        *,
+        name: str = "main",
+        mounts: Sequence[cri_pb2.Mount] = (),
+        starts: bool = True,
+    ) -> str:
+        """A container of an image that is on the node."""
+        made = self.kubelet.create_container(pod, reference, command, name=name, mounts=mounts)
+        if starts:
+            self.kubelet.start_container(made)
+        return made
+
+    def stop(self, container: str) -> None:
+        """Stop a container at once."""
+        request = cri_pb2.StopContainerRequest(container_id=container)
+        self.kubelet.call(RUNTIME + "StopContainer", request, cri_pb2.StopContainerResponse)
+
+    # Images
+
+    @property
+    def base(self) -> Layer:
+        """A layer with programs, a directory and a file to copy."""
+        if self._base is None:
+            self._base = self.layout.layer([*busybox_files(), *_FILES])
+        return self._base
+
+    @property
+    def shell(self) -> str:
+        """An image with programs, which is on the node."""
+        if self._shell is None:
+            self._shell = self.publish("shell", [self.base])
+            self.pull(self._shell)
+        return self._shell
+
+    def layers(self, *sizes: int) -> list[Layer]:
+        """Layers that no image has yet."""
+        self._seed += 10
+        return self.layout.random_layers(list(sizes), seed=self._seed)
+
+    def publish(self, name: str, layers: Sequence[Layer]) -> str:
+        """Make an image, and return the reference that it is pulled by."""
+        return self.published(name, layers)[0]
+
+    def published(self, name: str, layers: Sequence[Layer]) -> tuple[str, Image]:
+        """The same, with the image."""
+        # A name that was pulled before would be present, whatever it stands for now.
+        image = self.layout.image(f"{name}-{len(self._pulled)}-{self.namespace}:1", layers)
+        self.registry.push(self.layout, image)
+        reference = f"{self.throttle.host}/{image.name}"
+        self._pulled.append(reference)
+        return reference, image
+
+    def pull(self, reference: str, pod: Pod | None = None) -> str:
+        """Pull to the end."""
+        return self.kubelet.pull(reference, pod)
+
+    def has(self, reference: str) -> bool:
+        """Whether an image is on the node."""
+        request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference))
+        answer = self.kubelet.call(IMAGE + "ImageStatus", request, cri_pb2.ImageStatusResponse)
+        return answer.HasField("image")
+
+    def close(self) -> None:
+        """Remove everything that was made."""
+        self.throttle.heal()
+        self.throttle.limit(None)
+        for pod in self._pods:
+            with suppress(grpc.RpcError):
+                self.kubelet.remove_pod(pod)
+        for reference in self._pulled:
+            with suppress(grpc.RpcError):
+                self.kubelet.remove_image(reference)
+        self.channel.close()
+
+
+_FILES: Final = (
+    File("srv", mode=0o755, is_folder=True),
+    File("srv/inner", mode=0o750, is_folder=True),
+    text_file("srv/hello", HELLO.decode(), mode=0o640),
+    text_file("srv/inner/deep", "deep\n"),
+    File("srv/link", mode=0o777, link_to="hello"),
+)
+"""Beside the programs; `srv` is what copies are made of."""

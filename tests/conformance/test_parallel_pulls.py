@@ -1,0 +1,231 @@
+"""The limit of parallel image pulls, as one sees it from the registry and from the answers."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from tests.node.kubelet import Kubelet
+from tests.waiting import wait_until
+
+from .endpoint import MIB, OPTIONS, Endpoint
+from .rules import LIMIT, not_implemented, rule
+from .streams import Watcher
+
+TOO_MANY = "TooManyPullingInParallelErr"
+
+
+@pytest.fixture(scope="module")
+def limit(endpoint: Endpoint) -> int:
+    """How many pulls the endpoint makes at once."""
+    if not endpoint.settings.limit:
+        not_implemented("LIMIT is not named")
+    return endpoint.settings.limit
+
+
+def images(endpoint: Endpoint, name: str, count: int, size: int = MIB // 2) -> list[str]:
+    """References of so many images that share nothing."""
+    return [endpoint.publish(f"{name}{n}", endpoint.layers(size)) for n in range(count)]
+
+
+def asked(endpoint: Endpoint, references: list[str], since: int) -> list[str]:
+    """Those of which the registry was asked for a layer, in the order in which it was."""
+    repositories = {
+        reference.partition("/")[2].rpartition(":")[0]: reference for reference in references
+    }
+    found: dict[str, None] = {}
+    for method, path, _ in endpoint.throttle.requests[since:]:
+        repository = path.removeprefix("/v2/").partition("/blobs/")[0]
+        if method == "GET" and "/blobs/" in path and repository in repositories:
+            found[repositories[repository]] = None
+    return list(found)
+
+
+class Full:
+    """Every slot is taken by a pull that does not go on, until the block ends.
+
+    Args:
+        endpoint: whose slots.
+        limit: how many there are.
+    """
+
+    def __init__(self, endpoint: Endpoint, limit: int) -> None:
+        self.endpoint = endpoint
+        self.references = images(endpoint, "full", limit)
+        self.since = len(endpoint.throttle.requests)
+
+    def __enter__(self) -> Full:
+        for reference in self.references:
+            name = reference.partition("/")[2].rpartition(":")[0]
+            self.endpoint.throttle.stall(f"{name}/blobs")
+        self.pulls = [self.endpoint.kubelet.start_pull(one) for one in self.references]
+        time.sleep(0.5)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.endpoint.throttle.heal()
+        for pull in self.pulls:
+            wait_until(pull.done)
+
+    def asked(self, references: list[str]) -> list[str]:
+        """See the function."""
+        return asked(self.endpoint, references, self.since)
+
+
+def code(pull: grpc.Future[cri_pb2.PullImageResponse]) -> grpc.StatusCode | None:
+    """How a pull ended."""
+    wait_until(pull.done)
+    if pull.cancelled():
+        return grpc.StatusCode.CANCELLED
+    error = pull.exception()
+    if error is None:
+        return None
+    assert isinstance(error, grpc.Call)
+    return error.code()
+
+
+@rule("L1", "No more images are pulled at once than the limit says; then the next one.", LIMIT)
+def test_the_limit(endpoint: Endpoint, limit: int) -> None:
+    more = images(endpoint, "more", 2)
+    with Full(endpoint, limit) as full:
+        pulls = [endpoint.kubelet.start_pull(reference) for reference in more]
+        time.sleep(1.0)
+        assert full.asked(more) == []
+    assert [code(pull) for pull in (*full.pulls, *pulls)] == [None] * (limit + 2)
+
+
+@rule("L2", "Who waits is served in the order of arrival.")
+def test_the_order(endpoint: Endpoint, limit: int) -> None:
+    more = images(endpoint, "order", 3 * limit)
+    with Full(endpoint, limit) as full:
+        pulls = []
+        for reference in more:
+            pulls.append(endpoint.kubelet.start_pull(reference))
+            time.sleep(0.1)
+    assert [code(pull) for pull in pulls] == [None] * len(pulls)
+    order = full.asked(more)
+    places = [order.index(reference) for reference in more]
+    # So many may begin in the same moment.
+    assert all(abs(place - n) < limit for n, place in enumerate(places)), places
+
+
+@rule("L3", "Equal pulls take one slot together.", f"{LIMIT} (already in the pulling list)")
+def test_equal_pulls(endpoint: Endpoint, limit: int) -> None:
+    if limit < 2:
+        not_implemented("a limit above 1")
+    same, other = images(endpoint, "same", 2)
+    name = same.partition("/")[2].rpartition(":")[0]
+    endpoint.throttle.stall(f"{name}/blobs")
+    pulls = [endpoint.kubelet.start_pull(same) for _ in range(limit + 1)]
+    time.sleep(0.5)
+    free = endpoint.kubelet.start_pull(other)
+    assert code(free) is None
+    assert not any(pull.done() for pull in pulls)
+    endpoint.throttle.heal()
+    assert [code(pull) for pull in pulls] == [None] * len(pulls)
+
+
+@rule("L4", "An image that is present takes no slot.", f"{LIMIT} (if image already exists)")
+def test_a_present_image(endpoint: Endpoint, limit: int) -> None:
+    reference = endpoint.shell
+    with Full(endpoint, limit):
+        assert code(endpoint.kubelet.start_pull(reference, timeout_s=10)) is None
+
+
+@rule("L5", "A pull that fails gives its slot up.", LIMIT)
+def test_a_failed_pull(endpoint: Endpoint, limit: int) -> None:
+    failing, good = images(endpoint, "failing", limit), images(endpoint, "good", 1)
+    for reference in failing:
+        name = reference.partition("/")[2].rpartition(":")[0]
+        endpoint.throttle.answer(f"{name}/blobs", 404)
+    pulls = [endpoint.kubelet.start_pull(reference) for reference in failing]
+    assert all(code(pull) is not None for pull in pulls)
+    assert code(endpoint.kubelet.start_pull(good[0], timeout_s=20)) is None
+
+
+@rule("L6", "A pull that its client gives up leaves the line, and its slot.")
+def test_a_client_that_leaves(endpoint: Endpoint, limit: int) -> None:
+    left, last = images(endpoint, "left", 2)
+    with Full(endpoint, limit) as full:
+        leaver = endpoint.kubelet.start_pull(left)
+        time.sleep(0.3)
+        leaver.cancel()
+        full.pulls[0].cancel()
+        assert code(endpoint.kubelet.start_pull(last, timeout_s=30)) is None
+        assert full.asked([left]) == []
+
+
+@rule("L7", "Who waits longer than its deadline gets DEADLINE_EXCEEDED, and leaves the line.")
+def test_a_deadline(endpoint: Endpoint, limit: int) -> None:
+    (late,) = images(endpoint, "late", 1)
+    with Full(endpoint, limit) as full:
+        pull = endpoint.kubelet.start_pull(late, timeout_s=1.0)
+        assert code(pull) is grpc.StatusCode.DEADLINE_EXCEEDED
+    time.sleep(0.5)
+    assert full.asked([late]) == []
+
+
+@rule("L8", "A progress stream says which place a waiting pull has: `queue_position`, from 1.")
+def test_the_place_in_line(endpoint: Endpoint, limit: int) -> None:
+    first, second = images(endpoint, "place", 2)
+    pods = [endpoint.pod(f"line{n}") for n in (1, 2)]
+    with Full(endpoint, limit):
+        pulls = []
+        for reference, pod in zip((first, second), pods, strict=True):
+            pulls.append(endpoint.kubelet.start_pull(reference, pod))
+            time.sleep(0.2)
+        watchers = [Watcher(endpoint.progress_url(pod=pod.id)) for pod in pods]
+        wait_until(lambda: all(one.recording.texts for one in watchers))
+        places = [one.recording.messages[0].get("queue_position") for one in watchers]
+    if places == [None, None]:
+        not_implemented("queue_position, a field of ours")
+    assert places == [1, 2]
+    assert [code(pull) for pull in pulls] == [None, None]
+    assert all(watcher.end().code == 1000 for watcher in watchers)
+
+
+@rule("L9", f"A node that lets nobody wait tries 3 times, then fails with {TOO_MANY}.", LIMIT)
+def test_too_many(endpoint: Endpoint) -> None:
+    settings = endpoint.settings
+    if not settings.retry:
+        not_implemented("RETRY_ENDPOINT is not named")
+    with grpc.insecure_channel(settings.retry, options=OPTIONS) as channel:
+        kubelet = Kubelet(channel, cgroup_parent="")
+        first, second = images(endpoint, "retry", 2)
+        name = first.partition("/")[2].rpartition(":")[0]
+        endpoint.throttle.stall(f"{name}/blobs")
+        running = kubelet.start_pull(first)
+        time.sleep(0.5)
+        began = time.monotonic()
+        refused = kubelet.start_pull(second)
+        assert code(refused) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        tried_s = time.monotonic() - began
+        assert isinstance(error := refused.exception(), grpc.Call)
+        assert TOO_MANY in (error.details() or "")
+        assert 0.5 * settings.retry_s < tried_s < settings.retry_s + 5
+        endpoint.throttle.heal()
+        assert code(running) is None
+
+
+@rule("L10", "Without waiting, a slot that gets free between two tries is taken.", LIMIT)
+def test_a_slot_gets_free(endpoint: Endpoint) -> None:
+    settings = endpoint.settings
+    if not settings.retry:
+        not_implemented("RETRY_ENDPOINT is not named")
+    with grpc.insecure_channel(settings.retry, options=OPTIONS) as channel:
+        kubelet = Kubelet(channel, cgroup_parent="")
+        first, second = images(endpoint, "freed", 2)
+        name = first.partition("/")[2].rpartition(":")[0]
+        endpoint.throttle.stall(f"{name}/blobs")
+        running = kubelet.start_pull(first)
+        time.sleep(0.5)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(code, kubelet.start_pull(second))
+            time.sleep(0.2)
+            endpoint.throttle.heal()
+            assert waiting.result() is None
+        assert code(running) is None
