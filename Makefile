@@ -5,7 +5,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: help demo playground test lint compat cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
+.PHONY: help demo playground test lint compat conformance cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
 .PHONY: node install again # what the others need
 
 help: ## the targets, as here
