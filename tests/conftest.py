@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # tests interrupt would go on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as nohup(1) starts everything
+os.umask(0o022)  # that of whoever starts them may be narrower
 
 # Tests start the program a thousand times: its modules are compiled once, also where the
 # environment says that no interpreter shall keep what it has compiled.
