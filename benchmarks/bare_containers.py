@@ -1,4 +1,4 @@
-"""The yardstick of lists: the least Python that lists the containers over gRPC.
+"""The yardstick of lists: the least program of Typer and gRPC that lists the containers.
 
 python benchmarks/bare_containers.py SOCKET [json]
 
@@ -8,10 +8,10 @@ Prints their IDs, or with ``json`` all of their data.
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import grpc
+import typer
 
 from pycrictl._proto import cri_pb2
 
@@ -37,15 +37,15 @@ def data(container: cri_pb2.Container) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    with grpc.insecure_channel(f"unix://{sys.argv[1]}") as channel:
+def main(socket: str, form: str = typer.Argument("")) -> None:
+    with grpc.insecure_channel(f"unix://{socket}") as channel:
         call = channel.unary_unary(
             "/runtime.v1.RuntimeService/ListContainers",
             request_serializer=cri_pb2.ListContainersRequest.SerializeToString,
             response_deserializer=cri_pb2.ListContainersResponse.FromString,
         )
         containers = call(cri_pb2.ListContainersRequest(), timeout=5).containers
-        if sys.argv[2:] == ["json"]:
+        if form == "json":
             print(json.dumps({"containers": [data(each) for each in containers]}, indent=2))
         else:
             for container in containers:
@@ -53,4 +53,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(main)
+    app()

@@ -1,19 +1,18 @@
-"""The yardstick of process starts: the least Python that lists the images over gRPC.
+"""The yardstick of process starts: the least program of Typer and gRPC that lists images.
 
 python benchmarks/bare_images.py SOCKET
 """
 
 from __future__ import annotations
 
-import sys
-
 import grpc
+import typer
 
 from pycrictl._proto import cri_pb2
 
 
-def main() -> None:
-    with grpc.insecure_channel(f"unix://{sys.argv[1]}") as channel:
+def main(socket: str) -> None:
+    with grpc.insecure_channel(f"unix://{socket}") as channel:
         call = channel.unary_unary(
             "/runtime.v1.ImageService/ListImages",
             request_serializer=cri_pb2.ListImagesRequest.SerializeToString,
@@ -24,4 +23,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(main)
+    app()

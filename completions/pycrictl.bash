@@ -8,12 +8,12 @@
 #   is_endless   whether the last of these repeats
 #   is_remote    whether another program's command line follows
 #   nested       its sub-commands
-# A KIND is @ and what to ask for, or fixed values with | between them.
+# A KIND is @, with a name for what the shell itself knows, or fixed values with | between them.
 _pycrictl_describe() {
     switches=() valued=() positionals=() nested=() is_endless= is_remote=
     case $1 in
         '')
-            switches=(-D --debug --enable-tracing -v --version -h --help)
+            switches=(-D --debug -v --version --enable-tracing -h --help)
             valued=(
                 '-c=@file'
                 '--config=@file'
@@ -21,12 +21,12 @@ _pycrictl_describe() {
                 '-i=@socket'
                 '--image-endpoint=@socket'
                 '--max-retries='
-                '--profile-cpu=@file'
-                '--profile-mem=@file'
                 '-r=@socket'
                 '--runtime-endpoint=@socket'
                 '-t='
                 '--timeout='
+                '--profile-cpu=@file'
+                '--profile-mem=@file'
                 '--tracing-endpoint='
                 '--tracing-sampling-rate-per-million='
             )
@@ -35,8 +35,8 @@ _pycrictl_describe() {
         ps)
             switches=(-a --all -l --latest --no-headers --no-trunc -q --quiet -r --resolve-image-path -v --verbose -w --watch -h --help)
             valued=(
-                '--id=@container'
-                '--image=@image'
+                '--id=@'
+                '--image=@'
                 '--label='
                 '-n='
                 '--last='
@@ -44,8 +44,8 @@ _pycrictl_describe() {
                 '--namespace='
                 '-o=json|yaml|table|wide|jsonpath=|custom-columns='
                 '--output=json|yaml|table|wide|jsonpath=|custom-columns='
-                '-p=@pod'
-                '--pod=@pod'
+                '-p=@'
+                '--pod=@'
                 '--sort-by=container|image|created|state|name|attempt|pod|namespace'
                 '-s=created|running|exited|unknown'
                 '--state=created|running|exited|unknown'
@@ -54,7 +54,7 @@ _pycrictl_describe() {
         inspect)
             switches=(-a --all -l --latest -q --quiet -h --help)
             valued=(
-                '--image=@image'
+                '--image=@'
                 '--label='
                 '-n='
                 '--last='
@@ -62,13 +62,13 @@ _pycrictl_describe() {
                 '--namespace='
                 '-o=json|yaml|go-template|table|jsonpath='
                 '--output=json|yaml|go-template|table|jsonpath='
-                '-p=@pod'
-                '--pod=@pod'
+                '-p=@'
+                '--pod=@'
                 '-s=created|running|exited|unknown'
                 '--state=created|running|exited|unknown'
                 '--template='
             )
-            positionals=('@container')
+            positionals=('@')
             is_endless=1
             ;;
         logs)
@@ -82,22 +82,22 @@ _pycrictl_describe() {
                 '--stream=stdout|stderr'
                 '--tail='
             )
-            positionals=('@log')
+            positionals=('@')
             ;;
         stats)
             switches=(-a --all --no-headers -w --watch -h --help)
             valued=(
-                '--id=@container'
+                '--id=@'
                 '--label='
                 '-o=json|yaml|table|jsonpath=|custom-columns='
                 '--output=json|yaml|table|jsonpath=|custom-columns='
-                '-p=@pod'
-                '--pod=@pod'
+                '-p=@'
+                '--pod=@'
                 '-s='
                 '--seconds='
                 '--sort-by=container|name|mem|disk|inodes|swap|cpu'
             )
-            positionals=('@container')
+            positionals=('@')
             ;;
         events | event)
             switches=(-h --help)
@@ -119,7 +119,7 @@ _pycrictl_describe() {
                 '-u='
                 '--username='
             )
-            positionals=('@pod' '@file' '@file')
+            positionals=('@' '@file' '@file')
             nested=(jsonschema js)
             ;;
         'create jsonschema' | 'create js')
@@ -147,7 +147,7 @@ _pycrictl_describe() {
             ;;
         start)
             switches=(-h --help)
-            positionals=('@created-container')
+            positionals=('@')
             is_endless=1
             ;;
         stop)
@@ -156,12 +156,12 @@ _pycrictl_describe() {
                 '-t='
                 '--timeout='
             )
-            positionals=('@running-container')
+            positionals=('@')
             is_endless=1
             ;;
         rm)
             switches=(-a --all -f --force -k --keep-logs -h --help)
-            positionals=('@container')
+            positionals=('@')
             is_endless=1
             ;;
         update)
@@ -177,7 +177,7 @@ _pycrictl_describe() {
                 '--memory='
                 '--oom-score-adj='
             )
-            positionals=('@container')
+            positionals=('@')
             is_endless=1
             ;;
         checkpoint)
@@ -186,19 +186,19 @@ _pycrictl_describe() {
                 '-e=@file'
                 '--export=@file'
             )
-            positionals=('@running-container')
+            positionals=('@')
             is_endless=1
             ;;
         exec)
             switches=(-e --ignore-errors -i --interactive -l --latest -x --parallel -q --quiet -s --sync -t --tty -h --help)
             valued=(
-                '--image=@image'
+                '--image=@'
                 '--label='
                 '-n='
                 '--last='
                 '--name='
-                '-p=@pod'
-                '--pod=@pod'
+                '-p=@'
+                '--pod=@'
                 '--state=created|running|exited|unknown'
                 '--timeout='
                 '--tls-ca=@file'
@@ -209,7 +209,7 @@ _pycrictl_describe() {
                 '-r=auto|spdy|websocket'
                 '--transport=auto|spdy|websocket'
             )
-            positionals=('@running-container' '@remote')
+            positionals=('@' '@remote')
             is_endless=1
             is_remote=1
             ;;
@@ -224,7 +224,7 @@ _pycrictl_describe() {
                 '-r=auto|spdy|websocket'
                 '--transport=auto|spdy|websocket'
             )
-            positionals=('@running-container')
+            positionals=('@')
             ;;
         port-forward)
             switches=(-h --help)
@@ -238,7 +238,7 @@ _pycrictl_describe() {
                 '-r=auto|spdy|websocket'
                 '--transport=auto|spdy|websocket'
             )
-            positionals=('@pod' '')
+            positionals=('@' '')
             is_endless=1
             ;;
         cp)
@@ -256,12 +256,12 @@ _pycrictl_describe() {
                 '-r=auto|spdy|websocket'
                 '--transport=auto|spdy|websocket'
             )
-            positionals=('@container-path' '@container-path')
+            positionals=('@path' '@path')
             ;;
         pods)
             switches=(-l --latest --no-headers --no-trunc -q --quiet -v --verbose -w --watch -h --help)
             valued=(
-                '--id=@pod'
+                '--id=@'
                 '--label='
                 '-n='
                 '--last='
@@ -288,13 +288,13 @@ _pycrictl_describe() {
                 '--state=ready|notready'
                 '--template='
             )
-            positionals=('@pod')
+            positionals=('@')
             is_endless=1
             ;;
         statsp)
             switches=(--no-headers -w --watch -h --help)
             valued=(
-                '--id=@pod'
+                '--id=@'
                 '--label='
                 '-o=json|yaml|table|jsonpath=|custom-columns='
                 '--output=json|yaml|table|jsonpath=|custom-columns='
@@ -302,7 +302,7 @@ _pycrictl_describe() {
                 '--seconds='
                 '--sort-by=pod|mem|cpu'
             )
-            positionals=('@pod')
+            positionals=('@')
             ;;
         metricsp)
             switches=(-w --watch -h --help)
@@ -326,7 +326,7 @@ _pycrictl_describe() {
                 '--template='
                 '--admin-socket=@socket'
             )
-            positionals=('@pod')
+            positionals=('@')
             ;;
         runp)
             switches=(-h --help)
@@ -344,12 +344,12 @@ _pycrictl_describe() {
             ;;
         stopp)
             switches=(-h --help)
-            positionals=('@pod')
+            positionals=('@')
             is_endless=1
             ;;
         rmp)
             switches=(-a --all -f --force -h --help)
-            positionals=('@pod')
+            positionals=('@')
             is_endless=1
             ;;
         images | image | img)
@@ -361,7 +361,7 @@ _pycrictl_describe() {
                 '--output=json|yaml|table|wide|jsonpath=|custom-columns='
                 '--sort-by=image|digest|size|pinned|user'
             )
-            positionals=('@image')
+            positionals=('@')
             ;;
         inspecti)
             switches=(-q --quiet -h --help)
@@ -373,7 +373,7 @@ _pycrictl_describe() {
                 '--output=json|yaml|go-template|table|jsonpath='
                 '--template='
             )
-            positionals=('@image')
+            positionals=('@')
             is_endless=1
             ;;
         imagefsinfo)
@@ -402,7 +402,7 @@ _pycrictl_describe() {
                 '--retry-interval='
                 '--retries='
             )
-            positionals=('@image')
+            positionals=('@')
             is_endless=1
             nested=(jsonschema js)
             ;;
@@ -411,22 +411,22 @@ _pycrictl_describe() {
             ;;
         rmi)
             switches=(-a --all -q --prune --dry-run -h --help)
-            positionals=('@image')
+            positionals=('@')
             is_endless=1
             ;;
         image-pull-progress)
             switches=(--follow --aggregate --no-manifest --no-kube -h --help)
             valued=(
-                '-c=@container'
-                '--container=@container'
-                '--image=@image'
+                '-c=@'
+                '--container=@'
+                '--image=@'
                 '--progress=auto|bar|plain|json|none'
                 '--source=auto|cri|containerd|crio|podman'
                 '--containerd-namespace='
                 '--admin-socket=@socket'
                 '--interval='
             )
-            positionals=('@pod')
+            positionals=('@')
             ;;
         version)
             switches=(-h --help)
@@ -500,7 +500,7 @@ _pycrictl_describe() {
                 '--log-level=debug|info|warning|error'
                 '--metrics-listen='
                 '--tracing-endpoint='
-                '--events='
+                '--events=@file'
             )
             ;;
         pull-limiter)
@@ -593,16 +593,15 @@ _pycrictl_value() {
     [[ $1 == -[!-]?* && ${#given} -gt 1 ]] && _pycrictl_value "-${given: -1}"
 }
 
-# Adds what the runtime knows to $candidates.
+# Adds what the program knows to $candidates: the word, what stands before it.
 _pycrictl_ask() {
     local word description program=pycrictl
     [[ $called == */* ]] && program=${called/#\~\//$HOME/}
     type -P -- "$program" >/dev/null || return
     while IFS=$'\t' read -r word description; do
         [[ $word ]] || continue
-        word=$3${word#"${4-}"}
-        candidates+=("$word") about[$word]=$description
-    done < <("$program" "${globals[@]}" __complete "$1" "$2" 2>/dev/null)
+        candidates+=("$2$word") about[$2$word]=$description
+    done < <("$program" __complete "${typed[@]}" "$1" 2>/dev/null)
 }
 
 # Adds what a word of a kind can be to $candidates: kind, the word, what stands before it.
@@ -618,13 +617,14 @@ _pycrictl_candidates() {
             compopt -o default
             ;;
         @directory) compopt -o dirnames ;;
-        @remote) [[ $2 == /* ]] && _pycrictl_ask container-path "$target:$2" "$3" "$target:" ;;
-        @container-path)
+        @) _pycrictl_ask "$2" "$3" ;;
+        @remote) [[ $2 == /* ]] && _pycrictl_ask "$2" "$3" ;;
+        @path)
             if [[ $2 == [/.~]* ]]; then
                 compopt -o default
                 return
             fi
-            _pycrictl_ask container-path "$2" "$3"
+            _pycrictl_ask "$2" "$3"
             [[ $2 == *:* ]] && return
             while IFS= read -r file; do
                 candidates+=("$3$file")
@@ -638,7 +638,6 @@ _pycrictl_candidates() {
                 done
             )
             ;;
-        @*) _pycrictl_ask "${1#@}" "$2" "$3" ;;
         *)
             while IFS= read -r -d '|' word; do
                 candidates+=("$3$word")
@@ -676,14 +675,14 @@ _pycrictl_reply() {
 
 _pycrictl() {
     local switches valued positionals nested is_endless is_remote kind
-    local words quote word path= target= expects_value= is_over= count=0 i called=$1
-    local -a globals=() candidates=() line
+    local words quote word path= expects_value= is_over= count=0 i called=$1
+    local -a typed candidates=() line
     local -A about=()
     local IFS=$' \t\n'
     COMPREPLY=()
     _pycrictl_split "${COMP_LINE:0:COMP_POINT}"
     _pycrictl_describe ''
-    line=("${words[@]}")
+    line=("${words[@]}") typed=("${words[@]:1:${#words[@]}-2}")
     for ((i = 1; i < ${#line[@]} - 1; i++)); do
         word=${line[i]}
         if [[ $expects_value ]]; then
@@ -693,12 +692,11 @@ _pycrictl() {
         elif [[ ! $is_over && $word == -?* ]]; then
             [[ $word != *=* ]] && _pycrictl_value "$word" && expects_value=1
         elif [[ $path$word == h?(elp) || ($count == 0 && " ${nested[*]} " == *" $word "*) ]]; then
-            [[ $path ]] || globals=("${line[@]:1:i-1}")
             path+=${path:+ }$word
             _pycrictl_describe "$path"
         else
             [[ $path ]] || return
-            target=${target:-$word} count=$((count + 1)) is_over=$is_over$is_remote
+            count=$((count + 1)) is_over=$is_over$is_remote
         fi
     done
     word=${line[-1]}
@@ -707,6 +705,7 @@ _pycrictl() {
     elif [[ ${line[-2]} == *[\<\>] || $word == *([0-9\&])[\<\>]* ]]; then
         compopt -o default
     elif [[ ! $is_over && $word == -*=* ]]; then
+        typed+=("${word%%=*}")
         _pycrictl_value "$word" && _pycrictl_candidates "$kind" "${word#*=}" "${word%%=*}="
     elif [[ ! $is_over && $word == -* ]]; then
         candidates=("${switches[@]}" "${valued[@]%%=*}")

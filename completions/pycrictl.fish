@@ -8,7 +8,7 @@
 #   endless      whether the last of these repeats
 #   remote       whether another program's command line follows
 #   nested       its sub-commands, and what they do
-# A KIND is @ and what to ask for, or fixed values with | between them.
+# A KIND is @, with a name for what the shell itself knows, or fixed values with | between them.
 function __pycrictl_describe --no-scope-shadowing
     set switches
     set valued
@@ -21,9 +21,9 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-D'\t'Log calls, and show tracebacks of errors' \
                 '--debug'\t'Log calls, and show tracebacks of errors' \
-                '--enable-tracing'\t'Send traces to an OpenTelemetry collector' \
                 '-v'\t'Print the program\'s version and exit' \
                 '--version'\t'Print the program\'s version and exit' \
+                '--enable-tracing'\t'Send traces to an OpenTelemetry collector' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -33,12 +33,12 @@ function __pycrictl_describe --no-scope-shadowing
                 '-i'\t'@socket'\t'Socket of the image service (default: the runtime\'s)' \
                 '--image-endpoint'\t'@socket'\t'Socket of the image service (default: the runtime\'s)' \
                 '--max-retries'\t''\t'Retries to connect; negative: no limit (default: 3)' \
-                '--profile-cpu'\t'@file'\t'Write a CPU profile (pstats)' \
-                '--profile-mem'\t'@file'\t'Write a memory snapshot (tracemalloc)' \
                 '-r'\t'@socket'\t'Socket of the runtime (default: the first that answers)' \
                 '--runtime-endpoint'\t'@socket'\t'Socket of the runtime (default: the first that answers)' \
                 '-t'\t''\t'Time limit of each call, such as 500ms (default: 2s)' \
                 '--timeout'\t''\t'Time limit of each call, such as 500ms (default: 2s)' \
+                '--profile-cpu'\t'@file'\t'Write a CPU profile (pstats)' \
+                '--profile-mem'\t'@file'\t'Write a memory snapshot (tracemalloc)' \
                 '--tracing-endpoint'\t''\t'The collector\'s address (OTLP over gRPC)' \
                 '--tracing-sampling-rate-per-million'\t''\t'How many of a million runs to trace; negative: all'
             set nested \
@@ -105,8 +105,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--id'\t'@container'\t'Only the container with this ID or name' \
-                '--image'\t'@image'\t'Only those created from this image' \
+                '--id'\t'@'\t'Only the container with this ID or name' \
+                '--image'\t'@'\t'Only those created from this image' \
                 '--label'\t''\t'Only those with this label; repeatable' \
                 '-n'\t''\t'Only the N newest, in any state; 0: all' \
                 '--last'\t''\t'Only the N newest, in any state; 0: all' \
@@ -114,8 +114,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--namespace'\t''\t'Only those in a matching pod namespace' \
                 '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
-                '-p'\t'@pod'\t'Only those of this pod sandbox' \
-                '--pod'\t'@pod'\t'Only those of this pod sandbox' \
+                '-p'\t'@'\t'Only those of this pod sandbox' \
+                '--pod'\t'@'\t'Only those of this pod sandbox' \
                 '--sort-by'\t'container|image|created|state|name|attempt|pod|namespace'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending' \
                 '-s'\t'created|running|exited|unknown'\t'Only those in this state' \
                 '--state'\t'created|running|exited|unknown'\t'Only those in this state'
@@ -130,7 +130,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--image'\t'@image'\t'Only those created from this image' \
+                '--image'\t'@'\t'Only those created from this image' \
                 '--label'\t''\t'Only those with this label; repeatable' \
                 '-n'\t''\t'Only the N newest, in any state; 0: all' \
                 '--last'\t''\t'Only the N newest, in any state; 0: all' \
@@ -138,12 +138,12 @@ function __pycrictl_describe --no-scope-shadowing
                 '--namespace'\t''\t'Only those in a matching pod namespace' \
                 '-o'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
-                '-p'\t'@pod'\t'Only those of this pod sandbox' \
-                '--pod'\t'@pod'\t'Only those of this pod sandbox' \
+                '-p'\t'@'\t'Only those of this pod sandbox' \
+                '--pod'\t'@'\t'Only those of this pod sandbox' \
                 '-s'\t'created|running|exited|unknown'\t'Only those in this state' \
                 '--state'\t'created|running|exited|unknown'\t'Only those in this state' \
                 '--template'\t''\t'For --output go-template'
-            set positionals '@container'
+            set positionals '@'
             set endless 1
         case 'logs'
             set switches \
@@ -167,7 +167,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-s'\t'stdout|stderr'\t'Only this output' \
                 '--stream'\t'stdout|stderr'\t'Only this output' \
                 '--tail'\t''\t'Only the last N lines; negative: all'
-            set positionals '@log'
+            set positionals '@'
         case 'stats'
             set switches \
                 '-a'\t'Include containers that are not running' \
@@ -178,16 +178,16 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--id'\t'@container'\t'Only this container' \
+                '--id'\t'@'\t'Only this container' \
                 '--label'\t''\t'Only those with this label; repeatable' \
                 '-o'\t'json|yaml|table|jsonpath=|custom-columns='\t'Output format' \
                 '--output'\t'json|yaml|table|jsonpath=|custom-columns='\t'Output format' \
-                '-p'\t'@pod'\t'Only those of this pod sandbox' \
-                '--pod'\t'@pod'\t'Only those of this pod sandbox' \
+                '-p'\t'@'\t'Only those of this pod sandbox' \
+                '--pod'\t'@'\t'Only those of this pod sandbox' \
                 '-s'\t''\t'Seconds between the two measurements' \
                 '--seconds'\t''\t'Seconds between the two measurements' \
                 '--sort-by'\t'container|name|mem|disk|inodes|swap|cpu'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
-            set positionals '@container'
+            set positionals '@'
         case 'events' 'event'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -211,7 +211,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--pull-timeout'\t''\t'Time limit of each pull (default: none)' \
                 '-u'\t''\t'User name; asks for the password' \
                 '--username'\t''\t'User name; asks for the password'
-            set positionals '@pod' '@file' '@file'
+            set positionals '@' '@file' '@file'
             set nested \
                 'jsonschema'\t'Print the JSON Schemas of pod and container configurations' \
                 'js'\t'Print the JSON Schemas of pod and container configurations'
@@ -256,7 +256,7 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
-            set positionals '@created-container'
+            set positionals '@'
             set endless 1
         case 'stop'
             set switches \
@@ -267,7 +267,7 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '-t'\t''\t'Seconds from the stop signal to SIGKILL; 0 kills immediately' \
                 '--timeout'\t''\t'Seconds from the stop signal to SIGKILL; 0 kills immediately'
-            set positionals '@running-container'
+            set positionals '@'
             set endless 1
         case 'rm'
             set switches \
@@ -279,7 +279,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--keep-logs'\t'Keep the log files on this host' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
-            set positionals '@container'
+            set positionals '@'
             set endless 1
         case 'update'
             set switches \
@@ -295,7 +295,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--cpuset-mems'\t''\t'Memory nodes, such as 0-1' \
                 '--memory'\t''\t'Memory limit in bytes' \
                 '--oom-score-adj'\t''\t'OOM score adjustment, from -1000 to 1000'
-            set positionals '@container'
+            set positionals '@'
             set endless 1
         case 'checkpoint'
             set switches \
@@ -304,7 +304,7 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '-e'\t'@file'\t'Archive to write on the node' \
                 '--export'\t'@file'\t'Archive to write on the node'
-            set positionals '@running-container'
+            set positionals '@'
             set endless 1
         case 'exec'
             set switches \
@@ -325,13 +325,13 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--image'\t'@image'\t'Only those created from this image' \
+                '--image'\t'@'\t'Only those created from this image' \
                 '--label'\t''\t'Only those with this label; repeatable' \
                 '-n'\t''\t'Only the N newest, in any state; 0: all' \
                 '--last'\t''\t'Only the N newest, in any state; 0: all' \
                 '--name'\t''\t'Only those with a matching name' \
-                '-p'\t'@pod'\t'Only those of this pod sandbox' \
-                '--pod'\t'@pod'\t'Only those of this pod sandbox' \
+                '-p'\t'@'\t'Only those of this pod sandbox' \
+                '--pod'\t'@'\t'Only those of this pod sandbox' \
                 '--state'\t'created|running|exited|unknown'\t'Only containers in this state' \
                 '--timeout'\t''\t'With --sync: kill the command after this many seconds; 0: never' \
                 '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
@@ -341,7 +341,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
                 '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
                 '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
-            set positionals '@running-container' '@remote'
+            set positionals '@' '@remote'
             set endless 1
             set remote 1
         case 'attach'
@@ -360,7 +360,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
                 '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
                 '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
-            set positionals '@running-container'
+            set positionals '@'
         case 'port-forward'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -374,7 +374,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
                 '-r'\t'auto|spdy|websocket'\t'Stream protocol; auto is spdy, which can close one direction alone' \
                 '--transport'\t'auto|spdy|websocket'\t'Stream protocol; auto is spdy, which can close one direction alone'
-            set positionals '@pod' ''
+            set positionals '@' ''
             set endless 1
         case 'cp'
             set switches \
@@ -400,7 +400,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
                 '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
                 '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
-            set positionals '@container-path' '@container-path'
+            set positionals '@path' '@path'
         case 'pods'
             set switches \
                 '-l'\t'Only the newest, in any state' \
@@ -416,7 +416,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--id'\t'@pod'\t'Only the pod sandbox with this ID or name' \
+                '--id'\t'@'\t'Only the pod sandbox with this ID or name' \
                 '--label'\t''\t'Only those with this label; repeatable' \
                 '-n'\t''\t'Only the N newest, in any state; 0: all' \
                 '--last'\t''\t'Only the N newest, in any state; 0: all' \
@@ -446,7 +446,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-s'\t'ready|notready'\t'Only those in this state' \
                 '--state'\t'ready|notready'\t'Only those in this state' \
                 '--template'\t''\t'For --output go-template'
-            set positionals '@pod'
+            set positionals '@'
             set endless 1
         case 'statsp'
             set switches \
@@ -456,14 +456,14 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--id'\t'@pod'\t'Only this pod sandbox' \
+                '--id'\t'@'\t'Only this pod sandbox' \
                 '--label'\t''\t'Only those with this label; repeatable' \
                 '-o'\t'json|yaml|table|jsonpath=|custom-columns='\t'Output format' \
                 '--output'\t'json|yaml|table|jsonpath=|custom-columns='\t'Output format' \
                 '-s'\t''\t'Seconds between the two measurements' \
                 '--seconds'\t''\t'Seconds between the two measurements' \
                 '--sort-by'\t'pod|mem|cpu'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
-            set positionals '@pod'
+            set positionals '@'
         case 'metricsp'
             set switches \
                 '-w'\t'Refresh until Ctrl-C' \
@@ -490,7 +490,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '--template'\t''\t'For --output go-template' \
                 '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there'
-            set positionals '@pod'
+            set positionals '@'
         case 'runp'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -512,7 +512,7 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
-            set positionals '@pod'
+            set positionals '@'
             set endless 1
         case 'rmp'
             set switches \
@@ -522,7 +522,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--force'\t'Stop it first if it is running' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
-            set positionals '@pod'
+            set positionals '@'
             set endless 1
         case 'images' 'image' 'img'
             set switches \
@@ -544,7 +544,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--sort-by'\t'image|digest|size|pinned|user'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
-            set positionals '@image'
+            set positionals '@'
         case 'inspecti'
             set switches \
                 '-q'\t'Leave out what only this runtime reports' \
@@ -558,7 +558,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '-o'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '--template'\t''\t'For --output go-template'
-            set positionals '@image'
+            set positionals '@'
             set endless 1
         case 'imagefsinfo'
             set switches \
@@ -589,7 +589,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--when-full'\t'wait|retry'\t'With the limit: wait in line, or try again a few times' \
                 '--retry-interval'\t''\t'With retry: pause between two attempts (default: 10s)' \
                 '--retries'\t''\t'With retry: how many times'
-            set positionals '@image'
+            set positionals '@'
             set endless 1
             set nested \
                 'jsonschema'\t'Print the JSON Schema of pod configurations' \
@@ -607,7 +607,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--dry-run'\t'Only show what would be removed' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
-            set positionals '@image'
+            set positionals '@'
             set endless 1
         case 'image-pull-progress'
             set switches \
@@ -618,15 +618,15 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '-c'\t'@container'\t'Only for this container' \
-                '--container'\t'@container'\t'Only for this container' \
-                '--image'\t'@image'\t'Only pulls of this image' \
+                '-c'\t'@'\t'Only for this container' \
+                '--container'\t'@'\t'Only for this container' \
+                '--image'\t'@'\t'Only pulls of this image' \
                 '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
                 '--source'\t'auto|cri|containerd|crio|podman'\t'Ask the runtime\'s ImagePullProgress or containerd\'s own API, or look at the files of CRI-O or podman' \
                 '--containerd-namespace'\t''\t'Only pulls in this namespace of containerd, such as k8s.io, default or moby' \
                 '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \
                 '--interval'\t''\t'Pause between two looks (default: 0.25 for bars, else 1)'
-            set positionals '@pod'
+            set positionals '@'
         case 'version'
             set switches \
                 '-h'\t'Show this message and exit' \
@@ -710,7 +710,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there (default: nowhere)' \
                 '--tracing-endpoint'\t''\t'Send a trace of each pull and copy to this OpenTelemetry collector (default: none)' \
-                '--events'\t''\t'Write Events about the pulls of pods, with the kubelet\'s own kubeconfig or this one (default: no Events)'
+                '--events'\t'@file'\t'Write Events about the pulls of pods, with the kubelet\'s own kubeconfig or this one (default: no Events)'
         case 'pull-limiter'
             set switches \
                 '-w'\t'Show it repeatedly, until Ctrl-C' \
@@ -829,13 +829,14 @@ function __pycrictl_value --no-scope-shadowing
     return 1
 end
 
-# Prints what the runtime knows: kind, the word so far, what stands before each, what is cut off.
+# Prints what the program knows: the word so far, what stands before each.
 function __pycrictl_ask --no-scope-shadowing
     set -l program pycrictl
     string match -q '*/*' -- $called; and set program $called
     type -q -- $program; or return
-    for line in ($program $globals __complete $argv[1] $argv[2] 2>/dev/null)
-        printf '%s%s\n' $argv[3] (string sub -s (math (string length -- "$argv[4]") + 1) -- $line)
+    test -n "$argv[2]"; and set words $words (string replace -r '=$' '' -- $argv[2])
+    for line in ($program __complete $words $argv[1] 2>/dev/null)
+        printf '%s%s\n' $argv[2] $line
     end
 end
 
@@ -843,9 +844,9 @@ end
 function __pycrictl_candidates --no-scope-shadowing
     switch $argv[1]
         case ''
-        case @file @socket @directory @container-path
-            if test $argv[1] = @container-path; and not string match -qr '^[/.~]' -- $argv[2]
-                __pycrictl_ask container-path $argv[2] $argv[3] ''
+        case @file @socket @directory @path
+            if test $argv[1] = @path; and not string match -qr '^[/.~]' -- $argv[2]
+                __pycrictl_ask $argv[2] $argv[3]
             end
             if test $argv[1] = @socket
                 for endpoint in unix:///run/containerd/containerd.sock unix:///run/crio/crio.sock unix:///var/run/cri-dockerd.sock unix:///run/k3s/containerd/containerd.sock unix:///run/k0s/containerd.sock unix:///var/snap/microk8s/common/run/containerd.sock
@@ -862,12 +863,10 @@ function __pycrictl_candidates --no-scope-shadowing
                 and set file (string replace $HOME/ '~/' -- $file)
                 printf '%s\n' "$argv[3]$scheme$file"
             end
+        case @
+            __pycrictl_ask $argv[2] $argv[3]
         case @remote
-            if string match -q '/*' -- $argv[2]
-                __pycrictl_ask container-path "$target:$argv[2]" $argv[3] "$target:"
-            end
-        case '@*'
-            __pycrictl_ask (string sub -s 2 -- $argv[1]) $argv[2] $argv[3] ''
+            string match -q '/*' -- $argv[2]; and __pycrictl_ask $argv[2] $argv[3]
         case '*'
             printf '%s\n' $argv[3](string split '|' -- $argv[1])
     end
@@ -881,12 +880,10 @@ function __pycrictl
     set -l remote
     set -l nested
     set -l path
-    set -l target ''
     set -l over ''
     set -l kind ''
     set -l has_value ''
     set -l count 1
-    set -l globals
     set -l words (commandline -opc)
     set -l called $words[1]
     set -e words[1]
@@ -908,11 +905,9 @@ function __pycrictl
             continue
         else
             set -q path[1]; or return
-            test $count = 1; and set target $word
             set count (math $count + 1)
             set over "$over$remote"
         end
-        set -q path[1]; or set globals $globals $word
     end
     set -l word (commandline -ct)
     set word (string unescape -- $word; or string replace -r '^["\']' '' -- $word)

@@ -33,16 +33,15 @@ def run() -> NoReturn:
 
         wait_and_act(sys.argv[2:])
         os._exit(0)
-    if "__complete" in sys.argv:  # the rest takes a good part of the time it has
+    if sys.argv[1:2] == ["__complete"]:  # what the completion scripts ask
         from pycrictl.cli.completion import answer
 
-        if answer.is_asked(sys.argv[1:]):
-            answer.run(sys.argv[1:])
-
-    if "kubectl_complete" in sys.argv[0]:
+        answer.run(sys.argv[2:])
+    program = sys.argv[0].rpartition("/")[2]
+    if program.startswith("kubectl_complete-"):
         from pycrictl.cli.completion import plugin
 
-        plugin.run(sys.argv[1:])
+        plugin.run(program, sys.argv[1:])
 
     from pycrictl.cli.main import Terminated, main
     from pycrictl.signals import ending, let_kill

@@ -10,7 +10,7 @@ import pytest
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import program
+from pycrictl.cli import context
 from pycrictl.containerd import settings
 from pycrictl.cri.inspection.logfiles import remove_logs
 from pycrictl.errors import PycrictlError, UsageError
@@ -108,9 +108,9 @@ def test_no_such_root(name: str) -> None:
 
 def test_a_debug_pod_is_seen(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noderoot, "DEBUG_ROOT", str(root))
-    assert program.find_root() == "/"  # no process: what is mounted there is no running machine
+    assert context.find_root() == "/"  # no process: what is mounted there is no running machine
     (root / "proc/1").mkdir()
-    assert program.find_root() == str(root)
+    assert context.find_root() == str(root)
 
 
 def test_the_runtime_and_its_configuration_are_found_below(root: Path, fake: FakeServer) -> None:

@@ -255,7 +255,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.figures.recorder": {"google"},
     "show": {"google", "yaml"},
     "show.displays.meters": {"tqdm"},
-    "cli.validation": {"typer"},
+    "cli": {"typer"},
 }
 
 KNOWN_THIRD_PARTY = {

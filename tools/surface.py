@@ -1,46 +1,43 @@
-"""The command tree as plain data, for what is made of it: completions and man pages.
+"""Typer's command tree as plain data, for what is made of it: completions and man pages.
 
-The walk imports every command, so no command does it. The metavar of a word says what the word
-completes to, so a metavar stands for one kind of thing everywhere.
+The walk imports every command, so no command does it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
-from pycrictl.cli import declare, page
+import typer
+from typer.core import TyperArgument, TyperOption
+from typer.models import ParameterInfo
+
+from pycrictl.cli import complete
 from pycrictl.cli.plugins import PLUGINS
-from pycrictl.cli.program import HELP, set_globals
+from pycrictl.cli.program import application, set_globals
 from pycrictl.cli.table import COMMANDS, Entry, Grammar
-from pycrictl.config import KEYS
-from pycrictl.show import headings
+from pycrictl.cli.tree import command_of, declared
 from pycrictl.units import format_duration
 
 
 class Completes(Enum):
-    """What a word can be."""
+    """What a word can be, beside fixed values."""
 
     NOTHING = auto()
-    CONTAINER = auto()
-    CREATED_CONTAINER = auto()
-    RUNNING_CONTAINER = auto()
-    CONTAINER_PATH = auto()
-    """A local path, or ``CONTAINER:PATH``."""
-    POD = auto()
-    LOG = auto()
-    """A container, or a pod for all of its containers."""
-    IMAGE = auto()
     FILE = auto()
     DIRECTORY = auto()
     SOCKET = auto()
     """A path, with or without ``unix://`` before it."""
+    ASKED = auto()
+    """What the program says when it is asked."""
+    PATH = auto()
+    """The same, or a local path."""
     REMOTE = auto()
-    """A word of another program's command line, which runs in a container."""
+    """The same, if it begins with a slash."""
 
 
 @dataclass(frozen=True)
@@ -124,59 +121,31 @@ class Command:
 
 
 _KINDS: Final = {
-    "CONTAINER": Completes.CONTAINER,
-    "POD": Completes.POD,
-    "IMAGE": Completes.IMAGE,
-    "REPOSITORY[:TAG]": Completes.IMAGE,
-    "FILE": Completes.FILE,
-    "CONTAINER-CONFIG": Completes.FILE,
-    "POD-CONFIG": Completes.FILE,
-    "DIR": Completes.DIRECTORY,
-    "SOCKET": Completes.SOCKET,
-    "SRC": Completes.CONTAINER_PATH,
-    "DST": Completes.CONTAINER_PATH,
-    "COMMAND": Completes.REMOTE,
+    complete.files: Completes.FILE,
+    complete.directories: Completes.DIRECTORY,
+    complete.sockets: Completes.SOCKET,
+    complete.container_paths: Completes.PATH,
+    complete.remote_paths: Completes.REMOTE,
 }
-"""What each metavar stands for; any other completes to nothing."""
-
-_STATES: Final = {
-    "start": Completes.CREATED_CONTAINER,
-    "stop": Completes.RUNNING_CONTAINER,
-    "checkpoint": Completes.RUNNING_CONTAINER,
-    "exec": Completes.RUNNING_CONTAINER,
-    "attach": Completes.RUNNING_CONTAINER,
-    "logs": Completes.LOG,
-}
-"""Commands that make sense only for containers in one state, or for pods as well."""
-
-_LIST_FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=", "custom-columns=")
-_FILTERS: Final = ("dangling=true", "dangling=false", "reference=", "before=", "since=")
-_SORT_KEYS: Final = {
-    "ps": headings.CONTAINERS,
-    "pods": headings.PODS,
-    "images": headings.IMAGES,
-    "stats": (*headings.CONTAINER_STATS, "cpu"),
-    "statsp": (*headings.POD_STATS, "cpu"),
-    "pull-limiter": headings.PULLS,
-}
+"""What each completer stands for; the program is asked for all others."""
 
 _EXAMPLE: Final = "Example: "
-_CHOICES: Final = re.compile(r"[a-z-]+(=[A-Z]+)?(\|[a-z-]+(=[A-Z]+)?)+")
 _VARIABLE: Final = re.compile(r" \[\$(\w+)\]")
 
 
 @cache
 def program() -> Command:
     """Return the whole tree, walked once."""
+    root = _root()
     return Command(
         path=(),
         aliases=(),
         family="",
-        summary=HELP.removesuffix("."),
+        summary=(root.command.help or "").removesuffix("."),
         description=(),
         examples=(),
         arguments=(),
-        options=tuple(_options((), declare.parameters(set_globals))),
+        options=tuple(_options(root, declared(set_globals))),
         subcommands=tuple(_command((), entry) for entry in COMMANDS),
         is_remote=False,
     )
@@ -188,10 +157,19 @@ def plugins() -> tuple[Command, ...]:
     return tuple(_command((), entry) for entry in PLUGINS)
 
 
+@cache
+def _root() -> typer.Context:
+    group = typer.main.get_command(application)
+    return typer.Context(group, **group.context_settings)
+
+
 def _command(parent: tuple[str, ...], entry: Entry) -> Command:
     path = (*parent, entry.name)
-    found = declare.parameters(entry.load())
-    texts = entry.texts(parent=" ".join(parent))[1:]
+    command = command_of(entry)
+    ctx = typer.Context(command, parent=_root())
+    infos = declared(entry.load())
+    paragraphs = (command.help or "").split("\n\n")[1:]
+    texts = [" ".join(paragraph.split()) for paragraph in paragraphs]
     return Command(
         path=path,
         aliases=entry.aliases,
@@ -203,71 +181,63 @@ def _command(parent: tuple[str, ...], entry: Entry) -> Command:
             for text in texts
             if text.startswith(_EXAMPLE)
         ),
-        arguments=tuple(_arguments(path, found)),
-        options=tuple(_options(path, found)),
+        arguments=tuple(_arguments(ctx, infos)),
+        options=tuple(_options(ctx, infos)),
         subcommands=tuple(_command(path, inner) for inner in entry.subcommands),
         is_remote=entry.grammar is Grammar.REMOTE,
     )
 
 
-def _arguments(path: tuple[str, ...], found: Iterable[declare.Parameter]) -> Iterator[Argument]:
-    for each in found:
-        if not isinstance(each.declared, declare.Argument):
-            continue
-        # One parameter may take words of several kinds: "[CONTAINER-ID] COMMAND...".
-        for word in each.declared.metavar.split(" "):
-            bare = word.removesuffix("...")
-            metavar = bare[1:-1] if bare.startswith("[") and bare.endswith("]") else bare
+def _arguments(ctx: typer.Context, infos: dict[str, ParameterInfo]) -> Iterator[Argument]:
+    for each in ctx.command.get_params(ctx):
+        if isinstance(each, TyperArgument):
+            info = infos[each.name or ""]
+            metavar = each.make_metavar(ctx)
+            bare = re.sub(r"\.\.\.(?=]?$)", "", metavar)
             yield Argument(
-                metavar=metavar,
-                help=each.declared.help,
-                choices=_choices(path, metavar),
-                is_required=bare == metavar,
-                is_repeatable=word.endswith("..."),
-                completes=_completes(path, metavar),
+                metavar=re.sub(r"^\[(.*)]$", r"\1", bare),
+                help=each.help or "",
+                choices=_choices(each, info),
+                is_required=not re.fullmatch(r"\[.*]", bare),
+                is_repeatable=each.nargs == -1,
+                completes=_completes(info),
             )
 
 
-def _options(path: tuple[str, ...], found: Iterable[declare.Parameter]) -> Iterator[Option]:
-    for each in (*found, page.HELP):
-        if not isinstance(each.declared, declare.Option):
-            continue
-        names, metavar = each.declared.spellings, each.declared.metavar or ""
-        variable = each.declared.envvar
-        yield Option(
-            names=names,
-            metavar=metavar,
-            help=_VARIABLE.sub("", each.declared.help),
-            choices=_choices(path, metavar, names[-1]),
-            is_switch=each.is_switch,
-            is_repeatable=each.is_list,
-            default=_default(each, metavar),
-            environ=tuple([variable] if variable else _VARIABLE.findall(each.declared.help)),
-            completes=_completes(path, metavar),
-        )
+def _options(ctx: typer.Context, infos: dict[str, ParameterInfo]) -> Iterator[Option]:
+    for each in ctx.command.get_params(ctx):
+        if isinstance(each, TyperOption):
+            info, text = infos.get(each.name or ""), each.help or ""
+            choices = _choices(each, info)
+            metavar = each.metavar or "|".join(choices) or each.make_metavar(ctx)
+            variable = each.envvar
+            yield Option(
+                names=tuple(sorted(each.opts, key=lambda name: name.startswith("--"))),
+                metavar="" if each.is_flag else metavar,
+                help=_VARIABLE.sub("", text),
+                choices=choices,
+                is_switch=each.is_flag,
+                is_repeatable=each.multiple,
+                default=_default(each, metavar),
+                environ=(variable,) if isinstance(variable, str) else (*_VARIABLE.findall(text),),
+                completes=_completes(info),
+            )
 
 
-def _completes(path: tuple[str, ...], metavar: str) -> Completes:
-    kind = _KINDS.get(metavar, Completes.NOTHING)
-    if kind is Completes.CONTAINER and path:
-        return _STATES.get(path[0], kind)
-    return kind
+def _choices(parameter: TyperArgument | TyperOption, info: ParameterInfo | None) -> tuple[str, ...]:
+    fixed = complete.FIXED.get(info.autocompletion, ()) if info and info.autocompletion else ()
+    return tuple(getattr(parameter.type, "choices", fixed))
 
 
-def _choices(path: tuple[str, ...], metavar: str, name: str = "") -> tuple[str, ...]:
-    if _CHOICES.fullmatch(metavar):
-        return tuple(re.sub("[A-Z]+$", "", choice) for choice in metavar.split("|"))
-    if path == ("config",) and metavar == "KEY":
-        return KEYS
-    if path == ("config",) and name == "--set":
-        return tuple(f"{key}=" for key in KEYS)
-    if name == "--sort-by":
-        return tuple(key for key in _SORT_KEYS[path[0]] if " " not in key)
-    return {"FORMAT": _LIST_FORMATS, "NAME=VALUE": _FILTERS}.get(metavar, ())
+def _completes(info: ParameterInfo | None) -> Completes:
+    completer = info.autocompletion if info else None
+    if completer is None or completer in complete.FIXED:
+        return Completes.NOTHING
+    return _KINDS.get(completer, Completes.ASKED)
 
 
-def _default(parameter: declare.Parameter, metavar: str) -> str:
-    value = parameter.shown_default
-    if parameter.is_switch or value is None:
+def _default(option: TyperOption, metavar: str) -> str:
+    value: Any = option.default if option.show_default and not option.is_flag else None
+    if value is None:
         return ""
     return format_duration(value) if metavar == "DURATION" else str(value)

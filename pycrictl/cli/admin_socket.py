@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-from pycrictl.cli.declare import Option
+import typer
+
+from pycrictl.cli import complete
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -14,9 +16,10 @@ TIMEOUT_S: Final = 1.0
 
 AdminSocket = Annotated[
     str,
-    Option(
+    typer.Option(
         "--admin-socket",
         metavar="SOCKET",
+        autocompletion=complete.sockets,
         help="The admin socket of a proxy on the node, which is asked if it is there.",
     ),
 ]

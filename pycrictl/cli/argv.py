@@ -9,6 +9,7 @@ an option. The options are given as plain data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from pycrictl.errors import OptionError
@@ -30,11 +31,14 @@ class CommandLine(NamedTuple):
         options: canonical words, each option one word (``--name=value`` or ``--switch``).
         positionals: everything else, in order.
         negated: canonical spellings of switches that were explicitly given as false.
+        typed: for the canonical spelling of each option with a value, how it was spelled, without
+            its dashes, and its last value.
     """
 
     options: list[str]
     positionals: list[str]
     negated: set[str]
+    typed: dict[str, tuple[str, str]]
 
     def words(self) -> list[str]:
         """Return the whole line in an order that every parser reads the same way."""
@@ -55,7 +59,7 @@ def parse(
     Raises:
         OptionError: an unknown option, a missing value, or a switch whose value is not a boolean.
     """
-    line = CommandLine([], [], set())
+    line = CommandLine([], [], set(), {})
     switches: dict[str, bool] = {}
     scalars: dict[str, str] = {}
     position = 0
@@ -81,11 +85,12 @@ def parse(
             if value is None:
                 if position == len(args):
                     raise OptionError(
-                        f'option "{_spelling(name)}" needs a value',
+                        f'option "{dashed(name)}" needs a value',
                         flag_error=f"flag needs an argument: -{name}",
                     )
                 value = args[position]
                 position += 1
+            line.typed[option.canonical] = (name, value)
             if option.is_repeatable:
                 line.options.append(f"{option.canonical}={value}")
             else:
@@ -113,19 +118,18 @@ def _boolean(name: str, value: str | None) -> bool:
         return parse_bool(value)
     except ValueError as exc:
         raise OptionError(
-            f'option "{_spelling(name)}": {exc}',
+            f'option "{dashed(name)}": {exc}',
             flag_error=f'invalid boolean value "{value}" for -{name}: parse error',
         ) from None
 
 
-def _spelling(name: str) -> str:
+def dashed(name: str) -> str:
+    """Return the spelling of an option with as many dashes as are usual."""
     return f"-{name}" if len(name) == 1 else f"--{name}"
 
 
 def _unknown(word: str, name: str, options: Mapping[str, OptionSpec]) -> OptionError:
-    from difflib import get_close_matches
-
     near = get_close_matches(name, options, n=1)
-    hint = f"did you mean {_spelling(near[0])}?" if near else None
+    hint = f"did you mean {dashed(near[0])}?" if near else None
     message = f'unknown option "{word.partition("=")[0]}"'
     return OptionError(message, flag_error=f"flag provided but not defined: -{name}", hint=hint)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from pycrictl import noderoot
 from pycrictl.cli import crictl
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from pycrictl.cli.table import Entry
     from pycrictl.config import Config, Flags
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.calls.tracing import Tracer
     from pycrictl.environ import Environment
-    from pycrictl.show.displays.modes import Outlet, Stdout
+    from pycrictl.show.displays.modes import Mode, Outlet, Stdout
     from pycrictl.show.watching import Viewer
 
 
@@ -44,9 +45,6 @@ class AppContext:
         env: streams, clocks and facts of the terminal.
         flags: the global options as given.
         command: the name of the command; empty before it is known.
-        path: the words that call the command, from the program's name on.
-        negated: the command's switches that were explicitly given as false, in full.
-        plugin: what the program is for kubectl; None if it is called by itself.
         handed_on: options that a plugin hands on to kubectl.
         host_root: the directory that the node's files are below, None where nobody named it.
         recording: what the global options want recorded of the run.
@@ -57,14 +55,46 @@ class AppContext:
         self.env = env
         self.flags = flags
         self.command = ""
-        self.path = env.program
-        self.negated: frozenset[str] = frozenset()
-        self.plugin: Entry | None = None
         self.handed_on: list[str] = []
         self.host_root: str | None = None
         self.recording: Recording | None = None
         self.tracer: Tracer | None = None
         self._config: Config | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the command inside: its files are the node's, and it is recorded as was asked for.
+
+        Raises:
+            UsageError: the root of the node is no directory.
+        """
+        self.use_root()
+        wanted = self.recording
+        with ExitStack() as stack:
+            if wanted and (wanted.profile_cpu or wanted.profile_mem):
+                from pycrictl.profiles import profiled
+
+                stack.enter_context(
+                    profiled(cpu=wanted.profile_cpu, memory=wanted.profile_mem, note=self.env.note)
+                )
+            if wanted and wanted.collector:
+                from pycrictl.cri.calls.tracing import Tracer, is_sampled
+
+                if is_sampled(wanted.per_million):
+                    self.tracer = Tracer(
+                        wanted.collector, service=self.program, wall_clock=self.env.wall_clock
+                    )
+                    recording = self.tracer.recording(self.command, warn=self.env.warn)
+                    stack.enter_context(recording)
+            yield
+
+    def use_root(self) -> None:
+        """Look for the node's files where they were said to be, or else are found.
+
+        Raises:
+            UsageError: that is no directory.
+        """
+        noderoot.use(find_root() if self.host_root is None else self.host_root)
 
     @property
     def program(self) -> str:
@@ -90,7 +120,7 @@ class AppContext:
                 self.env.configure_logging(debug=True)
         return self._config
 
-    def outlet(self, mode: str, *, stdout: Stdout) -> Outlet:
+    def outlet(self, mode: Mode, *, stdout: Stdout) -> Outlet:
         """Choose how and where to show progress (``--progress``).
 
         Args:
@@ -150,13 +180,11 @@ class AppContext:
                 yield runtime
 
 
-class Exit(Exception):
-    """Ends a command that has said all there is to say.
+def find_root() -> str:
+    """Return the directory where the root of the node is, where nobody named it."""
+    if not noderoot.is_node(noderoot.DEBUG_ROOT):
+        return "/"
+    from pycrictl.cri.calls.discovery import ENDPOINTS
 
-    Args:
-        exit_code: the exit status of the program.
-    """
-
-    def __init__(self, exit_code: int) -> None:
-        super().__init__(exit_code)
-        self.exit_code = int(exit_code)
+    has_runtime = any(os.path.lexists(each.removeprefix("unix://")) for each in ENDPOINTS)
+    return "/" if has_runtime else noderoot.DEBUG_ROOT

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pycrictl.cli import options
-from pycrictl.cli.declare import Argument, Option
+import typer
 
-Source = Annotated[
-    str,
-    Argument(metavar="SRC", help="What to copy; - for an archive on stdin.", show_default=False),
-]
-Destination = Annotated[
-    str,
-    Argument(
-        metavar="DST", help="Where to copy it; - for an archive on stdout.", show_default=False
-    ),
-]
+from pycrictl.cli import complete, options
+
+
+def source(completer: complete.Completer) -> Any:
+    """Return the argument for what is copied."""
+    return typer.Argument(
+        metavar="SRC",
+        help="What to copy; - for an archive on stdin.",
+        show_default=False,
+        autocompletion=completer,
+    )
+
+
+def destination(completer: complete.Completer) -> Any:
+    """Return the argument for where it is copied to."""
+    return typer.Argument(
+        metavar="DST",
+        help="Where to copy it; - for an archive on stdout.",
+        show_default=False,
+        autocompletion=completer,
+    )
+
+
 Archive = Annotated[
-    bool, Option("--archive", "-a", help="Keep owners, times, and set-id and sticky bits.")
+    bool, typer.Option("--archive", "-a", help="Keep owners, times, and set-id and sticky bits.")
 ]
 FollowLink = Annotated[
-    bool, Option("--follow-link", "-L", help="If SRC is a link, copy its target.")
+    bool, typer.Option("--follow-link", "-L", help="If SRC is a link, copy its target.")
 ]
 MaxSize = Annotated[
     int | None,
-    Option("--max-size", **options.SIZE, help="Refuse to copy more, such as 10Gi."),
+    typer.Option(
+        "--max-size", parser=options.size, metavar="SIZE", help="Refuse to copy more, such as 10Gi."
+    ),
 ]
-NoClobber = Annotated[bool, Option("--no-clobber", help="Do not replace existing files.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors.")]
+NoClobber = Annotated[bool, typer.Option("--no-clobber", help="Do not replace existing files.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]

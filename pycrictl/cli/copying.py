@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pycrictl.cli.archive_streams import check_input, input_of, output_of, write_all
 from pycrictl.cli.stuck import ended_if_stuck
 from pycrictl.copy.copier import Copier, CopyOptions, on_this_node
-from pycrictl.copy.method import NAMES, Watch
+from pycrictl.copy.method import Watch
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.errors import ExitCode, UsageError
 from pycrictl.progress.speed import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
 from pycrictl.show.displays.writers import Silent
-from pycrictl.units import plural, quote
+from pycrictl.units import plural
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.copy.rules.summary import Summary
     from pycrictl.environ import Environment
-    from pycrictl.show.displays.modes import Stdout
+    from pycrictl.show.displays.modes import Mode, Stdout
 
 _SPEED_WINDOW_S: Final = 5.0
 
@@ -41,7 +41,7 @@ def copy(
     options: CopyOptions,
     *,
     quiet: bool = False,
-    progress: str = "auto",
+    progress: Mode = "auto",
 ) -> int:
     """Copy, and report it; return the exit status, which is not 0 if anything was left out.
 
@@ -57,10 +57,6 @@ def copy(
         UsageError: the words make no copy; nothing was sent.
         PycrictlError: the copy did not happen.
     """
-    if options.method not in ("auto", *NAMES):
-        raise UsageError(
-            f"unknown method {quote(options.method)}", hint=f"one of auto, {', '.join(NAMES)}"
-        )
 
     @contextmanager
     def opened(container: spec.ContainerPath, watch: Watch) -> Iterator[Copier]:
@@ -78,7 +74,7 @@ def carry_out(
     opened: Opened,
     *,
     quiet: bool,
-    progress: str,
+    progress: Mode,
 ) -> int:
     """Make a copy, and report it; returns, takes and raises what ``copy`` does.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pycrictl.cli import crictl
-from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
-from pycrictl.cli.options import INTEGER
+import typer
+
+from pycrictl.cli import complete, crictl
+from pycrictl.cli.options import formats, integer
 from pycrictl.errors import NotFound, NothingSelected
 
 if TYPE_CHECKING:
@@ -25,84 +25,112 @@ LIST_PAUSE_S: Final = 1.0
 STATS_PAUSE_S: Final = 0.5
 """Pause between two watched measurements, beside the time that each takes."""
 
+
+def sort_by(
+    headings: Iterable[str],
+    help: str = "Sort by a column, such as created, or a field, .createdAt; with -, descending.",
+) -> Any:
+    """Return the option for the order of a table with these headings."""
+    known = [heading for heading in headings if " " not in heading]
+    return typer.Option(
+        "--sort-by", metavar="COLUMN", help=help, autocompletion=complete.words(*known)
+    )
+
+
 ListOutput = Annotated[
     str,
-    Option(
+    typer.Option(
         "--output",
         "-o",
         metavar="FORMAT",
         help="json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...].",
+        autocompletion=complete.words(
+            "json", "yaml", "table", "wide", "jsonpath=", "custom-columns="
+        ),
     ),
 ]
 InspectOutput = Annotated[
     str,
-    Option(
-        "--output",
-        "-o",
-        metavar="json|yaml|go-template|table|jsonpath=TEMPLATE",
-        help="Output format.",
-    ),
+    formats("json", "yaml", "go-template", "table", "jsonpath=TEMPLATE"),
 ]
 Template = Annotated[
-    str, Option("--template", metavar="TEMPLATE", help="For --output go-template.")
+    str, typer.Option("--template", metavar="TEMPLATE", help="For --output go-template.")
 ]
-NoInfo = Annotated[bool, Option("--quiet", "-q", help="Leave out what only this runtime reports.")]
+NoInfo = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Leave out what only this runtime reports.")
+]
 Labels = Annotated[
     list[str] | None,
-    Option("--label", metavar="KEY=VALUE", help="Only those with this label; repeatable."),
+    typer.Option("--label", metavar="KEY=VALUE", help="Only those with this label; repeatable."),
 ]
 Last = Annotated[
     int,
-    Option("--last", "-n", help="Only the N newest, in any state; 0: all.", **INTEGER),
+    typer.Option(
+        "--last",
+        "-n",
+        help="Only the N newest, in any state; 0: all.",
+        parser=integer,
+        metavar="INT",
+    ),
 ]
-Latest = Annotated[bool, Option("--latest", "-l", help="Only the newest, in any state.")]
-Name = Annotated[str, Option("--name", metavar="REGEX", help="Only those with a matching name.")]
+Latest = Annotated[bool, typer.Option("--latest", "-l", help="Only the newest, in any state.")]
+Name = Annotated[
+    str, typer.Option("--name", metavar="REGEX", help="Only those with a matching name.")
+]
 Namespace = Annotated[
     str,
-    Option("--namespace", metavar="REGEX", help="Only those in a matching pod namespace."),
+    typer.Option("--namespace", metavar="REGEX", help="Only those in a matching pod namespace."),
 ]
-PodId = Annotated[str, Option("--pod", "-p", metavar="POD", help="Only those of this pod sandbox.")]
-ContainerState = Annotated[
+PodId = Annotated[
     str,
-    Option(
-        "--state",
-        "-s",
-        metavar="created|running|exited|unknown",
-        help="Only those in this state.",
+    typer.Option(
+        "--pod",
+        "-p",
+        metavar="POD",
+        autocompletion=complete.pods,
+        help="Only those of this pod sandbox.",
     ),
+]
+ContainerState = Annotated[
+    Literal["created", "running", "exited", "unknown"] | None,
+    typer.Option("--state", "-s", case_sensitive=False, help="Only those in this state."),
 ]
 PodState = Annotated[
-    str, Option("--state", "-s", metavar="ready|notready", help="Only those in this state.")
+    Literal["ready", "notready"] | None,
+    typer.Option("--state", "-s", case_sensitive=False, help="Only those in this state."),
 ]
-AllStates = Annotated[bool, Option("--all", "-a", help="Include every state, not only running.")]
+AllStates = Annotated[
+    bool, typer.Option("--all", "-a", help="Include every state, not only running.")
+]
 OfImage = Annotated[
-    str, Option("--image", metavar="IMAGE", help="Only those created from this image.")
-]
-SortBy = Annotated[
     str,
-    Option(
-        "--sort-by",
-        metavar="COLUMN",
-        help="Sort by a column, such as created, or a field, .createdAt; with -, descending.",
+    typer.Option(
+        "--image",
+        metavar="IMAGE",
+        autocompletion=complete.images,
+        help="Only those created from this image.",
     ),
 ]
-NoHeaders = Annotated[bool, Option("--no-headers", help="Omit the header line.")]
+NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Omit the header line.")]
 ImageFilters = Annotated[
     list[str] | None,
-    Option(
+    typer.Option(
         "--filter",
         "-f",
         metavar="NAME=VALUE",
         help="dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable.",
+        autocompletion=complete.words(
+            "dangling=true", "dangling=false", "reference=", "before=", "since="
+        ),
     ),
 ]
 DocumentOutput = Annotated[
     str,
-    Option("--output", "-o", metavar="json|yaml|jsonpath=TEMPLATE", help="Output format."),
+    formats("json", "yaml", "jsonpath=TEMPLATE"),
 ]
-WatchStats = Annotated[bool, Option("--watch", "-w", help="Refresh until Ctrl-C.")]
+WatchStats = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 Watch = Annotated[
-    bool, Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")
+    bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")
 ]
 
 

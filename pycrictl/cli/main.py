@@ -6,14 +6,17 @@ import errno
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from pycrictl.cli import crictl, plain
-from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import BadParameter, require_utf8
-from pycrictl.cli.program import recorded, use_root
+import typer
+
+from pycrictl.cli import crictl, plugins
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.program import application
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 from pycrictl.errors import ExitCode, PycrictlError
@@ -47,10 +50,6 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
     env = env or Environment()
     env.program = crictl.program_name()
     context = AppContext(env=env, flags=Flags())
-    if "kubectl" in sys.argv[0]:
-        from pycrictl.cli import plugins
-
-        plugins.become(context)
     signals = _Signals(context)
     try:
         signals.take()
@@ -80,14 +79,20 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
 
 
 def _dispatch(words: Sequence[str], app: AppContext) -> int:
-    call = plain.read(words, app)
-    require_utf8(call)
+    """Run a command line by Typer's tree, but not by its ``main``, which has words of its own."""
+    program, words = app.program, list(words)
+    name = Path(sys.argv[0]).name
+    if (plugin := plugins.named(name)) is not None:
+        program, words = plugins.KUBECTL, [name, *words]
+        app.env.program = f"{program} {plugin.name}"
+    tree = typer.main.get_command(application)
     try:
-        use_root(app.host_root)
-        with recorded(app):
-            call.function(app, **call.values)
-    except Exit as exc:
+        with tree.make_context(program, words, obj=app) as ctx:
+            tree.invoke(ctx)
+    except typer.Exit as exc:
         return crictl.exit_status(exc.exit_code)
+    except typer.Abort:  # of Typer's questions
+        raise KeyboardInterrupt from None
     return ExitCode.OK
 
 
@@ -128,8 +133,7 @@ def _conclude(context: AppContext, exc: PycrictlError) -> int:
     """Report an error as the program does that is called; return the exit status."""
     verdict = crictl.verdict(context.command, exc)
     if verdict is None:
-        hint = f"see '{context.path} --help'" if isinstance(exc, BadParameter) else exc.hint
-        return _report(context, exc.message, hint=hint, code=crictl.exit_status(exc.exit_code))
+        return _report(context, exc.message, hint=exc.hint, code=crictl.exit_status(exc.exit_code))
     if verdict.message:
         _report(context, verdict.message, code=verdict.code)
     if verdict.reason:
@@ -142,8 +146,6 @@ def _conclude(context: AppContext, exc: PycrictlError) -> int:
 def _report(context: AppContext, message: str, *, hint: str | None = None, code: int) -> int:
     """Write the one line of an error, its hint, and with ``--debug`` where it came from."""
     if context.flags.debug and sys.exc_info()[0] is not None:
-        import traceback
-
         traceback.print_exc(file=context.env.stderr)
     context.env.error(message, hint=hint)
     return int(code)

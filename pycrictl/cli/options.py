@@ -6,29 +6,30 @@ Each shared option is an ``Annotated`` alias, so that its spelling and help text
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast
+
+import typer
 
 from pycrictl import units
-from pycrictl.cli import crictl
-from pycrictl.cli.declare import Argument, BadParameter, Option
+from pycrictl.cli import complete, crictl
 from pycrictl.errors import UsageError
+from pycrictl.show.displays.modes import Mode
 
 T = TypeVar("T")
 
 
-def value_of(parse: Callable[[str], T], metavar: str) -> dict[str, Any]:
-    """Return the settings of an option whose text ``parse`` reads or refuses (ValueError)."""
-    return {"parser": parse, "metavar": metavar}
+def parser(read: Callable[[str], T]) -> Callable[[Any], T]:
+    """Return a parser for Typer of what reads a text, or refuses it (ValueError)."""
 
+    def parse(given: Any) -> T:
+        if not isinstance(given, str):
+            return cast("T", given)  # Typer has its defaults parsed, too
+        try:
+            return read(given)
+        except ValueError as exc:
+            raise typer.BadParameter(str(exc)) from None
 
-DURATION: Final = value_of(units.parse_duration, "DURATION")
-"""Settings of an option that takes a Go duration; its value is in seconds."""
-
-INTEGER: Final = value_of(units.parse_int, "INT")
-"""Settings of an option that takes an integer in Go's spellings."""
-
-COUNT: Final = value_of(units.parse_int, "N")
-"""The same, where the help says what is counted."""
+    return parse
 
 
 def _natural(text: str) -> int:
@@ -38,15 +39,7 @@ def _natural(text: str) -> int:
     return number
 
 
-NATURAL: Final = value_of(_natural, "N")
-"""The same of one that is not negative."""
-
-SIZE: Final = value_of(units.parse_size, "SIZE")
-"""Settings of an option that takes a size with a unit; its value is in bytes."""
-
-
 def _interval(text: str) -> float:
-    """Read the seconds between two looks, a number or a Go duration."""
     try:
         seconds = float(text)
     except ValueError:
@@ -56,8 +49,20 @@ def _interval(text: str) -> float:
     return seconds
 
 
-INTERVAL: Final = value_of(_interval, "SECONDS")
-"""Settings of an option that takes seconds between two looks."""
+duration = parser(units.parse_duration)
+"""Of a Go duration, in seconds."""
+
+integer = parser(units.parse_int)
+"""Of an integer in Go's spellings."""
+
+natural = parser(_natural)
+"""Of an integer that is not negative."""
+
+size = parser(units.parse_size)
+"""Of a size with a unit, in bytes."""
+
+interval = parser(_interval)
+"""Of the seconds between two looks, a number or a Go duration."""
 
 
 def split_list(values: Sequence[str] | None) -> list[str]:
@@ -69,13 +74,13 @@ def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
     """Return the ``key=value`` items of a repeatable option; a repeated key has its last value.
 
     Raises:
-        BadParameter: an item without ``=`` or with an empty key.
+        typer.BadParameter: an item without ``=`` or with an empty key.
     """
     pairs: dict[str, str] = {}
     for item in split_list(values):
         key, equals, value = item.partition("=")
         if not equals or not key or not crictl.takes_value(value):
-            raise BadParameter(option, f'"{item}" is not KEY=VALUE')
+            raise typer.BadParameter(f'"{item}" is not KEY=VALUE', param_hint=option)
         pairs[key] = value
     return pairs
 
@@ -91,44 +96,62 @@ def named(name: str | None, kind: str) -> str:
     return name or ""
 
 
+def formats(*names: str, help: str = "Output format.") -> Any:
+    """Return the option for the output format.
+
+    Args:
+        names: of the formats; one with ``=TEMPLATE`` goes on with free text.
+        help: a sentence for the help.
+    """
+    known = [name.partition("=")[0] + "=" * ("=" in name) for name in names]
+    return typer.Option(
+        "--output",
+        "-o",
+        metavar="|".join(names),
+        help=help,
+        autocompletion=complete.words(*known),
+    )
+
+
+def containers(completer: complete.Completer) -> Any:
+    """Return the argument for any number of containers."""
+    return typer.Argument(
+        metavar="CONTAINER...",
+        help="IDs or names of containers.",
+        show_default=False,
+        autocompletion=completer,
+    )
+
+
 OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")
 Output = Annotated[
     str,
-    Option("--output", "-o", metavar="json|yaml|table|jsonpath=TEMPLATE", help="Output format."),
+    formats("json", "yaml", "table", "jsonpath=TEMPLATE"),
 ]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="Print IDs only.")]
-Verbose = Annotated[bool, Option("--verbose", "-v", help="Print the details of each.")]
-NoTrunc = Annotated[bool, Option("--no-trunc", help="Do not shorten IDs and digests.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print IDs only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the details of each.")]
+NoTrunc = Annotated[bool, typer.Option("--no-trunc", help="Do not shorten IDs and digests.")]
 Progress = Annotated[
-    str,
-    Option(
+    Mode,
+    typer.Option(
         "--progress",
-        metavar="auto|bar|plain|json|none",
         help="How to show progress; auto is bars on a terminal.",
     ),
 ]
-OnlyContainer = Annotated[
-    str | None,
-    Option("--container", "-c", metavar="CONTAINER", help="Only for this container."),
-]
-Aggregate = Annotated[bool, Option("--aggregate", help="Show only the total.")]
+Aggregate = Annotated[bool, typer.Option("--aggregate", help="Show only the total.")]
 ProgressInterval = Annotated[
     float | None,
-    Option(
+    typer.Option(
         "--interval",
-        **INTERVAL,
+        parser=interval,
+        metavar="SECONDS",
         help="Pause between two looks (default: 0.25 for bars, else 1).",
         show_default=False,
     ),
 ]
-ClusterNamespace = Annotated[
-    str | None,
-    Option("--namespace", "-n", metavar="NAMESPACE", help="Namespace (default: kubectl's own)."),
-]
-
 NoManifest = Annotated[
     bool,
-    Option(
+    typer.Option(
         "--no-manifest",
         help="On CRI-O, do not ask the registry how large the layers are: bytes without percent.",
     ),
@@ -136,64 +159,71 @@ NoManifest = Annotated[
 
 Auth = Annotated[
     str,
-    Option("--auth", envvar="CRICTL_AUTH", metavar="B64", help="Base64 of USER:PASSWORD."),
+    typer.Option("--auth", envvar="CRICTL_AUTH", metavar="B64", help="Base64 of USER:PASSWORD."),
 ]
 Creds = Annotated[
     str,
-    Option(
+    typer.Option(
         "--creds", envvar="CRICTL_CREDS", metavar="USER[:PASSWORD]", help="Credentials for a pull."
     ),
 ]
 Username = Annotated[
-    str, Option("--username", "-u", metavar="USER", help="User name; asks for the password.")
+    str, typer.Option("--username", "-u", metavar="USER", help="User name; asks for the password.")
 ]
 PullTimeout = Annotated[
     float,
-    Option(
+    typer.Option(
         "--pull-timeout",
         "-pt",
         envvar="CRICTL_PULL_TIMEOUT",
         help="Time limit of each pull (default: none).",
         show_default=False,
-        **DURATION,
+        parser=duration,
+        metavar="DURATION",
     ),
 ]
-NoPull = Annotated[bool, Option("--no-pull", help="Do not pull the container's images.")]
-WithPull = Annotated[bool, Option("--with-pull", help="Pull the container's images.")]
+NoPull = Annotated[bool, typer.Option("--no-pull", help="Do not pull the container's images.")]
+WithPull = Annotated[bool, typer.Option("--with-pull", help="Pull the container's images.")]
 CancelTimeout = Annotated[
     float,
-    Option(
+    typer.Option(
         "--cancel-timeout",
         "-T",
         help="Time limit of each call, instead of --timeout.",
         show_default=False,
-        **DURATION,
+        parser=duration,
+        metavar="DURATION",
     ),
 ]
 RuntimeHandler = Annotated[
     str,
-    Option("--runtime", "-r", metavar="HANDLER", help="Runtime handler of the pod sandbox."),
+    typer.Option("--runtime", "-r", metavar="HANDLER", help="Runtime handler of the pod sandbox."),
 ]
 PodFile = Annotated[
     str,
-    Argument(
-        metavar="POD-CONFIG", help="Pod configuration, a JSON or YAML file.", show_default=False
+    typer.Argument(
+        metavar="POD-CONFIG",
+        autocompletion=complete.files,
+        help="Pod configuration, a JSON or YAML file.",
+        show_default=False,
     ),
 ]
 ContainerFile = Annotated[
     str,
-    Argument(
+    typer.Argument(
         metavar="CONTAINER-CONFIG",
+        autocompletion=complete.files,
         help="Container configuration, a JSON or YAML file.",
         show_default=False,
     ),
 ]
-ContainerIds = Annotated[
-    list[str] | None,
-    Argument(metavar="CONTAINER...", help="IDs or names of containers.", show_default=False),
-]
 PodIds = Annotated[
     list[str] | None,
-    Argument(metavar="POD...", help="IDs or names of pods.", show_default=False),
+    typer.Argument(
+        metavar="POD...",
+        autocompletion=complete.pods,
+        help="IDs or names of pods.",
+        show_default=False,
+    ),
 ]
-Force = Annotated[bool, Option("--force", "-f", help="Stop it first if it is running.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Stop it first if it is running.")]

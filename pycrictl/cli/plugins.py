@@ -8,17 +8,13 @@ Options of kubectl's connection are not read here but handed on.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pycrictl.cli.argv import CommandLine, OptionSpec
 from pycrictl.cli.table import Entry, Grammar
 
-if TYPE_CHECKING:
-    from pycrictl.cli.context import AppContext
-
+KUBECTL: Final = "kubectl"
 PREFIX: Final = "kubectl-"
 COMPLETE_PREFIX: Final = "kubectl_complete-"
 
@@ -28,14 +24,14 @@ PLUGINS: Final = (
         "kubectl.image_pull_progress:image_pull_progress",
         "Show the progress of image pulls in a cluster",
         "Plugins of kubectl",
-        grammar=Grammar.NEW,
+        grammar=Grammar.KUBECTL,
     ),
     Entry(
         "container-cp",
         "kubectl.container_cp:container_cp",
         "Copy files to or from a container in a cluster",
         "Plugins of kubectl",
-        grammar=Grammar.NEW,
+        grammar=Grammar.KUBECTL,
     ),
 )
 
@@ -63,21 +59,19 @@ SPECS: Final = {
 }
 
 
-def called() -> Entry | None:
-    """Return the plugin that the program is called as; None if it is not called as one."""
-    return _named(PREFIX)
+def named(program: str) -> Entry | None:
+    """Return the plugin that kubectl calls by a name; None if it is that of none."""
+    return _entry(program, PREFIX)
 
 
-def completed() -> Entry | None:
-    """Return the plugin whose completion is asked for, if one is."""
-    return _named(COMPLETE_PREFIX)
+def name_of(plugin: Entry) -> str:
+    """Return the name that kubectl calls a plugin by."""
+    return PREFIX + plugin.name.replace("-", "_")
 
 
-def become(app: AppContext) -> None:
-    """Be the plugin that the program is called as, if it is called as one."""
-    if (entry := called()) is not None:
-        app.plugin, app.command = entry, entry.name
-        app.env.program = app.path = f"kubectl {entry.name}"
+def completed(program: str) -> Entry | None:
+    """Return the plugin whose completion kubectl asks for by a name; None for none."""
+    return _entry(program, COMPLETE_PREFIX)
 
 
 def apart(words: Sequence[str], options: Mapping[str, OptionSpec]) -> list[str]:
@@ -108,9 +102,7 @@ def _is_theirs(word: str) -> bool:
     return word.partition("=")[0].lstrip("-") in HANDED_ON
 
 
-def _named(prefix: str) -> Entry | None:
-    name = os.path.basename(sys.argv[0])  # noqa: PTH119 (pathlib costs 5 ms)
-    if not name.startswith(prefix):
-        return None
-    bare = name.removeprefix(prefix).partition(".")[0].replace("_", "-")
-    return next((entry for entry in PLUGINS if entry.name == bare), None)
+def _entry(program: str, prefix: str) -> Entry | None:
+    bare = program.removeprefix(prefix).partition(".")[0].replace("_", "-")
+    is_one = program.startswith(prefix)
+    return next((entry for entry in PLUGINS if is_one and entry.name == bare), None)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pycrictl.cli.context import Exit
+import typer
+
 from pycrictl.errors import ExitCode, PycrictlError
 from pycrictl.units import escape
 
@@ -56,4 +57,4 @@ class Results:
             Exit: with the status 1.
         """
         if self.has_failed:
-            raise Exit(ExitCode.FAILURE)
+            raise typer.Exit(ExitCode.FAILURE)

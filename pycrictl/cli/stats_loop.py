@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pycrictl.cli import crictl, list_options
-from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import Option
-from pycrictl.cli.options import INTEGER
+import typer
+
+from pycrictl.cli import crictl, list_options, options
+from pycrictl.cli.context import AppContext
 from pycrictl.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -24,16 +24,17 @@ LONGEST_S: Final = 24 * 3600
 
 StatsOutput = Annotated[
     str,
-    Option(
-        "--output",
-        "-o",
-        metavar="json|yaml|table|jsonpath=TEMPLATE|custom-columns=COLUMNS",
-        help="Output format.",
-    ),
+    options.formats("json", "yaml", "table", "jsonpath=TEMPLATE", "custom-columns=COLUMNS"),
 ]
 Seconds = Annotated[
     int,
-    Option("--seconds", "-s", help="Seconds between the two measurements.", **INTEGER),
+    typer.Option(
+        "--seconds",
+        "-s",
+        help="Seconds between the two measurements.",
+        parser=options.integer,
+        metavar="INT",
+    ),
 ]
 
 
@@ -112,7 +113,7 @@ class Measuring:
         if not self._show_once(Viewer(app.env), sample, table) and self.format.is_table:
             if_empty()
         if self.warnings:
-            raise Exit(ExitCode.FAILURE)
+            raise typer.Exit(ExitCode.FAILURE)
 
     def _show_once(
         self,

@@ -4,28 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pycrictl.cli import crictl
-from pycrictl.cli.context import Exit
-from pycrictl.cli.declare import Option
+import typer
+
+from pycrictl.cli import complete, crictl
 from pycrictl.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
-    from pycrictl.streaming.session import Choice
     from pycrictl.streaming.target import TlsFiles
 
 TlsCa = Annotated[
-    str, Option("--tls-ca", metavar="FILE", help="Certificates to verify the stream with.")
+    str,
+    typer.Option(
+        "--tls-ca",
+        metavar="FILE",
+        autocompletion=complete.files,
+        help="Certificates to verify the stream with.",
+    ),
 ]
 TlsCert = Annotated[
-    str, Option("--tls-cert", metavar="FILE", help="Our certificate for the stream.")
+    str,
+    typer.Option(
+        "--tls-cert",
+        metavar="FILE",
+        autocompletion=complete.files,
+        help="Our certificate for the stream.",
+    ),
 ]
-TlsKey = Annotated[str, Option("--tls-key", metavar="FILE", help="Its private key.")]
+TlsKey = Annotated[
+    str,
+    typer.Option(
+        "--tls-key", metavar="FILE", autocompletion=complete.files, help="Its private key."
+    ),
+]
 TlsName = Annotated[
     str,
-    Option(
+    typer.Option(
         "--tls-sni",
         "--tls-server-name",
         metavar="NAME",
@@ -35,28 +51,13 @@ TlsName = Annotated[
 TLS_NAME: Final = "localhost"
 
 StreamTransport = Annotated[
-    str,
-    Option(
+    Literal["auto", "spdy", "websocket"],
+    typer.Option(
         "--transport",
         "-r",
-        metavar="auto|spdy|websocket",
         help="How to stream; auto takes what can end the input, or what is newest.",
     ),
 ]
-
-
-def check_transport(given: str) -> Choice:
-    """Return the transport that was named.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
-    choices: dict[str, Choice] = {"auto": "auto", "spdy": "spdy", "websocket": "websocket"}
-    if given not in choices:
-        raise UsageError(
-            f'unknown transport "{given}"', hint=f"transports are {', '.join(choices)}"
-        )
-    return choices[given]
 
 
 def tls_files(*, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
@@ -107,4 +108,4 @@ def patience() -> Iterator[Callable[[int], bool] | None]:
     except KeyboardInterrupt:
         if not spared:
             raise
-        raise Exit(ExitCode.FAILURE) from None
+        raise typer.Exit(ExitCode.FAILURE) from None

@@ -6,11 +6,14 @@ A test imports every entry and compares it with its module: name, summary and al
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from enum import Enum, auto
 from importlib import import_module
 from typing import Final, NamedTuple
 
 from pycrictl.errors import UnknownCommand
+
+_PACKAGE: Final = "pycrictl.cli.commands"
 
 
 class Grammar(Enum):
@@ -19,6 +22,7 @@ class Grammar(Enum):
     CRICTL = auto()
     REMOTE = auto()
     NEW = auto()
+    KUBECTL = auto()
 
     @property
     def is_interspersed(self) -> bool:
@@ -28,7 +32,7 @@ class Grammar(Enum):
     @property
     def has_help_word(self) -> bool:
         """Whether a first positional ``help`` or ``h`` asks for help, as in crictl."""
-        return self is not Grammar.NEW
+        return self in (Grammar.CRICTL, Grammar.REMOTE)
 
 
 class Entry(NamedTuple):
@@ -48,29 +52,23 @@ class Entry(NamedTuple):
         return (self.name, *self.aliases)
 
     @property
-    def module(self) -> str:
-        """The full name of the module that holds the command."""
-        return "pycrictl.cli.commands." + self.target.partition(":")[0]
-
-    @property
-    def function(self) -> str:
-        """The name of the command's function in its module."""
-        return self.target.partition(":")[2]
+    def row(self) -> tuple[str, str]:
+        """What a list of commands has of it: all its names, and its summary."""
+        return ", ".join(self.names), self.summary
 
     def load(self) -> Callable[..., None]:
         """Import the command's module and return its function."""
-        function: Callable[..., None] = getattr(import_module(self.module), self.function)
-        return function
-
-    def texts(self, *, parent: str = "") -> list[str]:
-        """Return the paragraphs of its help, which have the name of ``parent`` for PARENT."""
-        text = (self.load().__doc__ or "").replace("PARENT", parent)
-        return [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
+        module, _, function = self.target.partition(":")
+        found: Callable[..., None] = getattr(import_module(f"{_PACKAGE}.{module}"), function)
+        return found
 
     def subcommand(self, word: str) -> Entry | None:
         """Return the sub-command that a word names."""
         return next((entry for entry in self.subcommands if word in entry.names), None)
 
+
+HELP_WORDS: Final = ("help", "h")
+"""crictl takes these as the first positional of every command."""
 
 CONTAINERS: Final = "Containers"
 SESSIONS: Final = "Sessions"
@@ -267,8 +265,6 @@ def find(word: str) -> Entry:
     """
     if word in BY_NAME:
         return BY_NAME[word]
-    from difflib import get_close_matches
-
     bare = word.lower()
     near = [ELSEWHERE[bare]] if bare in ELSEWHERE else get_close_matches(bare, BY_NAME, n=1)
     hint = f'did you mean "{near[0]}"?' if near else "'pycrictl --help' lists the commands"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from pycrictl.errors import UsageError
 from pycrictl.units import parse_duration, quote
@@ -59,7 +59,7 @@ class Selection:
 
 def select(
     *,
-    stream: str = "",
+    stream: LogStream | None = None,
     since: str = "",
     tail_lines: int = -1,
     limit_bytes: int = -1,
@@ -75,10 +75,8 @@ def select(
     Raises:
         UsageError: an option has an invalid value.
     """
-    if stream not in ("", "stdout", "stderr"):
-        raise UsageError(f"unknown output {quote(stream)}", hint="outputs are stdout and stderr")
     return Selection(
-        only=cast("LogStream", stream) if stream else None,
+        only=stream,
         since_ns=parse_since(since, now=now) if since else None,
         tail_lines=tail_lines if tail_lines >= 0 else None,
         limit_bytes=limit_bytes if limit_bytes >= 0 else None,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.settings import PullSettings
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pycrictl.progress")
 
-SOURCES: Final = ("auto", "cri", "containerd", "crio", "podman")
+Source = Literal["auto", "cri", "containerd", "crio", "podman"]
 
 _NOT_OFFERED: Final = (404, 405)
 
@@ -57,20 +57,16 @@ class WatchRequest:
         wants_manifests: whether registries may be asked for what CRI-O does not show.
 
     Raises:
-        UsageError: there is no such source, or it needs a pod or a container.
+        UsageError: the source needs a pod or a container, or takes none.
     """
 
     pod: str = ""
     container: str = ""
     image: str = ""
-    source: str = "auto"
+    source: Source = "auto"
     wants_manifests: bool = True
 
     def __post_init__(self) -> None:
-        if self.source not in SOURCES:
-            raise UsageError(
-                f'unknown source "{self.source}"', hint=f"sources are {', '.join(SOURCES)}"
-            )
         if self.source == "cri" and not self.pod and not self.container:
             raise UsageError("--source cri needs a pod or a container")
         if self.source == "podman" and (self.pod or self.container):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.cli import declare
 from pycrictl.cli.table import BY_NAME
+from pycrictl.cli.tree import command_of, specs
 from tests.proxy.test_unit import entries
 
 UNIT = Path(__file__).parents[2] / "packaging/pycrictl-agent.service"
@@ -19,7 +19,7 @@ UNIT = Path(__file__).parents[2] / "packaging/pycrictl-agent.service"
 def test_it_starts_this_program() -> None:
     program, command, *words = shlex.split(entries(UNIT)["ExecStart"])
     assert (Path(program).name, command) == ("pycrictl", "agent")
-    options = declare.specs(declare.parameters(BY_NAME[command].load()))
+    options = specs(command_of(BY_NAME[command]).params)
     assert {word.lstrip("-") for word in words if word.startswith("-")} <= options.keys()
 
 

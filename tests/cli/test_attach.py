@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.cli.run import Run
+from tests.cli.run import NO_TRANSPORT, Run
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status
 
@@ -17,7 +17,7 @@ from tests.fakecri import FakeServer, Status
         ([""], "the container ID is empty"),
         (["-t", "c"], "--tty needs --stdin"),
         (["-t", "-i", "c"], "--tty needs a terminal as standard input"),
-        (["-r", "quic", "c"], 'unknown transport "quic"'),
+        (["-r", "quic", "c"], NO_TRANSPORT),
         (["--tls-key", "x", "c"], "--tls-cert and --tls-key go together"),
     ],
 )

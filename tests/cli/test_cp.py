@@ -46,9 +46,15 @@ def offer(fake: FakeServer, *containers: cri_pb2.Container) -> None:
         (["web:/a/../b", "/b"], 'the path in "web:/a/../b" contains ".."'),
         (["", "web:/a"], "a path is empty"),
         (["/a", ":/b"], '":/b" does not name a container'),
-        (["--method", "ssh", "/a", "web:/b"], 'unknown method "ssh"'),
-        (["--progress", "loud", "/a", "web:/b"], 'unknown kind of progress "loud"'),
-        (["--transport", "quic", "/a", "web:/b"], 'unknown transport "quic"'),
+        (["--method", "ssh", "/a", "web:/b"], "invalid value for '--method': 'ssh' is not one of"),
+        (
+            ["--progress", "loud", "/a", "web:/b"],
+            "invalid value for '--progress': 'loud'",
+        ),
+        (
+            ["--transport", "quic", "/a", "web:/b"],
+            "invalid value for '--transport': 'quic'",
+        ),
         (["--tls-key", "k", "/a", "web:/b"], "--tls-cert and --tls-key go together"),
         (["--no-clobber", "web:/a", "-"], "--no-clobber does not apply to an archive"),
         (["-L", "-", "web:/a"], "--follow-link does not apply to an archive on standard input"),

@@ -335,13 +335,13 @@ def test_a_pod_that_goes_away(fake: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--source", "docker"], 'pycrictl: unknown source "docker"'),
+        (["--source", "docker"], "pycrictl: invalid value for '--source': 'docker'"),
         (
             ["--source", "podman", "web"],
             "pycrictl: --source podman takes neither a pod nor a container",
         ),
         (["--source", "cri"], "pycrictl: --source cri needs a pod or a container"),
-        (["--progress", "fancy"], 'pycrictl: unknown kind of progress "fancy"'),
+        (["--progress", "fancy"], "pycrictl: invalid value for '--progress': 'fancy'"),
         (
             ["--interval", "0"],
             "pycrictl: invalid value for '--interval': an interval must be from 0.05 to",

@@ -255,7 +255,7 @@ def test_a_line_with_another_stream(fake: FakeServer, log: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-s", "both", "web"], "unknown output"),
+        (["-s", "both", "web"], "'both' is not one of 'stdout', 'stderr'"),
         (["--since", "soon", "web"], "is not a time to begin at"),
         (["--tail", "x", "web"], "is not an integer"),
         ([], "no container is named"),

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from pycrictl.cli import argv, plugins
-from pycrictl.cli.declare import parameters, specs
 from pycrictl.cli.table import Entry
+from pycrictl.cli.tree import command_of, specs
 from pycrictl.errors import OptionError
 
 PLUGIN = plugins.PLUGINS[0]
-OPTIONS = plugins.SPECS | specs(parameters(PLUGIN.load()))
+OPTIONS = plugins.SPECS | specs(command_of(PLUGIN).params)
 
 
 def read(*words: str) -> tuple[list[str], argv.CommandLine]:
@@ -25,25 +25,22 @@ def read(*words: str) -> tuple[list[str], argv.CommandLine]:
 @pytest.mark.parametrize(
     ("name", "called"),
     [
-        ("/usr/bin/kubectl-image_pull_progress", True),
+        ("kubectl-image_pull_progress", True),
         ("kubectl-image_pull_progress.exe", True),
         ("kubectl_complete-image_pull_progress", False),
         ("pycrictl", False),
         ("kubectl-other", False),
     ],
 )
-def test_the_name_says_which_plugin_it_is(
-    monkeypatch: pytest.MonkeyPatch, name: str, called: bool
-) -> None:
-    monkeypatch.setattr(sys, "argv", [name])
-    assert plugins.called() == (PLUGIN if called else None)
+def test_the_name_says_which_plugin_it_is(name: str, called: bool) -> None:
+    assert plugins.named(name) == (PLUGIN if called else None)
     is_completed = name.startswith("kubectl_complete-image")
-    assert plugins.completed() == (PLUGIN if is_completed else None)
+    assert plugins.completed(name) == (PLUGIN if is_completed else None)
 
 
 @pytest.mark.parametrize("plugin", plugins.PLUGINS, ids=lambda plugin: plugin.name)
 def test_the_summary_is_that_of_the_command(plugin: Entry) -> None:
-    assert plugin.texts()[0] == f"{plugin.summary}."
+    assert (command_of(plugin).help or "").startswith(f"{plugin.summary}.\n")
 
 
 def test_options_of_the_connection_are_taken_out() -> None:
@@ -86,7 +83,7 @@ def test_it_imports_nothing_of_the_node(tmp_path: Path) -> None:
         "import sys; sys.argv = ['kubectl-image_pull_progress', 'web']\n"
         "from pycrictl.cli.main import main\n"
         "status = main(sys.argv[1:])\n"
-        "print(status, {'grpc', 'google.protobuf', 'tqdm', 'yaml', 'typer'} & sys.modules.keys())"
+        "print(status, {'grpc', 'google.protobuf', 'tqdm', 'yaml', 'rich'} & sys.modules.keys())"
     )
     words = [sys.executable, "-c", code]
     environ = {"PATH": str(tmp_path), "HOME": str(tmp_path)}

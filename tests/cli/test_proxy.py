@@ -17,7 +17,7 @@ UPSTREAM = "unix:///run/none.sock"
         ([], "pycrictl: no container runtime answers"),
         (["--upstream", "tcp://1.2.3.4:5"], "pycrictl: --upstream: the endpoint "),
         (["--upstream", UPSTREAM, "--retry-interval", "5"], "pycrictl: --retry-interval: "),
-        (["--upstream", UPSTREAM, "--when-full", "x"], "pycrictl: --when-full: it is not wait"),
+        (["--upstream", UPSTREAM, "--when-full", "x"], "pycrictl: invalid value for '--when-full'"),
         (["--upstream", UPSTREAM, "--max-parallel-image-pulls=-1"], "pycrictl: --max-parallel"),
         (["--upstream", UPSTREAM, "--stream-address", "0.0.0.0:1"], "pycrictl: --stream-address"),
         (["--upstream", UPSTREAM, "--listen", UPSTREAM], "pycrictl: upstream, listen and admin"),

@@ -95,7 +95,6 @@ def test_processes_take_turns_and_a_killed_one_frees_its_slot(
     [
         ["--max-parallel-image-pulls", "-1"],
         ["--max-parallel-image-pulls", "10001"],
-        ["--max-parallel-image-pulls", "1", "--when-full", "x"],
         ["--max-parallel-image-pulls", "1", "--when-full", "retry", "--retry-interval", "0s"],
         ["--max-parallel-image-pulls", "1", "--retries", "-1"],
     ],
@@ -104,4 +103,11 @@ def test_bad_values(fake: FakeServer, words: list[str]) -> None:
     run = Run("-r", fake.endpoint, "pull", *words, "a/b:1")
     assert run.code == 1
     assert run.stderr.startswith("pycrictl: --")
+    assert fake.calls == []
+
+
+def test_a_way_to_wait_that_there_is_not(fake: FakeServer) -> None:
+    run = Run("-r", fake.endpoint, "pull", "--when-full", "x", "a/b:1")
+    assert run.code == 1
+    assert "'x' is not one of 'wait', 'retry'" in run.stderr
     assert fake.calls == []

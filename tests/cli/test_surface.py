@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperOption
 
-from pycrictl.cli.declare import Option, Parameter, parameters
-from pycrictl.cli.program import set_globals
+from pycrictl.cli.program import application
 from pycrictl.cli.table import BY_NAME, Entry
+from pycrictl.cli.tree import command_of
 from pycrictl.units import format_duration
 
 SURFACE = json.loads((Path(__file__).parent.parent / "data" / "surface.json").read_text("utf-8"))
@@ -34,32 +36,32 @@ IN_THE_LIBRARY = {
 """Global options whose default or variable is not the command line's affair; the help has them."""
 
 
-def options_of(function: Callable[..., None]) -> dict[str, Parameter]:
+def options_of(params: Iterable[Any]) -> dict[str, TyperOption]:
     """The options by every spelling, without dashes."""
     return {
         spelling.lstrip("-"): each
-        for each in parameters(function)
-        if isinstance(each.declared, Option)
-        for spelling in each.declared.names
+        for each in params
+        if isinstance(each, TyperOption)
+        for spelling in each.opts
     }
 
 
-def type_of(option: Parameter) -> str:
-    if option.is_switch:
+def type_of(option: TyperOption) -> str:
+    if option.is_flag:
         return "bool"
-    if option.is_list:
+    if option.multiple:
         return "stringslice"
-    return {"DURATION": "duration", "INT": "int"}.get(option.declared.metavar or "", "string")
+    return {"DURATION": "duration", "INT": "int"}.get(option.metavar or "", "string")
 
 
-def default_of(option: Parameter, kind: str) -> Any:
+def default_of(option: TyperOption, kind: str) -> Any:
     default: Any = option.default
     if default is None:
         return ZERO[kind]
     return format_duration(default) if kind == "duration" else default
 
 
-def check(command: str, options: dict[str, Parameter], flag: dict[str, Any]) -> None:
+def check(command: str, options: dict[str, TyperOption], flag: dict[str, Any]) -> None:
     name = flag["name"]
     option = options.get(name)
     assert option is not None, f"{command} has no --{name}"
@@ -71,9 +73,7 @@ def check(command: str, options: dict[str, Parameter], flag: dict[str, Any]) -> 
     if name != "output" or flag["default"]:  # the default format may have a name here
         default = OTHER_DEFAULT.get(name, flag["default"])
         assert default_of(option, kind) == default, f"{command} --{name}"
-    assert isinstance(option.declared, Option)
-    variable = option.declared.envvar
-    assert ([variable] if variable else []) == flag["env"]
+    assert ([option.envvar] if option.envvar else []) == flag["env"]
 
 
 def crictls_commands() -> list[tuple[Entry, dict[str, Any]]]:
@@ -96,14 +96,14 @@ def test_every_command_is_crictls() -> None:
     assert len(pairs) > 30
     for entry, command in pairs:
         assert set(command["aliases"]) <= set(entry.aliases), entry.name
-        options = options_of(entry.load())
+        options = options_of(command_of(entry).params)
         for flag in command["flags"]:
             check(entry.name, options, flag)
 
 
 @pytest.mark.parametrize("flag", SURFACE["global_flags"], ids=lambda flag: flag["name"])
 def test_global_option_is_crictls(flag: dict[str, Any]) -> None:
-    options = options_of(set_globals)
+    options = options_of(typer.main.get_command(application).params)
     name = flag["name"]
     if name not in IN_THE_LIBRARY:
         check("", options, flag)
@@ -111,7 +111,7 @@ def test_global_option_is_crictls(flag: dict[str, Any]) -> None:
     option = options[name]
     assert all(options[alias] is option for alias in flag["aliases"])
     assert type_of(option) == flag["type"]
-    text = option.declared.help
+    text = option.help or ""
     assert all(f"[${variable}]" in text for variable in flag["env"])
     assert not flag["default"] or str(flag["default"]) in text
 
@@ -119,6 +119,6 @@ def test_global_option_is_crictls(flag: dict[str, Any]) -> None:
 def test_every_exception_is_one() -> None:
     commands = {command["name"]: command for command in SURFACE["commands"]}
     for command, name in OTHER_TYPE:
-        options = options_of(BY_NAME[command].load())
+        options = options_of(command_of(BY_NAME[command]).params)
         (flag,) = [flag for flag in commands[command]["flags"] if flag["name"] == name]
         assert type_of(options[name]) != flag["type"]

@@ -334,7 +334,7 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
         (["--node=a/b"], {}, 'a node cannot be called "a/b"', ""),
         (["web", "-nShop"], {}, 'a namespace cannot be called "Shop"', ""),
         (["--frobnicate"], {}, 'unknown option "--frobnicate"', ""),
-        (["--progress=loud"], {}, 'unknown kind of progress "loud"', ""),
+        (["--progress=loud"], {}, "invalid value for '--progress': 'loud'", ""),
     ],
 )
 def test_what_is_refused(

@@ -47,11 +47,6 @@ def test_all_given() -> None:
     ) == Selection("stderr", 2 * SECOND_NS, 0, 0, True)
 
 
-def test_a_wrong_output() -> None:
-    with pytest.raises(UsageError, match='unknown output "both"'):
-        select(stream="both", now=NOW)
-
-
 def test_limit_counts_both_outputs_and_cuts() -> None:
     chunks = iter([Chunk("stdout", b"abc"), Chunk("stderr", b"defg"), Chunk("stdout", b"h")])
     limited = list(Selection(limit_bytes=5).limited(chunks))

@@ -85,7 +85,7 @@ def _serve(requests: socket.socket) -> None:
     import pycrictl.cli.copying
     import pycrictl.cli.list_options
     import pycrictl.cli.main
-    import pycrictl.cli.plain
+    import pycrictl.cli.program
     import pycrictl.copy.exec.over_exec
     import pycrictl.copy.node.on_node
     import pycrictl.copy.stream.over_rpc

@@ -15,8 +15,8 @@ import yaml
 
 from pycrictl import __version__
 from pycrictl.agent.api.names import AUDIENCE, GROUP, PORT, SERVICE, VERSION
-from pycrictl.cli.declare import parameters, specs
 from pycrictl.cli.table import BY_NAME
+from pycrictl.cli.tree import command_of, specs
 from pycrictl.kubectl import refusals
 from tests.once import made_once
 
@@ -215,5 +215,5 @@ def _release() -> str:
 def test_the_agent_takes_its_words(objects: list[Document]) -> None:
     command, *words = container(objects)["args"]
     assert command == "agent"
-    known = specs(parameters(BY_NAME["agent"].load()))
+    known = specs(command_of(BY_NAME["agent"]).params)
     assert {word.partition("=")[0].lstrip("-") for word in words} <= known.keys()

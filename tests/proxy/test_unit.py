@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from pycrictl.cli import declare
 from pycrictl.cli.table import BY_NAME
+from pycrictl.cli.tree import command_of, specs
 from pycrictl.proxy import settings
 from pycrictl.proxy.figures.history import STATE_FOLDER
 
@@ -23,7 +23,7 @@ def entries(unit: Path = UNIT) -> dict[str, str]:
 def test_it_starts_this_program() -> None:
     program, command, *words = shlex.split(entries()["ExecStart"])
     assert Path(program).name == "pycrictl"
-    options = declare.specs(declare.parameters(BY_NAME[command].load()))
+    options = specs(command_of(BY_NAME[command]).params)
     assert {word.lstrip("-") for word in words if word.startswith("-")} <= options.keys()
     assert settings.DEFAULT_PATH in words
 

@@ -88,9 +88,9 @@ def test_options() -> None:
     assert option(ps, "--output").choices[-1] == "custom-columns="
     assert option(ps, "--output").default == "table"
     assert option(ps, "--label").is_repeatable
-    assert option(ps, "--id").completes is Completes.CONTAINER
-    assert option(ps, "--pod").completes is Completes.POD
-    assert option(ps, "--image").completes is Completes.IMAGE
+    assert option(ps, "--id").completes is Completes.ASKED
+    assert option(ps, "--sort-by").choices[:2] == ("container", "image")
+    assert option(ps, "--name").completes is Completes.NOTHING
     assert option(find("pull"), "-pt").environ == ("CRICTL_PULL_TIMEOUT",)
     assert option(find("pull-limiter"), "--admin-socket").completes is Completes.SOCKET
     assert option(find("config"), "--set").choices[0] == "runtime-endpoint="
@@ -98,7 +98,7 @@ def test_options() -> None:
 
 def test_arguments() -> None:
     assert [each.completes for each in find("create").arguments] == [
-        *(Completes.POD, Completes.FILE, Completes.FILE)
+        *(Completes.ASKED, Completes.FILE, Completes.FILE)
     ]
     (stop,) = find("stop").arguments
     assert stop == Argument(
@@ -107,25 +107,23 @@ def test_arguments() -> None:
         choices=(),
         is_required=True,
         is_repeatable=True,
-        completes=Completes.RUNNING_CONTAINER,
+        completes=Completes.ASKED,
     )
     (inspect,) = find("inspect").arguments
     assert not inspect.is_required
-    assert find("logs").arguments[0].completes is Completes.LOG
     container, remote = find("exec").arguments
     assert (container.is_required, container.is_repeatable) == (False, False)
     assert (remote.is_required, remote.is_repeatable) == (True, True)
     assert remote.completes is Completes.REMOTE
     assert find("exec").is_remote
-    assert [each.completes for each in find("cp").arguments] == [Completes.CONTAINER_PATH] * 2
+    assert [each.completes for each in find("cp").arguments] == [Completes.PATH] * 2
     assert find("pull-limiter").arguments[0].choices == ("status", "set", "cancel", "history")
     assert [each.metavar for each in find("config").arguments] == ["KEY", "VALUE"]
 
 
 def test_only_commands_whose_words_go_on_are_remote() -> None:
     assert [command.name for command in ALL if command.is_remote] == ["exec"]
-    last = [command.arguments[-1] for command in ALL if command.is_remote]
-    assert all(each.completes is Completes.REMOTE for each in last)
+    assert all(command.arguments[-1].is_repeatable for command in ALL if command.is_remote)
 
 
 def test_subcommands_and_aliases() -> None:
@@ -135,7 +133,12 @@ def test_subcommands_and_aliases() -> None:
     assert option(find("create", "jsonschema"), "-c").names == ("-c", "--container")
 
 
-def test_what_each_metavar_stands_for_is_used() -> None:
-    metavars = {each.metavar for command in ALL for each in command.arguments}
-    metavars |= {each.metavar for command in ALL for each in command.options}
-    assert set(surface._KINDS) <= metavars | {"DIR"}
+NAMES_OF_THINGS = ("CONTAINER", "POD", "IMAGE", "FILE", "DIR", "SOCKET", "KEY", "SRC", "DST")
+
+
+def test_what_names_a_thing_completes_to_such_things() -> None:
+    for command in ALL:
+        words: list[Option | Argument] = [*command.options, *command.arguments]
+        for each in words:
+            if each.metavar in NAMES_OF_THINGS:
+                assert each.choices or each.completes is not Completes.NOTHING, each

@@ -18,7 +18,7 @@ _HEAD: Final = r"""# bash completion for pycrictl                             -*
 #   is_endless   whether the last of these repeats
 #   is_remote    whether another program's command line follows
 #   nested       its sub-commands
-# A KIND is @ and what to ask for, or fixed values with | between them.
+# A KIND is @, with a name for what the shell itself knows, or fixed values with | between them.
 _pycrictl_describe() {
     switches=() valued=() positionals=() nested=() is_endless= is_remote=
     case $1 in
@@ -71,16 +71,15 @@ _pycrictl_value() {
     [[ $1 == -[!-]?* && ${#given} -gt 1 ]] && _pycrictl_value "-${given: -1}"
 }
 
-# Adds what the runtime knows to $candidates.
+# Adds what the program knows to $candidates: the word, what stands before it.
 _pycrictl_ask() {
     local word description program=pycrictl
     [[ $called == */* ]] && program=${called/#\~\//$HOME/}
     type -P -- "$program" >/dev/null || return
     while IFS=$'\t' read -r word description; do
         [[ $word ]] || continue
-        word=$3${word#"${4-}"}
-        candidates+=("$word") about[$word]=$description
-    done < <("$program" "${globals[@]}" __complete "$1" "$2" 2>/dev/null)
+        candidates+=("$2$word") about[$2$word]=$description
+    done < <("$program" __complete "${typed[@]}" "$1" 2>/dev/null)
 }
 
 # Adds what a word of a kind can be to $candidates: kind, the word, what stands before it.
@@ -96,13 +95,14 @@ _pycrictl_candidates() {
             compopt -o default
             ;;
         @directory) compopt -o dirnames ;;
-        @remote) [[ $2 == /* ]] && _pycrictl_ask container-path "$target:$2" "$3" "$target:" ;;
-        @container-path)
+        @) _pycrictl_ask "$2" "$3" ;;
+        @remote) [[ $2 == /* ]] && _pycrictl_ask "$2" "$3" ;;
+        @path)
             if [[ $2 == [/.~]* ]]; then
                 compopt -o default
                 return
             fi
-            _pycrictl_ask container-path "$2" "$3"
+            _pycrictl_ask "$2" "$3"
             [[ $2 == *:* ]] && return
             while IFS= read -r file; do
                 candidates+=("$3$file")
@@ -116,7 +116,6 @@ _pycrictl_candidates() {
                 done
             )
             ;;
-        @*) _pycrictl_ask "${1#@}" "$2" "$3" ;;
         *)
             while IFS= read -r -d '|' word; do
                 candidates+=("$3$word")
@@ -154,14 +153,14 @@ _pycrictl_reply() {
 
 _pycrictl() {
     local switches valued positionals nested is_endless is_remote kind
-    local words quote word path= target= expects_value= is_over= count=0 i called=$1
-    local -a globals=() candidates=() line
+    local words quote word path= expects_value= is_over= count=0 i called=$1
+    local -a typed candidates=() line
     local -A about=()
     local IFS=$' \t\n'
     COMPREPLY=()
     _pycrictl_split "${COMP_LINE:0:COMP_POINT}"
     _pycrictl_describe ''
-    line=("${words[@]}")
+    line=("${words[@]}") typed=("${words[@]:1:${#words[@]}-2}")
     for ((i = 1; i < ${#line[@]} - 1; i++)); do
         word=${line[i]}
         if [[ $expects_value ]]; then
@@ -171,12 +170,11 @@ _pycrictl() {
         elif [[ ! $is_over && $word == -?* ]]; then
             [[ $word != *=* ]] && _pycrictl_value "$word" && expects_value=1
         elif [[ $path$word == h?(elp) || ($count == 0 && " ${nested[*]} " == *" $word "*) ]]; then
-            [[ $path ]] || globals=("${line[@]:1:i-1}")
             path+=${path:+ }$word
             _pycrictl_describe "$path"
         else
             [[ $path ]] || return
-            target=${target:-$word} count=$((count + 1)) is_over=$is_over$is_remote
+            count=$((count + 1)) is_over=$is_over$is_remote
         fi
     done
     word=${line[-1]}
@@ -185,6 +183,7 @@ _pycrictl() {
     elif [[ ${line[-2]} == *[\<\>] || $word == *([0-9\&])[\<\>]* ]]; then
         compopt -o default
     elif [[ ! $is_over && $word == -*=* ]]; then
+        typed+=("${word%%=*}")
         _pycrictl_value "$word" && _pycrictl_candidates "$kind" "${word#*=}" "${word%%=*}="
     elif [[ ! $is_over && $word == -* ]]; then
         candidates=("${switches[@]}" "${valued[@]%%=*}")

@@ -18,7 +18,7 @@ _HEAD: Final = r"""# fish completion for pycrictl.
 #   endless      whether the last of these repeats
 #   remote       whether another program's command line follows
 #   nested       its sub-commands, and what they do
-# A KIND is @ and what to ask for, or fixed values with | between them.
+# A KIND is @, with a name for what the shell itself knows, or fixed values with | between them.
 function __pycrictl_describe --no-scope-shadowing
     set switches
     set valued
@@ -55,13 +55,14 @@ function __pycrictl_value --no-scope-shadowing
     return 1
 end
 
-# Prints what the runtime knows: kind, the word so far, what stands before each, what is cut off.
+# Prints what the program knows: the word so far, what stands before each.
 function __pycrictl_ask --no-scope-shadowing
     set -l program pycrictl
     string match -q '*/*' -- $called; and set program $called
     type -q -- $program; or return
-    for line in ($program $globals __complete $argv[1] $argv[2] 2>/dev/null)
-        printf '%s%s\n' $argv[3] (string sub -s (math (string length -- "$argv[4]") + 1) -- $line)
+    test -n "$argv[2]"; and set words $words (string replace -r '=$' '' -- $argv[2])
+    for line in ($program __complete $words $argv[1] 2>/dev/null)
+        printf '%s%s\n' $argv[2] $line
     end
 end
 
@@ -69,9 +70,9 @@ end
 function __pycrictl_candidates --no-scope-shadowing
     switch $argv[1]
         case ''
-        case @file @socket @directory @container-path
-            if test $argv[1] = @container-path; and not string match -qr '^[/.~]' -- $argv[2]
-                __pycrictl_ask container-path $argv[2] $argv[3] ''
+        case @file @socket @directory @path
+            if test $argv[1] = @path; and not string match -qr '^[/.~]' -- $argv[2]
+                __pycrictl_ask $argv[2] $argv[3]
             end
             if test $argv[1] = @socket
                 for endpoint in @ENDPOINTS@
@@ -88,12 +89,10 @@ function __pycrictl_candidates --no-scope-shadowing
                 and set file (string replace $HOME/ '~/' -- $file)
                 printf '%s\n' "$argv[3]$scheme$file"
             end
+        case @
+            __pycrictl_ask $argv[2] $argv[3]
         case @remote
-            if string match -q '/*' -- $argv[2]
-                __pycrictl_ask container-path "$target:$argv[2]" $argv[3] "$target:"
-            end
-        case '@*'
-            __pycrictl_ask (string sub -s 2 -- $argv[1]) $argv[2] $argv[3] ''
+            string match -q '/*' -- $argv[2]; and __pycrictl_ask $argv[2] $argv[3]
         case '*'
             printf '%s\n' $argv[3](string split '|' -- $argv[1])
     end
@@ -107,12 +106,10 @@ function __pycrictl
     set -l remote
     set -l nested
     set -l path
-    set -l target ''
     set -l over ''
     set -l kind ''
     set -l has_value ''
     set -l count 1
-    set -l globals
     set -l words (commandline -opc)
     set -l called $words[1]
     set -e words[1]
@@ -134,11 +131,9 @@ function __pycrictl
             continue
         else
             set -q path[1]; or return
-            test $count = 1; and set target $word
             set count (math $count + 1)
             set over "$over$remote"
         end
-        set -q path[1]; or set globals $globals $word
     end
     set -l word (commandline -ct)
     set word (string unescape -- $word; or string replace -r '^["\']' '' -- $word)

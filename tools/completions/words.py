@@ -33,12 +33,12 @@ def names(command: Command) -> Iterator[tuple[str, str]]:
 
 
 def kind(word: Option | Argument) -> str:
-    """Return what a word completes to: ``a|b`` for fixed values, ``@kind``, or nothing."""
+    """Return what a word completes to: ``a|b`` for fixed values, ``@``, ``@kind``, or nothing."""
     if word.choices:
         return "|".join(word.choices)
     if word.completes is Completes.NOTHING:
         return ""
-    return "@" + word.completes.name.lower().replace("_", "-")
+    return "@" if word.completes is Completes.ASKED else f"@{word.completes.name.lower()}"
 
 
 def description(text: str) -> str:

@@ -12,14 +12,15 @@ _HEAD: Final = r"""#compdef pycrictl
 # zsh completion for pycrictl.
 # Generated from the command tree by "make generate".
 
-# Adds what the runtime knows: kind, the word so far, and what is cut off from each answer.
+# Adds what the program knows.
 _pycrictl_ask() {
     [[ $PREFIX == -* ]] && return 1
     local program=pycrictl line value description
-    local -a whole open
+    local -a whole open typed=("${pycrictl_typed[@]}")
     [[ $service == */* ]] && program=${(Q)service}
-    for line in ${(f)"$($program $pycrictl_globals __complete $1 "$2" 2>/dev/null)"}; do
-        value=${${line%%$'\t'*}#"$3"} description=${line#*$'\t'}
+    [[ $IPREFIX == --*= ]] && typed+=("${IPREFIX%=}")
+    for line in ${(f)"$($program __complete "${typed[@]}" "${(Q)PREFIX}" 2>/dev/null)"}; do
+        value=${line%%$'\t'*} description=${line#*$'\t'}
         if [[ $value != ${(Q)PREFIX}* ]]; then
             compadd -U -- $value
         elif [[ $value == *[:/] ]]; then
@@ -29,12 +30,10 @@ _pycrictl_ask() {
         fi
     done
     local ret=1
-    (( $#whole )) && _describe -t pycrictl-$1 ${1//-/ } whole && ret=0
-    (( $#open )) && _describe -t pycrictl-$1 ${1//-/ } open -S '' && ret=0
+    (( $#whole )) && _describe -t pycrictl-known known whole && ret=0
+    (( $#open )) && _describe -t pycrictl-known known open -S '' && ret=0
     return ret
 }
-
-_pycrictl_known() { _pycrictl_ask $1 "${(Q)PREFIX}" '' }
 
 _pycrictl_choices() {
     local ret=1
@@ -54,18 +53,15 @@ _pycrictl_socket() {
 }
 
 # A local path, or one in a container.
-_pycrictl_container_path() {
+_pycrictl_path() {
     local word=${(Q)PREFIX} ret=1
-    [[ $word != [/.~]* ]] && _pycrictl_known container-path && ret=0
+    [[ $word != [/.~]* ]] && _pycrictl_ask && ret=0
     [[ $word != *:* || $word == [/.]* ]] && _files && ret=0
     return ret
 }
 
-# A word of the command line that runs in a container, whose ID stands before it.
-_pycrictl_remote() {
-    local word=${(Q)PREFIX} target=${(Q)line[1]}
-    [[ $word == /* ]] && _pycrictl_ask container-path "$target:$word" "$target:"
-}
+# A word of the command line that runs in a container.
+_pycrictl_remote() { [[ ${(Q)PREFIX} == /* ]] && _pycrictl_ask }
 
 _pycrictl_commands() {
     local -a commands=(
@@ -86,14 +82,13 @@ _pycrictl() {
         words[i]=("${words[i]%%=*}" "${words[i]#*=}")
         (( CURRENT += 1, i += 1 ))
     done
-    local -a all=("${words[@]}") pycrictl_globals
+    local -a pycrictl_typed=("${(@Q)words[2,CURRENT-1]}")
     _arguments -C -s -S -A '-*' \
 """
 
 _DISPATCH: Final = r"""        '1: :_pycrictl_commands' \
         '*:: :->command' && ret=0
     [[ $state == command ]] || return ret
-    pycrictl_globals=("${(@Q)all[2,$#all-$#words]}")
     curcontext=${curcontext%:*:*}:pycrictl-$words[1]:
     case $words[1] in
         (help | h)
@@ -190,9 +185,10 @@ def _action(word: Option | Argument) -> str:
         Completes.FILE: "_files",
         Completes.DIRECTORY: "_files -/",
         Completes.SOCKET: "_pycrictl_socket",
-        Completes.CONTAINER_PATH: "_pycrictl_container_path",
+        Completes.PATH: "_pycrictl_path",
+        Completes.ASKED: " _pycrictl_ask",
         Completes.REMOTE: "_pycrictl_remote",
-    }.get(word.completes, f" _pycrictl_known {words.kind(word).removeprefix('@')}")
+    }[word.completes]
 
 
 def _described(name: str, summary: str) -> str:

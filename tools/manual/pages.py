@@ -173,7 +173,7 @@ def _synopsis(command: surface.Command) -> str:
         words.append(rf"[{roff.italic('OPTION')}]...")
     for argument in command.arguments:
         name = roff.italic(argument.metavar)
-        if "|" in argument.metavar:
+        if argument.choices and "|" in argument.metavar:
             name = "|".join(map(roff.bold, argument.choices))
         name = name if argument.is_required else f"[{name}]"
         words.append(f"{name}..." if argument.is_repeatable else name)

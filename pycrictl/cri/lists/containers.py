@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container as Collection
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.many import call_each
@@ -12,13 +12,14 @@ from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.lookup import NAMESPACE_LABEL, select_by_id
 from pycrictl.cri.lists.patterns import Pattern
-from pycrictl.cri.lists.selection import newest_count, newest_first, parse_state
+from pycrictl.cri.lists.selection import newest_count, newest_first
 from pycrictl.errors import PycrictlError
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
-STATES: Final = {
+State = Literal["created", "running", "exited", "unknown"]
+STATES: Final[dict[State, cri_pb2.ContainerState]] = {
     "created": cri_pb2.CONTAINER_CREATED,
     "running": cri_pb2.CONTAINER_RUNNING,
     "exited": cri_pb2.CONTAINER_EXITED,
@@ -58,7 +59,7 @@ def container_query(
     name: str = "",
     namespace: str = "",
     pod: str = "",
-    state: str = "",
+    state: State | None = None,
 ) -> ContainerQuery:
     """Return the query for the options of ``ps`` and ``inspect``; an empty text is no condition.
 
@@ -66,14 +67,14 @@ def container_query(
     asked for.
 
     Raises:
-        UsageError: an unknown state or an invalid regular expression.
+        UsageError: an invalid regular expression.
     """
     condition = cri_pb2.ContainerFilter(id=container_id, pod_sandbox_id=pod, label_selector=labels)
-    wanted_state, count = parse_state(state, STATES), newest_count(latest=latest, last=last)
-    if wanted_state is None and not all_states and count is None:
-        wanted_state = cri_pb2.CONTAINER_RUNNING
-    if wanted_state is not None:
-        condition.state.state = wanted_state
+    count = newest_count(latest=latest, last=last)
+    if state is None and not all_states and count is None:
+        state = "running"
+    if state is not None:
+        condition.state.state = STATES[state]
     return ContainerQuery(
         condition,
         image=image,

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.lookup import select_by_id
 from pycrictl.cri.lists.patterns import Pattern
-from pycrictl.cri.lists.selection import newest_count, newest_first, parse_state
+from pycrictl.cri.lists.selection import newest_count, newest_first
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
-STATES: Final = {"ready": cri_pb2.SANDBOX_READY, "notready": cri_pb2.SANDBOX_NOTREADY}
+State = Literal["ready", "notready"]
+STATES: Final[dict[State, cri_pb2.PodSandboxState]] = {
+    "ready": cri_pb2.SANDBOX_READY,
+    "notready": cri_pb2.SANDBOX_NOTREADY,
+}
 
 
 class PodQuery(NamedTuple):
@@ -41,17 +45,16 @@ def pod_query(
     latest: bool = False,
     name: str = "",
     namespace: str = "",
-    state: str = "",
+    state: State | None = None,
 ) -> PodQuery:
     """Return the query for the options of ``pods`` and ``inspectp``; an empty text is no condition.
 
     Raises:
-        UsageError: an unknown state or an invalid regular expression.
+        UsageError: an invalid regular expression.
     """
     condition = cri_pb2.PodSandboxFilter(id=pod_id, label_selector=labels)
-    wanted_state = parse_state(state, STATES)
-    if wanted_state is not None:
-        condition.state.state = wanted_state
+    if state is not None:
+        condition.state.state = STATES[state]
     return PodQuery(
         condition,
         name=Pattern(name, option="--name") if name else None,

@@ -1,12 +1,9 @@
-"""What the list commands select by: states, patterns, and how many of the newest. Pure."""
+"""What the list commands select by: how many of the newest. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
-
-from pycrictl.errors import UsageError
-from pycrictl.units import quote
 
 if TYPE_CHECKING:
 
@@ -16,22 +13,6 @@ if TYPE_CHECKING:
         created_at: int
 
     C = TypeVar("C", bound=Created)
-
-S = TypeVar("S")
-
-
-def parse_state(text: str, states: Mapping[str, S]) -> S | None:
-    """Return the state of that name, upper or lower case; None for an empty text.
-
-    Raises:
-        UsageError: there is no such state.
-    """
-    if not text:
-        return None
-    state = states.get(text.lower())
-    if state is None:
-        raise UsageError(f"unknown state {quote(text)}", hint=f"states are {', '.join(states)}")
-    return state
 
 
 def newest_count(*, latest: bool, last: int) -> int | None:

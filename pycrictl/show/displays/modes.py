@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from pycrictl.environ import is_dumb
-from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
 
-MODES: Final = ("auto", "bar", "plain", "json", "none")
+Mode = Literal["auto", "bar", "plain", "json", "none"]
 """What ``--progress`` takes."""
 
 BAR_INTERVAL_S: Final = 0.25
@@ -47,7 +46,7 @@ class Outlet:
         return BAR_INTERVAL_S if self.form == "bar" else LINE_INTERVAL_S
 
 
-def choose(mode: str, env: Environment, *, stdout: Stdout, has_log: bool = False) -> Outlet:
+def choose(mode: Mode, env: Environment, *, stdout: Stdout, has_log: bool = False) -> Outlet:
     """Choose how to show progress; say so if bars were asked for and cannot be shown.
 
     ``auto`` is bars on a terminal; lines on one that cannot show bars, or that log lines go to as
@@ -56,15 +55,9 @@ def choose(mode: str, env: Environment, *, stdout: Stdout, has_log: bool = False
     stdout carries another result.
 
     Args:
-        mode: one of ``MODES``.
         stdout: what the command writes there.
         has_log: whether log lines go to stderr.
-
-    Raises:
-        UsageError: there is no such mode.
     """
-    if mode not in MODES:
-        raise UsageError(f'unknown kind of progress "{mode}"', hint=f"one of {', '.join(MODES)}")
     is_terminal = env.stderr_is_terminal
     has_bars = is_terminal and not is_dumb(env.environ)
     if mode == "auto":
@@ -76,7 +69,7 @@ def choose(mode: str, env: Environment, *, stdout: Stdout, has_log: bool = False
         env.note("no bars: standard error is not a terminal that can show them")
         mode = "plain"
     return Outlet(
-        form=cast("Form", mode),
+        form=mode,
         env=env,
         objects=env.stderr if stdout == "result" else env.stdout,
         is_result=stdout == "progress",

@@ -14,12 +14,9 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import declare
-from pycrictl.cli.completion import answer, candidates
-from pycrictl.cli.program import set_globals
+from pycrictl.cli.completion import answer
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile
-from tools.surface import Completes
 
 ENDPOINT = "CONTAINER_RUNTIME_ENDPOINT"
 
@@ -107,46 +104,59 @@ def _containers(
 
 
 @pytest.mark.parametrize(
-    ("kind", "word", "candidates"),
+    ("command", "word", "candidates"),
     [
-        ("container", "", {"web", "shop/proxy", "dns/proxy"}),
-        ("container", "4", {"4b0c111111111", "4b9f222222222"}),
-        ("container", "4b9", {"4b9f222222222"}),
-        ("container", "4b9f2222222222", {"4b9f" + "2" * 60}),
-        ("container", "we", {"web"}),
-        ("container", "sh", {"shop/web", "shop/proxy"}),
-        ("container", "kube-system/", {"kube-system/dns/proxy"}),
-        ("running-container", "", {"web"}),
-        ("created-container", "", {"shop/proxy"}),
-        ("container-path", "", {"web:"}),
-        ("container-path", "4b", {"4b0c111111111:"}),
-        ("container-path", "/tmp/", set()),
-        ("container-path", "./x:", set()),
-        ("pod", "", {"shop", "dns"}),
-        ("pod", "sh", {"shop"}),
-        ("pod", "kube", {"kube-system/dns"}),
-        ("pod", "6", {"6000000000000"}),
-        ("log", "", {"web", "shop/proxy", "dns/proxy", "shop", "dns"}),
-        ("log", "sh", {"shop/web", "shop/proxy", "shop"}),
-        ("image", "", {"docker.io/library/busybox:1", "quay.io/x/y@sha256:" + "ef" * 32}),
-        ("image", "docker", {"docker.io/library/busybox:1"}),
-        ("image", "abab", {"ab" * 6 + "a"}),
-        ("image", "sha256:cd", {"sha256:" + "cd" * 32}),
-        ("file", "", set()),
+        ("inspect", "", {"web", "shop/proxy", "dns/proxy"}),
+        ("inspect", "4", {"4b0c111111111", "4b9f222222222"}),
+        ("inspect", "4b9", {"4b9f222222222"}),
+        ("inspect", "4b9f2222222222", {"4b9f" + "2" * 60}),
+        ("inspect", "we", {"web"}),
+        ("inspect", "sh", {"shop/web", "shop/proxy"}),
+        ("inspect", "kube-system/", {"kube-system/dns/proxy"}),
+        ("stop", "", {"web"}),
+        ("start", "", {"shop/proxy"}),
+        ("cp", "", {"web:"}),
+        ("cp", "4b", {"4b0c111111111:"}),
+        ("cp", "/tmp/", set()),
+        ("cp", "./x:", set()),
+        ("stopp", "", {"shop", "dns"}),
+        ("stopp", "sh", {"shop"}),
+        ("stopp", "kube", {"kube-system/dns"}),
+        ("stopp", "6", {"6000000000000"}),
+        ("logs", "", {"web", "shop/proxy", "dns/proxy", "shop", "dns"}),
+        ("logs", "sh", {"shop/web", "shop/proxy", "shop"}),
+        ("rmi", "", {"docker.io/library/busybox:1", "quay.io/x/y@sha256:" + "ef" * 32}),
+        ("rmi", "docker", {"docker.io/library/busybox:1"}),
+        ("rmi", "abab", {"ab" * 6 + "a"}),
+        ("rmi", "sha256:cd", {"sha256:" + "cd" * 32}),
+        ("ps --pod", "sh", {"shop"}),
+        ("ps -qp", "sh", {"shop"}),
+        ("ps --id", "we", {"web"}),
+        ("inspect web", "sh", {"shop/web", "shop/proxy"}),
+        ("inspect --", "we", {"web"}),
+        ("exec", "w", {"web"}),
+        ("exec -i", "w", {"web"}),
+        ("exec web ls", "w", set()),
+        ("runp", "", set()),
+        ("ps", "", set()),
+        ("ps --state", "", {"created", "running", "exited", "unknown"}),
+        ("ps --nosuch", "", set()),
+        ("ps --help", "", set()),
         ("nosuch", "", set()),
     ],
 )
-def test_candidates(runtime: FakeServer, kind: str, word: str, candidates: set[str]) -> None:
-    assert set(found("-r", runtime.endpoint, "__complete", kind, word)) == candidates
+def test_candidates(runtime: FakeServer, command: str, word: str, candidates: set[str]) -> None:
+    words = ("-r", runtime.endpoint, *command.split(), word)
+    assert set(found("__complete", *words)) == candidates
 
 
 def test_what_is_said_of_them(runtime: FakeServer) -> None:
-    names = found("-r", runtime.endpoint, "__complete", "container")
+    names = found("__complete", "-r", runtime.endpoint, "inspect", "")
     assert names["web"] == "4b0c111111111, running, in default/shop"
     assert names["shop/proxy"] == "4b9f222222222, created, in default"
-    ids = found("-r", runtime.endpoint, "__complete", "container", "4b")
+    ids = found("__complete", "-r", runtime.endpoint, "inspect", "4b")
     assert ids["4b9f222222222"] == "default/shop/proxy, created"
-    pods = found("-r", runtime.endpoint, "__complete", "pod")
+    pods = found("__complete", "-r", runtime.endpoint, "stopp", "")
     assert pods["dns"] == "6000000000000, not ready, in kube-system"
 
 
@@ -157,8 +167,8 @@ def test_what_steers_a_terminal_stays_out(fake: FakeServer) -> None:
         metadata = cri_pb2.ContainerMetadata(name=name)
         listed.containers.add(id=f"{number}" * 64, metadata=metadata)
     fake.offer("ListContainers", listed)
-    assert set(found("-r", fake.endpoint, "__complete", "container")) == {"good"}
-    reported = found("-r", fake.endpoint, "__complete", "container", "1")
+    assert set(found("__complete", "-r", fake.endpoint, "inspect", "")) == {"good"}
+    reported = found("__complete", "-r", fake.endpoint, "inspect", "1")
     assert set(reported) == {"1" * 13}
     assert "\x1b" not in "".join(reported.values())
 
@@ -167,33 +177,33 @@ def test_what_steers_a_terminal_stays_out(fake: FakeServer) -> None:
 
 
 def test_an_endpoint_of_the_environment(runtime: FakeServer) -> None:
-    assert found("__complete", "pod", **{ENDPOINT: runtime.endpoint})
+    assert found("__complete", "stopp", "", **{ENDPOINT: runtime.endpoint})
 
 
 def test_an_endpoint_of_the_command_line(runtime: FakeServer, tmp_path: Path) -> None:
     elsewhere = {ENDPOINT: f"unix://{tmp_path}/none.sock"}
-    assert not found("__complete", "pod", **elsewhere)
-    assert found("--runtime-endpoint", runtime.endpoint, "__complete", "pod", **elsewhere)
-    assert found(f"-r={runtime.endpoint}", "__complete", "pod", **elsewhere)
-    assert found("-D", "-r", runtime.path, "__complete", "pod", **elsewhere)
-    assert not found("-r", runtime.endpoint, "__complete", "image", IMAGE_SERVICE_ENDPOINT="x")
-    assert found("-i", runtime.endpoint, "__complete", "image", **elsewhere)
+    assert not found("__complete", "stopp", "", **elsewhere)
+    assert found("__complete", "--runtime-endpoint", runtime.endpoint, "stopp", "", **elsewhere)
+    assert found("__complete", f"-r={runtime.endpoint}", "stopp", "", **elsewhere)
+    assert found("__complete", "-D", "-r", runtime.path, "stopp", "", **elsewhere)
+    assert not found("__complete", "-r", runtime.endpoint, "rmi", "", IMAGE_SERVICE_ENDPOINT="x")
+    assert found("__complete", "-i", runtime.endpoint, "rmi", "", **elsewhere)
 
 
 def test_an_endpoint_as_the_shell_would_expand_it(runtime: FakeServer) -> None:
     folder, name = os.path.split(runtime.path)
-    assert found("-r", f"unix://$FOLDER/{name}", "__complete", "pod", FOLDER=folder)
-    assert found("-r", f"~/{name}", "__complete", "pod", HOME=folder)
+    assert found("__complete", "-r", f"unix://$FOLDER/{name}", "stopp", "", FOLDER=folder)
+    assert found("__complete", "-r", f"~/{name}", "stopp", "", HOME=folder)
 
 
 def test_an_endpoint_of_a_file(runtime: FakeServer, tmp_path: Path) -> None:
     path = tmp_path / "my crictl.yaml"
     path.write_text(f"runtime-endpoint: {runtime.endpoint}\n")
-    assert found("--config", str(path), "__complete", "pod")
-    assert found("__complete", "pod", CRI_CONFIG_FILE=str(path))
-    assert not found("--config", str(tmp_path / "none.yaml"), "__complete", "pod")
+    assert found("__complete", "--config", str(path), "stopp", "")
+    assert found("__complete", "stopp", "", CRI_CONFIG_FILE=str(path))
+    assert not found("__complete", "--config", str(tmp_path / "none.yaml"), "stopp", "")
     path.write_text("nosuch: [\n")
-    assert not found("--config", str(path), "__complete", "pod")
+    assert not found("__complete", "--config", str(path), "stopp", "")
 
 
 # Silence
@@ -206,25 +216,28 @@ def test_nothing_is_said_of_what_is_wrong(
     peer: Callable[[], AbstractContextManager[str]],
 ) -> None:
     with peer() as path:
-        assert found("-r", path, "__complete", "pod", timeout="1s") == {}
+        assert found("__complete", "-r", path, "stopp", "", timeout="1s") == {}
 
 
 def test_nothing_is_said_of_an_error(fake: FakeServer) -> None:
     import grpc
 
     fake.prepare("ListPodSandbox", Status(grpc.StatusCode.INTERNAL, "broken"))
-    assert found("-r", fake.endpoint, "__complete", "pod") == {}
+    assert found("__complete", "-r", fake.endpoint, "stopp", "") == {}
 
 
-@pytest.mark.parametrize("words", [[], ["pod", "x", "more"], ["pod", "--nosuch", "--"]])
+@pytest.mark.parametrize(
+    "words",
+    [[], [""], ["-r"], ["ps"], ["--nosuch", "ps", ""], ["inspect", "-x", ""], ["version", "a", ""]],
+)
 def test_nothing_is_said_of_odd_words(words: list[str]) -> None:
-    assert found("-r", "/nonexistent", "__complete", *words) == {}
+    assert found("__complete", *words, CONTAINER_RUNTIME_ENDPOINT="/nonexistent") == {}
 
 
 def test_a_runtime_that_hangs_does_not_hold_up(tmp_path: Path) -> None:
     with hostile.hung() as path:
         began = time.monotonic()
-        result = ask("-r", path, "__complete", "pod", timeout="300ms")
+        result = ask("__complete", "-r", path, "stopp", "", timeout="300ms")
         took_s = time.monotonic() - began
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     # Far from the limit, as the machine may be busy, and as far from the runtime's own 2 s.
@@ -232,7 +245,7 @@ def test_a_runtime_that_hangs_does_not_hold_up(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_is_over_at_once(runtime: FakeServer) -> None:
-    result = ask("-r", runtime.endpoint, "__complete", "pod", timeout="1ns")
+    result = ask("__complete", "-r", runtime.endpoint, "stopp", "", timeout="1ns")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
@@ -244,7 +257,7 @@ def test_a_limit_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_no_process_is_left() -> None:
     with hostile.hung() as path:
-        assert ask("-r", path, "__complete", "pod", timeout="200ms").stdout == ""
+        assert ask("__complete", "-r", path, "stopp", "", timeout="200ms").stdout == ""
         give_up_at = time.monotonic() + 30  # the last one is dead, but may not be gone
         while left := working_for(path):
             assert time.monotonic() < give_up_at, left
@@ -269,30 +282,8 @@ def working_for(path: str) -> list[bytes]:
 # What must not drift
 
 
-def test_the_word_is_a_command_only_in_its_place() -> None:
-    assert answer.is_asked(["__complete"])
-    assert answer.is_asked(["-r", "x", "--debug", "__complete", "pod", "y"])
-    assert not answer.is_asked(["exec", "web", "__complete"])
-    assert not answer.is_asked(["-r", "__complete"])
-    assert not answer.is_asked(["--nosuch", "__complete"])
-    assert not answer.is_asked(["ps"])
-
-
 def test_it_is_hidden() -> None:
     assert "__complete" not in Run("--help").stdout
-
-
-def test_every_kind_is_known() -> None:
-    kinds = {kind.name.lower().replace("_", "-") for kind in Completes}
-    local = {"nothing", "file", "directory", "socket", "remote"}
-    assert set(candidates.KINDS) == kinds - local
-
-
-def test_the_global_options_are_the_programs() -> None:
-    live = declare.specs(declare.parameters(set_globals))
-    assert answer.GLOBALS == {
-        name: spec._replace(canonical=spec.canonical.lstrip("-")) for name, spec in live.items()
-    }
 
 
 def test_little_is_imported(runtime: FakeServer) -> None:
@@ -306,12 +297,12 @@ def test_little_is_imported(runtime: FakeServer) -> None:
         "    end(code)\n"
         "os._exit = leave\n"
         "os.kill = lambda child, number: os.waitpid(child, 0)\n"
-        f"answer.run(['-r', {runtime.endpoint!r}, '__complete', 'container'])\n"
+        f"answer.run(['-r', {runtime.endpoint!r}, 'inspect', ''])\n"
     )
     output = Path(runtime.path).with_name("modules.json")
     environ = {**os.environ, answer.LIMIT_VARIABLE: "50s"}
     subprocess.run([sys.executable, "-c", probe, str(output)], env=environ, check=True, timeout=60)
     loaded = {name for line in output.read_text().splitlines() for name in json.loads(line)}
     assert "pycrictl.cli.completion.candidates" in loaded
-    heavy = {"typer", "grpc", "websockets", "tqdm", "asyncio", "rich", "yaml", "pycrictl.cli.main"}
+    heavy = {"websockets", "tqdm", "asyncio", "rich", "yaml"}
     assert not loaded & heavy

@@ -385,7 +385,7 @@ def test_without_root_one_line_says_so(crio: FakeCrio) -> None:
         [sys.executable, "-c", code, "-r", crio.endpoint, "image-pull-progress"],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert done.returncode == 1
     assert "containerd" not in done.stderr

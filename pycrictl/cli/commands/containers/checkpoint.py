@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import options
+import typer
+
+from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
+from pycrictl.cri.lifecycle.control import check_ids, checkpoint_containers
+from pycrictl.cri.lists import lookup
 from pycrictl.errors import UsageError
 
 
 def checkpoint(
-    app: AppContext,
-    containers: options.ContainerIds = None,
+    ctx: typer.Context,
+    containers: Annotated[list[str] | None, options.containers(complete.running_containers)] = None,
     export: Annotated[
         str,
-        Option("--export", "-e", metavar="FILE", help="Archive to write on the node."),
+        typer.Option(
+            "--export",
+            "-e",
+            metavar="FILE",
+            autocompletion=complete.files,
+            help="Archive to write on the node.",
+        ),
     ] = "",
 ) -> None:
     """Checkpoint running containers.
@@ -26,9 +35,7 @@ def checkpoint(
 
     Example: pycrictl checkpoint -e /var/tmp/web.tar web
     """
-    from pycrictl.cri.lifecycle.control import check_ids, checkpoint_containers
-    from pycrictl.cri.lists import lookup
-
+    app: AppContext = ctx.obj
     words = check_ids(containers or (), "container")
     if not export:
         raise UsageError(

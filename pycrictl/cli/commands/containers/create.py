@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import launch_options, options
+import typer
+
+from pycrictl.cli import complete, launch_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument
+from pycrictl.cri.lifecycle.launch import create_container
+from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import UsageError
 
 
 def create(
-    app: AppContext,
-    pod: Annotated[str, Argument(metavar="POD", help="ID or name of the pod.", show_default=False)],
+    ctx: typer.Context,
+    pod: Annotated[
+        str,
+        typer.Argument(
+            metavar="POD",
+            autocompletion=complete.pods,
+            help="ID or name of the pod.",
+            show_default=False,
+        ),
+    ],
     container_config: options.ContainerFile,
     pod_config: options.PodFile,
     auth: options.Auth = "",
@@ -30,9 +41,7 @@ def create(
 
     Example: pycrictl create web container.yaml pod.yaml
     """
-    from pycrictl.cri.lifecycle.launch import create_container
-    from pycrictl.cri.lists.lookup import Lookup
-
+    app: AppContext = ctx.obj
     if not pod:
         raise UsageError("the pod sandbox ID is empty")
     pull_options = launch_options.PullOptions(

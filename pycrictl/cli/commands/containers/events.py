@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import crictl, list_options
-from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import Option
+import typer
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cli import crictl, list_options, options
+from pycrictl.cli.context import AppContext
 from pycrictl.errors import ExitCode, UsageError
+from pycrictl.show.gotemplate import TemplateError
+from pycrictl.show.inspect_format import DOCUMENT_FORMATS, InspectFormat
 
 
 def events(
-    app: AppContext,
+    ctx: typer.Context,
     output: Annotated[
         str,
-        Option(
-            "--output",
-            "-o",
-            metavar="json|yaml|go-template|jsonpath=TEMPLATE",
-            help="Output format.",
-        ),
+        options.formats("json", "yaml", "go-template", "jsonpath=TEMPLATE"),
     ] = "json",
     template: list_options.Template = "",
 ) -> None:
@@ -29,10 +28,7 @@ def events(
 
     Example: pycrictl events -o go-template --template '{{.containerEventType}}'
     """
-    from pycrictl._proto import cri_pb2
-    from pycrictl.show.gotemplate import TemplateError
-    from pycrictl.show.inspect_format import DOCUMENT_FORMATS, InspectFormat
-
+    app: AppContext = ctx.obj
     chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
     if template and not chosen.is_template:
         raise UsageError("--template needs --output go-template")
@@ -46,4 +42,4 @@ def events(
             app.env.stdout.flush()
     app.env.note("the runtime ended the stream of events")
     if has_failed:
-        raise Exit(ExitCode.FAILURE)
+        raise typer.Exit(ExitCode.FAILURE)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import list_options, options
+import typer
+
+from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument
+from pycrictl.cri.inspection import status
+from pycrictl.cri.lists import containers, lookup
+from pycrictl.show import inspect_views
+from pycrictl.show.inspect_format import InspectFormat
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
@@ -14,11 +19,12 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    app: AppContext,
+    ctx: typer.Context,
     ids: Annotated[
         list[str] | None,
-        Argument(
+        typer.Argument(
             metavar="[CONTAINER]...",
+            autocompletion=complete.containers,
             help="IDs or names (default: what the options select).",
             show_default=False,
         ),
@@ -33,7 +39,7 @@ def inspect(
     output: list_options.InspectOutput = "json",
     pod: list_options.PodId = "",
     quiet: list_options.NoInfo = False,
-    state: list_options.ContainerState = "",
+    state: list_options.ContainerState = None,
     template: list_options.Template = "",
 ) -> None:
     """Show the details of containers.
@@ -42,11 +48,7 @@ def inspect(
 
     Example: pycrictl inspect --name web -o go-template --template '{{.info.pid}}'
     """
-    from pycrictl.cri.inspection import status
-    from pycrictl.cri.lists import containers, lookup
-    from pycrictl.show import inspect_views
-    from pycrictl.show.inspect_format import InspectFormat
-
+    app: AppContext = ctx.obj
     chosen = InspectFormat(output, template=template)
     query = containers.container_query(
         all_states=all_,

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pycrictl.cli import crictl, options
+import typer
+
+from pycrictl.cli import complete, crictl, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.cli.log_output import LogOutput
+from pycrictl.cri.inspection import podlogs
 from pycrictl.errors import MissingArgument, UsageError
+from pycrictl.logs.selection import select
 
 
 def logs(
-    app: AppContext,
+    ctx: typer.Context,
     container: Annotated[
         str | None,
-        Argument(
+        typer.Argument(
             metavar="[CONTAINER]",
+            autocompletion=complete.logs,
             help="ID or name of a container, or of a pod for all of its containers.",
             show_default=False,
         ),
     ] = None,
     all_: Annotated[
         bool,
-        Option("--all", "-a", help="All containers: of the pod that is named, else of the node."),
+        typer.Option(
+            "--all", "-a", help="All containers: of the pod that is named, else of the node."
+        ),
     ] = False,
     follow: Annotated[
-        bool, Option("--follow", "-f", help="Keep following until the container or the pod ends.")
+        bool,
+        typer.Option("--follow", "-f", help="Keep following until the container or the pod ends."),
     ] = False,
     labels: Annotated[
         list[str] | None,
-        Option(
+        typer.Option(
             "--label",
             "-l",
             metavar="KEY=VALUE",
@@ -38,22 +46,23 @@ def logs(
     ] = None,
     limit_bytes: Annotated[
         int,
-        Option(
+        typer.Option(
             "--limit-bytes",
-            **options.INTEGER,
+            parser=options.integer,
+            metavar="INT",
             help="Stop after this many bytes; negative: no limit.",
         ),
     ] = -1,
     previous: Annotated[
-        bool, Option("--previous", "-p", help="Show the log of the previous attempt.")
+        bool, typer.Option("--previous", "-p", help="Show the log of the previous attempt.")
     ] = False,
     reopen: Annotated[
         bool,
-        Option("--reopen", "-r", help="First ask the runtime to reopen the log file."),
+        typer.Option("--reopen", "-r", help="First ask the runtime to reopen the log file."),
     ] = False,
     since: Annotated[
         str,
-        Option(
+        typer.Option(
             "--since",
             metavar="TIME",
             help="Only lines since a time: 10m, 2024-01-31, 2024-01-31T15:04:05Z or seconds since"
@@ -61,14 +70,20 @@ def logs(
         ),
     ] = "",
     stream: Annotated[
-        str, Option("--stream", "-s", metavar="stdout|stderr", help="Only this output.")
-    ] = "",
+        Literal["stdout", "stderr"] | None,
+        typer.Option("--stream", "-s", help="Only this output."),
+    ] = None,
     tail: Annotated[
         int,
-        Option("--tail", **options.INTEGER, help="Only the last N lines; negative: all."),
+        typer.Option(
+            "--tail",
+            parser=options.integer,
+            metavar="INT",
+            help="Only the last N lines; negative: all.",
+        ),
     ] = -1,
     timestamps: Annotated[
-        bool, Option("--timestamps", "-t", help="Start each line with its time.")
+        bool, typer.Option("--timestamps", "-t", help="Start each line with its time.")
     ] = False,
 ) -> None:
     """Show the logs of containers.
@@ -85,10 +100,7 @@ def logs(
 
     Example: pycrictl logs --follow --tail 20 --timestamps web
     """
-    from pycrictl.cli.log_output import LogOutput
-    from pycrictl.cri.inspection import podlogs
-    from pycrictl.logs.selection import select
-
+    app: AppContext = ctx.obj
     wanted = select(
         stream=stream,
         since=since,

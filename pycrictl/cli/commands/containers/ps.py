@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import list_options, options
+import typer
+
+from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
+from pycrictl.cri.lists import containers
+from pycrictl.show import headings, list_views
+from pycrictl.show.list_format import ListFormat, Views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,10 +20,16 @@ if TYPE_CHECKING:
 
 
 def ps(
-    app: AppContext,
+    ctx: typer.Context,
     all_: list_options.AllStates = False,
     container_id: Annotated[
-        str, Option("--id", metavar="CONTAINER", help="Only the container with this ID or name.")
+        str,
+        typer.Option(
+            "--id",
+            metavar="CONTAINER",
+            autocompletion=complete.containers,
+            help="Only the container with this ID or name.",
+        ),
     ] = "",
     image: list_options.OfImage = "",
     labels: list_options.Labels = None,
@@ -34,10 +44,10 @@ def ps(
     quiet: options.Quiet = False,
     resolve_image_path: Annotated[
         bool,
-        Option("--resolve-image-path", "-r", help="Show image tags instead of IDs."),
+        typer.Option("--resolve-image-path", "-r", help="Show image tags instead of IDs."),
     ] = False,
-    sort_by: list_options.SortBy = "",
-    state: list_options.ContainerState = "",
+    sort_by: Annotated[str, list_options.sort_by(headings.CONTAINERS)] = "",
+    state: list_options.ContainerState = None,
     verbose: options.Verbose = False,
     watch: list_options.Watch = False,
 ) -> None:
@@ -45,10 +55,7 @@ def ps(
 
     Example: pycrictl ps -a -o custom-columns=NAME:.metadata.name,ID:.id
     """
-    from pycrictl.cri.lists import containers
-    from pycrictl.show import list_views
-    from pycrictl.show.list_format import ListFormat, Views
-
+    app: AppContext = ctx.obj
     chosen = ListFormat(
         output,
         name="containers",

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import crictl, options
+import typer
+
+from pycrictl.cli import complete, crictl, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
+from pycrictl.cri.lifecycle.control import check_ids
+from pycrictl.cri.lifecycle.removal import all_containers, remove_containers
 from pycrictl.errors import UsageError
 
 
 def rm(
-    app: AppContext,
-    containers: options.ContainerIds = None,
-    all_: Annotated[bool, Option("--all", "-a", help="Remove all containers.")] = False,
+    ctx: typer.Context,
+    containers: Annotated[list[str] | None, options.containers(complete.containers)] = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all containers.")] = False,
     force: options.Force = False,
     keep_logs: Annotated[
-        bool, Option("--keep-logs", "-k", help="Keep the log files on this host.")
+        bool, typer.Option("--keep-logs", "-k", help="Keep the log files on this host.")
     ] = False,
 ) -> None:
     """Remove containers.
@@ -28,9 +31,7 @@ def rm(
 
     Example: pycrictl rm $(pycrictl ps -aq --state exited)
     """
-    from pycrictl.cri.lifecycle.control import check_ids
-    from pycrictl.cri.lifecycle.removal import all_containers, remove_containers
-
+    app: AppContext = ctx.obj
     if all_ and containers:
         raise UsageError("--all and IDs cannot be combined")
     words = () if all_ else check_ids(containers or (), "container")

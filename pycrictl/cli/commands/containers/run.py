@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import typer
+
 from pycrictl.cli import launch_options, options
 from pycrictl.cli.context import AppContext
+from pycrictl.cri.lifecycle.launch import run_container
 
 
 def run(
-    app: AppContext,
+    ctx: typer.Context,
     container_config: options.ContainerFile,
     pod_config: options.PodFile,
     auth: options.Auth = "",
@@ -27,8 +30,7 @@ def run(
 
     Example: pycrictl run --no-pull container.yaml pod.yaml
     """
-    from pycrictl.cri.lifecycle.launch import run_container
-
+    app: AppContext = ctx.obj
     pull_options = launch_options.PullOptions(
         auth, creds, username, no_pull, with_pull, pull_timeout
     )

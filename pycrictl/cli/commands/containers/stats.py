@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import list_options, options, stats_loop
+import typer
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cli import complete, list_options, options, stats_loop
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.cri.inspection.stats import sample_containers
+from pycrictl.show import headings, stats_tables
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
@@ -14,23 +18,34 @@ if TYPE_CHECKING:
 
 
 def stats(
-    app: AppContext,
+    ctx: typer.Context,
     positional: Annotated[
         str,
-        Argument(metavar="[CONTAINER]", help="Only this container.", show_default=False),
+        typer.Argument(
+            metavar="[CONTAINER]",
+            autocompletion=complete.containers,
+            help="Only this container.",
+            show_default=False,
+        ),
     ] = "",
     all_: Annotated[
-        bool, Option("--all", "-a", help="Include containers that are not running.")
+        bool, typer.Option("--all", "-a", help="Include containers that are not running.")
     ] = False,
     container_id: Annotated[
-        str, Option("--id", metavar="CONTAINER", help="Only this container.")
+        str,
+        typer.Option(
+            "--id",
+            metavar="CONTAINER",
+            autocompletion=complete.containers,
+            help="Only this container.",
+        ),
     ] = "",
     labels: list_options.Labels = None,
     no_headers: list_options.NoHeaders = False,
     output: stats_loop.StatsOutput = "table",
     pod: list_options.PodId = "",
     seconds: stats_loop.Seconds = 1,
-    sort_by: list_options.SortBy = "",
+    sort_by: Annotated[str, list_options.sort_by([*headings.CONTAINER_STATS, "cpu"])] = "",
     watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of containers.
@@ -40,10 +55,7 @@ def stats(
 
     Example: pycrictl stats --watch
     """
-    from pycrictl._proto import cri_pb2
-    from pycrictl.cri.inspection.stats import sample_containers
-    from pycrictl.show import headings, stats_tables
-
+    app: AppContext = ctx.obj
     condition = cri_pb2.ContainerStatsFilter(
         id=container_id or positional,
         pod_sandbox_id=pod,

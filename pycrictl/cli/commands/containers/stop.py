@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import options
+import typer
+
+from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
+from pycrictl.cri.lifecycle.control import check_ids, running_containers, stop_containers
 from pycrictl.errors import UsageError
 
 
 def stop(
-    app: AppContext,
-    containers: options.ContainerIds = None,
-    all_: Annotated[bool, Option("--all", "-a", help="Stop all running containers.")] = False,
+    ctx: typer.Context,
+    containers: Annotated[list[str] | None, options.containers(complete.running_containers)] = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Stop all running containers.")] = False,
     timeout: Annotated[
         int,
-        Option(
+        typer.Option(
             "--timeout",
             "-t",
-            **options.INTEGER,
+            parser=options.integer,
+            metavar="INT",
             help="Seconds from the stop signal to SIGKILL; 0 kills immediately.",
         ),
     ] = 0,
@@ -32,8 +35,7 @@ def stop(
 
     Example: pycrictl stop --timeout 10 web
     """
-    from pycrictl.cri.lifecycle.control import check_ids, running_containers, stop_containers
-
+    app: AppContext = ctx.obj
     if all_ and containers:
         raise UsageError("--all and IDs cannot be combined")
     if timeout < 0:

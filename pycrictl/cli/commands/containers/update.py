@@ -2,48 +2,96 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pycrictl.cli import crictl, options
+import typer
+
+from pycrictl.cli import complete, crictl, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
+from pycrictl.cri.lifecycle.control import Resources, check_ids, update_containers
+from pycrictl.cri.lists import lookup
 from pycrictl.errors import UsageError
-
-_LIMIT: dict[str, Any] = {**options.INTEGER, "show_default": False}
-_SCORE: dict[str, Any] = {**options.value_of(crictl.score, "INT"), "show_default": False}
 
 
 def update(
-    app: AppContext,
-    containers: options.ContainerIds = None,
+    ctx: typer.Context,
+    containers: Annotated[list[str] | None, options.containers(complete.containers)] = None,
     cpu_count: Annotated[
-        int | None, Option("--cpu-count", **_LIMIT, help="Windows only; ignored here.")
+        int | None,
+        typer.Option(
+            "--cpu-count",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="Windows only; ignored here.",
+        ),
     ] = None,
     cpu_maximum: Annotated[
-        int | None, Option("--cpu-maximum", **_LIMIT, help="Windows only; ignored here.")
+        int | None,
+        typer.Option(
+            "--cpu-maximum",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="Windows only; ignored here.",
+        ),
     ] = None,
     cpu_period: Annotated[
-        int | None, Option("--cpu-period", **_LIMIT, help="CFS period in microseconds.")
+        int | None,
+        typer.Option(
+            "--cpu-period",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="CFS period in microseconds.",
+        ),
     ] = None,
     cpu_quota: Annotated[
-        int | None, Option("--cpu-quota", **_LIMIT, help="CFS quota in microseconds.")
+        int | None,
+        typer.Option(
+            "--cpu-quota",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="CFS quota in microseconds.",
+        ),
     ] = None,
     cpu_share: Annotated[
-        int | None, Option("--cpu-share", **_LIMIT, help="Relative CPU weight (shares).")
+        int | None,
+        typer.Option(
+            "--cpu-share",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="Relative CPU weight (shares).",
+        ),
     ] = None,
     cpuset_cpus: Annotated[
-        str | None, Option("--cpuset-cpus", metavar="LIST", help="CPUs, such as 0-2,7.")
+        str | None, typer.Option("--cpuset-cpus", metavar="LIST", help="CPUs, such as 0-2,7.")
     ] = None,
     cpuset_mems: Annotated[
-        str | None, Option("--cpuset-mems", metavar="LIST", help="Memory nodes, such as 0-1.")
+        str | None, typer.Option("--cpuset-mems", metavar="LIST", help="Memory nodes, such as 0-1.")
     ] = None,
     memory: Annotated[
-        int | None, Option("--memory", **_LIMIT, help="Memory limit in bytes.")
+        int | None,
+        typer.Option(
+            "--memory",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="Memory limit in bytes.",
+        ),
     ] = None,
     oom_score_adj: Annotated[
         int | None,
-        Option("--oom-score-adj", **_SCORE, help="OOM score adjustment, from -1000 to 1000."),
+        typer.Option(
+            "--oom-score-adj",
+            parser=options.parser(crictl.score),
+            metavar="INT",
+            show_default=False,
+            help="OOM score adjustment, from -1000 to 1000.",
+        ),
     ] = None,
 ) -> None:
     """Change the resource limits of containers.
@@ -53,9 +101,7 @@ def update(
 
     Example: pycrictl update --memory 67108864 web
     """
-    from pycrictl.cri.lifecycle.control import Resources, check_ids, update_containers
-    from pycrictl.cri.lists import lookup
-
+    app: AppContext = ctx.obj
     words = check_ids(containers or (), "container")
     resources = Resources(
         cpu_period=cpu_period,

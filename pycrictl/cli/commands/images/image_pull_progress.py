@@ -3,39 +3,63 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
-from pycrictl.cli import options
+import typer
+
+from pycrictl import noderoot
+from pycrictl.cli import complete, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.kube.node import NodePods
+from pycrictl.logs import journal
+from pycrictl.progress import watch
+from pycrictl.progress.outcome import Pace
+from pycrictl.show.displays.pulls import open_display
 
 
 def image_pull_progress(
-    app: AppContext,
+    ctx: typer.Context,
     pod: Annotated[
         str | None,
-        Argument(
+        typer.Argument(
             metavar="[POD]",
+            autocompletion=complete.pods,
             help="ID, start of an ID, name, or NAMESPACE/NAME; without one: all pulls on the node.",
             show_default=False,
         ),
     ] = None,
-    container: options.OnlyContainer = None,
+    container: Annotated[
+        str | None,
+        typer.Option(
+            "--container",
+            "-c",
+            metavar="CONTAINER",
+            help="Only for this container.",
+            autocompletion=complete.containers,
+        ),
+    ] = None,
     image: Annotated[
-        str | None, Option("--image", metavar="IMAGE", help="Only pulls of this image.")
+        str | None,
+        typer.Option(
+            "--image",
+            metavar="IMAGE",
+            autocompletion=complete.images,
+            help="Only pulls of this image.",
+        ),
     ] = None,
     follow: Annotated[
         bool,
-        Option("--follow", help="Keep watching when no pull is left, until Ctrl-C."),
+        typer.Option("--follow", help="Keep watching when no pull is left, until Ctrl-C."),
     ] = False,
     aggregate: options.Aggregate = False,
     progress: options.Progress = "auto",
     source: Annotated[
-        str,
-        Option(
+        watch.Source,
+        typer.Option(
             "--source",
-            metavar="auto|cri|containerd|crio|podman",
             help="Ask the runtime's ImagePullProgress or containerd's own API, or look at the files"
             " of CRI-O or podman.",
         ),
@@ -43,11 +67,11 @@ def image_pull_progress(
     no_manifest: options.NoManifest = False,
     no_kube: Annotated[
         bool,
-        Option("--no-kube", help="Do not ask the API server which pods need which images."),
+        typer.Option("--no-kube", help="Do not ask the API server which pods need which images."),
     ] = False,
     containerd_namespace: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--containerd-namespace",
             metavar="NAME",
             help="Only pulls in this namespace of containerd, such as k8s.io, default or moby.",
@@ -63,16 +87,7 @@ def image_pull_progress(
 
     Example: pycrictl image-pull-progress default/web
     """
-    from functools import partial
-    from pathlib import Path
-
-    from pycrictl import noderoot
-    from pycrictl.kube.node import NodePods
-    from pycrictl.logs import journal
-    from pycrictl.progress import watch
-    from pycrictl.progress.outcome import Pace
-    from pycrictl.show.displays.pulls import open_display
-
+    app: AppContext = ctx.obj
     request = watch.WatchRequest(
         pod=options.named(pod, "pod"),
         container=options.named(container, "container"),

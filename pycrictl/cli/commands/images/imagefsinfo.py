@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import list_options
+import typer
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
+from pycrictl.cri.inspection.disk import space
+from pycrictl.show import inspect_views, protodata, render
+from pycrictl.show.inspect_format import INSPECT_FORMATS, InspectFormat
 
 
 def imagefsinfo(
-    app: AppContext,
+    ctx: typer.Context,
     output: Annotated[
         str,
-        Option(
-            "--output",
-            "-o",
-            metavar="json|yaml|go-template|table|wide|jsonpath=TEMPLATE",
+        options.formats(
+            "json",
+            "yaml",
+            "go-template",
+            "table",
+            "wide",
+            "jsonpath=TEMPLATE",
             help="Output format; wide also shows the free space.",
         ),
     ] = "json",
@@ -27,16 +35,11 @@ def imagefsinfo(
 
     Example: pycrictl imagefsinfo --output wide
     """
-    from pycrictl._proto import cri_pb2
-    from pycrictl.show import inspect_views, protodata, render
-    from pycrictl.show.inspect_format import INSPECT_FORMATS, InspectFormat
-
+    app: AppContext = ctx.obj
     chosen = InspectFormat(output, template=template, formats=(*INSPECT_FORMATS, "wide"))
     with app.open_client("image") as client:
         answer = client.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
     if chosen.is_wide:
-        from pycrictl.cri.inspection.disk import space
-
         table = inspect_views.image_filesystems_table(answer, space)
         render.write_table(table, app.env.stdout, header=not no_headers)
     elif chosen.is_table:

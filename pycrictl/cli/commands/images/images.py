@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import crictl, list_options, options
+import typer
+
+from pycrictl.cli import complete, crictl, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.cri.lifecycle.image_removal import images_in_use
+from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.images import list_images, parse_filters
 from pycrictl.errors import PycrictlError, UsageError
+from pycrictl.show import headings, list_views
+from pycrictl.show.list_format import FORMAT_NAMES, ListFormat, Views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,23 +23,24 @@ if TYPE_CHECKING:
 
 
 def images(
-    app: AppContext,
+    ctx: typer.Context,
     repository: Annotated[
         str | None,
-        Argument(
+        typer.Argument(
             metavar="[REPOSITORY[:TAG]]",
+            autocompletion=complete.images,
             help="Only images with this name, or whose ID begins with it.",
             show_default=False,
         ),
     ] = None,
-    digests: Annotated[bool, Option("--digests", help="Show digests.")] = False,
+    digests: Annotated[bool, typer.Option("--digests", help="Show digests.")] = False,
     filters: list_options.ImageFilters = None,
     no_headers: list_options.NoHeaders = False,
     no_trunc: options.NoTrunc = False,
     output: list_options.ListOutput = "table",
-    pinned: Annotated[bool, Option("--pinned", help="Show which images are pinned.")] = False,
+    pinned: Annotated[bool, typer.Option("--pinned", help="Show which images are pinned.")] = False,
     quiet: options.Quiet = False,
-    sort_by: list_options.SortBy = "",
+    sort_by: Annotated[str, list_options.sort_by(headings.IMAGES)] = "",
     verbose: options.Verbose = False,
     watch: list_options.Watch = False,
 ) -> None:
@@ -41,10 +48,7 @@ def images(
 
     Example: pycrictl images --digests --filter reference=busybox
     """
-    from pycrictl.cri.lists.images import list_images, parse_filters
-    from pycrictl.show import list_views
-    from pycrictl.show.list_format import FORMAT_NAMES, ListFormat, Views
-
+    app: AppContext = ctx.obj
     chosen = ListFormat(
         crictl.known_format(output or "table", *FORMAT_NAMES),
         name="images",
@@ -68,9 +72,6 @@ def images(
         )
 
     def in_use() -> frozenset[str] | None:
-        from pycrictl.cri.lifecycle.image_removal import images_in_use
-        from pycrictl.cri.lists import fetch
-
         try:
             with app.open_runtime_beside(client) as runtime:
                 return images_in_use(runtime, client, fetch.images(client))

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import crictl, list_options, options
+import typer
+
+from pycrictl.cli import complete, crictl, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.cri.inspection import status
+from pycrictl.cri.lists.images import list_images, parse_filters
+from pycrictl.show import inspect_views
+from pycrictl.show.inspect_format import InspectFormat
 
 
 def inspecti(
-    app: AppContext,
+    ctx: typer.Context,
     images: Annotated[
         list[str] | None,
-        Argument(
+        typer.Argument(
             metavar="[IMAGE]...",
+            autocompletion=complete.images,
             help="References or IDs (default: what the options select).",
             show_default=False,
         ),
@@ -22,7 +28,7 @@ def inspecti(
     filters: list_options.ImageFilters = None,
     name: Annotated[
         str,
-        Option("--name", metavar="NAME", help="Only images with this name."),
+        typer.Option("--name", metavar="NAME", help="Only images with this name."),
     ] = "",
     output: list_options.InspectOutput = "json",
     quiet: list_options.NoInfo = False,
@@ -34,11 +40,7 @@ def inspecti(
 
     Example: pycrictl inspecti --output yaml docker.io/library/busybox:1.36
     """
-    from pycrictl.cri.inspection import status
-    from pycrictl.cri.lists.images import list_images, parse_filters
-    from pycrictl.show import inspect_views
-    from pycrictl.show.inspect_format import InspectFormat
-
+    app: AppContext = ctx.obj
     chosen = InspectFormat(output, template=template)
     conditions = parse_filters(options.split_list(filters), is_exact=crictl.is_called())
     targets = status.checked(images or (), "image")

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pycrictl.cli import crictl, launch_options, options
+import typer
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cli import complete, crictl, launch_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
 from pycrictl.cli.pulling import pull_image
 from pycrictl.cli.results import Results
+from pycrictl.cri.specs.auth import auth_config
 from pycrictl.errors import MissingArgument, RuntimeFault, UsageError
+from pycrictl.pull.image import Turns
+from pycrictl.pull.slots import MAX_LIMIT, Retry, default_directory
 
 if TYPE_CHECKING:
     from pycrictl.pull.image import Turns
 
 
 def pull(
-    app: AppContext,
+    ctx: typer.Context,
     images: Annotated[
         list[str] | None,
-        Argument(metavar="IMAGE...", help="NAME[:TAG] or NAME@DIGEST.", show_default=False),
+        typer.Argument(
+            metavar="IMAGE...",
+            autocompletion=complete.images,
+            help="NAME[:TAG] or NAME@DIGEST.",
+            show_default=False,
+        ),
     ] = None,
     annotation: Annotated[
         list[str] | None,
-        Option(
+        typer.Option(
             "--annotation", "-a", metavar="KEY=VALUE", help="Annotation of the image; repeatable."
         ),
     ] = None,
@@ -32,7 +42,12 @@ def pull(
     creds: options.Creds = "",
     pod_config: Annotated[
         str | None,
-        Option("--pod-config", metavar="FILE", help="Pull for the pod of this JSON or YAML file."),
+        typer.Option(
+            "--pod-config",
+            metavar="FILE",
+            autocompletion=complete.files,
+            help="Pull for the pod of this JSON or YAML file.",
+        ),
     ] = None,
     pull_timeout: options.PullTimeout = 0.0,
     username: options.Username = "",
@@ -40,32 +55,36 @@ def pull(
     no_manifest: options.NoManifest = False,
     max_parallel_image_pulls: Annotated[
         int,
-        Option(
+        typer.Option(
             "--max-parallel-image-pulls",
             help="Most pulls at once by all pycrictl processes of the node; 0 is no limit. With a"
             " limit, images that are present are not pulled again.",
-            **options.INTEGER,
+            parser=options.integer,
+            metavar="INT",
         ),
     ] = 0,
     when_full: Annotated[
-        str,
-        Option(
+        Literal["wait", "retry"],
+        typer.Option(
             "--when-full",
-            metavar="wait|retry",
             help="With the limit: wait in line, or try again a few times.",
         ),
     ] = "wait",
     retry_interval: Annotated[
         float,
-        Option(
+        typer.Option(
             "--retry-interval",
             help="With retry: pause between two attempts (default: 10s).",
             show_default=False,
-            **options.DURATION,
+            parser=options.duration,
+            metavar="DURATION",
         ),
     ] = 10.0,
     retries: Annotated[
-        int, Option("--retries", help="With retry: how many times.", **options.INTEGER)
+        int,
+        typer.Option(
+            "--retries", help="With retry: how many times.", parser=options.integer, metavar="INT"
+        ),
     ] = 3,
 ) -> None:
     """Pull images from a registry.
@@ -74,17 +93,13 @@ def pull(
 
     Example: pycrictl pull docker.io/library/busybox:1.36
     """
-    from pycrictl._proto import cri_pb2
-    from pycrictl.cri.specs.auth import auth_config
-
+    app: AppContext = ctx.obj
     if not images:
         raise MissingArgument("no image given")
     if "" in images:
         raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
     if pull_timeout < 0:
         raise UsageError("--pull-timeout must not be negative")
-    if when_full not in ("wait", "retry"):
-        raise UsageError(f'--when-full takes wait or retry, not "{when_full}"')
     outlet = app.outlet(progress, stdout="result")
     sandbox_config = None if pod_config is None else launch_options.load_pod(app, pod_config)
     annotations = options.split_pairs(annotation, "--annotation")
@@ -123,9 +138,6 @@ def pull(
 def _turns(
     app: AppContext, limit: int, when_full: str, retry_interval_s: float, retries: int
 ) -> Turns:
-    from pycrictl.pull.image import Turns
-    from pycrictl.pull.slots import MAX_LIMIT, Retry, default_directory
-
     if not 0 < limit <= MAX_LIMIT:
         raise UsageError(f"--max-parallel-image-pulls must be from 0 to {MAX_LIMIT}")
     if retry_interval_s <= 0 or retries < 0:

@@ -5,30 +5,42 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Annotated
 
-from pycrictl.cli import crictl
+import typer
+
+from pycrictl.cli import complete, crictl
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
 from pycrictl.cli.results import Results
+from pycrictl.cri.calls.redact import redact_text
+from pycrictl.cri.lifecycle.control import check_ids
+from pycrictl.cri.lifecycle.image_removal import find_images, remove_images, unused_images
+from pycrictl.cri.lists import fetch
 from pycrictl.errors import UsageError
 from pycrictl.units import format_size, plural
 
 
 def rmi(
-    app: AppContext,
+    ctx: typer.Context,
     images: Annotated[
         list[str] | None,
-        Argument(metavar="IMAGE...", help="Names, digests or IDs.", show_default=False),
+        typer.Argument(
+            metavar="IMAGE...",
+            autocompletion=complete.images,
+            help="Names, digests or IDs.",
+            show_default=False,
+        ),
     ] = None,
-    all_: Annotated[bool, Option("--all", "-a", help="Remove all images.")] = False,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all images.")] = False,
     prune: Annotated[
         bool,
-        Option(
+        typer.Option(
             "--prune",
             "-q",
             help="Remove images that are not pinned and not used by containers or pod sandboxes.",
         ),
     ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be removed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be removed.")
+    ] = False,
 ) -> None:
     """Remove images.
 
@@ -38,11 +50,7 @@ def rmi(
 
     Example: pycrictl rmi --prune --dry-run
     """
-    from pycrictl.cri.calls.redact import redact_text
-    from pycrictl.cri.lifecycle.control import check_ids
-    from pycrictl.cri.lifecycle.image_removal import find_images, remove_images, unused_images
-    from pycrictl.cri.lists import fetch
-
+    app: AppContext = ctx.obj
     if all_ and prune:
         raise UsageError("--all and --prune cannot be combined")
     targets = () if not images and (all_ or prune) else check_ids(images or (), "image")

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
-from pycrictl.cli import copy_options, options
-from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import Option
+import typer
+
+from pycrictl.cli import complete, copy_options, copying, options
+from pycrictl.cli.completion import cluster
+from pycrictl.cli.context import AppContext
+from pycrictl.copy.copier import CopyOptions
+from pycrictl.copy.rules import spec
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.kubectl.copies.command import InCluster, opened
 
 
 def container_cp(
-    app: AppContext,
-    source: copy_options.Source,
-    destination: copy_options.Destination,
+    ctx: typer.Context,
+    source: Annotated[str, copy_options.source(complete.pod_paths)],
+    destination: Annotated[str, copy_options.destination(complete.pod_paths)],
     container: Annotated[
         str,
-        Option(
-            "--container", "-c", metavar="CONTAINER", help="Container (default: the pod's own)."
+        typer.Option(
+            "--container",
+            "-c",
+            metavar="CONTAINER",
+            autocompletion=cluster.containers,
+            help="Container (default: the pod's own).",
         ),
     ] = "",
-    namespace: options.ClusterNamespace = None,
+    namespace: cluster.Namespace = None,
     archive: copy_options.Archive = False,
     follow_link: copy_options.FollowLink = False,
     max_size: copy_options.MaxSize = None,
@@ -27,13 +38,14 @@ def container_cp(
     progress: options.Progress = "auto",
     quiet: copy_options.Quiet = False,
     resume: Annotated[
-        bool, Option("--resume", help="Take up the same copy where a killed program left it.")
+        bool, typer.Option("--resume", help="Take up the same copy where a killed program left it.")
     ] = False,
     retries: Annotated[
         int | None,
-        Option(
+        typer.Option(
             "--retries",
-            **options.NATURAL,
+            parser=options.natural,
+            metavar="N",
             help="Open a broken connection so often in a row without progress (default: for 15"
             " minutes).",
             show_default=False,
@@ -52,17 +64,10 @@ def container_cp(
 
     Example: kubectl container-cp -n shop web:/var/lib/data ./data
     """
-    from functools import partial
-
-    from pycrictl.cli import copying
-    from pycrictl.copy.copier import CopyOptions
-    from pycrictl.copy.rules import spec
-    from pycrictl.copy.rules.policy import Rules
-    from pycrictl.kubectl.copies.command import InCluster, opened
-
+    app: AppContext = ctx.obj
     request = spec.parse(source, destination, form="POD:PATH or NAMESPACE/POD:PATH")
     rules = Rules(archive=archive, no_clobber=no_clobber, max_size_bytes=max_size)
     how = CopyOptions(rules=rules, follow=follow_link)
     where = InCluster(tuple(app.handed_on), namespace or "", container, retries, resume)
     copier = partial(opened, where, how, app.env.environ)
-    raise Exit(copying.carry_out(app, request, how, copier, quiet=quiet, progress=progress))
+    raise typer.Exit(copying.carry_out(app, request, how, copier, quiet=quiet, progress=progress))

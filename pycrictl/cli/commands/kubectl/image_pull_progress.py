@@ -4,37 +4,61 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import typer
+
 from pycrictl.cli import options
+from pycrictl.cli.completion import cluster
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.kubectl.pods import Asked
+from pycrictl.kubectl.program import Kubectl
+from pycrictl.kubectl.watch import watch
+from pycrictl.progress.outcome import Pace
+from pycrictl.show.displays.modes import choose
+from pycrictl.show.displays.pulls import open_display
 
 
 def image_pull_progress(
-    app: AppContext,
+    ctx: typer.Context,
     names: Annotated[
         list[str] | None,
-        Argument(
+        typer.Argument(
             metavar="[POD|TYPE/NAME...]",
             help="Pods, or what has pods, such as deployment/web; without any: all pulls of the"
             " namespace.",
             show_default=False,
+            autocompletion=cluster.workloads,
         ),
     ] = None,
-    container: options.OnlyContainer = None,
-    namespace: options.ClusterNamespace = None,
+    container: Annotated[
+        str | None,
+        typer.Option(
+            "--container",
+            "-c",
+            metavar="CONTAINER",
+            help="Only for this container.",
+            autocompletion=cluster.containers,
+        ),
+    ] = None,
+    namespace: cluster.Namespace = None,
     all_namespaces: Annotated[
-        bool, Option("--all-namespaces", "-A", help="Pulls for pods of all namespaces.")
+        bool, typer.Option("--all-namespaces", "-A", help="Pulls for pods of all namespaces.")
     ] = False,
     node: Annotated[
-        str | None, Option("--node", metavar="NODE", help="Only pulls on this node.")
+        str | None,
+        typer.Option(
+            "--node",
+            metavar="NODE",
+            help="Only pulls on this node.",
+            autocompletion=cluster.nodes,
+        ),
     ] = None,
     selector: Annotated[
         str | None,
-        Option("--selector", "-l", metavar="LABELS", help="Only for pods with these labels."),
+        typer.Option("--selector", "-l", metavar="LABELS", help="Only for pods with these labels."),
     ] = None,
     follow: Annotated[
         bool,
-        Option(
+        typer.Option(
             "--follow",
             "-f",
             help="Wait for pods that are not scheduled yet, and keep watching when no pull is left,"
@@ -54,13 +78,7 @@ def image_pull_progress(
 
     Example: kubectl image-pull-progress web
     """
-    from pycrictl.kubectl.pods import Asked
-    from pycrictl.kubectl.program import Kubectl
-    from pycrictl.kubectl.watch import watch
-    from pycrictl.progress.outcome import Pace
-    from pycrictl.show.displays.modes import choose
-    from pycrictl.show.displays.pulls import open_display
-
+    app: AppContext = ctx.obj
     asked = Asked(
         tuple(options.named(name, "pod") for name in names or ()),
         options.named(selector, "label selector"),

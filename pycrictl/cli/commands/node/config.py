@@ -4,34 +4,54 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import crictl, list_options, options
+import typer
+
+from pycrictl import configfile
+from pycrictl.cli import complete, crictl, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.config import KEYS
 from pycrictl.errors import MissingArgument, UsageError
+from pycrictl.show import render
+from pycrictl.show.inspect_format import InspectFormat
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
 
 
 def config(
-    app: AppContext,
-    words: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[KEY] [VALUE]",
-            help="Same as --get KEY, or --set KEY=VALUE.",
-            show_default=False,
+    ctx: typer.Context,
+    key: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KEY]",
+            help="Same as --get KEY.",
+            autocompletion=complete.words(*KEYS),
         ),
     ] = None,
-    get: Annotated[
-        str | None, Option("--get", metavar="KEY", help="Show the value of a key.")
+    value: Annotated[
+        str | None,
+        typer.Argument(metavar="[VALUE]", help="With KEY, the same as --set KEY=VALUE."),
     ] = None,
-    list_: Annotated[bool, Option("--list", help="Show all keys.")] = False,
+    get: Annotated[
+        str | None,
+        typer.Option(
+            "--get",
+            metavar="KEY",
+            help="Show the value of a key.",
+            autocompletion=complete.words(*KEYS),
+        ),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show all keys.")] = False,
     no_headers: list_options.NoHeaders = False,
     output: options.Output = "table",
     set_: Annotated[
         list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="Set a key; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Set a key; repeatable.",
+            autocompletion=complete.words(*(f"{each}=" for each in KEYS)),
+        ),
     ] = None,
 ) -> None:
     """Show or change the configuration file.
@@ -41,18 +61,15 @@ def config(
 
     Example: pycrictl config --set timeout=10,debug=false
     """
-    from pycrictl import configfile
-    from pycrictl.show.inspect_format import InspectFormat
-
+    app: AppContext = ctx.obj
     chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
-    words = words or []
     path = configfile.path_of(app.flags.config, app.env.environ)
     is_whole = crictl.is_called()
     if is_whole:
         if configfile.create(path):
             app.env.warn(f"config file {path} did not exist")
         get, set_, list_ = crictl.one_action(get, set_, list_)
-    if sum((get is not None, bool(set_), list_, bool(words))) != 1 or len(words) > 2:
+    if sum((get is not None, bool(set_), list_, key is not None)) != 1:
         raise MissingArgument("give one of --get, --set, --list, or KEY [VALUE]")
     if not list_ and (no_headers or output != "table"):
         raise UsageError("--no-headers and --output are for --list")
@@ -63,18 +80,16 @@ def config(
         chosen.write_document(configfile.values(path, is_whole=is_whole), app.env.stdout)
     elif set_:
         configfile.change(path, options.split_pairs(set_, "--set"), is_whole=is_whole)
-    elif len(words) == 2:
-        crictl.inform(app.env, f'setting "{words[0]}" to "{words[1]}"')
-        configfile.change(path, {words[0]: words[1]}, is_whole=is_whole)
+    elif key is not None and value is not None:
+        crictl.inform(app.env, f'setting "{key}" to "{value}"')
+        configfile.change(path, {key: value}, is_whole=is_whole)
     else:
-        key = get if get is not None else words[0]
-        configfile.check_key(key)
-        app.env.stdout.write(f"{configfile.values(path)[key]}\n")
+        asked = get or key or ""
+        configfile.check_key(asked)
+        app.env.stdout.write(f"{configfile.values(path)[asked]}\n")
 
 
 def _write_table(env: Environment, values: dict[str, str], *, header: bool) -> None:
-    from pycrictl.show import render
-
     if env.stdout_is_terminal or crictl.is_called():
         env.stdout.write(render.CLEAR_SCREEN)
     table = render.Table(("KEY", "VALUE"), list(values.items()))

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
+import typer
+
+from pycrictl import noderoot
 from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, find_proxy
-from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import Option
+from pycrictl.cli.context import AppContext
+from pycrictl.cri.inspection.status import checked
+from pycrictl.diagnosis.collect_node import NodeCollector
+from pycrictl.diagnosis.node import document
+from pycrictl.errors import ConnectError
+from pycrictl.show import diagnosis_text
+from pycrictl.show.inspect_format import InspectFormat
 
 
 def doctor(
-    app: AppContext,
+    ctx: typer.Context,
     registry: Annotated[
         list[str] | None,
-        Option(
+        typer.Option(
             "--registry",
             metavar="HOST[/REPO]",
             help="Try the way to this registry; repeatable (default: those of the images).",
         ),
     ] = None,
     no_registry: Annotated[
-        bool, Option("--no-registry", help="Do not try the ways to registries.")
+        bool, typer.Option("--no-registry", help="Do not try the ways to registries.")
     ] = False,
     output: list_options.InspectOutput = "table",
     template: list_options.Template = "",
@@ -33,15 +42,7 @@ def doctor(
 
     Example: pycrictl doctor --registry registry.example.com/shop/web
     """
-    from pathlib import Path
-
-    from pycrictl import noderoot
-    from pycrictl.cri.inspection.status import checked
-    from pycrictl.diagnosis.collect_node import NodeCollector
-    from pycrictl.diagnosis.node import document
-    from pycrictl.errors import ConnectError
-    from pycrictl.show import diagnosis_text
-    from pycrictl.show.inspect_format import InspectFormat
+    app: AppContext = ctx.obj
 
     chosen = InspectFormat(output, template=template)
     collector = NodeCollector(checked(options.split_list(registry), "registry"))
@@ -61,4 +62,4 @@ def doctor(
     else:
         chosen.write_document(found, app.env.stdout)
     if found["serious"]:
-        raise Exit(1)
+        raise typer.Exit(1)

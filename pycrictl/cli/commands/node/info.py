@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import list_options
+import typer
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
+from pycrictl.cri.inspection import answers
+from pycrictl.show import inspect_views
+from pycrictl.show.inspect_format import DOCUMENT_FORMATS, InspectFormat
 
 
 def info(
-    app: AppContext,
+    ctx: typer.Context,
     output: Annotated[
         str,
-        Option(
-            "--output",
-            "-o",
-            metavar="json|yaml|go-template|jsonpath=TEMPLATE",
-            help="Output format.",
-        ),
+        options.formats("json", "yaml", "go-template", "jsonpath=TEMPLATE"),
     ] = "json",
     quiet: list_options.NoInfo = False,
     template: list_options.Template = "",
@@ -27,11 +27,7 @@ def info(
 
     Example: pycrictl info --quiet
     """
-    from pycrictl._proto import cri_pb2
-    from pycrictl.cri.inspection import answers
-    from pycrictl.show import inspect_views
-    from pycrictl.show.inspect_format import DOCUMENT_FORMATS, InspectFormat
-
+    app: AppContext = ctx.obj
     chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("Status", cri_pb2.StatusRequest(verbose=not quiet))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import typer
+
+from pycrictl._proto import cri_pb2
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
+from pycrictl.show import list_views, render
+from pycrictl.show.inspect_format import InspectFormat
 
 
-def runtime_config(app: AppContext, output: options.Output = "table") -> None:
+def runtime_config(ctx: typer.Context, output: options.Output = "table") -> None:
     """Show the settings that kubelet takes from the runtime.
 
     Example: pycrictl runtime-config
     """
-    from pycrictl._proto import cri_pb2
-    from pycrictl.show import list_views, render
-    from pycrictl.show.inspect_format import InspectFormat
-
+    app: AppContext = ctx.obj
     chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("RuntimeConfig", cri_pb2.RuntimeConfigRequest())

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
-from pycrictl.cli import options
+import typer
+
+from pycrictl import noderoot
+from pycrictl.agent.api.names import is_name
+from pycrictl.cli import complete, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
 from pycrictl.errors import PycrictlError, UsageError
+from pycrictl.kube import credential
+from pycrictl.kube.kubelet_config import copy_quotas
+from pycrictl.logs import journal
+from pycrictl.proxy.serve.systemd import is_journal, notify
+from pycrictl.servicelog import LogFormat, LogLevel, write_to
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -22,17 +31,15 @@ if TYPE_CHECKING:
 SPOOL_SIZE_BYTES: Final = 10 << 30
 PEER_TOKEN: Final = "/var/run/secrets/progress.pycrictl.dev/token"
 
-_Choice = TypeVar("_Choice", bound=StrEnum)
-
 
 def agent(
-    app: AppContext,
+    ctx: typer.Context,
     listen: Annotated[
-        str, Option("--listen", metavar="IP:PORT", help="Where to serve.")
+        str, typer.Option("--listen", metavar="IP:PORT", help="Where to serve.")
     ] = "0.0.0.0:10281",
     node_name: Annotated[
         str,
-        Option(
+        typer.Option(
             "--node-name",
             metavar="NAME",
             help="The name of this node (default: $NODE_NAME, else as the kubelet has it).",
@@ -40,54 +47,65 @@ def agent(
     ] = "",
     kubeconfig: Annotated[
         str,
-        Option(
+        typer.Option(
             "--kubeconfig",
             metavar="FILE",
+            autocompletion=complete.files,
             help="Ask the API server as this kubeconfig says (default: as the pod's service"
             " account).",
         ),
     ] = "",
     tls_cert: Annotated[
         str,
-        Option(
+        typer.Option(
             "--tls-cert",
             metavar="FILE",
+            autocompletion=complete.files,
             help="Serve with this certificate (default: one made at each start).",
         ),
     ] = "",
     tls_key: Annotated[
-        str, Option("--tls-key", metavar="FILE", help="The key of --tls-cert.")
+        str,
+        typer.Option(
+            "--tls-key",
+            metavar="FILE",
+            autocompletion=complete.files,
+            help="The key of --tls-cert.",
+        ),
     ] = "",
     client_ca: Annotated[
         str,
-        Option(
+        typer.Option(
             "--client-ca",
             metavar="FILE",
+            autocompletion=complete.files,
             help="The CA of the cluster's users, for the kubelet's routes (default: as the API"
             " server says).",
         ),
     ] = "",
     peer_ca: Annotated[
         str,
-        Option(
+        typer.Option(
             "--peer-ca",
             metavar="FILE",
+            autocompletion=complete.files,
             help="The CA of all agents' certificates (default: that of the Secret"
             " pycrictl-agent-ca; with --tls-cert they are not verified).",
         ),
     ] = "",
     peer_token: Annotated[
         str,
-        Option(
+        typer.Option(
             "--peer-token",
             metavar="FILE",
+            autocompletion=complete.files,
             help="The service account's token for the audience progress.pycrictl.dev, which agents"
             " show to each other.",
         ),
     ] = PEER_TOKEN,
     peer_namespace: Annotated[
         str,
-        Option(
+        typer.Option(
             "--peer-namespace",
             metavar="NAME",
             help="The namespace of the agents' Service, pycrictl-agent (default: this pod's; none"
@@ -97,14 +115,14 @@ def agent(
     admin_socket: AdminSocket = DEFAULT,
     events: Annotated[
         bool,
-        Option(
+        typer.Option(
             "--events",
             help="Write Events about the pulls of this node; not if its proxy writes them.",
         ),
     ] = False,
     metrics_listen: Annotated[
         str,
-        Option(
+        typer.Option(
             "--metrics-listen",
             metavar="IP:PORT",
             help="Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for"
@@ -113,58 +131,61 @@ def agent(
     ] = "",
     spool_dir: Annotated[
         str,
-        Option(
+        typer.Option(
             "--spool-dir",
             metavar="DIR",
+            autocompletion=complete.directories,
             help="Offer copies of containers' files, and keep them there on their way; a restart"
             " takes them up (default: no copies).",
         ),
     ] = "",
     spool_size: Annotated[
         int,
-        Option(
+        typer.Option(
             "--spool-size",
-            **options.SIZE,
+            parser=options.size,
+            metavar="SIZE",
             show_default=False,
             help="What all copies may take there, such as 50Gi; 0 for no limit (default: 10Gi).",
         ),
     ] = SPOOL_SIZE_BYTES,
     container_copy_size_limit: Annotated[
         int | None,
-        Option(
+        typer.Option(
             "--container-copy-size-limit",
-            **options.SIZE,
+            parser=options.size,
+            metavar="SIZE",
             help="The most bytes of one copy, such as 2Gi; 0 for no limit (default).",
         ),
     ] = None,
     container_copies_per_pod: Annotated[
         int | None,
-        Option(
+        typer.Option(
             "--container-copies-per-pod",
-            **options.NATURAL,
+            parser=options.natural,
+            metavar="N",
             help="The most copies of a pod at once; 0 for no limit (default).",
         ),
     ] = None,
     kubelet_config: Annotated[
         str,
-        Option(
+        typer.Option(
             "--kubelet-config",
             metavar="FILE",
+            autocompletion=complete.files,
             help="Take the quotas of copies that are not given from kubelet's configuration, such"
             " as /var/lib/kubelet/config.yaml.",
         ),
     ] = "",
     log_format: Annotated[
-        str, Option("--log-format", metavar="text|json", help="How log lines look.")
-    ] = "text",
+        LogFormat, typer.Option("--log-format", help="How log lines look.")
+    ] = LogFormat.TEXT,
     log_level: Annotated[
-        str,
-        Option(
-            "--log-level",
-            metavar="debug|info|warning|error",
-            help="The least that is logged (default: info, with --debug debug).",
+        LogLevel | None,
+        typer.Option(
+            "--log-level", help="The least that is logged (default: info, with --debug debug)."
         ),
-    ] = "",
+    ] = None,
 ) -> None:
     """Serve the node's image pulls to the cluster, as an API of the API server.
 
@@ -175,18 +196,7 @@ def agent(
 
     Example: pycrictl agent --node-name n1 --kubeconfig /etc/kubernetes/kubelet.conf
     """
-    from contextlib import contextmanager
-    from functools import partial
-    from pathlib import Path
-
-    from pycrictl import noderoot
-    from pycrictl.agent.api.names import is_name
-    from pycrictl.kube import credential
-    from pycrictl.kube.kubelet_config import copy_quotas
-    from pycrictl.logs import journal
-    from pycrictl.proxy.serve.systemd import is_journal, notify
-    from pycrictl.servicelog import LogFormat, LogLevel, write_to
-
+    app: AppContext = ctx.obj
     try:
         from pycrictl.agent import app as service
         from pycrictl.agent.serving import authorities
@@ -196,8 +206,7 @@ def agent(
             hint="install it with: pip install 'pycrictl[agent]'",
         ) from None
 
-    level = _chosen(LogLevel, log_level or ("debug" if app.flags.debug else "info"), "log-level")
-    form = _chosen(LogFormat, log_format, "log-format")
+    level = log_level or (LogLevel.DEBUG if app.flags.debug else LogLevel.INFO)
     environ, stderr = app.env.environ, app.env.stderr
 
     def load() -> Credential:
@@ -242,19 +251,6 @@ def agent(
         copy_size_limit_bytes=size_limit_bytes,
         copies_per_pod=copies_per_pod,
     )
-    write_to(stderr, form, level, has_priorities=is_journal(stderr, environ))
+    write_to(stderr, log_format, level, has_priorities=is_journal(stderr, environ))
     read_journal = partial(journal.read, root=Path(noderoot.directory()))
     service.run(settings, load, connect, read_journal, lambda: notify("READY=1", environ))
-
-
-def _chosen(choices: type[_Choice], text: str, option: str) -> _Choice:
-    """Return one of the values of an option.
-
-    Raises:
-        UsageError: it is none of them.
-    """
-    try:
-        return choices(text)
-    except ValueError:
-        names = ", ".join(choices)
-        raise UsageError(f"--{option} {quote(text)} is none of {names}") from None

@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
+import typer
+
+from pycrictl.cli import complete
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
-from pycrictl.cli.options import COUNT, NoManifest
+from pycrictl.cli.options import NoManifest, integer
+from pycrictl.cri.calls import discovery
+from pycrictl.proxy import admin, settings
+from pycrictl.proxy.app import run
+from pycrictl.proxy.program import READY_S
+from pycrictl.proxy.serve.systemd import is_journal
+from pycrictl.servicelog import LogFormat, LogLevel, write_to
 
 
 def proxy(
-    app: AppContext,
+    ctx: typer.Context,
     upstream: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--upstream",
             metavar="SOCKET",
+            autocompletion=complete.sockets,
             help="The runtime's socket (default: the first that answers).",
         ),
     ] = None,
     listen: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--listen",
             metavar="SOCKET",
+            autocompletion=complete.sockets,
             help="The proxy's own socket (default: unix:///run/pycrictl/cri.sock).",
         ),
     ] = None,
     max_parallel_image_pulls: Annotated[
         int | None,
-        Option(
+        typer.Option(
             "--max-parallel-image-pulls",
-            **COUNT,
+            parser=integer,
+            metavar="N",
             help="Pull at most N images at once (default: 0, no limit).",
         ),
     ] = None,
     serialize_image_pulls: Annotated[
-        bool, Option("--serialize-image-pulls", help="Same as a limit of 1.")
-    ] = False,
+        bool | None, typer.Option("--serialize-image-pulls", help="Same as a limit of 1.")
+    ] = None,
     when_full: Annotated[
-        str | None,
-        Option(
+        Literal["wait", "retry"] | None,
+        typer.Option(
             "--when-full",
-            metavar="wait|retry",
             help="With no free slot, wait in line (default) or retry a few times.",
         ),
     ] = None,
     retry_interval: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--retry-interval",
             metavar="DURATION",
             help="With retry: the pause between tries (default: 10s).",
@@ -56,28 +66,35 @@ def proxy(
     ] = None,
     retries: Annotated[
         int | None,
-        Option("--retries", **COUNT, help="With retry: how many retries (default: 3)."),
+        typer.Option(
+            "--retries",
+            parser=integer,
+            metavar="N",
+            help="With retry: how many retries (default: 3).",
+        ),
     ] = None,
     kubelet_config: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--kubelet-config",
             metavar="FILE",
+            autocompletion=complete.files,
             help="Take the limit and the quotas of copies from kubelet's configuration, such as"
             " /var/lib/kubelet/config.yaml.",
         ),
     ] = None,
     config: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--config",
             metavar="FILE",
+            autocompletion=complete.files,
             help="TOML file with these options as keys (default: /etc/pycrictl.toml).",
         ),
     ] = None,
     drain_timeout: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--drain-timeout",
             metavar="DURATION",
             help="How long pulls and copies may go on after SIGTERM (default: no limit).",
@@ -85,15 +102,16 @@ def proxy(
     ] = None,
     admin_socket: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--admin-socket",
             metavar="SOCKET",
+            autocompletion=complete.sockets,
             help="Socket for pull-limiter (default: unix:///run/pycrictl/admin.sock).",
         ),
     ] = None,
     stream_address: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--stream-address",
             metavar="IP:PORT",
             help="Address to serve streams on (default: 127.0.0.1:0, any port).",
@@ -101,7 +119,7 @@ def proxy(
     ] = None,
     container_copy_size_limit: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--container-copy-size-limit",
             metavar="SIZE",
             help="Largest copy, such as 10Gi (default: 0, no limit).",
@@ -109,52 +127,55 @@ def proxy(
     ] = None,
     container_copy_entry_limit: Annotated[
         int | None,
-        Option(
+        typer.Option(
             "--container-copy-entry-limit",
-            **COUNT,
+            parser=integer,
+            metavar="N",
             help="Accept at most N entries in one copy (default: 1000000; 0 for no limit).",
         ),
     ] = None,
     container_copies_per_pod: Annotated[
         int | None,
-        Option(
+        typer.Option(
             "--container-copies-per-pod",
-            **COUNT,
+            parser=integer,
+            metavar="N",
             help="Make at most N copies per pod at once (default: 0, no limit).",
         ),
     ] = None,
     spool_dir: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--spool-dir",
             metavar="DIR",
+            autocompletion=complete.directories,
             help="Where to spool copies out of containers (default: /var/tmp).",
         ),
     ] = None,
     state_dir: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--state-dir",
             metavar="DIR",
+            autocompletion=complete.directories,
             help="Where to keep the history of pulls (default: none; as a service,"
             " its StateDirectory=).",
         ),
     ] = None,
     log_format: Annotated[
-        str | None,
-        Option("--log-format", metavar="text|json", help="How log lines look (default: text)."),
+        LogFormat | None,
+        typer.Option("--log-format", help="How log lines look (default: text)."),
     ] = None,
     log_level: Annotated[
-        str | None,
-        Option(
+        LogLevel | None,
+        typer.Option(
             "--log-level",
-            metavar="debug|info|warning|error",
             help="The least that is logged (default: info, with --debug debug).",
         ),
     ] = None,
     metrics_listen: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--metrics-listen",
             metavar="IP:PORT",
             help="Serve /metrics for Prometheus, /livez and /readyz there (default: nowhere).",
@@ -162,7 +183,7 @@ def proxy(
     ] = None,
     tracing_endpoint: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--tracing-endpoint",
             metavar="HOST:PORT",
             help="Send a trace of each pull and copy to this OpenTelemetry collector"
@@ -171,9 +192,10 @@ def proxy(
     ] = None,
     events: Annotated[
         str | None,
-        Option(
+        typer.Option(
             "--events",
             metavar="kubelet|FILE",
+            autocompletion=complete.files,
             help="Write Events about the pulls of pods, with the kubelet's own kubeconfig or this"
             " one (default: no Events).",
         ),
@@ -181,14 +203,14 @@ def proxy(
     no_manifest: NoManifest = False,
     take_over: Annotated[
         bool,
-        Option(
+        typer.Option(
             "--take-over",
             help="Take over from the proxy that runs with the same admin socket; no call fails.",
         ),
     ] = False,
     reload: Annotated[
         bool,
-        Option(
+        typer.Option(
             "--reload",
             help="Have the running proxy hand over to a new one of its own command line.",
         ),
@@ -212,22 +234,13 @@ def proxy(
 
     Example: pycrictl proxy --upstream unix:///run/containerd/containerd.sock
     """
-    from pycrictl.cri.calls import discovery
-    from pycrictl.proxy import admin, settings
-    from pycrictl.proxy.app import run
-    from pycrictl.proxy.program import READY_S
-    from pycrictl.proxy.serve.systemd import is_journal
-    from pycrictl.servicelog import write_to
-
-    negated = "--serialize-image-pulls" in app.negated
+    app: AppContext = ctx.obj
     found = settings.load(
         {
             "upstream": upstream,
             "listen": listen,
             "max-parallel-image-pulls": max_parallel_image_pulls,
-            "serialize-image-pulls": True
-            if serialize_image_pulls
-            else (False if negated else None),
+            "serialize-image-pulls": serialize_image_pulls,
             "when-full": when_full,
             "retry-interval": retry_interval,
             "retries": retries,
@@ -242,7 +255,7 @@ def proxy(
             "spool-dir": spool_dir,
             "state-dir": state_dir,
             "log-format": log_format,
-            "log-level": log_level or ("debug" if app.flags.debug else None),
+            "log-level": log_level or (LogLevel.DEBUG if app.flags.debug else None),
             "metrics-listen": metrics_listen,
             "tracing-endpoint": tracing_endpoint,
             "events": events,

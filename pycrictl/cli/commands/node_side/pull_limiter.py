@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pycrictl.cli import options
+import typer
+
+from pycrictl import noderoot
+from pycrictl.cli import complete, list_options, options
+from pycrictl.cli.commands.node_side import pull_limiter_history
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.config import Setting, socket_path
 from pycrictl.errors import UsageError
+from pycrictl.proxy import admin
+from pycrictl.show import headings, limiter_tables
+from pycrictl.show.inspect_format import InspectFormat
 from pycrictl.units import escape
 
 if TYPE_CHECKING:
@@ -18,13 +25,14 @@ if TYPE_CHECKING:
 
 
 def pull_limiter(
-    app: AppContext,
+    ctx: typer.Context,
     action: Annotated[
-        str, Argument(metavar="status|set|cancel|history", help="What to do.", show_default=False)
-    ] = "",
+        Literal["status", "set", "cancel", "history"] | None,
+        typer.Argument(metavar="status|set|cancel|history", help="What to do.", show_default=False),
+    ] = None,
     what: Annotated[
         str,
-        Argument(
+        typer.Argument(
             metavar="[N|IMAGE|POD]",
             help="With set: pull at most N images at once. With cancel: what to give up.",
             show_default=False,
@@ -32,48 +40,54 @@ def pull_limiter(
     ] = "",
     admin_socket: Annotated[
         str,
-        Option("--admin-socket", metavar="SOCKET", help="The proxy's admin socket."),
+        typer.Option(
+            "--admin-socket",
+            metavar="SOCKET",
+            autocompletion=complete.sockets,
+            help="The proxy's admin socket.",
+        ),
     ] = "unix:///run/pycrictl/admin.sock",
     output: options.Output = "table",
     watch: Annotated[
-        bool, Option("--watch", "-w", help="Show it repeatedly, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Show it repeatedly, until Ctrl-C.")
     ] = False,
     interval: Annotated[
         float | None,
-        Option(
+        typer.Option(
             "--interval",
-            **options.INTERVAL,
+            parser=options.interval,
+            metavar="SECONDS",
             help="With --watch: the pause (default: 2).",
             show_default=False,
         ),
     ] = None,
     since: Annotated[
         float | None,
-        Option(
+        typer.Option(
             "--since",
-            **options.DURATION,
+            parser=options.duration,
+            metavar="DURATION",
             help="With history: only pulls that ended within the last DURATION, such as 24h.",
         ),
     ] = None,
     image: Annotated[
         str,
-        Option(
+        typer.Option(
             "--image", metavar="TEXT", help="With history: only images with TEXT in their name."
         ),
     ] = "",
     failed: Annotated[
-        bool, Option("--failed", help="With history: only pulls that brought no image.")
+        bool, typer.Option("--failed", help="With history: only pulls that brought no image.")
     ] = False,
     sort_by: Annotated[
         str,
-        Option(
-            "--sort-by",
-            metavar="COLUMN",
-            help="With history: sort by a column, such as rate; with -, descending.",
+        list_options.sort_by(
+            headings.PULLS,
+            "With history: sort by a column, such as rate; with -, descending.",
         ),
     ] = "",
     no_headers: Annotated[
-        bool, Option("--no-headers", help="With history: omit the headings and the sum.")
+        bool, typer.Option("--no-headers", help="With history: omit the headings and the sum.")
     ] = False,
 ) -> None:
     """Show or set a running proxy's limit on image pulls; show its last pulls.
@@ -88,12 +102,7 @@ def pull_limiter(
 
     Example: pycrictl pull-limiter history --since 24h --failed
     """
-    from pycrictl import noderoot
-    from pycrictl.cli.commands.node_side import pull_limiter_history
-    from pycrictl.config import Setting, socket_path
-    from pycrictl.proxy import admin
-    from pycrictl.show.inspect_format import InspectFormat
-
+    app: AppContext = ctx.obj
     chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
     path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
     timeout_s = max(app.config.timeout_s.value, 10.0)
@@ -142,7 +151,6 @@ def _show_status(
     app: AppContext, ask: Callable[[], dict[str, Any]], chosen: InspectFormat, pause_s: float | None
 ) -> None:
     """Show the status once, or again after each pause until Ctrl-C."""
-    from pycrictl.show import limiter_tables
 
     def write(out: TextIO) -> None:
         document = ask()

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pycrictl.cli import list_options, options
+import typer
+
+from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument
+from pycrictl.cri.inspection import status
+from pycrictl.cri.lists import lookup
+from pycrictl.cri.lists.pods import list_pods, pod_query
+from pycrictl.show import inspect_views
+from pycrictl.show.inspect_format import InspectFormat
 
 
 def inspectp(
-    app: AppContext,
+    ctx: typer.Context,
     ids: Annotated[
         list[str] | None,
-        Argument(
+        typer.Argument(
             metavar="[POD]...",
+            autocompletion=complete.pods,
             help="IDs or names (default: what the options select).",
             show_default=False,
         ),
@@ -26,7 +33,7 @@ def inspectp(
     namespace: list_options.Namespace = "",
     output: list_options.InspectOutput = "json",
     quiet: list_options.NoInfo = False,
-    state: list_options.PodState = "",
+    state: list_options.PodState = None,
     template: list_options.Template = "",
 ) -> None:
     """Show the details of pod sandboxes.
@@ -35,12 +42,7 @@ def inspectp(
 
     Example: pycrictl inspectp --name '^web$' --state ready
     """
-    from pycrictl.cri.inspection import status
-    from pycrictl.cri.lists import lookup
-    from pycrictl.cri.lists.pods import list_pods, pod_query
-    from pycrictl.show import inspect_views
-    from pycrictl.show.inspect_format import InspectFormat
-
+    app: AppContext = ctx.obj
     chosen = InspectFormat(output, template=template)
     query = pod_query(
         labels=options.split_pairs(labels, "--label"),

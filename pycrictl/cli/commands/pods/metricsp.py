@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import typer
+
 from pycrictl.cli import list_options
 from pycrictl.cli.context import AppContext
+from pycrictl.cri.lists import fetch
+from pycrictl.show.list_format import DOCUMENT_FORMATS, ListFormat
 
 if TYPE_CHECKING:
     from typing import TextIO
 
 
 def metricsp(
-    app: AppContext,
+    ctx: typer.Context,
     output: list_options.DocumentOutput = "json",
     watch: list_options.WatchStats = False,
 ) -> None:
@@ -20,9 +24,7 @@ def metricsp(
 
     Example: pycrictl metricsp --output yaml
     """
-    from pycrictl.cri.lists import fetch
-    from pycrictl.show.list_format import DOCUMENT_FORMATS, ListFormat
-
+    app: AppContext = ctx.obj
     chosen = ListFormat(output or "json", name="podMetrics", formats=DOCUMENT_FORMATS)
     with app.open_client("runtime") as client:
 

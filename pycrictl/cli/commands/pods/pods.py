@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import list_options, options
+import typer
+
+from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
+from pycrictl.cri.inspection.status import pod_addresses
+from pycrictl.cri.lists.pods import list_pods, pod_query
+from pycrictl.show import headings, list_views
+from pycrictl.show.list_format import ListFormat, Views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,9 +21,15 @@ if TYPE_CHECKING:
 
 
 def pods(
-    app: AppContext,
+    ctx: typer.Context,
     pod_id: Annotated[
-        str, Option("--id", metavar="POD", help="Only the pod sandbox with this ID or name.")
+        str,
+        typer.Option(
+            "--id",
+            metavar="POD",
+            autocompletion=complete.pods,
+            help="Only the pod sandbox with this ID or name.",
+        ),
     ] = "",
     labels: list_options.Labels = None,
     last: list_options.Last = 0,
@@ -29,8 +40,8 @@ def pods(
     no_trunc: options.NoTrunc = False,
     output: list_options.ListOutput = "table",
     quiet: options.Quiet = False,
-    sort_by: list_options.SortBy = "",
-    state: list_options.PodState = "",
+    sort_by: Annotated[str, list_options.sort_by(headings.PODS)] = "",
+    state: list_options.PodState = None,
     verbose: options.Verbose = False,
     watch: list_options.Watch = False,
 ) -> None:
@@ -38,11 +49,7 @@ def pods(
 
     Example: pycrictl pods --namespace '^kube-system$' --state ready
     """
-    from pycrictl.cri.inspection.status import pod_addresses
-    from pycrictl.cri.lists.pods import list_pods, pod_query
-    from pycrictl.show import list_views
-    from pycrictl.show.list_format import ListFormat, Views
-
+    app: AppContext = ctx.obj
     chosen = ListFormat(
         output,
         name="items",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import typer
+
 from pycrictl.cli import crictl, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
 from pycrictl.cli.results import Results
+from pycrictl.cri.lifecycle.control import check_ids
+from pycrictl.cri.lifecycle.removal import all_pods, remove_pods
 from pycrictl.errors import UsageError
 
 
 def rmp(
-    app: AppContext,
+    ctx: typer.Context,
     pods: options.PodIds = None,
-    all_: Annotated[bool, Option("--all", "-a", help="Remove all pod sandboxes.")] = False,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all pod sandboxes.")] = False,
     force: options.Force = False,
 ) -> None:
     """Remove pod sandboxes and their containers.
@@ -24,9 +27,7 @@ def rmp(
 
     Example: pycrictl rmp $(pycrictl pods -q --state notready)
     """
-    from pycrictl.cri.lifecycle.control import check_ids
-    from pycrictl.cri.lifecycle.removal import all_pods, remove_pods
-
+    app: AppContext = ctx.obj
     if all_ and pods:
         raise UsageError("--all and IDs cannot be combined")
     words = () if all_ else check_ids(pods or (), "pod sandbox")

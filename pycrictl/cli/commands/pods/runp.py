@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import typer
+
 from pycrictl.cli import launch_options, options
 from pycrictl.cli.context import AppContext
+from pycrictl.cri.lifecycle.launch import run_pod
 
 
 def runp(
-    app: AppContext,
+    ctx: typer.Context,
     pod_config: options.PodFile,
     cancel_timeout: options.CancelTimeout = 0.0,
     runtime: options.RuntimeHandler = "",
@@ -18,8 +21,7 @@ def runp(
 
     Example: pycrictl runp pod.yaml
     """
-    from pycrictl.cri.lifecycle.launch import run_pod
-
+    app: AppContext = ctx.obj
     config = launch_options.load_pod(app, pod_config)
     flag = launch_options.timeout_flag(cancel_timeout)
     with launch_options.launch_clients(app, cancel_timeout) as (client, _):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import list_options, options, stats_loop
+import typer
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cli import complete, list_options, options, stats_loop
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.cri.inspection.stats import sample_pods
+from pycrictl.show import headings, stats_tables
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
@@ -14,17 +18,27 @@ if TYPE_CHECKING:
 
 
 def statsp(
-    app: AppContext,
+    ctx: typer.Context,
     positional: Annotated[
         str,
-        Argument(metavar="[POD]", help="Only this pod sandbox.", show_default=False),
+        typer.Argument(
+            metavar="[POD]",
+            autocompletion=complete.pods,
+            help="Only this pod sandbox.",
+            show_default=False,
+        ),
     ] = "",
-    pod_id: Annotated[str, Option("--id", metavar="POD", help="Only this pod sandbox.")] = "",
+    pod_id: Annotated[
+        str,
+        typer.Option(
+            "--id", metavar="POD", autocompletion=complete.pods, help="Only this pod sandbox."
+        ),
+    ] = "",
     labels: list_options.Labels = None,
     no_headers: list_options.NoHeaders = False,
     output: stats_loop.StatsOutput = "table",
     seconds: stats_loop.Seconds = 1,
-    sort_by: list_options.SortBy = "",
+    sort_by: Annotated[str, list_options.sort_by([*headings.POD_STATS, "cpu"])] = "",
     watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of pods.
@@ -34,10 +48,7 @@ def statsp(
 
     Example: pycrictl statsp --seconds 2 --label app=web
     """
-    from pycrictl._proto import cri_pb2
-    from pycrictl.cri.inspection.stats import sample_pods
-    from pycrictl.show import headings, stats_tables
-
+    app: AppContext = ctx.obj
     condition = cri_pb2.PodSandboxStatsFilter(
         id=pod_id or positional, label_selector=options.split_pairs(labels, "--label")
     )

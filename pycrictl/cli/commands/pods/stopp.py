@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import typer
+
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
+from pycrictl.cri.lifecycle.control import check_ids, stop_pods
 
 
-def stopp(app: AppContext, pods: options.PodIds = None) -> None:
+def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
     """Stop running pod sandboxes.
 
     Their containers are stopped as well. Pods are taken one after the other; the first failure ends
@@ -15,8 +18,7 @@ def stopp(app: AppContext, pods: options.PodIds = None) -> None:
 
     Example: pycrictl stopp default/web
     """
-    from pycrictl.cri.lifecycle.control import check_ids, stop_pods
-
+    app: AppContext = ctx.obj
     words = check_ids(pods or (), "pod sandbox")
     results = Results(app.env)
     with app.open_client("runtime") as client:

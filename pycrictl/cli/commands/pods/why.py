@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
-from pycrictl.cli import list_options
+import typer
+
+from pycrictl import noderoot
+from pycrictl.cli import complete, list_options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
-from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.cli.context import AppContext
+from pycrictl.cri.inspection.status import checked
+from pycrictl.diagnosis.collect import Sources, collect_pod
+from pycrictl.diagnosis.pod import document
+from pycrictl.kube.node import NodePods
+from pycrictl.logs import journal
+from pycrictl.show import diagnosis_text
+from pycrictl.show.inspect_format import InspectFormat
 
 
 def why(
-    app: AppContext,
+    ctx: typer.Context,
     pod: Annotated[
-        str, Argument(metavar="POD", help="ID, start of an ID, name, or NAMESPACE/NAME.")
+        str,
+        typer.Argument(
+            metavar="POD",
+            autocompletion=complete.pods,
+            help="ID, start of an ID, name, or NAMESPACE/NAME.",
+        ),
     ],
     output: list_options.InspectOutput = "table",
     template: list_options.Template = "",
     no_kube: Annotated[
-        bool, Option("--no-kube", help="Do not ask the API server what the pod waits for.")
+        bool, typer.Option("--no-kube", help="Do not ask the API server what the pod waits for.")
     ] = False,
     admin_socket: AdminSocket = DEFAULT,
 ) -> None:
@@ -29,18 +45,7 @@ def why(
 
     Example: pycrictl why default/web
     """
-    from functools import partial
-    from pathlib import Path
-
-    from pycrictl import noderoot
-    from pycrictl.cri.inspection.status import checked
-    from pycrictl.diagnosis.collect import Sources, collect_pod
-    from pycrictl.diagnosis.pod import document
-    from pycrictl.kube.node import NodePods
-    from pycrictl.logs import journal
-    from pycrictl.show import diagnosis_text
-    from pycrictl.show.inspect_format import InspectFormat
-
+    app: AppContext = ctx.obj
     chosen = InspectFormat(output, template=template)
     checked([pod], "pod")
     root = Path(noderoot.directory())
@@ -57,4 +62,4 @@ def why(
     else:
         chosen.write_document(found, app.env.stdout)
     if not found["healthy"]:
-        raise Exit(1)
+        raise typer.Exit(1)

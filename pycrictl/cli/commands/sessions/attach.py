@@ -5,19 +5,32 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from pycrictl.cli import stream_options
-from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import Argument, Option
+import typer
+
+from pycrictl.cli import complete, stream_options
+from pycrictl.cli.context import AppContext
+from pycrictl.cri import sessions
+from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import UsageError
+from pycrictl.streaming.outcome import not_started
+from pycrictl.streaming.standard import stream_all
+from pycrictl.wire.command import ExitReported, Streams
 
 
 def attach(
-    app: AppContext,
+    ctx: typer.Context,
     container: Annotated[
         str,
-        Argument(metavar="CONTAINER", help="ID or name of a container.", show_default=False),
+        typer.Argument(
+            metavar="CONTAINER",
+            autocompletion=complete.running_containers,
+            help="ID or name of a container.",
+            show_default=False,
+        ),
     ],
-    stdin: Annotated[bool, Option("--stdin", "-i", help="Pass standard input on to it.")] = False,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", "-i", help="Pass standard input on to it.")
+    ] = False,
     tls_ca: stream_options.TlsCa = "",
     tls_cert: stream_options.TlsCert = "",
     tls_key: stream_options.TlsKey = "",
@@ -25,7 +38,7 @@ def attach(
     transport: stream_options.StreamTransport = "auto",
     tty: Annotated[
         bool,
-        Option("--tty", "-t", help="The container has a terminal; Ctrl-P Ctrl-Q detaches."),
+        typer.Option("--tty", "-t", help="The container has a terminal; Ctrl-P Ctrl-Q detaches."),
     ] = False,
 ) -> None:
     """Attach to a running container.
@@ -34,16 +47,10 @@ def attach(
 
     Example: pycrictl attach web
     """
-    from pycrictl.cri import sessions
-    from pycrictl.cri.lists.lookup import Lookup
-    from pycrictl.streaming.outcome import not_started
-    from pycrictl.streaming.standard import stream_all
-    from pycrictl.wire.command import ExitReported, Streams
-
+    app: AppContext = ctx.obj
     if not container:
         raise UsageError("the container ID is empty")
     stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
-    choice = stream_options.check_transport(transport)
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
     with app.open_client("runtime") as client, stream_options.patience() as spares:
         target = Lookup(client).found(container, "container")
@@ -55,7 +62,7 @@ def attach(
             app.env,
             [ask_url],
             wanted,
-            choice=choice,
+            choice=transport,
             is_attach=True,
             timeout_s=client.timeout_s,
             tls=tls,
@@ -64,6 +71,6 @@ def attach(
     if isinstance(outcome, ExitReported):
         if outcome.exit_code is None:
             raise not_started(f"attaching to container {target.shown}", outcome)
-        raise Exit(outcome.exit_code)
+        raise typer.Exit(outcome.exit_code)
     if outcome is not None:
         raise outcome

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pycrictl.cli import copy_options, options, stream_options
-from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import Option
+import typer
+
+from pycrictl.cli import complete, copy_options, copying, options, stream_options
+from pycrictl.cli.context import AppContext
+from pycrictl.copy.copier import CopyOptions
+from pycrictl.copy.rules.policy import Rules
 
 
 def cp(
-    app: AppContext,
-    source: copy_options.Source,
-    destination: copy_options.Destination,
+    ctx: typer.Context,
+    source: Annotated[str, copy_options.source(complete.container_paths)],
+    destination: Annotated[str, copy_options.destination(complete.container_paths)],
     archive: copy_options.Archive = False,
     follow_link: copy_options.FollowLink = False,
     in_place: Annotated[
         bool,
-        Option("--in-place", help="Write into a single file that is mounted at DST."),
+        typer.Option("--in-place", help="Write into a single file that is mounted at DST."),
     ] = False,
     max_entries: Annotated[
         int,
-        Option(
+        typer.Option(
             "--max-entries",
-            **options.NATURAL,
+            parser=options.natural,
+            metavar="N",
             help="Refuse to copy more files, directories and links; 0 for no limit.",
         ),
     ] = 1_000_000,
     max_size: copy_options.MaxSize = None,
     method: Annotated[
-        str,
-        Option(
+        Literal["auto", "rpc", "node", "exec"],
+        typer.Option(
             "--method",
-            metavar="auto|rpc|node|exec",
             help="Use the runtime's RPCs, this node's file systems, or tar in the container.",
         ),
     ] = "auto",
@@ -53,10 +56,7 @@ def cp(
 
     Example: pycrictl cp -a web:/etc/nginx ./nginx
     """
-    from pycrictl.cli import copying
-    from pycrictl.copy.copier import CopyOptions
-    from pycrictl.copy.rules.policy import Rules
-
+    app: AppContext = ctx.obj
     how = CopyOptions(
         rules=Rules(
             archive=archive,
@@ -67,7 +67,7 @@ def cp(
         ),
         method=method,
         follow=follow_link,
-        choice=stream_options.check_transport(transport),
+        choice=transport,
         tls=stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name),
     )
-    raise Exit(copying.copy(app, source, destination, how, quiet=quiet, progress=progress))
+    raise typer.Exit(copying.copy(app, source, destination, how, quiet=quiet, progress=progress))

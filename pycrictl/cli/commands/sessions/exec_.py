@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pycrictl.cli import crictl, list_options, options, stream_options
-from pycrictl.cli.context import AppContext, Exit
-from pycrictl.cli.declare import Argument, Option
+import typer
+
+from pycrictl.cli import complete, crictl, list_options, options, stream_options
+from pycrictl.cli.context import AppContext
+from pycrictl.cri import sessions
+from pycrictl.cri.calls.many import each
+from pycrictl.cri.lists import containers, lookup
 from pycrictl.errors import MissingArgument, PycrictlError, UsageError
+from pycrictl.streaming.outcome import not_started
+from pycrictl.streaming.standard import stream_all, write_all
+from pycrictl.wire.command import ExitReported, Streams
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
@@ -27,18 +34,28 @@ _KILLED: Final = PycrictlError(
 
 
 def exec_(
-    app: AppContext,
-    words: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[CONTAINER] COMMAND...",
-            help="The command and its arguments; after an ID or name, unless options select.",
+    ctx: typer.Context,
+    container: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CONTAINER]",
+            help="ID or name of a container, unless options select.",
             show_default=False,
+            autocompletion=complete.running_containers,
+        ),
+    ] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="COMMAND...",
+            help="The command and its arguments.",
+            show_default=False,
+            autocompletion=complete.remote_paths,
         ),
     ] = None,
     ignore_errors: Annotated[
         bool,
-        Option(
+        typer.Option(
             "--ignore-errors",
             "-e",
             help="Exit with 0 even if the command fails or no container is selected.",
@@ -46,38 +63,35 @@ def exec_(
     ] = False,
     image: list_options.OfImage = "",
     interactive: Annotated[
-        bool, Option("--interactive", "-i", help="Pass standard input on to the command.")
+        bool, typer.Option("--interactive", "-i", help="Pass standard input on to the command.")
     ] = False,
     labels: list_options.Labels = None,
     last: list_options.Last = 0,
     latest: list_options.Latest = False,
     name: list_options.Name = "",
     parallel: Annotated[
-        bool, Option("--parallel", "-x", help="Do not print the IDs of selected containers.")
+        bool, typer.Option("--parallel", "-x", help="Do not print the IDs of selected containers.")
     ] = False,
     pod: list_options.PodId = "",
     quiet: Annotated[
-        bool, Option("--quiet", "-q", help="Print nothing but the command's output.")
+        bool, typer.Option("--quiet", "-q", help="Print nothing but the command's output.")
     ] = False,
     state: Annotated[
-        str,
-        Option(
-            "--state",
-            metavar="created|running|exited|unknown",
-            help="Only containers in this state.",
-        ),
-    ] = "",
+        Literal["created", "running", "exited", "unknown"] | None,
+        typer.Option("--state", case_sensitive=False, help="Only containers in this state."),
+    ] = None,
     sync: Annotated[
         bool,
-        Option(
+        typer.Option(
             "--sync", "-s", help="Fetch the output when the command has ended, without a stream."
         ),
     ] = False,
     timeout: Annotated[
         int,
-        Option(
+        typer.Option(
             "--timeout",
-            **options.INTEGER,
+            parser=options.integer,
+            metavar="INT",
             help="With --sync: kill the command after this many seconds; 0: never.",
         ),
     ] = 0,
@@ -88,7 +102,7 @@ def exec_(
     transport: stream_options.StreamTransport = "auto",
     tty: Annotated[
         bool,
-        Option("--tty", "-t", help="Give the command a terminal; Ctrl-P Ctrl-Q detaches."),
+        typer.Option("--tty", "-t", help="Give the command a terminal; Ctrl-P Ctrl-Q detaches."),
     ] = False,
 ) -> None:
     """Run a command in containers.
@@ -97,17 +111,13 @@ def exec_(
 
     Example: pycrictl exec --name web ps
     """
-    from pycrictl.cri import sessions
-    from pycrictl.cri.lists import containers, lookup
-    from pycrictl.streaming.standard import stream_all
-    from pycrictl.wire.command import Streams
-
+    app: AppContext = ctx.obj
     is_selected = bool(image or labels or last or latest or name or pod or state)
-    command = list(words or ())
-    target = command.pop(0) if command and not is_selected else None
+    target = None if is_selected else container
+    words = [*(() if container is None or not is_selected else (container,)), *(command or ())]
     if target == "":
         raise UsageError("the container ID is empty")
-    if not command:
+    if not words:
         where = "" if is_selected else " after the container ID"
         raise MissingArgument(f"no command is given{where}")
     if timeout < 0:
@@ -115,7 +125,6 @@ def exec_(
     if sync and (interactive or tty):
         raise UsageError("--sync cannot be combined with --interactive or --tty")
     stream_options.check_terminal(app.env, tty=tty, stdin=interactive, stdin_flag="--interactive")
-    choice = stream_options.check_transport(transport)
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
     query = containers.container_query(
         image=image,
@@ -135,15 +144,15 @@ def exec_(
             app.env.stdout.write("".join(f"{each.id}:\n" for each in targets))
             app.env.stdout.flush()
         if sync:
-            outcomes = _run_sync(app.env, client, targets, command, limit_s=timeout)
+            outcomes = _run_sync(app.env, client, targets, words, limit_s=timeout)
         else:
-            ask = partial(sessions.exec_url, client, command=command, stdin=interactive, tty=tty)
+            ask = partial(sessions.exec_url, client, command=words, stdin=interactive, tty=tty)
             with stream_options.patience() as spares:
                 outcomes = stream_all(
                     app.env,
                     [partial(ask, each.id, shown=each.shown) for each in targets],
                     Streams(stdin=interactive, stderr=not tty, tty=tty),
-                    choice=choice,
+                    choice=transport,
                     timeout_s=client.timeout_s,
                     tls=tls,
                     spares=spares,
@@ -172,7 +181,7 @@ def exec_(
     else:
         with app.open_client("runtime") as client:
             code = run(client, [lookup.Lookup(client).found(target, "container")])
-    raise Exit(0 if ignore_errors else code)
+    raise typer.Exit(0 if ignore_errors else code)
 
 
 def _run_sync(
@@ -184,10 +193,6 @@ def _run_sync(
     limit_s: int,
 ) -> list[Outcome]:
     """Run a command in all containers at once, and write its output where it has ended."""
-    from pycrictl.cri import sessions
-    from pycrictl.cri.calls.many import each
-    from pycrictl.streaming.standard import write_all
-    from pycrictl.wire.command import ExitReported
 
     def act(client: CriClient, target: Target) -> cri_pb2.ExecSyncResponse | PycrictlError:
         shown = target.shown
@@ -209,8 +214,6 @@ def _run_sync(
 
 def _report(env: Environment, target: Target, outcome: Outcome, *, is_alone: bool) -> int:
     """Say what went wrong in a container; return the exit status that it stands for."""
-    from pycrictl.streaming.outcome import not_started
-
     if outcome is None:
         return 0
     what = f"running a command in container {target.shown}"

@@ -5,20 +5,34 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, TextIO
+from typing import Annotated, Literal, TextIO
 
-from pycrictl.cli import options, stream_options
+import typer
+
+from pycrictl.cli import complete, options, stream_options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument, Option
+from pycrictl.cri import sessions
+from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import UsageError
+from pycrictl.streaming.local_ports import listen, parse_pair
+from pycrictl.streaming.loop import run_in_loop
+from pycrictl.streaming.portforward import Forwarder
 
 
 def port_forward(
-    app: AppContext,
-    pod: Annotated[str, Argument(metavar="POD", help="ID or name of a pod.", show_default=False)],
+    ctx: typer.Context,
+    pod: Annotated[
+        str,
+        typer.Argument(
+            metavar="POD",
+            autocompletion=complete.pods,
+            help="ID or name of a pod.",
+            show_default=False,
+        ),
+    ],
     ports: Annotated[
         list[str],
-        Argument(
+        typer.Argument(
             metavar="[LOCAL:]REMOTE...",
             help="Ports; an empty LOCAL means any free port.",
             show_default=False,
@@ -26,18 +40,19 @@ def port_forward(
     ],
     addresses: Annotated[
         list[str] | None,
-        Option("--address", metavar="IP", help="Where to listen (default: localhost); repeatable."),
+        typer.Option(
+            "--address", metavar="IP", help="Where to listen (default: localhost); repeatable."
+        ),
     ] = None,
     tls_ca: stream_options.TlsCa = "",
     tls_cert: stream_options.TlsCert = "",
     tls_key: stream_options.TlsKey = "",
     tls_name: stream_options.TlsName = stream_options.TLS_NAME,
     transport: Annotated[
-        str,
-        Option(
+        Literal["auto", "spdy", "websocket"],
+        typer.Option(
             "--transport",
             "-r",
-            metavar="auto|spdy|websocket",
             help="Stream protocol; auto is spdy, which can close one direction alone.",
         ),
     ] = "auto",
@@ -48,16 +63,10 @@ def port_forward(
 
     Example: pycrictl port-forward web 8080:80 :9090
     """
-    from pycrictl.cri import sessions
-    from pycrictl.cri.lists.lookup import Lookup
-    from pycrictl.streaming.local_ports import listen, parse_pair
-    from pycrictl.streaming.loop import run_in_loop
-    from pycrictl.streaming.portforward import Forwarder
-
+    app: AppContext = ctx.obj
     if not pod:
         raise UsageError("the pod sandbox ID is empty")
     pairs = [parse_pair(text) for text in ports]
-    choice = stream_options.check_transport(transport)
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
     say = partial(_say, app.env.stdout)
 
@@ -70,7 +79,7 @@ def port_forward(
         target = Lookup(client).found(pod, "pod")
         forwarder = Forwarder(
             partial(sessions.forward_url, client, target.id, shown=target.shown),
-            transport="websocket" if choice == "websocket" else "spdy",
+            transport="websocket" if transport == "websocket" else "spdy",
             timeout_s=client.timeout_s,
             tls=tls,
             handled=handled,

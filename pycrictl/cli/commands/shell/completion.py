@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
+
+import typer
 
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Argument
-from pycrictl.errors import UsageError
 
 FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.fish"}
 """The script of each shell, in the folder ``completions``."""
 
 
 def completion(
-    app: AppContext,
-    shell: Annotated[str, Argument(metavar="[bash|zsh|fish]", help="The shell.")] = "bash",
+    ctx: typer.Context,
+    shell: Annotated[
+        Literal["bash", "zsh", "fish"],
+        typer.Argument(metavar="[bash|zsh|fish]", help="The shell."),
+    ] = "bash",
 ) -> None:
     """Print a shell completion script.
 
@@ -29,8 +32,7 @@ def completion(
 
     Example: pycrictl completion zsh
     """
-    if shell not in FILES:
-        raise UsageError(f'unknown shell "{shell}"', hint=f"shells are {', '.join(FILES)}")
+    app: AppContext = ctx.obj
     script = (_folder() / FILES[shell]).read_text("utf-8")
     app.env.stdout.write(_named(script, app.program))
 

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
-from pycrictl.cli import crictl
+import typer
+
+from pycrictl.cli import crictl, crictl_schema
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.declare import Option
+from pycrictl.cri.specs.schema import container_schema, pod_schema
 from pycrictl.errors import MissingArgument
 
 if TYPE_CHECKING:
     from pycrictl.cri.specs.schema import Schema
 
 
-def pod(app: AppContext) -> None:
+def pod(ctx: typer.Context) -> None:
     """Print the JSON Schema of pod configurations.
 
-    Example: pycrictl PARENT jsonschema
+    Example: pycrictl runp jsonschema
     """
-    from pycrictl.cri.specs.schema import pod_schema
-
+    app: AppContext = ctx.obj
     _write(app, pod_schema())
 
 
 def pod_and_container(
-    app: AppContext,
-    pod: Annotated[bool, Option("--pod", "-p", help="The schema of a pod.")] = False,
+    ctx: typer.Context,
+    pod: Annotated[bool, typer.Option("--pod", "-p", help="The schema of a pod.")] = False,
     container: Annotated[
-        bool, Option("--container", "-c", help="The schema of a container.")
+        bool, typer.Option("--container", "-c", help="The schema of a container.")
     ] = False,
 ) -> None:
     """Print the JSON Schemas of pod and container configurations.
 
-    Example: pycrictl PARENT jsonschema --container
+    Example: pycrictl create jsonschema --container
     """
-    from pycrictl.cri.specs.schema import container_schema, pod_schema
-
+    app: AppContext = ctx.obj
     if not pod and not container:
         raise MissingArgument("no schema is selected", hint="give --pod, --container or both")
     if pod:
@@ -45,10 +46,6 @@ def pod_and_container(
 
 
 def _write(app: AppContext, schema: Schema) -> None:
-    import json
-
     if crictl.is_called():
-        from pycrictl.cli import crictl_schema
-
         schema = crictl_schema.plain(schema)
     app.env.stdout.write(json.dumps(schema, indent=2) + "\n")

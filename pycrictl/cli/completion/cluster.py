@@ -1,0 +1,121 @@
+"""What a cluster has, for kubectl's plugins: kubectl is asked with the options typed so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import typer
+
+from pycrictl.errors import PycrictlError
+from pycrictl.kubectl.program import Kubectl
+from pycrictl.units import escape
+
+LIMIT_S: Final = 5.0
+"""Longer than on a node: the API server may be far away."""
+
+Known = list[tuple[str, str]]
+"""Names, and what is said of them."""
+
+_NAMES: Final = (
+    "--output=jsonpath={range .items[*]}{.metadata.name}{'\\t'}{.status.phase}{'\\n'}{end}"
+)
+_BARE_NAMES: Final = "--output=jsonpath={range .items[*]}{.metadata.name}{'\\n'}{end}"
+_CONTAINERS: Final = (
+    "--output=jsonpath={range .spec.initContainers[*]}{.name}{'\\t'}{.image}{'\\n'}{end}"
+    "{range .spec.containers[*]}{.name}{'\\t'}{.image}{'\\n'}{end}"
+)
+_OF_CONNECTION: Final = {
+    "--context": ("config", "get-contexts", "--output=name"),
+    "--cluster": ("config", "get-clusters"),
+    "--user": ("config", "view", "--output=jsonpath={range .users[*]}{.name}{'\\n'}{end}"),
+}
+_TYPES: Final = ("daemonset", "deployment", "job", "replicaset", "service", "statefulset")
+
+
+def namespaces(ctx: typer.Context, incomplete: str) -> Known:
+    """Offer the namespaces."""
+    return _asked(ctx, "get", "namespaces", _NAMES)
+
+
+def nodes(ctx: typer.Context, incomplete: str) -> Known:
+    """Offer the nodes."""
+    return _asked(ctx, "get", "nodes", _BARE_NAMES)
+
+
+def workloads(ctx: typer.Context, incomplete: str) -> Known:
+    """Offer the pods of the namespace, or what has pods, as TYPE/NAME."""
+    if "/" in incomplete:
+        kind = incomplete.partition("/")[0]
+        return [
+            (f"{kind}/{name}", about)
+            for name, about in _asked(ctx, "get", kind, *_namespace(ctx), _NAMES)
+        ]
+    kinds = [(f"{kind}/", "") for kind in _TYPES if incomplete]
+    return [*_asked(ctx, "get", "pods", *_namespace(ctx), _NAMES), *kinds]
+
+
+def pods_at(ctx: typer.Context, incomplete: str) -> Known:
+    """Return pods as POD or NAMESPACE/POD, where a word can be the beginning of POD:PATH."""
+    if incomplete.startswith(("/", ".")) or ":" in incomplete:
+        return []
+    namespace, slash, _ = incomplete.rpartition("/")
+    where = [f"--namespace={namespace}"] if slash else _namespace(ctx)
+    return [
+        (f"{namespace}{slash}{name}", about)
+        for name, about in _asked(ctx, "get", "pods", *where, _NAMES)
+    ]
+
+
+def containers(ctx: typer.Context, incomplete: str) -> Known:
+    """Offer the containers of the pod that the arguments name, as POD or in POD:PATH."""
+    given = [*(ctx.params.get("names") or ()), *_places(ctx)]
+    if not given:
+        return []
+    namespace, slash, pod = given[0].rpartition("/")
+    where = [f"--namespace={namespace}"] if slash else _namespace(ctx)
+    return _asked(ctx, "get", "pod", pod, *where, _CONTAINERS)
+
+
+def of_connection(ctx: typer.Context, option: str) -> Known:
+    """Return what the value of an option of kubectl's own can be."""
+    return _asked(ctx, *_OF_CONNECTION[option]) if option in _OF_CONNECTION else []
+
+
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAMESPACE",
+        help="Namespace (default: kubectl's own).",
+        autocompletion=namespaces,
+    ),
+]
+
+
+def _namespace(ctx: typer.Context) -> list[str]:
+    given = ctx.params.get("namespace")
+    return [f"--namespace={given}"] if given else []
+
+
+def _places(ctx: typer.Context) -> Iterator[str]:
+    """Yield the pods of POD:PATH among the two places of a copy."""
+    for name in ("source", "destination"):
+        pod, colon, _ = (ctx.params.get(name) or "").partition(":")
+        if colon:
+            yield pod
+
+
+def _asked(ctx: typer.Context, *words: str) -> Known:
+    kubectl = Kubectl([f"--request-timeout={LIMIT_S:g}s", *ctx.obj.handed_on], lambda text: None)
+    try:
+        lines = kubectl.output(*words).decode(errors="replace").splitlines()
+    except PycrictlError:  # nobody reads errors while typing
+        return []
+    pairs = [line.partition("\t") for line in lines]
+    return [
+        (name, escape(about))
+        for name, _, about in pairs
+        if name and name != "NAME" and escape(name) == name
+    ]

@@ -1,0 +1,272 @@
+"""The command tree: Typer's classes, Go's grammar, modules that are loaded when called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.models import ParameterInfo
+
+from pycrictl.cli import argv, crictl, crictl_page, plugins
+from pycrictl.cli.argv import CommandLine, OptionSpec
+from pycrictl.cli.complete import PATHS
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.table import COMMANDS, HELP_WORDS, Entry, Grammar, find
+from pycrictl.errors import ExtraArgument, MissingArgument, OptionError, UsageError
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from typer._click import Command as AnyCommand
+    from typer._click import Context, HelpFormatter, Parameter
+
+HELP: Final = ("--help", "-h")
+
+Sections = dict[str, list[tuple[str, str]]]
+"""Rows of two columns by their heading."""
+
+
+class Command(TyperCommand):
+    """A command.
+
+    Attributes:
+        entry: its row in the table.
+    """
+
+    entry: Entry
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Read the words after the command's name, or show its help."""
+        app: AppContext = ctx.obj
+        grammar, options = self.entry.grammar, specs(self.get_params(ctx))
+        if grammar is Grammar.KUBECTL:
+            options = plugins.SPECS | options
+            args = plugins.apart(args, options)
+        interspersed = crictl.is_interspersed(self.entry.name, grammar.is_interspersed)
+        line = argv.parse(args, options, interspersed=interspersed)
+        if grammar is Grammar.KUBECTL:
+            app.handed_on, line = plugins.handed_on(line)
+        asks_for_help = grammar.has_help_word and line.positionals[:1] in ([x] for x in HELP_WORDS)
+        if asks_for_help or HELP[0] in line.options:
+            show_page(self, ctx)
+        line = line._replace(positionals=crictl.positionals(self.entry.name, line.positionals))
+        return _given(self, ctx, line, super().parse_args)
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run the command."""
+        _require_utf8(self, ctx)
+        with ctx.obj.running(), _worded(ctx):
+            return super().invoke(ctx)
+
+    def collect_usage_pieces(self, ctx: Context) -> list[str]:
+        """Return what follows the name in the usage line: metavars say what may be left out."""
+        arguments = [each for each in self.params if not isinstance(each, TyperOption)]
+        return ["[OPTIONS]", *(each.metavar or each.human_readable_name for each in arguments)]
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write all below the text of the help: arguments, sub-commands, options."""
+        arguments, options = _sections(self, ctx)
+        commands = {"Commands": [each.row for each in self.entry.subcommands]}
+        _write(arguments | commands | options, formatter)
+
+
+class Group(TyperGroup):
+    """The program: its own options, and all commands."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """Return the names of all commands in the order of the help."""
+        return [entry.name for entry in COMMANDS]
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command:
+        """Return the command of a name or an alias, or the plugin that kubectl calls by a name.
+
+        Raises:
+            UnknownCommand: there is none.
+        """
+        return command_of(plugins.named(cmd_name) or find(cmd_name))
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Read the words before the command's name, or show the help."""
+        line = argv.parse(args, specs(self.get_params(ctx)), interspersed=False)
+        if HELP[0] in line.options:
+            show_page(self, ctx)
+        rest = _given(self, ctx, line, super().parse_args)
+        if not line.positionals:
+            show_page(self, ctx)
+        return rest
+
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command, list[str]]:
+        """Return the command that words name, by the name it is shown by, and the words after."""
+        word, *rest = args
+        if word in HELP_WORDS:
+            if not rest:
+                show_page(self, ctx)
+            word, rest = rest[0], [HELP[0]]
+        command = self.get_command(ctx, word)
+        entry = command.entry
+        ctx.obj.command = entry.name
+        if entry.subcommands:
+            options = specs(command.get_params(ctx))
+            head = argv.parse(rest, options, interspersed=False).positionals
+            if head and (inner := entry.subcommand(head[0])):
+                return f"{word} {inner.name}", command_of(inner), head[1:]
+        return entry.name if entry.grammar is Grammar.KUBECTL else word, command, rest
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write all below the text of the help: the commands by family, then the options."""
+        commands: Sections = {}
+        for entry in COMMANDS:
+            commands.setdefault(entry.family, []).append(entry.row)
+        _write(commands | _sections(self, ctx)[1], formatter)
+
+
+@cache
+def command_of(entry: Entry) -> Command:
+    """Import the module of a command and return it as Typer makes it of its function."""
+    lone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    aliases = f"Also called: {', '.join(entry.aliases)}." if entry.aliases else None
+    lone.command(entry.name, cls=Command, epilog=aliases)(entry.load())
+    command = typer.main.get_command(lone)
+    assert isinstance(command, Command)
+    command.entry = entry
+    return command
+
+
+def declared(function: Callable[..., Any]) -> dict[str, ParameterInfo]:
+    """Return what a command's function declares of its parameters, by their names."""
+    found = inspect.get_annotations(function, eval_str=True)
+    return {
+        name: each
+        for name, annotation in found.items()
+        for each in getattr(annotation, "__metadata__", ())
+        if isinstance(each, ParameterInfo)
+    }
+
+
+def specs(found: Iterable[Parameter]) -> dict[str, OptionSpec]:
+    """Return the options among parameters for ``argv.parse``, by every spelling."""
+    by_spelling: dict[str, OptionSpec] = {}
+    for each in found:
+        if isinstance(each, TyperOption):
+            spec = OptionSpec(canonical(each), each.is_flag, each.multiple)
+            by_spelling.update((name.lstrip("-"), spec) for name in each.opts)
+    return by_spelling
+
+
+def canonical(option: Parameter) -> str:
+    """Return the longest spelling of an option."""
+    return max(option.opts, key=len)
+
+
+def show_page(command: AnyCommand, ctx: Context) -> NoReturn:
+    """Write the help to standard output and end the program."""
+    page = crictl_page.page(command, ctx) if crictl.is_called() else command.get_help(ctx)
+    ctx.obj.env.stdout.write(f"{page}\n")
+    ctx.exit()
+
+
+def _sections(command: AnyCommand, ctx: Context) -> tuple[Sections, Sections]:
+    """Return the rows of the arguments, and those of the options."""
+    arguments: Sections = {}
+    options: Sections = {"Options": []}
+    for each in command.get_params(ctx):
+        if (row := each.get_help_record(ctx)) is not None:
+            if isinstance(each, TyperOption):
+                options.setdefault(each.rich_help_panel or "Options", []).append(row)
+            else:
+                arguments.setdefault("Arguments", []).append(row)
+    return arguments, options
+
+
+def _write(sections: Sections, formatter: HelpFormatter) -> None:
+    for heading, rows in sections.items():
+        if rows:
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
+def _given(
+    command: AnyCommand,
+    ctx: Context,
+    line: CommandLine,
+    parse: Callable[[Context, list[str]], list[str]],
+) -> list[str]:
+    """Let Typer's own parser read a line, whose words it cannot misunderstand any more."""
+    options = [each for each in command.get_params(ctx) if isinstance(each, TyperOption)]
+    # In Go's programs an empty text is as good as none, and scripts give it: --state "$STATE".
+    empty = {f"{canonical(each)}=" for each in options if each.default is None and _choices(each)}
+    words = [word for word in line.options if word not in empty]
+    with _worded(ctx, line):
+        rest = parse(ctx, [*words, "--", *line.positionals])
+    for each in options:
+        if canonical(each) in line.negated and each.name:
+            ctx.params[each.name] = False
+    return rest
+
+
+@contextmanager
+def _worded(ctx: Context, line: CommandLine | None = None) -> Iterator[None]:
+    """Turn what Typer says of a line into an error of this program, which is one line.
+
+    Raises:
+        MissingArgument: an argument is missing.
+        ExtraArgument: there is one too many.
+        OptionError: the value of an option is wrong.
+        UsageError: it is none of some fixed ones, or a command refuses it.
+    """
+    try:
+        yield
+    except typer.TyperException as exc:
+        param: Parameter | None = getattr(exc, "param", None)
+        typed = line.typed.get(canonical(param)) if line and param and param.opts else None
+        if typed is not None and isinstance(exc, typer.BadParameter):
+            exc.param_hint = f"'{argv.dashed(typed[0])}'"
+        message = " ".join(exc.format_message().split()).removesuffix(".")
+        message = message[:1].lower() + message[1:]
+        hint = f"see '{ctx.command_path} --help'"
+        if type(exc).__name__ == "MissingParameter":
+            raise MissingArgument(message, hint=hint) from exc
+        if param is None and line is not None:
+            raise ExtraArgument(message, hint=hint) from exc
+        if not isinstance(param, TyperOption) or _choices(param):
+            raise UsageError(message, hint=hint) from exc
+        name, value = typed or (canonical(param).lstrip("-"), exc.message)
+        flag_error = f'invalid value "{value}" for flag -{name}: parse error'
+        raise OptionError(message, flag_error=flag_error, hint=hint) from exc
+
+
+def _choices(parameter: Parameter) -> tuple[str, ...]:
+    """Return the fixed values that a parameter takes; none if it takes others."""
+    return tuple(getattr(parameter.type, "choices", ()))
+
+
+def _require_utf8(command: Command, ctx: Context) -> None:
+    """Require that all but paths can be sent over the CRI, whose texts are UTF-8.
+
+    Raises:
+        UsageError: something cannot.
+    """
+    for each in command.params:
+        value = ctx.params.get(each.name or "")
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if not isinstance(text, str) or _is_utf8(text):
+                continue
+            completer = declared(command.entry.load())[each.name or ""].autocompletion
+            if completer not in PATHS:
+                # The value of an option may be a password.
+                shown = canonical(each) if isinstance(each, TyperOption) else quote(text)
+                raise UsageError(f"{shown} is not UTF-8")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

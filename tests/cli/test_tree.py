@@ -1,0 +1,202 @@
+"""The command tree of Typer: what lines mean, and that nothing of Typer's own shows through."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.core import TyperArgument
+
+from pycrictl import __version__
+from pycrictl.cli import argv
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.program import application
+from pycrictl.cli.table import BY_NAME, COMMANDS, Entry
+from pycrictl.cli.tree import Group, command_of, specs
+from pycrictl.config import Flags
+from pycrictl.environ import Environment
+from pycrictl.errors import OptionError, PycrictlError, UsageError
+from tests.captures import everything
+from tests.captures.runtimes import with_ids
+from tests.cli.run import Run, start
+
+ENTRIES = [each for entry in COMMANDS for each in (entry, *entry.subcommands)]
+
+
+def meant(words: list[str]) -> dict[str, Any]:
+    """The values that the function of a line's command is called with."""
+    tree = typer.main.get_command(application)
+    assert isinstance(tree, Group)
+    app = AppContext(Environment(stdout=io.StringIO()), Flags())
+    root = tree.make_context("pycrictl", list(words), obj=app)
+    options = specs(tree.get_params(root))
+    line = argv.parse(words, options, interspersed=False)
+    name, command, rest = tree.resolve_command(root, line.positionals)
+    return command.make_context(name, rest, parent=root).params
+
+
+def recorded_lines() -> list[list[str]]:
+    """The words of each call of crictl in the recordings, as the shell splits them."""
+    lines = []
+    for capture in everything():
+        tokens = shlex.shlex(with_ids(capture.command), posix=True, punctuation_chars=True)
+        tokens.whitespace_split = True
+        try:
+            found = list(tokens)
+        except ValueError:  # a command in quotes that are not closed before the end of the token
+            continue
+        while "crictl" in found:
+            found = found[found.index("crictl") + 1 :]
+            ends = [place for place, word in enumerate(found) if set(word) & set(";|&<>()")]
+            lines.append(found[: min(ends, default=len(found))])
+    return lines
+
+
+def test_every_recorded_line_is_read_or_refused() -> None:
+    lines = recorded_lines()
+    assert len(lines) > 300
+    valid = 0
+    for words in lines:
+        try:
+            meant(words)
+            valid += 1
+        except (UsageError, typer.Exit):
+            pass
+    assert valid > 200
+
+
+VALUES = st.sampled_from(
+    ["", "1", "-1", "0x10", "5s", "1Gi", "a=b", "true", "false", "f", "json", "x y", "=", "ä", "--"]
+)
+
+
+def lines_of(entry: Entry, path: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
+    spellings = sorted(specs(command_of(entry).params))
+    name = st.tuples(st.sampled_from(["-", "--"]), st.sampled_from(spellings)).map("".join)
+    option = st.one_of(name, st.tuples(name, VALUES).map("=".join)) if spellings else VALUES
+    word = st.sampled_from(["help", "h", "jsonschema", "-", "-aq", "\udcff"])
+    words = st.lists(st.one_of(option, VALUES, word), max_size=6)
+    return words.map(lambda each: [*path, *each])
+
+
+LINES = st.one_of(
+    [
+        lines_of(entry, path)
+        for outer in COMMANDS
+        for entry, path in [(outer, (outer.name,))]
+        + [(inner, (outer.name, inner.aliases[0])) for inner in outer.subcommands]
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(LINES)
+def test_random_lines_are_read_or_refused(words: list[str]) -> None:
+    said = ""
+    try:
+        meant(words)
+    except typer.Exit:
+        pass  # the help
+    except PycrictlError as exc:
+        said = exc.message
+    assert "\n" not in said
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=6), max_size=4), st.sampled_from(["", *BY_NAME]))
+def test_arbitrary_words_are_read_or_refused(words: list[str], name: str) -> None:
+    try:
+        meant([name, *words] if name else words)
+    except (PycrictlError, typer.Exit):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (["logs", "web", "--tail", "3", "-f"], {"container": "web", "tail": 3, "follow": True}),
+        (["-t", "5s", "rmi", "a", "-q", "b"], {"images": ("a", "b"), "prune": True}),
+        (["exec", "web", "ls", "-l"], {"container": "web", "command": ("ls", "-l")}),
+        (["exec", "web", "--", "ls", "--"], {"container": "web", "command": ("--", "ls", "--")}),
+        (["exec", "--", "web", "-x"], {"container": "web", "command": ("-x",)}),
+        (["stop", "-t=3", "a", "b"], {"containers": ("a", "b"), "timeout": 3}),
+        (["ps", "--label", "a=b", "--label=c"], {"labels": ("a=b", "c")}),
+        (["ps", "-aqn", "1", "-n=2"], {"all_": True, "quiet": True, "last": 2}),
+        (["ps", "-a", "-a=false", "--name="], {"all_": False, "name": ""}),
+        (["ps", "--state", "RUNNING"], {"state": "running"}),
+        (["ps", "--state", ""], {"state": None}),
+        (["stop", "--timeout", "-0x1"], {"timeout": -1}),
+        (["proxy"], {"serialize_image_pulls": None}),
+        (["proxy", "--serialize-image-pulls"], {"serialize_image_pulls": True}),
+        (["proxy", "--serialize-image-pulls=false"], {"serialize_image_pulls": False}),
+        (["rm", "--", "-f"], {"containers": ("-f",), "force": False}),
+        (["create", "js", "-p"], {"pod": True}),
+        (["cp", "\udcff", "web:/"], {"source": "\udcff"}),
+    ],
+    ids=" ".join,
+)
+def test_what_lines_mean(words: list[str], values: dict[str, Any]) -> None:
+    assert meant(words).items() >= values.items()
+
+
+@pytest.mark.parametrize(
+    ("words", "flag_error"),
+    [
+        (["ps", "-n", "z"], 'invalid value "z" for flag -n: parse error'),
+        (["ps", "-last=z"], 'invalid value "z" for flag -last: parse error'),
+        (["ps", "-qn", ""], 'invalid value "" for flag -n: parse error'),
+        (["-t", "5", "ps"], 'invalid value "5" for flag -t: parse error'),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_value_is_told_as_it_was_typed(words: list[str], flag_error: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        meant(words)
+    assert caught.value.flag_error == flag_error
+
+
+@pytest.mark.parametrize("text", ["", "5s", "5", "-1s"])
+def test_variables(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CRICTL_AUTH", "CRICTL_CREDS", "CRICTL_PULL_TIMEOUT"):
+        monkeypatch.setenv(name, text)
+    assert meant(["pull", "-pt", "3s", "x"])["pull_timeout"] == 3.0
+    assert meant(["pull", "-pt", "3s", "x"])["creds"] == text
+    if text == "5":
+        with pytest.raises(UsageError, match="env var: 'CRICTL_PULL_TIMEOUT'"):
+            meant(["pull", "x"])
+    else:
+        wanted = {"": 0.0, "5s": 5.0, "-1s": -1.0}[text]
+        assert meant(["pull", "x"])["pull_timeout"] == wanted
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.target)
+def test_only_the_last_argument_is_a_list(entry: Entry) -> None:
+    arguments = [each for each in command_of(entry).params if isinstance(each, TyperArgument)]
+    assert not any(each.nargs == -1 for each in arguments[:-1])
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.target)
+def test_numbers_are_read_as_go_reads_them(entry: Entry) -> None:
+    """Typer's own reader of integers refuses 0x10, and takes what Go does not."""
+    for each in command_of(entry).params:
+        assert each.type.name not in ("int", "float"), each.name
+
+
+def test_a_command_may_refuse_a_value_as_in_any_typer_program() -> None:
+    run = Run("ps", "--label", "x")
+    assert (run.code, run.stdout) == (1, "")
+    assert run.stderr == (
+        'pycrictl: invalid value for --label: "x" is not KEY=VALUE\n'
+        "hint: see 'pycrictl ps --help'\n"
+    )
+
+
+@pytest.mark.parametrize("variable", ["_PYCRICTL_COMPLETE", "_PYCRICTL_PS_COMPLETE"])
+def test_typers_own_completion_is_not_there(variable: str) -> None:
+    process = start("--version", environ={variable: "source_bash", "_TYPER_COMPLETE_ARGS": "ps"})
+    assert process.communicate(timeout=60) == (f"pycrictl version {__version__}\n", "")
