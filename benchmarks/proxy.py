@@ -11,17 +11,16 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
 import grpc
 
-from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave, wall_s
-from benchmarks.programs import cpu_clock, server
-from benchmarks.stream_server import CONTAINERS
+from benchmarks.harness import Benchmark, Goal, Measured, interleave, wall_s
+from benchmarks.programs import cpu_clock
 from pycrictl._proto import cri_pb2
+from pycrictl.proxy.server import AGE_S
 from tests.kube.apiserver import make_node_certificates, serve, write_kubeconfig
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import Lab
@@ -29,14 +28,9 @@ from tests.node.soak import resident_bytes
 from tests.proxy.program import OPTIONS, Program
 
 LIST = RUNTIME + "ListContainers"
-STREAM = RUNTIME + "StreamContainers"
 
 LATENCY_ROUNDS = 9
 LATENCY_CALLS = 300
-THREADS = 16
-CALLS_PER_THREAD = 60
-THROUGHPUT_ROUNDS = 7
-STREAM_ROUNDS = 9
 FIGURES_ROUNDS = 15
 IDLE_S = 8.0
 MEMORY_ROUNDS = 3
@@ -54,7 +48,9 @@ def _compare(measure: Callable[[Call], float], rounds: int) -> Measured:
     """ListContainers of a real containerd with a few containers."""
     with (
         _node() as lab,
-        Program(lab.folder, lab.node.endpoint, "--max-parallel-image-pulls", "2") as proxy,
+        Program(
+            lab.folder, lab.node.endpoint, "--max-parallel-image-pulls", "2", age_s=AGE_S
+        ) as proxy,
         grpc.insecure_channel(lab.node.endpoint, options=OPTIONS) as direct,
     ):
         calls = [_list_call(channel) for channel in (proxy.channel, direct)]
@@ -86,8 +82,8 @@ def _pair(lab: Lab) -> Iterator[tuple[Program, Program]]:
             (folder / "a").mkdir()
             (folder / "b").mkdir()
             with (
-                Program(folder / "a", lab.node.endpoint, *on) as rich,
-                Program(folder / "b", lab.node.endpoint, *off) as plain,
+                Program(folder / "a", lab.node.endpoint, *on, age_s=AGE_S) as rich,
+                Program(folder / "b", lab.node.endpoint, *off, age_s=AGE_S) as plain,
             ):
                 time.sleep(SETTLE_S)
                 yield rich, plain
@@ -144,39 +140,32 @@ def _median_s(call: Call) -> float:
     return median(wall_s(call) for _ in range(LATENCY_CALLS))
 
 
-def _calls_per_s(call: Call) -> float:
-    def many(_: int) -> None:
-        for _ in range(CALLS_PER_THREAD):
+def _cpu() -> Measured:
+    """CPU milliseconds of the proxy for a call."""
+    with _node() as lab, Program(lab.folder, lab.node.endpoint, age_s=AGE_S) as proxy:
+        call = _list_call(proxy.channel)
+        for _ in range(LATENCY_CALLS):
             call()
-
-    with ThreadPoolExecutor(THREADS) as threads:
-        took_s = wall_s(lambda: list(threads.map(many, range(THREADS))))
-    return THREADS * CALLS_PER_THREAD / took_s
-
-
-def _stream() -> Measured:
-    with (
-        server("stream_server") as upstream,
-        tempfile.TemporaryDirectory(prefix="px-") as folder,
-        Program(Path(folder), f"unix://{upstream}") as proxy,
-        grpc.insecure_channel(f"unix://{upstream}", options=OPTIONS) as direct,
-    ):
-        return interleave(
-            lambda: _stream_s(proxy.channel), lambda: _stream_s(direct), rounds=STREAM_ROUNDS
-        )
+        clock = cpu_clock(proxy.pid)
+        before_s = time.clock_gettime(clock)
+        for _ in range(MEMORY_CALLS):
+            call()
+        cpu_s = time.clock_gettime(clock) - before_s
+    return Measured(cpu_s, MEMORY_CALLS, 1000 * cpu_s / MEMORY_CALLS)
 
 
-def _stream_s(channel: grpc.Channel) -> float:
-    method: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(STREAM)
-    start = time.perf_counter()
-    if sum(1 for _ in method(b"", timeout=TIMEOUT_S)) != CONTAINERS:
-        raise CannotRunError("the list is not complete")
-    return time.perf_counter() - start
+def _resident() -> Measured:
+    """Resident MiB of a proxy after calls, pulls and somebody who watched."""
+    with _node() as lab, Program(lab.folder, lab.node.endpoint, age_s=AGE_S) as proxy:
+        _use(lab, proxy)
+        time.sleep(SETTLE_S)
+        used_bytes = resident_bytes(proxy.pid)
+    return Measured(used_bytes, MIB, used_bytes / MIB)
 
 
 def _idle() -> Measured:
     """CPU seconds and wall seconds of a proxy that has a client which asks for nothing."""
-    with Lab() as lab, Program(lab.folder, lab.node.endpoint) as proxy:
+    with Lab() as lab, Program(lab.folder, lab.node.endpoint, age_s=AGE_S) as proxy:
         _list_call(proxy.channel)()
         time.sleep(1.0)
         clock = cpu_clock(proxy.pid)
@@ -199,18 +188,18 @@ BENCHMARKS = (
         measure=lambda: _compare(_median_s, LATENCY_ROUNDS),
     ),
     Benchmark(
-        name="proxy-many",
-        what=f"ListContainers a second by {THREADS} threads through the proxy / directly",
-        goal=Goal(">=", 0.3),
-        show=lambda rate: f"{rate:.0f}/s",
-        measure=lambda: _compare(_calls_per_s, THROUGHPUT_ROUNDS),
+        name="proxy-cpu",
+        what="CPU time of the proxy for a ListContainers, in ms",
+        goal=Goal("<=", 0.7),
+        show=lambda count: f"{count:g}",
+        measure=_cpu,
     ),
     Benchmark(
-        name="proxy-stream",
-        what=f"time of a streamed list of {CONTAINERS} containers through the proxy / directly",
-        goal=Goal("<=", 2.5),
-        show=_milliseconds,
-        measure=_stream,
+        name="proxy-memory",
+        what="memory of a proxy that has been used, in MiB",
+        goal=Goal("<=", 72.0),
+        show=lambda count: f"{count / MIB:.1f} MiB",
+        measure=_resident,
     ),
     Benchmark(
         name="figures-p50",
@@ -218,13 +207,6 @@ BENCHMARKS = (
         goal=Goal("<=", 1.05),
         show=_milliseconds,
         measure=lambda: _figures(_median_s, FIGURES_ROUNDS),
-    ),
-    Benchmark(
-        name="figures-many",
-        what=f"ListContainers a second by {THREADS} threads with the same / without",
-        goal=Goal(">=", 0.95),
-        show=lambda rate: f"{rate:.0f}/s",
-        measure=lambda: _figures(_calls_per_s, FIGURES_ROUNDS),
     ),
     Benchmark(
         name="figures-memory",

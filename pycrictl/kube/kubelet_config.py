@@ -55,7 +55,7 @@ def find_kubelet_config(pids: Iterable[int], *, root: Path = ROOT) -> str:
     """Return where the kubelet's configuration is: its ``--config``, else the usual place.
 
     Args:
-        pids: the processes that are connected to the proxy, the kubelet perhaps among them.
+        pids: the processes that may be the kubelet.
         root: where its process is looked for.
     """
     kubelet = find_kubelet(root, pids)

@@ -11,8 +11,8 @@ import asyncio
 import os
 import resource
 import socket
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from pycrictl.servicelog import Log, Seldom
 from pycrictl.wire import limits
@@ -106,26 +106,6 @@ class Acceptor:
         paused_s = round(self._loop.time() - self._short_since, 3)
         self._short_since = self._timer = None
         self._resumed(listener=self._name, paused_s=paused_s)
-
-
-class Connector:
-    """Makes a protocol of each accepted connection, as a server of asyncio does.
-
-    Args:
-        factory: makes the protocol.
-    """
-
-    def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        self._factory = factory
-        self._tasks: set[asyncio.Task[Any]] = set()  # a loop keeps no tasks alive
-
-    def __call__(self, sock: socket.socket) -> None:
-        """Take a connection."""
-        loop = asyncio.get_running_loop()
-        work: Coroutine[Any, Any, Any] = loop.connect_accepted_socket(self._factory, sock)
-        task = loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def descriptor_limit() -> int:

@@ -21,8 +21,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
-from pycrictl.proxy.accept import Acceptor, Connector
-from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 
@@ -49,28 +47,23 @@ class AdminServer:
         self, calls: Mapping[str, Call], *, takes: Mapping[str, Take] | None = None
     ) -> None:
         self._calls = calls
-        self._acceptor: Acceptor | None = None
+        self._server: asyncio.Server | None = None
         self._takes = takes or {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, listener: socket.socket) -> None:
-        """Begin to accept connections."""
-
-        def protocol() -> asyncio.StreamReaderProtocol:
-            reader = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
-            return asyncio.StreamReaderProtocol(reader, self._serve)
-
-        log = Log(__name__)
-        self._acceptor = Acceptor(listener, Connector(protocol), log=log, name="admin")
-
-    def pause(self) -> None:
-        """Accept no more connections; ``start`` goes on."""
-        if self._acceptor is not None:
-            self._acceptor.close()
+    async def start(self, path: str) -> None:
+        """Begin to accept connections at the path of a socket."""
+        listener = socket.socket(socket.AF_UNIX)
+        os.fchmod(listener.fileno(), 0o600)  # Linux gives the file the socket's mode
+        listener.bind(path)
+        self._server = await asyncio.start_unix_server(
+            self._serve, sock=listener, limit=MAX_REQUEST_BYTES
+        )
 
     async def stop(self) -> None:
         """End all connections."""
-        self.pause()
+        if self._server is not None:
+            self._server.close()
         await end_tasks(self._tasks)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -2,7 +2,8 @@
 
 Before it stops, everything is served as before and only new pulls are refused: a program that
 closed its socket at once would fail every call of kubelet for as long as a pull takes. After a
-hand-over, only what the new program does not have is waited for.
+hand-over, what the new program does not have is waited for, and then that all connections are older
+than gRPC lets them get: who was connected is connected to the new program by then.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from pycrictl.proxy import server as clients
 from pycrictl.proxy.copies.service import Copies
 from pycrictl.proxy.pulls.book import Book
-from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
+from pycrictl.proxy.pulls.limiter import PULL_PATHS
 from pycrictl.proxy.pulls.reports import LINGER_S
-from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.proxy.server import CriServer
+from pycrictl.proxy.succession import Succession
 from pycrictl.servicelog import Log
 
 CALLS_S: Final = 10.0
@@ -27,6 +30,9 @@ moment without calls."""
 
 WATCHED_S: Final = LINGER_S + 1.0
 """How long after the last pull its watchers may hold up the end."""
+
+LEFT_S: Final = 1.0
+"""How long clients may take to leave once their connection is too old."""
 
 _LOOK_S: Final = 0.05
 
@@ -46,8 +52,8 @@ class Ending:
     """Waits for what is under way.
 
     Args:
-        relay: the calls.
-        limiter: the pulls.
+        server: the calls.
+        succession: the programs before and after this one.
         copies: the copies.
         streams: the streams.
         tokens: of the URLs that nobody has opened yet.
@@ -61,8 +67,8 @@ class Ending:
 
     def __init__(
         self,
-        relay: RelayServer,
-        limiter: PullLimiter,
+        server: CriServer,
+        succession: Succession,
         copies: Copies,
         streams: StreamServer[Any],
         tokens: Tokens[Any],
@@ -71,8 +77,8 @@ class Ending:
         limit_s: float | None,
         log: Log,
     ) -> None:
-        self._relay = relay
-        self._limiter = limiter
+        self._server = server
+        self._succession = succession
         self._copies = copies
         self._streams = streams
         self._tokens = tokens
@@ -93,20 +99,22 @@ class Ending:
         ended = self._book.ended
         if ended and (left_s := ended[-1].ended + WATCHED_S - self._loop.time()) > 0:
             await self._while(lambda: bool(self._streams.open_count), left_s)
-        await self._while(lambda: any(map(ends_soon, self._relay.open_paths())), CALLS_S)
+        await self._while(lambda: any(map(ends_soon, self._server.open_paths())), CALLS_S)
 
     async def finish(self) -> None:
-        """Return when nothing is left that a successor does not have."""
+        """Return when nothing is left that a successor does not have, and nobody is connected."""
         await self._while(
             lambda: bool(
                 self._book.running
                 or self._copies.snapshot()
                 or self._streams.open_count
                 or self._tokens.outstanding(self._loop.time())
-                or any(map(ends, self._relay.open_paths()))
+                or any(map(ends, self._server.open_paths()))
             ),
             self._limit_s,
         )
+        until = self._succession.handed_over_at + clients.AGE_S * (1 + clients.JITTER) + LEFT_S
+        await self._while(lambda: self._loop.time() < until, None)
 
     async def _while(self, is_busy: Callable[[], bool], limit_s: float | None) -> None:
         with contextlib.suppress(TimeoutError):
@@ -117,5 +125,5 @@ class Ending:
 
     def _pulls(self) -> int:
         """Return how many PullImage calls have no answer yet, those of a predecessor included."""
-        calls = sum(path in PULL_PATHS for path in self._relay.open_paths())
-        return calls + self._limiter.adopted_count
+        calls = sum(path in PULL_PATHS for path in self._server.open_paths())
+        return calls + self._succession.adopted_count

@@ -1,34 +1,28 @@
-"""The hand-over: how a running proxy gives everything to a new program, and no call notices.
+"""What two programs say to each other while one takes over from the other.
 
 The new program connects to the old one's admin socket. One JSON object a line, both ways::
 
     new: {"call": "take-over"}
-    old: {"pid": 7, "sockets": [{"path": "/run/…", "locked": true}, …], "salt": "…",
-          "streams": "127.0.0.1:1234"}
-         with the descriptors of the sockets and their locks, of the stream server's socket, and of
-         one over which connections to that go back whose tokens only the old program knows
-    new: {"listen": "/run/…", "taken": ["/run/…", …]}    it is ready: only accepting is left to do
-    old: {"running": […], "waiting": 3}                  it accepts no more clients
-    new: {"serving": true}                               it accepts them
-    old: {}                                              its last clients are on their way over
-    old: {"ended": 7, "answer": {…}}                     for each of the running pulls
-    new: {}                                              at any time: which copies go on?
+    old: {"pid": 7, "folders": ["cri.sock.k3x_9a2b", …], "streams": "127.0.0.1:1234"}
+         with the descriptors of the stream server's socket, and of one over which connections to
+         that go back whose tokens only the old program knows
+    new: {"socket": "/run/…", "streams": true}    it serves there; whether it takes the streams
+    old: {"running": […], "waiting": 3}    it gives no more slots
+    new: {"serving": true}                 clients find it now
+    old: {}                                its line is on its way over
+    old: {"ended": 7, "error": "…"}        for each of the running pulls; null: given up
+    new: {}                                at any time: which copies go on?
     old: {"copies": […]}
     old: closes the connection when it has finished all calls that it holds
 
 Until "serving" the new program may fail at any step, which closes the connection; the old one goes
-on as if nothing had been. Clients that come in between wait in the sockets' backlog.
-
-There is one line for slots, the new program's. The old one goes on with the pulls that run, which
-the new one counts, and makes the calls of its line anew to the new one, with their time of arrival.
-So a third program can follow while the first has not ended.
+on as if nothing had been.
 """
 
 from __future__ import annotations
 
 import array
 import asyncio
-import base64
 import contextlib
 import json
 import os
@@ -39,8 +33,6 @@ from typing import Any, Final
 
 from pycrictl.errors import ConnectError, RemoteProtocolError
 from pycrictl.proxy.program import READY_S
-from pycrictl.proxy.relay.calls import Answer
-from pycrictl.proxy.serve.listen import Inherited, UnixListener
 from pycrictl.units import quote
 
 STEP_S: Final = 10.0
@@ -49,7 +41,6 @@ COPIES_S: Final = 1.0
 """How long the old program may take to say which copies go on in it."""
 
 _LINE_BYTES: Final = 64 * 1024 * 1024
-_MAX_DESCRIPTORS: Final = 16
 _HEAD_BYTES: Final = 1024 * 1024
 
 
@@ -86,41 +77,31 @@ class Successor:
 
     Attributes:
         pid: its process.
-        listen: the path of its socket.
-        taken: the paths of the sockets that it uses.
+        socket: the path of its own socket.
+        has_streams: it accepts the connections to the streams, from now on.
     """
 
-    def __init__(self, lines: _Lines, pid: int, ready: Mapping[str, Any]) -> None:
+    def __init__(
+        self, lines: _Lines, pid: int, ready: Mapping[str, Any], channel: socket.socket
+    ) -> None:
         self._lines = lines
+        self._channel = channel
         self.pid = pid
-        self.listen = str(ready["listen"])
-        self.taken = set(ready["taken"])
-        self.channel: socket.socket | None = None
+        self.socket = str(ready["socket"])
+        self.has_streams = bool(ready["streams"])
 
     @classmethod
     async def offered(
-        cls,
-        sock: socket.socket,
-        listeners: Sequence[UnixListener],
-        streams: tuple[str, socket.socket],
-        salt: bytes,
+        cls, sock: socket.socket, folders: Sequence[str], streams: tuple[str, socket.socket]
     ) -> Successor | None:
         """Offer everything to a program that has connected; None if it does not become ready."""
-        sockets = []
-        descriptors: list[int] = []
-        for listener in listeners:
-            mine = listener.descriptors()
-            sockets.append({"path": str(listener.path), "locked": len(mine) > 1})
-            descriptors += mine
-        document = {"pid": os.getpid(), "sockets": sockets, "salt": salt.hex()}
+        document = {"pid": os.getpid(), "folders": folders, "streams": streams[0]}
         channel, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         channel.setblocking(False)
-        document["streams"] = streams[0]
-        descriptors += [streams[1].fileno(), far_end.fileno()]
         offer = json.dumps(document).encode() + b"\n"
         sock.setblocking(False)
         try:
-            socket.send_fds(sock, [offer], descriptors)
+            socket.send_fds(sock, [offer], [streams[1].fileno(), far_end.fileno()])
         except OSError:
             sock.close()
             channel.close()
@@ -132,17 +113,14 @@ class Successor:
         ready = await lines.receive(READY_S)
         with contextlib.suppress(KeyError, TypeError):
             if ready is not None:
-                successor = cls(lines, pid, ready)
-                successor.channel = channel
-                return successor
+                return cls(lines, pid, ready, channel)
         channel.close()
         lines.close()
         return None
 
     def take_back_streams(self, bring_in: Callable[[socket.socket, bytes], None]) -> None:
         """Take the connections that are for streams of this program, from now on."""
-        loop, channel = asyncio.get_running_loop(), self.channel
-        assert channel is not None
+        loop, channel = asyncio.get_running_loop(), self._channel
 
         def receive() -> None:
             try:
@@ -168,16 +146,14 @@ class Successor:
         """Say that the hand-over is complete."""
         self._lines.send({})
 
-    def ended(self, pull: int, answer: Answer | None) -> None:
-        """Say how a pull ended; None if it was given up."""
-        document = None
-        if answer is not None:
-            document = {
-                "code": answer.code,
-                "message": answer.message,
-                "response": base64.b64encode(answer.response or b"").decode(),
-            }
-        self._lines.send({"ended": pull, "answer": document})
+    def refuse(self) -> None:
+        """Say that this program goes on itself, and end the connection."""
+        self._lines.send({"error": "it took too long"})
+        self.close()
+
+    def ended(self, pull: int, error: str | None) -> None:
+        """Say how a pull ended: why it failed, empty if it did not, None if it was given up."""
+        self._lines.send({"ended": pull, "error": error})
 
     async def answer(self, copies: Callable[[], Awaitable[list[dict[str, Any]]]]) -> None:
         """Say which copies go on here, as often as the new program asks."""
@@ -187,19 +163,17 @@ class Successor:
     def close(self) -> None:
         """End the connection."""
         self._lines.close()
-        if self.channel is not None:
-            asyncio.get_running_loop().remove_reader(self.channel)
-            self.channel.close()
+        asyncio.get_running_loop().remove_reader(self._channel)
+        self._channel.close()
 
 
 class Predecessor:
     """The old program, as the new one knows it.
 
     Attributes:
-        sockets: what it hands over, by path.
+        folders: the directories of its sockets.
         streams: the address and the socket of its stream server.
         channel: takes connections to that whose tokens are its own.
-        salt: see ``PullLimiter``.
         pid: its process.
     """
 
@@ -207,17 +181,11 @@ class Predecessor:
         self._sock = sock
         self._lines: _Lines | None = None
         self._copies: asyncio.Future[list[dict[str, Any]]] | None = None
-        self.salt = bytes.fromhex(offer["salt"])
-        self.sockets: dict[str, Inherited] = {}
         self.pid = int(offer["pid"])
-        left = iter(descriptors)
-        for entry in offer["sockets"]:
-            listener = socket.socket(fileno=next(left))
-            self.sockets[entry["path"]] = Inherited(
-                listener, next(left) if entry["locked"] else None
-            )
-        self.streams = (str(offer["streams"]), socket.socket(fileno=next(left)))
-        self.channel = socket.socket(fileno=next(left))
+        self.folders = frozenset(map(str, offer["folders"]))
+        listener, channel = descriptors
+        self.streams = (str(offer["streams"]), socket.socket(fileno=listener))
+        self.channel = socket.socket(fileno=channel)
         self.channel.setblocking(False)
 
     @classmethod
@@ -240,7 +208,7 @@ class Predecessor:
             sock.sendall(b'{"call": "take-over"}\n')
             data, descriptors = b"", []
             while not data.endswith(b"\n"):
-                piece, found = _receive(sock, 65536, _MAX_DESCRIPTORS)
+                piece, found = _receive(sock, 65536, 16)
                 descriptors += found
                 data += piece
                 if not piece:
@@ -252,32 +220,41 @@ class Predecessor:
             if "error" in offer:
                 raise RemoteProtocolError(f"{where} refuses: {offer['error']}")
             return cls(sock, offer, descriptors)
-        except (ValueError, KeyError, TypeError, StopIteration):
+        except (ValueError, KeyError, TypeError):
+            for descriptor in descriptors:
+                os.close(descriptor)
             raise RemoteProtocolError(f"{where} does not hand over as this program does") from None
 
-    async def take(self, listen: str, taken: Sequence[str]) -> dict[str, Any]:
+    async def take(self, own: str, *, streams: bool) -> dict[str, Any]:
         """Say that everything is ready, and return the state of the old program, which waits.
+
+        Args:
+            own: the path of this program's own socket.
+            streams: whether it takes the stream server's socket.
 
         Raises:
             RemoteProtocolError: it has ended.
         """
-        for path in self.sockets.keys() - set(taken):
-            listener, lock = self.sockets.pop(path)
-            listener.close()
-            if lock is not None:
-                os.close(lock)
+        if not streams:
+            self.streams[1].close()
         lines = self._lines = await _Lines.over(self._sock)
-        lines.send({"listen": listen, "taken": list(taken)})
+        lines.send({"socket": own, "streams": streams})
         state = await lines.receive(STEP_S)
         if state is None:
             raise RemoteProtocolError("the proxy that was to hand over has ended")
         return state
 
     async def serving(self) -> None:
-        """Say that this program serves now, and return when the old one knows."""
+        """Say that this program serves now, and return when the old one knows.
+
+        Raises:
+            RemoteProtocolError: that goes on itself.
+        """
         assert self._lines is not None
         self._lines.send({"serving": True})
-        await self._lines.receive(STEP_S)
+        answer = await self._lines.receive(STEP_S)
+        if answer is not None and "error" in answer:
+            raise RemoteProtocolError(f"the proxy does not hand over: {answer['error']}")
 
     async def copies(self) -> list[dict[str, Any]]:
         """Return the copies that go on in the old program; none if it does not answer."""
@@ -292,7 +269,7 @@ class Predecessor:
         except TimeoutError:
             return []
 
-    async def follow(self, on_end: Callable[[int, Answer | None], None]) -> None:
+    async def follow(self, on_end: Callable[[int, str | None], None]) -> None:
         """Pass on the ends of the old program's pulls until it has ended itself."""
         assert self._lines is not None
         with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -301,17 +278,8 @@ class Predecessor:
                     if self._copies is not None and not self._copies.done():
                         self._copies.set_result(list(message["copies"]))
                     continue
-                found = message["answer"]
-                on_end(
-                    int(message["ended"]),
-                    None
-                    if found is None
-                    else Answer(
-                        int(found["code"]),
-                        str(found["message"]),
-                        base64.b64decode(found["response"]),
-                    ),
-                )
+                error = message["error"]
+                on_end(int(message["ended"]), None if error is None else str(error))
         self._lines.close()
         self.channel.close()
 

@@ -10,10 +10,10 @@ from google.protobuf.message import DecodeError
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.methods import method
 from pycrictl.errors import PycrictlError
-from pycrictl.proxy.relay.calls import Answer
-from pycrictl.proxy.relay.upstream import Upstream, runtime_name
+from pycrictl.proxy.calls import Answer
+from pycrictl.proxy.upstream import Upstream, runtime_name
 from pycrictl.units import quote
-from pycrictl.wire.codes import INTERNAL, INVALID_ARGUMENT, NOT_FOUND
+from pycrictl.wire.codes import DEADLINE_EXCEEDED, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 from pycrictl.wire.progress import WHOLE_NODE
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 5.0
 
 MAX_AT_ONCE: Final = 16
-"""Calls at once; each has a connection."""
+"""Calls at once."""
 
 
 class CallFailed(PycrictlError):
@@ -66,11 +66,17 @@ def pod_key(metadata: cri_pb2.PodSandboxMetadata) -> PodKey | None:
     return PodKey(metadata.namespace, metadata.name, metadata.uid)
 
 
-async def answers(path: str, timeout_s: float) -> bool:
-    """Return whether whatever listens on a socket answers a call, be it with an error."""
+async def version(upstream: Upstream, timeout_s: float) -> Answer:
+    """Ask a runtime for its version."""
     request = cri_pb2.VersionRequest().SerializeToString()
-    answer = await Upstream(path).unary(method("Version").path, request, timeout_s=timeout_s)
-    return not answer.code or runtime_name(path) not in answer.message
+    return await upstream.unary(method("Version").path, request, timeout_s=timeout_s)
+
+
+async def answers(upstream: Upstream, timeout_s: float) -> bool:
+    """Return whether whatever listens on a socket answers a call, be it with an error."""
+    answer = await version(upstream, timeout_s)
+    is_reached = runtime_name(upstream.path) not in answer.message
+    return is_reached and answer.code != DEADLINE_EXCEEDED
 
 
 class Lookup:

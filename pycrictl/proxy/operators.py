@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -14,16 +14,16 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.settings import pull_settings
 from pycrictl.errors import ConfigError
+from pycrictl.kube.kubelet import find_kubelet, is_nodes_own
 from pycrictl.kube.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.admin import Call
-from pycrictl.proxy.handover import Predecessor
+from pycrictl.proxy.lookup import version
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PullLimiter
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
-from pycrictl.proxy.relay.calls import Peer
-from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
+from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
 from pycrictl.units import quote
 
@@ -38,9 +38,8 @@ class Operators:
         layers: knows the layers of pulls.
         upstream: the runtime.
         log: gets a line for what was changed.
-        peers: returns who is connected.
         copies: returns the copies that are made, also by the program before this one.
-        predecessor: returns the program before this one, until it has ended.
+        predecessor: describes the program before this one, until it has ended.
 
     Attributes:
         calls: what answers each call, by its name.
@@ -50,14 +49,13 @@ class Operators:
         self,
         settings: ProxySettings,
         *,
-        queue: PullQueue[Any],
+        queue: PullQueue,
         limiter: PullLimiter,
         layers: LayerPoller,
         upstream: Upstream,
         log: Log,
-        peers: Callable[[], Iterable[Peer]],
         copies: Callable[[], Awaitable[list[dict[str, Any]]]],
-        predecessor: Callable[[], Predecessor | None],
+        predecessor: Callable[[], dict[str, Any] | None],
     ) -> None:
         self._settings = settings
         self._queue = queue
@@ -65,7 +63,6 @@ class Operators:
         self._layers = layers
         self._upstream = upstream
         self._log = log
-        self._peers = peers
         self._copies = copies
         self._predecessor = predecessor
         self._limit_origin = settings.limit_origin
@@ -79,8 +76,6 @@ class Operators:
 
     async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         await self._layers.refresh()
-        predecessor = self._predecessor()
-        pids = {peer.pid for peer in self._peers()}
         return {
             **status_document(
                 self._queue,
@@ -89,11 +84,9 @@ class Operators:
                 progress=self._layers.progress,
                 limit_origin=self._limit_origin,
             ),
-            "predecessor": None
-            if predecessor is None
-            else {"pid": predecessor.pid, "pulls": self._limiter.adopted_count},
+            "predecessor": self._predecessor(),
             "copies": await self._copies(),
-            "kubelet": await asyncio.to_thread(self._kubelet, pids),
+            "kubelet": await asyncio.to_thread(self._kubelet),
             "containerd": await self._containerd(),
         }
 
@@ -130,8 +123,10 @@ class Operators:
         """Say in front of which runtime the proxy is, and where it listens."""
         return {"listen": self._settings.listen, "upstream": self._settings.upstream}
 
-    def _kubelet(self, pids: Iterable[int]) -> dict[str, Any]:
-        path = self._settings.kubelet_config or find_kubelet_config(pids)
+    def _kubelet(self) -> dict[str, Any]:
+        kubelet = find_kubelet()
+        own = [kubelet.pid] if kubelet.pid and is_nodes_own(kubelet) else []
+        path = self._settings.kubelet_config or find_kubelet_config(own)
         try:
             return kubelet_document(read_kubelet_config(path), "")
         except ConfigError as exc:
@@ -139,11 +134,7 @@ class Operators:
 
     async def _containerd(self) -> dict[str, Any] | None:
         """Return what containerd itself limits; None for another runtime."""
-        answer = await self._upstream.unary(
-            "/runtime.v1.RuntimeService/Version",
-            cri_pb2.VersionRequest().SerializeToString(),
-            timeout_s=2.0,
-        )
+        answer = await version(self._upstream, 2.0)
         if answer.code:
             return {"problem": answer.message}
         name = ""

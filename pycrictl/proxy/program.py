@@ -7,10 +7,13 @@ import contextlib
 import errno
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+from pycrictl.copy.tree.survivor import interpreter
 
 ENVIRON: Final = "PYCRICTL_TAKE_OVER"
 """The variable that names the old program's admin socket to the new one."""
@@ -18,7 +21,6 @@ ENVIRON: Final = "PYCRICTL_TAKE_OVER"
 READY_S: Final = 60.0
 """How long a new program may take to serve."""
 
-_FOR_THIS_PROCESS: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID")
 _LOOK_S: Final = 0.05
 
 
@@ -35,9 +37,10 @@ async def replace(admin: str, environ: Mapping[str, str], is_replaced: Callable[
     """
     # A standalone program is its own interpreter.
     words = sys.argv[1:] if getattr(sys, "frozen", False) else sys.orig_argv[1:]
-    kept = {name: value for name, value in environ.items() if name not in _FOR_THIS_PROCESS}
+    kept = {name: value for name, value in environ.items() if name != "WATCHDOG_PID"}
     try:
-        pid = _start_orphan(sys.executable, words, {**kept, ENVIRON: admin})
+        environ = {**kept, ENVIRON: admin}
+        pid = await asyncio.to_thread(_start_orphan, sys.executable, words, environ)
     except OSError as exc:
         raise ValueError(f"cannot start a new program: {exc.strerror}") from None
     try:
@@ -63,24 +66,31 @@ def _is_running(pid: int) -> bool:
 def _start_orphan(program: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Start a program that is a child of nobody here; return its process ID.
 
-    systemd notices the end of the service's main process only if that is its own child.
+    systemd notices the end of the service's main process only if that is its own child. This
+    program has threads and cannot fork itself, so another one does it.
+
+    Raises:
+        OSError: there is no room for another process.
     """
     reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            grandchild = os.fork()
-            if grandchild:
-                os.write(writing, b"%d" % grandchild)
-                os._exit(0)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.execve(program, [program, *words], environ)
-        finally:
-            os._exit(127)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        pid = int(pipe.read() or b"0")
-    os.waitpid(child, 0)
-    if not pid:
+    try:
+        command = [*interpreter(), __name__, str(writing), program, *words]
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, env=environ, pass_fds=[writing], check=False
+        )
+    finally:
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            text = pipe.read()
+    if not text:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-    return pid
+    return int(text)
+
+
+def clear(fd: str, program: str, *words: str) -> None:
+    """Be the program that starts the other one, and says its process ID."""
+    os.set_inheritable(int(fd), False)
+    pid = os.fork()
+    if not pid:
+        os.execve(program, [program, *words], os.environ)
+    os.write(int(fd), b"%d" % pid)

@@ -1,70 +1,223 @@
-"""How a running proxy gives way to a new program, and goes on if that fails."""
+"""How one program of the proxy follows another, and what each has to do for it.
+
+The new program serves at a socket of its own before anybody knows, and then makes the link that
+clients dial lead there. The old one finishes the calls that it has, and gRPC asks each of its
+clients to connect anew. There is one line for slots, the new program's: it counts the pulls that
+run in the old one, which makes the calls of its line anew to the new one, with the time at which
+they came, and all other calls that the proxy answers itself. So a third program can follow while
+the first has not ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
-from pycrictl.proxy.admin import AdminServer
-from pycrictl.proxy.handover import Successor, refuse
-from pycrictl.proxy.program import replace
-from pycrictl.proxy.pulls.book import Book
-from pycrictl.proxy.pulls.limiter import PullLimiter
-from pycrictl.proxy.relay.server import RelayServer
-from pycrictl.proxy.relay.upstream import Upstream
-from pycrictl.proxy.serve.listen import UnixListener
+from pycrictl.proxy.calls import Answer, CallRequest, Handler
+from pycrictl.proxy.handover import Predecessor, Successor, refuse
+from pycrictl.proxy.lookup import PodKey
+from pycrictl.proxy.program import replace as replace_program
+from pycrictl.proxy.pulls.book import Book, Pull
+from pycrictl.proxy.pulls.limiter import Dismissed, PullLimiter
+from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.systemd import notify
+from pycrictl.proxy.settings import ProxySettings
+from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
+from pycrictl.streaming.loop import end_tasks
+
+ASKED: Final = "pycrictl-asked"
+"""Metadata of a call that is made to a second program: when it came to the first, in seconds of the
+clock that all programs of a node share (CLOCK_MONOTONIC)."""
+
+HOLD_S: Final = 2.0
+"""How long slots are held for the calls that the program before had in line."""
 
 
 class Succession:
-    """Hands over.
+    """Takes over at the start, and hands over in the end.
 
     Args:
-        relay: serves the clients.
-        admin: serves operators, and the new program.
+        settings: of the proxy.
         limiter: the pulls.
         streams: the streams; what they are for has a ``pod``.
         book: of the pulls.
         environ: of this program.
         log: gets lines about it.
-        accept: begins to accept clients and operators again.
         stop: is set when this program is to end, by a signal or because another one serves.
 
     Attributes:
-        listeners: for clients, and for operators.
+        sockets: those of the clients, and of the operators.
+        predecessor: the program before this one, until it has ended.
         successor: the new program, once it serves.
+        handed_over_at: when that was, on the loop's clock.
     """
 
     def __init__(
         self,
-        relay: RelayServer,
-        admin: AdminServer,
+        settings: ProxySettings,
         limiter: PullLimiter,
         streams: StreamServer[Any],
         *,
         book: Book,
         environ: Mapping[str, str],
         log: Log,
-        accept: Callable[[], Awaitable[None]],
         stop: asyncio.Event,
     ) -> None:
-        self._relay = relay
-        self._admin = admin
+        self._settings = settings
         self._limiter = limiter
         self._streams = streams
         self._book = book
         self._environ = environ
         self._log = log
-        self._accept = accept
         self._stop = stop
+        self._loop = asyncio.get_running_loop()
         self._reloading = asyncio.Lock()
         self._is_handing_over = False
-        self.listeners: list[UnixListener] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._adopted: dict[int, asyncio.Future[str | None]] = {}
+        self._remade = 0
+        self._arrived = asyncio.Event()
+        self._heir: Upstream | None = None
+        self._told: set[int] = set()
+        self._early: list[tuple[int, str | None]] = []
+        self.sockets: list[OwnSocket] = []
+        self.predecessor: Predecessor | None = None
         self.successor: Successor | None = None
+        self.handed_over_at = 0.0
+
+    async def pull(self, request: CallRequest) -> Answer:
+        """Answer a PullImage call here, or have the new program do it."""
+        asked, request = _arrival(request)
+        if self._heir is None:
+            if asked is not None:
+                self._remade += 1
+                self._arrived.set()
+            with contextlib.suppress(Dismissed):
+                return await self._limiter.handle(request, asked)
+        first = (ASKED, repr(request.came if asked is None else asked))
+        return await self._pass_on(replace(request, metadata=(*request.metadata, first)))
+
+    def handled(self, handle: Handler) -> Handler:
+        """Return what answers another own call here, or has the new program do it."""
+
+        async def answer(request: CallRequest) -> Answer:
+            return await (handle(request) if self._heir is None else self._pass_on(request))
+
+        return answer
+
+    async def _pass_on(self, request: CallRequest) -> Answer:
+        assert self._heir is not None
+        timeout_s = request.timeout_s
+        if timeout_s is not None:
+            timeout_s = max(request.came + timeout_s - self._loop.time(), 0.0)
+        return await self._heir.unary(
+            request.path, request.message, metadata=request.metadata, timeout_s=timeout_s
+        )
+
+    def document(self) -> dict[str, Any] | None:
+        """Describe the program before this one for the status; None if there is none."""
+        if self.predecessor is None:
+            return None
+        return {"pid": self.predecessor.pid, "pulls": len(self._adopted)}
+
+    async def copies(self) -> list[dict[str, Any]]:
+        """Return the copies that the program before this one makes."""
+        return [] if self.predecessor is None else await self.predecessor.copies()
+
+    @property
+    def adopted_count(self) -> int:
+        """How many pulls the program before this one makes."""
+        return len(self._adopted)
+
+    # The new program
+
+    def reach(self, admin: str) -> frozenset[str]:
+        """Find the program to take over from; return the directories of its sockets.
+
+        Raises:
+            ConnectError, RemoteProtocolError: it does not hand over.
+        """
+        self.predecessor = Predecessor.reach(admin)
+        return frozenset() if self.predecessor is None else self.predecessor.folders
+
+    @property
+    def has_old_port(self) -> bool:
+        """Whether streams are served at the predecessor's port, which is a fixed one."""
+        old = self.predecessor
+        return old is not None and old.streams[0] == self._settings.stream_address.authority
+
+    async def take_over(self, old: Predecessor) -> None:
+        """Serve from now on, with all that the other program leaves.
+
+        Raises:
+            RemoteProtocolError: that goes on itself, or has ended.
+        """
+        state = await old.take(str(self.sockets[0].path), streams=self.has_old_port)
+        if self.has_old_port:
+            await self._streams.start(self._settings.stream_address, old.streams[1])
+            self._streams.pass_unknown_to(old.channel)
+        for document in state["running"]:
+            self._adopt(document)
+        if state["waiting"]:
+            self._limiter.hold()
+        self.publish()
+        await old.serving()
+        self._log.info("took_over", pid=old.pid)
+        self._spawn(self._follow(old))
+        if state["waiting"]:
+            self._spawn(self._let_in(state["waiting"]))
+
+    def publish(self) -> None:
+        """Let clients and operators find this program."""
+        for own in self.sockets:
+            own.publish()
+
+    def _adopt(self, document: Mapping[str, Any]) -> None:
+        """Count a pull that the other program makes, whatever the limit is."""
+        number, pod = document["pull"], document["pod"]
+        end = self._adopted[number] = self._loop.create_future()
+        self._limiter.count(
+            document["image"],
+            end,
+            began_s=self._loop.time() - document["started"],
+            asked=document["asked"],
+            pod=PodKey(*map(str, pod)) if pod else None,
+            runtime_handler=document["runtimeHandler"],
+            takes_slot=document["takesSlot"],
+            is_followed=True,
+        )
+
+    def _end_adopted(self, number: int, error: str | None) -> None:
+        end = self._adopted.pop(number, None)
+        if end is not None and not end.done():
+            end.set_result(error)
+
+    async def _follow(self, old: Predecessor) -> None:
+        """Count the pulls of the program before this one until it has ended."""
+        await old.follow(self._end_adopted)
+        self._streams.pass_unknown_to(None)
+        for number in list(self._adopted):
+            self._end_adopted(number, None)
+        self.predecessor = None
+        self._log.info("predecessor_ended", pid=old.pid)
+
+    async def _let_in(self, count: int) -> None:
+        """Give slots when the calls that were in the other program's line are in this one's."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HOLD_S):
+                while self._remade < count:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                await self._limiter.caught_up()
+        self._limiter.release()
+
+    # The old program
 
     async def hang_up(self) -> None:
         """Start a new program at SIGHUP."""
@@ -82,15 +235,10 @@ class Succession:
         if self._stop.is_set() or self._reloading.locked():
             raise ValueError("the proxy is stopping or handing over already")
         async with self._reloading:
-            admin = str(self.listeners[1].path)
-            await replace(admin, self._environ, lambda: self.successor is not None)
+            admin = str(self.sockets[1].path)
+            await replace_program(admin, self._environ, lambda: self.successor is not None)
         assert self.successor is not None
         return {"pid": self.successor.pid}
-
-    async def answered(self) -> None:
-        """Return when who asked for the new program has the answer."""
-        async with self._reloading:
-            pass
 
     async def hand_over(self, sock: socket.socket) -> None:
         """Hand over to a program that has connected; if it fails, go on."""
@@ -107,36 +255,103 @@ class Succession:
 
     async def _try(self, sock: socket.socket) -> str:
         """Return why the new program does not serve; empty if it does."""
+        folders = [own.folder.name for own in self.sockets]
         streams = (self._streams.address.authority, self._streams.listener)
-        successor = await Successor.offered(sock, self.listeners, streams, self._limiter.salt)
+        successor = await Successor.offered(sock, folders, streams)
         if successor is None:
             return "the new program did not start"
         if self._stop.is_set():
             successor.close()
             return "the proxy is stopping"
-        self._relay.pause()
-        self._admin.pause()
+        self._limiter.hold()
         pods = {call.pod for call in self._book.calls.values()}
-        state = self._limiter.hand_over(Upstream(successor.listen), successor.ended)
-        if not await successor.serves(state):
-            successor.close()
-            self._limiter.take_back()
-            await self._accept()
+        running = [_document(pull) for pull in self._book.running.values()]
+        self._told, self._early = {document["pull"] for document in running}, []
+        waiting = len(self._limiter.in_line())
+        if not await successor.serves({"running": running, "waiting": waiting}):
+            successor.refuse()
+            self.publish()
+            self._limiter.release()
             return "the new program ended at once"
-        self._relay.retire()
+        self._heir = Upstream(successor.socket)
+        successor.confirm()
+        self.successor = successor
+        for number, error in self._early:
+            successor.ended(number, error)
+        self._limiter.dismiss()
         self._streams.leave(lambda target: target.pod in pods)
-        if self._streams.address.authority in successor.taken:
+        if successor.has_streams:
             self._streams.pause()
             successor.take_back_streams(self._streams.bring_in)
-        for listener in self.listeners:
-            if str(listener.path) in successor.taken:
-                listener.release()
-            else:
-                listener.close()
         notify(f"MAINPID={successor.pid}", self._environ)
-        successor.confirm()
-        running, waiting = len(state["running"]), state["waiting"]
-        self._log.info("handed_over", pid=successor.pid, running=running, waiting=waiting)
-        self.successor = successor
+        self.handed_over_at = self._loop.time()
+        self._log.info("handed_over", pid=successor.pid, running=len(running), waiting=waiting)
         self._stop.set()
         return ""
+
+    def pull_ended(self, number: int, error: str | None) -> None:
+        """Tell the new program of the end of a pull that it counts."""
+        if number not in self._told:
+            return
+        if self.successor is None:
+            self._early.append((number, error))
+        else:
+            self.successor.ended(number, error)
+
+    async def answered(self) -> None:
+        """Return when who asked for the new program has the answer."""
+        async with self._reloading:
+            pass
+
+    # Both
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """End all conversations."""
+        await end_tasks(self._tasks)
+        if self.successor is not None:
+            self.successor.close()
+        if self._heir is not None:
+            await self._heir.close()
+
+    def close(self) -> None:
+        """Remove the sockets of this program."""
+        for own in self.sockets:
+            own.close()
+
+    def answer_with(self, copies: Any) -> None:
+        """Say to the new program which copies go on here."""
+        if self.successor is not None:
+            self._spawn(self.successor.answer(copies))
+
+
+def _arrival(request: CallRequest) -> tuple[float | None, CallRequest]:
+    """Return when a call came to the first program, if it is made anew, and its own request."""
+    asked, metadata = None, []
+    for key, value in request.metadata:
+        if key != ASKED:
+            metadata.append((key, value))
+            continue
+        with contextlib.suppress(ValueError):
+            given = float(value)
+            asked = given if 0.0 <= given <= request.came else None
+    return asked, request if asked is None else replace(request, metadata=tuple(metadata))
+
+
+def _document(pull: Pull) -> dict[str, Any]:
+    """Return a running pull as JSON."""
+    leader = pull.leader
+    assert leader is not None
+    return {
+        "pull": pull.number,
+        "image": leader.reference,
+        "runtimeHandler": pull.key.runtime_handler,
+        "takesSlot": pull.takes_slot,
+        "started": pull.started,
+        "asked": leader.asked,
+        "pod": leader.pod,
+    }

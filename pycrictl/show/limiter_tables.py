@@ -33,7 +33,7 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
             ("WAITING", "POD", "FOR", "PLACE", "STARTS IN", "BEHIND", "JOINED"),
             map(_waiting, document["waiting"]),
         ),
-        (("JOINED", "POD", "SHARES THE PULL OF"), map(_joined, document["joined"])),
+        (("JOINED", "POD", "WAITS FOR THE PULL OF"), map(_joined, document["joined"])),
         (("FAILED", "POD", "AGO", "ATTEMPTS", "ERROR"), map(_failure, document["failures"])),
         (("COPYING", "PATH", "CONTAINER", "BYTES"), map(_copy, document["copies"])),
     )
@@ -60,9 +60,7 @@ def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
     if done is not None and total is not None:
         size = f"{size} of {format_bytes(total)}"
     percent = NONE if pull["percent"] is None else f"{math.floor(pull['percent'])} %"
-    if pull["abandoned"]:
-        size = "being cancelled"
-    elif not pull["takesSlot"]:
+    if not pull["takesSlot"]:
         size = f"{size} (present, no slot)"
     return (
         pull["image"],

@@ -24,20 +24,11 @@ HEADER_BLOCK_FRAMES: Final = 64
 HEADER_BLOCK_BYTES: Final = HEADER_LIST_BYTES + HEADER_BLOCK_FRAMES * 16
 """The frames of one header block together. A field is not longer encoded than by that measure."""
 
-TABLE_BYTES: Final = 64 * 1024
-"""The dynamic table of a header compression, whatever an end announces to the other."""
-
 STREAMS: Final = 2048
 """The calls under way on one connection."""
 
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """A message of a runtime: what kubelet and crictl take, too."""
-
-OWN_BODY_BYTES: Final = 4 * 1024 * 1024
-"""The request of a call that the proxy answers: the default of gRPC's servers."""
-
-OWN_BODIES_BYTES: Final = 32 * 1024 * 1024
-"""The requests and headers of such calls under way, of all clients together."""
 
 SETTINGS_IN_FRAME: Final = 64
 """The values of one SETTINGS frame. There are less than ten kinds."""
@@ -54,32 +45,14 @@ IDLE_FRAMES_PER_S: Final = 100
 IDLE_FRAMES_PER_FRAME: Final = 10
 """How many more each frame that carries something allows, whichever way it goes."""
 
-EARLY_PONGS: Final = 100
-"""The answers to a runtime's pings that wait until its client has said anything."""
-
-EARLY_FRAMES: Final = 100
-"""The frames that wait for a client until its runtime has said anything."""
-
-RESETS: Final = STREAMS
-"""The calls in a row that a client resets, or that are reset for its fault: it may give up all."""
-
-RESETS_PER_S: Final = 50
-"""How many more of them each second allows."""
-
 TURN: Final = 1000
 """The frames of one server's connection that are handled before others have their turn."""
-
-CLIENT_TURN: Final = 200
-"""The same of one client's connection."""
 
 TURN_PER_CALL: Final = 20
 """How many frames one counts for in that which begins or resets a call: that is work."""
 
-WRITE_BUFFER_BYTES: Final = 256 * 1024
-"""What may wait for an end that does not read before nothing more is taken from the other end."""
-
-REPLY_BUFFER_BYTES: Final = 4 * WRITE_BUFFER_BYTES
-"""What may wait of the proxy's own frames for an end before nothing more is read from it."""
+CONNECTIONS: Final = 1024
+"""The connections to the CRI socket, and at most half of the file descriptors."""
 
 STREAM_CONNECTIONS: Final = 512
 """The connections of the stream server, those that have not shown a token yet included."""

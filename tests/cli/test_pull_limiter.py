@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from pycrictl.proxy.admin import AdminServer, Call
 from pycrictl.proxy.figures.history import append
 from pycrictl.proxy.figures.record import Outcome
 from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.pulls.book import PullKey
+from pycrictl.proxy.pulls.book import PullKey, State
 from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.layer_poller import Progress
 from pycrictl.proxy.pulls.queue import PullQueue
@@ -40,7 +39,7 @@ WAITING     POD          FOR   PLACE   STARTS IN   BEHIND                 JOINED
 a/three     default/w3   16s   1       30.7s       any running pull       0
 a/\\x1b[2J   default/w4   15s   2       1m21.4s     a/three (default/w3)   0
 
-JOINED   POD          SHARES THE PULL OF
+JOINED   POD          WAITS FOR THE PULL OF
 a/one    default/w2   default/w1
 
 FAILED   POD          AGO   ATTEMPTS   ERROR
@@ -72,9 +71,9 @@ def pod(name: str) -> PodKey:
 
 
 def document() -> dict[str, Any]:
-    queue = PullQueue[str](2, Policy.WAIT)
-    (bad,) = queue.submit(1, PullKey("a/bad"), now=60, pod=pod("w9"))
-    queue.finish(bad.pull, "", now=70, error="denied")  # type: ignore[union-attr]  # it starts
+    queue = PullQueue(2, Policy.WAIT)
+    queue.submit(1, PullKey("a/bad"), now=60, pod=pod("w9"))
+    queue.end(1, State.FAILED, now=70, error="denied")
     queue.submit(2, PullKey("a/one"), now=80, pod=pod("w1"))
     queue.submit(3, PullKey("a/two"), now=81)
     queue.submit(4, PullKey("a/one"), now=82, pod=pod("w2"))
@@ -102,11 +101,9 @@ def document() -> dict[str, Any]:
 @contextmanager
 def serving(path: str, calls: Mapping[str, Call]) -> Iterator[str]:
     """An admin service at a socket."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
     loop = asyncio.new_event_loop()
     server = AdminServer(calls)
-    loop.run_until_complete(server.start(listener))
+    loop.run_until_complete(server.start(path))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     yield path

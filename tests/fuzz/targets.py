@@ -15,18 +15,14 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.specs import configuration
 from pycrictl.errors import ConfigError, RemoteProtocolError, UsageError
 from pycrictl.proxy import settings
-from pycrictl.proxy.relay.calls import Answer, Requested
-from pycrictl.proxy.relay.connection import Relay
 from pycrictl.show import gotemplate, jsonpath
 from pycrictl.show.custom_columns import Columns
-from pycrictl.wire import hpack, http2, limits
+from pycrictl.wire import grpc_http2, hpack, http2
 from pycrictl.wire.channels import remote_command
 from pycrictl.wire.client_call import ClientCall
 from pycrictl.wire.command import Streams, parse_status
 from pycrictl.wire.http1 import BodyReceived, Event, ResponseParser
 from pycrictl.wire.http1_server import parse_request
-from pycrictl.wire.http2 import Http2Error
-from pycrictl.wire.http2_reader import FrameReader
 from pycrictl.wire.logline import LogDecoder
 from pycrictl.wire.portforward import SpdyForward, WebSocketForward
 from pycrictl.wire.progress import ProgressDecoder
@@ -34,92 +30,25 @@ from pycrictl.wire.spdy.connection import SpdyConnection
 from pycrictl.wire.tar.reader import DataReceived, TarReader
 from pycrictl.wire.websocket import Side, WebSocket
 from tests.fuzz.harness import Target, pieces
-from tests.proxy.sides import (
-    OTHER,
-    OWN,
-    head,
-    message,
-    opened,
-    request_headers,
-    reset,
-    trailers,
-    trailers_only,
-)
 from tests.wire.recorded import RECORDED
 
 # HTTP/2
 
-_FROM_CLIENT, _FROM_RUNTIME = b"C", b"R"
+_OK: Final = grpc_http2.response_headers()
 
 
-class _Reader:
-    """An end that takes what the relay sends: every frame and every header block must be right."""
-
-    def __init__(self, preface: bytes = b"") -> None:
-        self._frames = FrameReader()
-        self._frames.idle = limits.Allowance(10**9, 0.0)
-        self._headers = hpack.Decoder()
-        self._headers.max_table_bytes = limits.TABLE_BYTES
-        self._preface = preface
-
-    def take(self, data: bytes) -> None:
-        self._frames.feed(data, 0.0)
-        if self._preface:
-            if not self._frames.skip(self._preface):
-                return
-            self._preface = b""
-        is_behind = True
-        while is_behind:
-            buffer = self._frames.buffer
-            for kind, _, _, pos, stop in self._frames.units():
-                if kind == http2.HEADERS or kind == http2.PUSH_PROMISE:
-                    self._headers.decode(http2.block_of(buffer, pos, stop))
-            is_behind = self._frames.is_behind
+def _head(stream_id: int) -> bytes:
+    return http2.header_frames(stream_id, hpack.encode(_OK), end_stream=False)
 
 
-def _relay(data: bytes, chance: random.Random) -> None:
-    """Records of a side, a length and bytes; in between calls are answered, ends are lost."""
-    relay = Relay({OWN})
-    client, runtime = _Reader(), _Reader(http2.PREFACE)
-    due: list[int] = []
-
-    def take() -> None:
-        for event in relay.events():
-            if isinstance(event, Requested):
-                due.append(event.stream_id)
-        try:
-            runtime.take(relay.upstream_data())
-            client.take(relay.client_data())
-        except RemoteProtocolError as error:
-            raise AssertionError(f"what the relay sends is wrong: {error}") from error
-
-    relay.upstream_connected(now=0.0)
-    relay.receive_client(http2.PREFACE + http2.settings(), now=0.0)
-    relay.receive_upstream(http2.settings(), now=0.0)
-    pos = 0
-    while pos < len(data):
-        is_client = data[pos : pos + 1] == _FROM_CLIENT
-        size = int.from_bytes(data[pos + 1 : pos + 4], "big") % 20_000
-        for piece in pieces(data[pos + 4 : pos + 4 + size], chance):
-            feed = relay.receive_client if is_client else relay.receive_upstream
-            feed(piece, now=0.0)
-            while relay.has_more:
-                relay.catch_up(now=0.0)
-            take()
-        pos += 4 + size
-        if due and chance.random() < 0.5:
-            answer = chance.choice((Answer(response=bytes(70_000)), Answer(8, "no"), Answer()))
-            relay.answer(due.pop(), answer, now=0.0)
-        if chance.random() < 0.02:
-            relay.lose_upstream("is gone", now=0.0)
-        take()
-    relay.lose_client(now=0.0)
-    if not relay.is_idle or relay.open_paths:
-        raise AssertionError("calls are left over")
+def _message(stream_id: int, content: bytes, *, end: bool) -> bytes:
+    flags = http2.END_STREAM if end else 0
+    return http2.frame(http2.DATA, flags, stream_id, grpc_http2.prefixed(content))
 
 
-def _record(side: bytes, frames: bytes) -> bytes:
-    return side + len(frames).to_bytes(3, "big") + frames
+def _trailers(stream_id: int, code: int = 0, text: str = "", *, only: bool = False) -> bytes:
+    headers = [*(_OK if only else []), *grpc_http2.status_headers(code, text)]
+    return http2.header_frames(stream_id, hpack.encode(headers), end_stream=True)
 
 
 def _frame(chance: random.Random) -> bytes:
@@ -127,12 +56,11 @@ def _frame(chance: random.Random) -> bytes:
     payload = chance.choice((b"", b"x", bytes(4), bytes(8), b"\0\0\0\0\1a", chance.randbytes(300)))
     number = chance.choice((0, 1, 8, 100, 65535, 2**31 - 1))
     known: list[Callable[[], bytes]] = [
-        lambda: opened(stream_id, chance.choice((OWN, OTHER)), (b"x", b"y" * chance.randrange(50))),
-        lambda: message(stream_id, payload, end=chance.random() < 0.5),
-        lambda: head(stream_id),
-        lambda: trailers(stream_id, 5),
-        lambda: trailers_only(stream_id, 5, "no"),
-        lambda: reset(stream_id, number),
+        lambda: _message(stream_id, payload, end=chance.random() < 0.5),
+        lambda: _head(stream_id),
+        lambda: _trailers(stream_id, 5),
+        lambda: _trailers(stream_id, 5, "no", only=True),
+        lambda: http2.rst_stream(stream_id, number),
         lambda: http2.window_update(stream_id, number),
         lambda: http2.settings({chance.randrange(8): number}),
         lambda: http2.frame(http2.SETTINGS, http2.ACK),
@@ -147,14 +75,6 @@ def _frame(chance: random.Random) -> bytes:
     return chance.choice(known)()
 
 
-def _conversation(chance: random.Random) -> bytes:
-    records = []
-    for _ in range(chance.randrange(1, 30)):
-        frames = b"".join(_frame(chance) for _ in range(chance.randrange(1, 4)))
-        records.append(_record(chance.choice((_FROM_CLIENT, _FROM_RUNTIME)), frames))
-    return b"".join(records)
-
-
 def _call(data: bytes, chance: random.Random) -> None:
     call = ClientCall("/a/b", bytes(100_000), is_stream=bool(chance.randrange(2)))
     for piece in pieces(data, chance):
@@ -162,7 +82,6 @@ def _call(data: bytes, chance: random.Random) -> None:
             break
         call.receive_data(piece, 0.0)
         call.messages.clear()
-        _Reader(http2.PREFACE).take(b"")
         call.data_to_send()
 
 
@@ -409,23 +328,11 @@ _YAML_SEEDS = (
 
 TARGETS: Final = (
     Target(
-        "http2-relay",
-        _relay,
-        (
-            _record(_FROM_CLIENT, opened(1, OWN) + message(1, b"?") + opened(3, OTHER))
-            + _record(_FROM_RUNTIME, head(3) + message(3, b"a", end=False) + trailers(3)),
-            _record(_FROM_CLIENT, http2.settings({4: 100}) + opened(1, OTHER) + reset(1)),
-        ),
-        errors=(Http2Error,),
-        words=(http2.settings(), http2.frame(http2.PING, 0, 0, bytes(8)), b"C\0\0\x09"),
-        make=_conversation,
-    ),
-    Target(
         "http2-call",
         _call,
         (
-            http2.settings() + head(1) + message(1, b"abc", end=False) + trailers(1),
-            http2.settings({4: 10}) + http2.window_update(1, 5) + trailers_only(1, 5, "no"),
+            http2.settings() + _head(1) + _message(1, b"abc", end=False) + _trailers(1),
+            http2.settings({4: 10}) + http2.window_update(1, 5) + _trailers(1, 5, "no", only=True),
         ),
         errors=(RemoteProtocolError,),
         words=(http2.window_update(0, 1), http2.frame(http2.DATA, 0, 1, b"x")),
@@ -435,7 +342,7 @@ TARGETS: Final = (
         "hpack",
         _headers,
         (
-            _block(hpack.encode(request_headers(OWN))),
+            _block(hpack.encode(_OK)),
             _block(bytes.fromhex("82868441 8cf1e3c2e5f23a6ba0ab90f4ff")) * 2,
             _block(b"\x40\x01a\x01b") + _block(b"\xbe\x20") + _block(b"\x3f\xe1\x1f\xbe"),
         ),

@@ -86,8 +86,7 @@ INSTEAD: Final = {
             ("pipx", "-*.whl"),
         )
     },
-    "systemctl daemon-reload"
-    " && systemctl enable --now pycrictl-proxy.socket pycrictl-proxy.service": Other(
+    "systemctl daemon-reload && systemctl enable --now pycrictl-proxy": Other(
         f"set -e\n{_SERVICE}", "no systemd is running: the unit's command is started by hand"
     ),
 }

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import grpc
@@ -8,40 +7,9 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.methods import method
-from pycrictl.wire import grpc_http2, hpack, http2, limits
-from tests.fakecri import FakeServer
+from tests.fakecri import FakeServer, Status
 
-from .recorder import Call, CallReader, Recorder
-
-
-def begin(stream_id: int, path: bytes, *more: hpack.Header) -> bytes:
-    block = hpack.encode([(b":path", path), *more])
-    return http2.header_frames(stream_id, block, end_stream=False)
-
-
-@pytest.mark.parametrize("piece_bytes", [1, 1000, 10**6])
-def test_calls_are_found_whatever_the_pieces(piece_bytes: int) -> None:
-    message = grpc_http2.prefixed(b"first message")
-    long = begin(1, b"/a", (b"x-long", b"v" * 20_000), (b"grpc-timeout", b"1500m"))
-    assert len(long) > limits.FRAME_BYTES  # it has a CONTINUATION
-    sent = b"".join(
-        (
-            http2.PREFACE,
-            http2.settings(),
-            long,
-            begin(3, b"/b"),
-            http2.frame(http2.DATA, 0, 1, message[:7]),
-            http2.frame(http2.DATA, http2.END_STREAM, 3, grpc_http2.prefixed(b"")),
-            http2.frame(http2.PING, 0, 0, bytes(8)),
-            http2.frame(http2.DATA, http2.END_STREAM, 1, message[7:]),
-        )
-    )
-    calls: list[Call] = []
-    reader = CallReader(calls.append)
-    for start in range(0, len(sent), piece_bytes):
-        reader.receive(sent[start : start + piece_bytes])
-    assert [(call.path, call.timeout_s) for call in calls] == [("/a", 1.5), ("/b", None)]
-    assert [call.message for call in calls] == [b"first message", b""]
+from .recorder import Recorder
 
 
 def test_a_client_gets_its_answers_and_its_calls_are_noted(fake: FakeServer) -> None:
@@ -62,14 +30,15 @@ def test_a_client_gets_its_answers_and_its_calls_are_noted(fake: FakeServer) -> 
     )
 
 
-def test_a_client_that_cannot_be_read_is_a_failure(fake: FakeServer) -> None:
-    recorder = Recorder(Path(fake.path), Path(fake.path).with_name("relay"))
-    recorder.__enter__()
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(30)
-        client.connect(str(recorder.path))
-        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        while client.recv(1000):
-            pass
-    with pytest.raises(AssertionError, match="preface is wrong"):
-        recorder.__exit__(None, None, None)
+def test_an_error_and_a_call_without_a_deadline(fake: FakeServer) -> None:
+    fake.offer("Version", Status(grpc.StatusCode.NOT_FOUND, "no such thing"))
+    with Recorder(Path(fake.path), Path(fake.path).with_name("relay")) as recorder:
+        with grpc.insecure_channel(f"unix:{recorder.path}") as channel:
+            remote: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                method("Version").path
+            )
+            with pytest.raises(grpc.RpcError) as caught:
+                remote(b"")
+        assert [call.timeout_s for call in recorder.calls] == [None]
+    error: grpc.Call = caught.value  # type: ignore[assignment]  # gRPC's errors are calls
+    assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "no such thing")

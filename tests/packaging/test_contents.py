@@ -73,7 +73,6 @@ def test_the_debian_package(released: Path, tmp_path: Path) -> None:
     wanted |= {
         *("usr/bin/pycrictl", "etc/pycrictl.toml"),
         "usr/lib/systemd/system/pycrictl-proxy.service",
-        "usr/lib/systemd/system/pycrictl-proxy.socket",
         "usr/share/bash-completion/completions/pycrictl",
         "usr/share/zsh/vendor-completions/_pycrictl",
         "usr/share/fish/vendor_completions.d/pycrictl.fish",

@@ -72,11 +72,6 @@ CHANGES: dict[str, dict[str, str]] = {
     ),
     "PycrictlPullLineStuck": {"pycrictl_pulls_waiting": "2x120"},
     "PycrictlRefuses": {'pycrictl_refused_total{limit="pull_slots"': "0+1x120"},
-    "PycrictlProxySlow": {
-        f'pycrictl_call_added_seconds_bucket{{class="status",le="{le}"': value
-        for value, bounds in (("0x120", ("5e-05", "0.001", "0.05")), ("0+1x120", ("0.1", "+Inf")))
-        for le in bounds
-    },
     "PycrictlProxyLarge": {"process_resident_memory_bytes": "3e8x120"},
     "PycrictlHandOverFailed": {'pycrictl_handovers_total{end="failed"': "0x100 1x20"},
 }

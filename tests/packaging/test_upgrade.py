@@ -66,7 +66,7 @@ def test_the_proxy_hands_over_to_the_new_version(
             lab.throttle.limit(None)
             assert pull.communicate(timeout=60)[0].endswith(f"{image.config_digest}\n")
             assert pull.returncode == 0
-            assert proxy.wait(60) == 0
+            assert proxy.wait(120) == 0  # its clients have a minute to move
             assert "containerd" in root.run("pycrictl", "-r", listen, "version").stdout
         finally:
             for pid in programs(root):

@@ -151,7 +151,7 @@ def serves(program: Installed, lab: Lab, *, hands_over: bool = True) -> None:
         found = re.search(r"process (\d+) serves now", reloaded.stderr)
         assert found is not None, reloaded.stderr
         later = int(found[1])
-        assert proxy.wait(WAIT_S) == 0
+        assert proxy.wait(2 * WAIT_S) == 0  # its clients have a minute to move
         assert program.run("-r", listen, "version").stdout == version.stdout
         os.kill(later, signal.SIGTERM)
         wait_until(lambda: not is_running(later))

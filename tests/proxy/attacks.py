@@ -25,21 +25,22 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.wire import hpack, http2, limits
-from tests.frames import units
+from pycrictl.wire import limits
 from tests.node.kubelet import IMAGE, RUNTIME
-from tests.proxy.sides import message, opened, request_headers, reset
+from tests.proxy import frames as http2
+from tests.proxy.frames import message, opened, reset
 
 MIB: Final = 1024 * 1024
 VERSION: Final = RUNTIME + "Version"
 PULL: Final = IMAGE + "PullImage"
 PATIENCE_S: Final = 60.0
 NOBODY: Final = 65534
+BODY_BYTES: Final = 4 * MIB
 HELD: Final = 600
 """The connections that a flood of the streams holds: more than there are places."""
 
 _HELLO: Final = http2.PREFACE + http2.settings()
-_HEADERS: Final = hpack.encode(request_headers(VERSION))
+_HEADERS: Final = http2.headers(VERSION)
 _KEPT: Final = 4
 """The connections that an attack on the CRI socket holds at once."""
 
@@ -52,7 +53,7 @@ class Attacker:
 
     Attributes:
         codes: of the frames that end a call or the connection, by their kinds.
-        is_over: the proxy has ended the connection.
+        is_over: the proxy has ended the connection, or said that it does.
         sent_bytes: what the proxy, or the kernel for it, took.
     """
 
@@ -95,10 +96,13 @@ class Attacker:
                 self._socket.settimeout(0.0)
         self._socket.settimeout(0.0)
         pos = 0
-        for unit in units(self._unread):
-            pos += len(unit.raw)
-            if unit.kind in self.codes:
-                self.codes[unit.kind].append(int.from_bytes(unit.payload[-4:], "big"))
+        for kind, payload, stop in http2.frames(self._unread):
+            pos = stop
+            if kind == http2.RST_STREAM:
+                self.codes[kind].append(int.from_bytes(payload[:4], "big"))
+            elif kind == http2.GOAWAY:
+                self.codes[kind].append(int.from_bytes(payload[4:8], "big"))
+                self.is_over = True
         self._unread = self._unread[pos:]
 
     def end(self) -> int | None:
@@ -117,18 +121,11 @@ class Attacker:
 
 
 def _block(stream_id: int, content: bytes) -> bytes:
-    return http2.header_frames(stream_id, _HEADERS + content, end_stream=True)
-
-
-def _field(size: int, first: int, value_bits: int) -> bytes:
-    """The beginning of a field ``x`` whose value has so many octets."""
-    length = bytearray()
-    hpack._put_integer(length, size, 0x7F, value_bits)
-    return bytes((first,)) + b"\x01x" + bytes(length)
+    return http2.block(stream_id, _HEADERS + content)
 
 
 _HUFFMAN: Final = b"\x18\xc6\x31\x8c\x63" * (8 * MIB // 5)
-_LARGE_HEADER: Final = _block(1, _field(len(_HUFFMAN), 0, 0x80) + _HUFFMAN)
+_LARGE_HEADER: Final = _block(1, b"\0\x01x" + http2.length(len(_HUFFMAN), 7, 0x80) + _HUFFMAN)
 
 
 def header_of_megabytes(attacker: Attacker) -> None:
@@ -145,21 +142,13 @@ def continuations(attacker: Attacker) -> None:
             break
 
 
-def blocks_that_grow(attacker: Attacker) -> None:
-    """Let each octet refer to 4 KiB in the table, which were written out for the runtime."""
-    attacker.send(_block(1, _field(4000, 0x40, 0) + b"v" * 4000))
-    for stream_id in range(3, 300, 2):
-        if not attacker.send(_block(stream_id, b"\xbe" * 3800)):
-            break
-
-
-def unending_bodies(attacker: Attacker, size: int = limits.OWN_BODY_BYTES) -> None:
+def unending_bodies(attacker: Attacker, size: int = BODY_BYTES) -> None:
     """Begin ten pulls whose requests are that long, and end none of them."""
     for stream_id in range(1, 21, 2):
         prefix = b"\0" + size.to_bytes(4, "big")
         attacker.send(opened(stream_id, PULL) + http2.frame(http2.DATA, 0, stream_id, prefix))
-        body = http2.frame(http2.DATA, 0, stream_id, bytes(limits.FRAME_BYTES))
-        for _ in range(min(size, 3 * MIB) // limits.FRAME_BYTES):
+        body = http2.frame(http2.DATA, 0, stream_id, bytes(http2.FRAME_BYTES))
+        for _ in range(min(size, 3 * MIB) // http2.FRAME_BYTES):
             if not attacker.send(body):
                 return
 
@@ -171,29 +160,29 @@ _PULL_REQUEST: Final = cri_pb2.PullImageRequest(
 
 def pulls_reset(attacker: Attacker) -> None:
     """Open calls and reset them, as in CVE-2023-44487."""
-    for stream_id in range(1, 8 * limits.RESETS, 2):
-        call = opened(stream_id, PULL) + message(stream_id, _PULL_REQUEST) + reset(stream_id, 8)
+    for stream_id in range(1, 8 * limits.STREAMS, 2):
+        call = opened(stream_id, PULL) + message(stream_id, _PULL_REQUEST) + reset(stream_id)
         if not attacker.send(call):
             break
 
 
 def pulls_given_up(attacker: Attacker) -> None:
     """Reset calls when they have begun to be answered, which is worth a line of the log."""
-    for stream_id in range(1, 8 * limits.RESETS, 2):
+    for stream_id in range(1, 8 * limits.STREAMS, 2):
         if not attacker.send(opened(stream_id, PULL) + message(stream_id, _PULL_REQUEST)):
             break
         time.sleep(0.001)
-        if not attacker.send(reset(stream_id, 8)):
+        if not attacker.send(reset(stream_id)):
             break
 
 
 def events_reset(attacker: Attacker) -> None:
     """Open streams of the runtime and reset them."""
     path = RUNTIME + "GetContainerEvents"
-    for stream_id in range(1, 8 * limits.RESETS, 2):
+    for stream_id in range(1, 8 * limits.STREAMS, 2):
         if not attacker.send(opened(stream_id, path) + message(stream_id, b"")):
             break
-        if not attacker.send(reset(stream_id, 8)):
+        if not attacker.send(reset(stream_id)):
             break
 
 
@@ -202,7 +191,7 @@ EMPTY_FRAMES: Final = (
     http2.settings(),
     http2.frame(http2.DATA, 0, 1),
     http2.window_update(0, 1),
-    http2.rst_stream(1, 8),
+    http2.reset(1),
     http2.frame(http2.PRIORITY, 0, 1, bytes(5)),
     http2.frame(0xF0, 0, 0, b"x"),
 )
@@ -213,13 +202,14 @@ def empty_frames(attacker: Attacker, frame: bytes | None = None) -> None:
     """Send frames that carry nothing, of one kind."""
     frame = frame or next(_kinds)
     attacker.send(opened(1, PULL))
-    while attacker.send(frame * 1000):
-        pass
+    for _ in range(500):
+        if not attacker.send(frame * 1000):
+            break
 
 
-def bytes_in_frames(attacker: Attacker, count: int = limits.OWN_BODY_BYTES - 1) -> None:
+def bytes_in_frames(attacker: Attacker, count: int = BODY_BYTES - 1) -> None:
     """Send the request of a call in frames of a byte each, which is in order."""
-    size = limits.OWN_BODY_BYTES
+    size = BODY_BYTES
     attacker.send(opened(1, PULL))
     attacker.send(http2.frame(http2.DATA, 0, 1, b"\0" + size.to_bytes(4, "big")))
     frames = http2.frame(http2.DATA, 0, 1, b"\0") * 1000
@@ -303,7 +293,7 @@ def _named(*functions: Callable[..., object]) -> dict[str, Callable[..., object]
 
 ON_STREAMS: Final = _named(half_requests, silence, guesses)
 ON_CRI: Final = _named(
-    *(header_of_megabytes, continuations, blocks_that_grow, unending_bodies, pulls_reset),
+    *(header_of_megabytes, continuations, unending_bodies, pulls_reset),
     *(pulls_given_up, events_reset, empty_frames, bytes_in_frames, garbage),
 )
 

@@ -14,9 +14,8 @@ from tests.fakecri.server import FakeServer
 from tests.proxy.copier import container, copier
 from tests.proxy.forwarding import channel, runtime, serve, stack
 from tests.proxy.program import Program
-from tests.proxy.sides import sides
 
-__all__ = ["channel", "container", "copier", "fake", "runtime", "serve", "sides", "stack"]
+__all__ = ["channel", "container", "copier", "fake", "runtime", "serve", "stack"]
 
 
 @pytest.fixture

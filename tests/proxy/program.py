@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -30,11 +29,14 @@ OPTIONS = (
 )
 
 
-_AS_SYSTEMD = """
-import os, sys
-os.dup2(int(sys.argv[1]), 3)
-os.environ |= {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid()), "LISTEN_FDNAMES": "listen"}
-os.execvp(sys.argv[2], sys.argv[2:])
+AGE_S = 2.0
+"""How old connections get in tests: nobody shall wait for a minute."""
+
+_AGED = """
+from pycrictl.proxy import server
+server.AGE_S = {}
+from pycrictl.__main__ import run
+run()
 """
 
 
@@ -45,9 +47,9 @@ class Program:
         folder: an existing one with a short path, for the sockets and the log.
         upstream: the runtime's endpoint.
         flags: more of the command line.
+        age_s: how old connections get.
         descriptors: how many it may have open.
         prefix: what comes before the command line.
-        socket_unit: a listening socket that is passed to it as systemd does.
     """
 
     def __init__(
@@ -55,9 +57,9 @@ class Program:
         folder: Path,
         upstream: str,
         *flags: str,
+        age_s: float = AGE_S,
         descriptors: int | None = None,
         prefix: tuple[str, ...] = (),
-        socket_unit: socket.socket | None = None,
     ) -> None:
         self.socket_path = folder / "px" / "cri.sock"
         self.admin_path = folder / "px" / "admin.sock"
@@ -70,13 +72,12 @@ class Program:
         self._command = [
             *limit,
             *prefix,
-            *(sys.executable, "-m", "pycrictl", "proxy", "--upstream", upstream),
+            *(sys.executable, "-c", _AGED.format(age_s), "proxy", "--upstream", upstream),
             *("--listen", self.endpoint, "--admin-socket", f"unix://{self.admin_path}"),
             *("--config", os.devnull, "--state-dir", str(self.state_path), *flags),
         ]
         self._process: subprocess.Popen[bytes] | None = None
         self._later: list[int] = []
-        self._socket_unit = socket_unit
 
     def start(self) -> None:
         """Returns when it serves."""
@@ -84,12 +85,8 @@ class Program:
             self._process.wait(START_S)
         before = self._starts()
         with self.log_path.open("ab") as log:
-            command, fds = self._command, []
-            if self._socket_unit is not None:
-                fds = [self._socket_unit.fileno()]
-                command = [sys.executable, "-ISc", _AS_SYSTEMD, str(fds[0]), *command]
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=fds
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         give_up_at = time.monotonic() + START_S
         while self._is_starting(before):

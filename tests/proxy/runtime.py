@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
-import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,9 @@ from typing import Any, TypeVar
 
 import grpc
 
-from pycrictl.proxy.relay.server import RelayServer
+from pycrictl.proxy.calls import Handler
+from pycrictl.proxy.server import CriServer
+from pycrictl.proxy.upstream import Upstream
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 T = TypeVar("T")
@@ -57,6 +58,10 @@ class Runtime(grpc.GenericRpcHandler):
         match handler_call_details.method.rpartition("/")[2]:
             case "Echo":
                 return grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+            case "Large":
+                return grpc.unary_unary_rpc_method_handler(
+                    lambda request, context: bytes(int(request))
+                )
             case "Metadata":
                 return grpc.unary_unary_rpc_method_handler(self._metadata)
             case "Fail":
@@ -129,38 +134,44 @@ def _hang_up(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterat
 
 
 class Proxy:
-    """A forwarder on an event loop of its own, in a thread."""
+    """A server of clients on an event loop of its own, in a thread.
 
-    def __init__(self, path: Path, make: Callable[[], RelayServer]) -> None:
+    Args:
+        path: of its socket.
+        upstream: of the runtime's.
+        own: handlers of its own.
+        options: of ``CriServer``.
+    """
+
+    def __init__(
+        self, path: Path, upstream: Path, own: dict[str, Handler] | None = None, **options: Any
+    ) -> None:
         self.path = path
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(path))
 
-        async def start() -> RelayServer:
-            forwarder = make()
-            await forwarder.start(listener)
-            return forwarder
+        async def start() -> CriServer:
+            self._upstream = Upstream(str(upstream))
+            server = CriServer(str(path), self._upstream, own=own, **options)
+            await server.start()
+            return server
 
-        self.forwarder = self.run(start())
+        self.server = self.run(start())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs it on the proxy's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def close(self) -> None:
-        async def leftovers() -> int:
-            await asyncio.sleep(0)
-            return len(asyncio.all_tasks()) - 1
+        async def end() -> None:
+            await self.server.stop()
+            await self._upstream.close()
 
-        self.run(self.forwarder.stop())
-        count = self.run(leftovers())
+        self.run(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(60)
         self._loop.close()
-        assert count == 0, "tasks outlived the forwarder"
 
 
 @contextmanager

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,8 @@ async def echo(request: Mapping[str, Any]) -> dict[str, Any]:
 def serve(tmp_path: Path, test: Callable[[str], Awaitable[None]]) -> None:
     async def run() -> None:
         path = str(tmp_path / "s")
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(path)
         server = AdminServer({"echo": echo})
-        await server.start(listener)
+        await server.start(path)
         try:
             async with asyncio.timeout(60):
                 await test(path)
@@ -73,10 +70,8 @@ def test_stopping_ends_idle_connections_in_silence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(tmp_path / "s"))
         server = AdminServer({"echo": echo})
-        await server.start(listener)
+        await server.start(str(tmp_path / "s"))
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
         writer.write(b'{"call": "echo"}\n')
         await reader.readline()

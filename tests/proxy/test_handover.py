@@ -93,10 +93,10 @@ def test_nothing_is_left_of_many_programs(fake: FakeServer, start: Start) -> Non
 def test_an_idle_proxy_is_replaced(fake: FakeServer, start: Start) -> None:
     fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
     proxy = start()
-    inode = proxy.socket_path.stat().st_ino
+    before = proxy.socket_path.readlink()
     pid = proxy.reload()
     assert proxy.wait() == 0
-    assert proxy.socket_path.stat().st_ino == inode
+    assert proxy.socket_path.readlink() != before
     answer = proxy.kubelet.call(
         RUNTIME + "Version", cri_pb2.VersionRequest(), cri_pb2.VersionResponse
     )
@@ -159,7 +159,7 @@ def test_programs_follow_one_another_while_the_first_still_pulls(
     assert status(proxy)["running"] == []
 
 
-def test_a_call_joins_a_pull_of_the_program_before(
+def test_a_call_waits_for_an_equal_pull_of_the_program_before(
     fake: FakeServer, proxy: Program, gate: Gate
 ) -> None:
     auth = cri_pb2.AuthConfig(username="user", password="hunter2")
@@ -168,12 +168,29 @@ def test_a_call_joins_a_pull_of_the_program_before(
     proxy.reload()
     second = proxy.kubelet.start_pull("a/b:1", pod("p2"), auth=auth)
     wait_until(lambda: len(status(proxy)["joined"]) == 1)
+    assert len(pulls(fake)) == 1
     gate.open.set()
     assert first.result(60).image_ref == second.result(60).image_ref == "ref of a/b:1"
+    assert len(pulls(fake)) == 2
+
+
+def test_who_waits_for_an_equal_pull_waits_for_it_in_the_new_program(
+    fake: FakeServer, proxy: Program, gate: Gate
+) -> None:
+    futures = [proxy.kubelet.start_pull("a/b:1", pod("p0"))]
+    for number in (1, 2):
+        futures.append(proxy.kubelet.start_pull("a/b:1", pod(f"p{number}")))
+        wait_until(lambda: len(status(proxy)["joined"]) == number)  # noqa: B023
+    proxy.reload()
+    wait_until(lambda: len(status(proxy)["joined"]) == 2)
     assert len(pulls(fake)) == 1
+    gate.one.release()
+    wait_until(lambda: len(pulls(fake)) == 3)
+    gate.open.set()
+    assert [future.result(60).image_ref for future in futures] == ["ref of a/b:1"] * 3
 
 
-def test_a_joined_pull_is_made_anew_when_its_own_callers_give_it_up(
+def test_who_waits_for_a_pull_of_the_program_before_is_next_when_that_is_given_up(
     fake: FakeServer, proxy: Program, gate: Gate
 ) -> None:
     first = proxy.kubelet.start_pull("a/b:1", pod("p1"))
@@ -383,7 +400,7 @@ step, admin, listen = sys.argv[1:]
 old = Predecessor.reach(admin)
 
 async def take():
-    work = asyncio.create_task(old.take(listen, [admin, listen]))
+    work = asyncio.create_task(old.take(listen, streams=False))
     if step == "ready":
         await asyncio.sleep(0.01)
     else:

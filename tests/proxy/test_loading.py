@@ -1,9 +1,7 @@
-"""When the proxy loads its modules: what serves before it serves, and nothing once it has."""
+"""The proxy loads its modules before it serves: later they may be those of a newer version."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,19 +13,6 @@ from tests.proxy.program import Program
 from tests.proxy.pulls.test_limiter import Gate, prepare, status
 from tests.proxy.pulls.test_progress import WEB, ask, read, sandboxes
 from tests.waiting import wait_until
-
-HEAVY = ("grpc", "websockets", "yaml", "urllib.request", "http.client", "tempfile", "statistics")
-
-LAST = "yaml"
-"""The last module that it loads."""
-
-
-def test_what_a_successor_must_load_before_it_serves_is_little() -> None:
-    probe = "import sys, pycrictl.proxy.app; print(*sys.modules)"
-    found = subprocess.run(
-        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
-    )
-    assert not set(HEAVY) & set(found.stdout.split())
 
 
 def test_nothing_is_loaded_once_it_has_settled(
@@ -45,9 +30,9 @@ def test_nothing_is_loaded_once_it_has_settled(
 
     def loaded() -> list[str]:
         lines = [line for line in proxy.log().splitlines() if line.startswith("import time:")]
-        return [line.rpartition("|")[2].strip() for line in lines]
+        names = [line.rpartition("|")[2].strip() for line in lines]
+        return [name for name in names if name.startswith("pycrictl.proxy")]
 
-    wait_until(lambda: LAST in loaded())
     before = len(loaded())
     waiting = [proxy.kubelet.start_pull(f"a:{number}", WEB) for number in range(2)]
     wait_until(lambda: len(status(proxy)["waiting"]) == 1)

@@ -70,15 +70,6 @@ def test_all_that_can_be_configured_can_be_reached() -> None:
     assert not [name for name in entries() if name.startswith("IPAddress")]
 
 
-def test_the_socket_unit_has_the_socket_of_the_service() -> None:
-    unit = entries(UNIT.with_suffix(".socket"))
-    assert f"unix://{unit['ListenStream']}" == settings.DEFAULT_LISTEN
-    assert unit["FileDescriptorName"] == "listen"
-    assert (unit["SocketMode"], unit["DirectoryMode"]) == ("0600", "0700")
-    # systemd would remove the socket with the service's directory.
-    assert entries()["RuntimeDirectoryPreserve"] == "yes"
-
-
 def test_what_clears_up_after_a_killed_proxy_is_spared() -> None:
     """It would be killed with the rest of the service's processes otherwise; see ``Survivor``."""
     assert entries()["KillMode"] == "process"

@@ -46,7 +46,7 @@ class Survivor:
         try:
             with suppress(OSError):  # it is only a precaution
                 self._process = subprocess.Popen(
-                    [*_interpreter(), module, *arguments],
+                    [*interpreter(), module, *arguments],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -75,7 +75,8 @@ class Survivor:
             self._process.stdin.close()
 
 
-def _interpreter() -> list[str]:
+def interpreter() -> list[str]:
+    """Return the command that waits for the end of its standard input, and then acts."""
     if getattr(sys, "frozen", False):
         return [sys.executable, FROZEN_ENTRY]
     package = os.path.abspath(__file__)  # noqa: PTH100 (in an archive of modules it is not a file)

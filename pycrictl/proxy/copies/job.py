@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pycrictl.copy.rules.quotas import IDLE_S, time_limit_s
 from pycrictl.copy.stream.connection import CopyConnection, serve_stream
 from pycrictl.errors import Cancelled, PycrictlError
-from pycrictl.proxy.relay.calls import Peer
+from pycrictl.proxy.copies import incoming, outgoing
+from pycrictl.proxy.copies.incoming import to_error
+from pycrictl.proxy.copies.outgoing import Content
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.policy import Rules
     from pycrictl.copy.rules.summary import Summary
     from pycrictl.copy.tree.identity import Locate
-    from pycrictl.proxy.copies.outgoing import Content
 
 T = TypeVar("T")
 
@@ -40,7 +41,6 @@ class CopyJob:
         path: in the container.
         size_bytes: of the archive; 0 while it is not known.
         rules: what may be in the archive.
-        peer: who asked for it.
         trace: the caller's place in a trace; empty if there is none.
         locate: finds the container's first process.
         log: gets a line when it is over.
@@ -61,7 +61,6 @@ class CopyJob:
         *,
         size_bytes: int,
         rules: Rules,
-        peer: Peer,
         trace: str,
         locate: Locate,
         log: Log,
@@ -75,7 +74,6 @@ class CopyJob:
         self._path = path
         self._size_bytes = size_bytes
         self._rules = rules
-        self._peer = peer
         self._trace = trace
         self._locate = locate
         self._log = log
@@ -92,7 +90,6 @@ class CopyJob:
 
     async def collect(self, folder: str, check_size: Callable[[int], None]) -> Content:
         """Measure what is to be copied out of the container; see ``outgoing.collect``."""
-        from pycrictl.proxy.copies import outgoing
 
         def work() -> Content:
             return outgoing.collect(
@@ -159,8 +156,6 @@ class CopyJob:
             size_bytes=self._size_bytes,
             end=end,
             duration_s=round(self._loop.time() - self.began_at, 3),
-            pid=self._peer.pid,
-            uid=self._peer.uid,
             trace=self._trace,
             **details,
         )
@@ -181,8 +176,6 @@ class CopyJob:
         }
 
     def _transfer(self, connection: CopyConnection) -> Summary:
-        from pycrictl.proxy.copies import incoming, outgoing
-
         try:
             if self._content is not None:
                 return outgoing.deliver(
@@ -226,8 +219,6 @@ class CopyJob:
         self._is_free = True
         content = self._content
         if self.work is not None and self.work.done() and not self.work.exception():
-            from pycrictl.proxy.copies.outgoing import Content
-
             # It may have become ready just when nobody wanted it any more.
             content = self.work.result() if isinstance(self.work.result(), Content) else content
         if content is not None:
@@ -239,8 +230,6 @@ def _carry_out(work: Callable[[], T], done: Future[T]) -> None:
     try:
         result = work()
     except Exception as exc:
-        from pycrictl.proxy.copies.incoming import to_error
-
         done.set_exception(to_error(exc))
     else:
         done.set_result(result)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
+from pycrictl.copy.node import on_node
 from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.rules.spec import check_container_path
@@ -30,9 +31,9 @@ from pycrictl.errors import (
     Unimplemented,
     UsageError,
 )
+from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.lookup import CallFailed, Lookup
-from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
 from pycrictl.servicelog import Log
 from pycrictl.wire.codes import (
@@ -111,23 +112,23 @@ class Copies:
         self._loop = asyncio.get_running_loop()
         self._copies: set[CopyJob] = set()
 
-    async def handle_to(self, request: CallRequest, peer: Peer) -> Answer:
+    async def handle_to(self, request: CallRequest) -> Answer:
         """Answer CopyToContainer."""
         try:
             message = cri_pb2.CopyToContainerRequest.FromString(request.message)
             copy = await self._admit(
-                "to", message.container_id, message.path, request, peer, message.size
+                "to", message.container_id, message.path, request, message.size
             )
             copy.checksum = message.checksum
         except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
         return self._give_url(copy, lambda url: cri_pb2.CopyToContainerResponse(url=url))
 
-    async def handle_from(self, request: CallRequest, peer: Peer) -> Answer:
+    async def handle_from(self, request: CallRequest) -> Answer:
         """Answer CopyFromContainer when size and checksum are known."""
         try:
             message = cri_pb2.CopyFromContainerRequest.FromString(request.message)
-            copy = await self._admit("from", message.container_id, message.path, request, peer)
+            copy = await self._admit("from", message.container_id, message.path, request)
         except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
         try:
@@ -176,7 +177,6 @@ class Copies:
         container_id: str,
         path: str,
         request: CallRequest,
-        peer: Peer,
         size_bytes: int = 0,
     ) -> CopyJob:
         """Check all that can be checked before anything is copied, and count the copy.
@@ -184,8 +184,6 @@ class Copies:
         The container is checked before the path, so that a client can find out with an empty path
         whether a copy is possible at all.
         """
-        from pycrictl.copy.node import on_node
-
         if not container_id:
             raise UsageError("no container ID is given")
         container = await self._lookup.container(container_id)
@@ -205,7 +203,6 @@ class Copies:
             path.encode(),
             size_bytes=size_bytes,
             rules=self._rules,
-            peer=peer,
             trace=request.trace,
             locate=locate,
             log=self._log,

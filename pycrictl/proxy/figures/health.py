@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from pycrictl._proto import cri_pb2
-from pycrictl.proxy.relay.upstream import Upstream
+from pycrictl.proxy.lookup import version
+from pycrictl.proxy.upstream import Upstream
 from pycrictl.wire.codes import DEADLINE_EXCEEDED, UNAVAILABLE
 
 TIMEOUT_S: Final = 2.0
 FRESH_S: Final = 1.0
 """How long an answer counts for all who ask."""
-
-_VERSION: Final = "/runtime.v1.RuntimeService/Version"
 
 
 class Health:
@@ -34,8 +32,7 @@ class Health:
         loop = asyncio.get_running_loop()
         async with self._lock:
             if loop.time() - self._asked_at >= FRESH_S:
-                request = cri_pb2.VersionRequest().SerializeToString()
-                answer = await self._upstream.unary(_VERSION, request, timeout_s=TIMEOUT_S)
+                answer = await version(self._upstream, TIMEOUT_S)
                 is_down = answer.code in (UNAVAILABLE, DEADLINE_EXCEEDED)
                 self._problem = answer.message if is_down else ""
                 self._asked_at = loop.time()

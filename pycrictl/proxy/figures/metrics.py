@@ -1,7 +1,6 @@
 """Metrics for Prometheus: what has happened is counted, what is there is looked at when asked.
 
-Only a proxy that offers metrics imports this. No name of an image or a pod is a label. On the way
-of a call are a few additions.
+Only a proxy that offers metrics imports this. No name of an image or a pod is a label.
 """
 
 from __future__ import annotations
@@ -12,32 +11,28 @@ from bisect import bisect_left
 from collections import Counter as Counter_
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from pycrictl import __version__
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.methods import method
+from pycrictl.proxy.calls import CallRecord
 from pycrictl.proxy.copies.service import Copies
 from pycrictl.proxy.figures.health import Health
-from pycrictl.proxy.figures.prometheus import (
-    CONTENT_TYPE,
-    Collector,
-    CollectorRegistry,
-    Counter,
-    CounterMetricFamily,
-    Gauge,
-    Histogram,
-    HistogramMetricFamily,
-    Metric,
-    ProcessCollector,
-    disable_created_metrics,
-    text_of,
-)
 from pycrictl.proxy.figures.record import Outcome, PullRecord
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.relay.calls import CallRecord
-from pycrictl.proxy.relay.server import RelayServer
 from pycrictl.proxy.serve.pages import MakePage, Page
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
@@ -60,10 +55,6 @@ SIZE_CLASSES: Final = (
     *("20GB-30GB", "30GB-40GB", "40GB-60GB", "60GB-100GB", "GT100GB"),
 )
 _NO_SIZE: Final = "N/A"
-
-ADDED_BUCKETS_S: Final = (
-    *(0.00005, 0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0),
-)
 
 _OWN: Final = ("PullImage", "ImagePullProgress", "CopyToContainer", "CopyFromContainer")
 _SESSIONS: Final = ("Exec", "ExecSync", "Attach", "PortForward")
@@ -101,12 +92,11 @@ def method_class(path: str) -> str:
 class Sources:
     """The parts of the proxy that are looked at."""
 
-    queue: PullQueue[Any]
+    queue: PullQueue
     copies: Copies
     quotas: Quotas
     tokens: Tokens[Any]
     streams: StreamServer[Any]
-    relay: RelayServer
     health: Health
 
 
@@ -119,9 +109,7 @@ class Metrics:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._by_call: dict[tuple[str, int | None], _CallCount] = {}
-        self._calls: dict[tuple[str, str], _CallCount] = {}
-        self._added: dict[str, _Added] = {}
+        self._calls: Counter_[tuple[str, int]] = Counter_()
         registry = self.registry = CollectorRegistry()
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
         ProcessCollector(registry=registry)
@@ -150,7 +138,9 @@ class Metrics:
         self._pulls = counter(
             "pulls", "PullImage calls that are over, by outcome and gRPC code.", "outcome", "code"
         )
-        self._joined = counter("pulls_joined", "PullImage calls that shared another one's pull.")
+        self._joined = counter(
+            "pulls_joined", "PullImage calls that waited for an equal one, which succeeded."
+        )
         self._waited = by_size(
             "pull_wait_seconds", "Time from a PullImage call to its slot, by size of the image."
         )
@@ -221,27 +211,10 @@ class Metrics:
         elif name in _HANDOVERS:
             self._handovers.labels(_HANDOVERS[name]).inc()
 
-    def call(self, record: CallRecord, added_s: float) -> None:
-        """Count a call that is over, and how long the proxy worked on it."""
-        counted = self._by_call.get((record.path, record.code)) or self._learn(record)
-        counted.number += 1
-        if (added := counted.added) is not None:
-            added.sum_s += added_s
-            added.buckets[bisect_left(ADDED_BUCKETS_S, added_s)] += 1
-
-    def _learn(self, record: CallRecord) -> _CallCount:
-        kind = method_class(record.path)
-        code = "none" if record.code is None else codes.name_of(record.code)
-        if code.isdigit():
-            code = "other"
-        found = self._calls.get((kind, code))
-        if found is None:
-            is_passed_on = kind not in ("own", "stream")
-            added = self._added.setdefault(kind, _Added()) if is_passed_on else None
-            found = self._calls[kind, code] = _CallCount(added)
-        if kind != "other" and code != "other":  # of those there may be any number
-            self._by_call[record.path, record.code] = found
-        return found
+    def call(self, record: CallRecord) -> None:
+        """Count a call that is over."""
+        path = record.path if method_class(record.path) != "other" else "other"
+        self._calls[path, record.code] += 1
 
     # What others count
 
@@ -250,33 +223,18 @@ class Metrics:
         calls = CounterMetricFamily(
             "pycrictl_calls", "Calls that are over, by class and code.", labels=["class", "code"]
         )
-        for labels, counted in list(self._calls.items()):
-            calls.add_metric(labels, counted.number)
+        by_class: Counter_[tuple[str, str]] = Counter_()
+        for (path, code), number in self._calls.copy().items():
+            by_class[method_class(path), codes.name_of(code)] += number
+        for labels, number in by_class.items():
+            calls.add_metric(labels, number)
         yield calls
-        added = HistogramMetricFamily(
-            "pycrictl_call_added_seconds",
-            "Time that the proxy worked on a call that it passed on, by class of the method.",
-            labels=["class"],
-        )
-        bounds = [*map(str, ADDED_BUCKETS_S), "+Inf"]
-        for kind, one in list(self._added.items()):
-            counts = accumulate(list(one.buckets))
-            added.add_metric([kind], list(zip(bounds, counts, strict=True)), one.sum_s)
-        yield added
         refused = CounterMetricFamily(
             "pycrictl_refused", "What was refused, by the limit that it met.", labels=["limit"]
         )
         for limit, number in self.refused().items():
             refused.add_metric([limit], number)
         yield refused
-        faults = CounterMetricFamily(
-            "pycrictl_protocol_errors",
-            "Connections that were ended for a fault of the peer.",
-            labels=["peer"],
-        )
-        for peer, number in self._sources.relay.faults().items():
-            faults.add_metric([peer], number)
-        yield faults
 
     def refused(self) -> Counter_[str]:
         """Return how much was refused so far, by the limit that it met."""
@@ -284,7 +242,6 @@ class Metrics:
         others = {
             "stream_urls": sources.tokens.refused,
             "stream_connections": sources.streams.dropped_count,
-            "own_requests": sources.relay.budget.refused,
         }
         return self._refused_pulls + sources.quotas.refused + Counter_(others)
 
@@ -297,8 +254,8 @@ class Metrics:
     async def _metrics(self) -> Page:
         self._up.set(not await self._sources.health.problem())
         # Some milliseconds of work, which calls need not wait for.
-        body = await asyncio.to_thread(text_of, self.registry)
-        return Page(200, body, CONTENT_TYPE)
+        body = await asyncio.to_thread(generate_latest, self.registry)
+        return Page(200, body, CONTENT_TYPE_LATEST)
 
     async def _live(self) -> Page:
         return Page(200, b"ok\n")
@@ -306,26 +263,6 @@ class Metrics:
     async def _ready(self) -> Page:
         problem = await self._sources.health.problem()
         return Page(503, f"{problem}\n".encode()) if problem else Page(200, b"ok\n")
-
-
-class _Added:
-    """How long the proxy worked on calls: how often in each bucket, and in all."""
-
-    __slots__ = ("buckets", "sum_s")
-
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(ADDED_BUCKETS_S) + 1)
-        self.sum_s = 0.0
-
-
-class _CallCount:
-    """How many calls of a class ended with a code."""
-
-    __slots__ = ("added", "number")
-
-    def __init__(self, added: _Added | None) -> None:
-        self.number = 0
-        self.added = added
 
 
 class _Counted(Collector):

@@ -48,7 +48,7 @@ class PullRecord:
         waited_s: from the first attempt to the start of the pull.
         pulled_s: from then to the end.
         attempts: calls one after another, as for several credentials.
-        is_joined: whether the pull was another caller's, whose record has the bytes as well.
+        is_joined: whether it waited for an equal one, which succeeded.
         digest: of what the tag named, or the image's ID where only that is known.
         got_bytes: of layers that were downloaded, compressed; None if not known, as the others.
         reused_bytes: of layers that were there.
@@ -76,7 +76,7 @@ class PullRecord:
     def of(cls, end: PullEnd, *, wall_s: float) -> PullRecord:
         """Return the record of a call that has just ended at ``wall_s``."""
         call = end.call
-        began = call.pull.started
+        began = call.started
         waited_until = call.ended if began is None else max(began, call.asked)
         if call.end is State.LEFT:
             outcome = Outcome.GONE

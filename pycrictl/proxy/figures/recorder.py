@@ -65,7 +65,6 @@ class PullRecorder:
         self.on_record: list[Callable[[PullRecord], object]] = []
         self._history = HistoryWriter(history_folder, log=log) if history_folder else None
         self._loop = asyncio.get_running_loop()
-        self._findings: dict[int, asyncio.Task[dict[str, Any]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[asyncio.TimerHandle, PullRecord] = {}
 
@@ -77,7 +76,8 @@ class PullRecorder:
             with contextlib.suppress(DecodeError):
                 image_id = cri_pb2.PullImageResponse.FromString(end.response).image_ref
         record = replace(record, digest=image_id)
-        if record.outcome is Outcome.PULLED:
+        # Of equal pulls, the first is the one that took something.
+        if record.outcome is Outcome.PULLED and not record.is_joined:
             task = self._loop.create_task(self._complete(record, end))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -97,22 +97,16 @@ class PullRecorder:
             await asyncio.to_thread(self._history.stop)
 
     async def _complete(self, record: PullRecord, end: PullEnd) -> None:
-        """Hand out the record when it is known what the pull took, once for all who share it."""
-        number = end.call.pull.number
-        finding = self._findings.get(number)
-        if finding is None:
-            finding = self._loop.create_task(self._find_out(record.image, end))
-            self._findings[number] = finding
-            finding.add_done_callback(lambda _: self._findings.pop(number, None))
+        """Hand out the record when it is known what the pull took."""
         found: dict[str, Any] = {}
         try:
-            found = await asyncio.shield(finding)
+            found = await self._find_out(record.image, end)
         finally:
             self._hand_out(replace(record, **found), end)
 
     async def _find_out(self, image: str, end: PullEnd) -> dict[str, Any]:
         """Return the fields of the record that only the runtime knows."""
-        elapsed_s = self._loop.time() - (end.call.pull.started or end.call.ended)
+        elapsed_s = self._loop.time() - (end.call.started or end.call.ended)
         weight = await self._layers.weigh(canonical(image), time.time() - elapsed_s)
         if weight is not None:
             size_bytes = weight.got_bytes + weight.reused_bytes
@@ -131,11 +125,9 @@ class PullRecorder:
             "error": end.error,
             "waited_s": record.waited_s,
             "pulled_s": record.pulled_s,
-            "bytes": _known(record, record.got_bytes),
-            "reused": _known(record, record.reused_bytes),
+            "bytes": "" if record.got_bytes is None else record.got_bytes,
+            "reused": "" if record.reused_bytes is None else record.reused_bytes,
             "attempt": record.attempts if record.attempts > 1 else "",
-            "pid": end.peer.pid,
-            "uid": end.peer.uid,
             "trace": end.trace,
         }
         for call in self.on_record:
@@ -161,11 +153,6 @@ class PullRecorder:
     def _keep(self, record: PullRecord) -> None:
         if self._history is not None:
             self._history.add(record)
-
-
-def _known(record: PullRecord, size_bytes: int | None) -> int | str:
-    """Return a number for the log; of a shared pull, only its first caller's line has them."""
-    return "" if size_bytes is None or record.is_joined else size_bytes
 
 
 class HistoryWriter:

@@ -5,18 +5,19 @@ What is not wanted is not imported either: the libraries of metrics, the client 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pycrictl.proxy.calls import CallRecord, Handler
 from pycrictl.proxy.figures.health import Health
 from pycrictl.proxy.figures.recorder import PullRecorder
 from pycrictl.proxy.lookup import Lookup
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import Bell
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.relay.server import Handler, RelayServer
-from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.pages import PageServer
 from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
+from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Figures:
 
     Attributes:
         recorder: takes the ends of pulls.
+        call: takes the ends of all calls.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Figures:
         self.recorder = PullRecorder(
             layers=layers, lookup=lookup, log=log, history_folder=settings.state_dir
         )
+        self.call: Callable[[CallRecord], object] = lambda record: None
         self._pages: PageServer | None = None
         self._events: Events | None = None
         self._tracer: PullTracer | None = None
@@ -74,23 +77,22 @@ class Figures:
     def look_at(
         self,
         *,
-        queue: PullQueue[Any],
+        queue: PullQueue,
         bell: Bell,
         copies: Copies,
         quotas: Quotas,
         tokens: Tokens[Any],
         streams: StreamServer[Any],
-        relay: RelayServer,
     ) -> None:
         """Have metrics and Events made of the parts of the proxy."""
         if self._settings.metrics_address is not None:
             from pycrictl.proxy.figures.metrics import Metrics, Sources
 
             health = Health(self._upstream)
-            metrics = Metrics(Sources(queue, copies, quotas, tokens, streams, relay, health))
+            metrics = Metrics(Sources(queue, copies, quotas, tokens, streams, health))
             self.recorder.on_record.append(metrics.pull)
             self._log.watchers.append(metrics.event)
-            relay.on_spent = metrics.call
+            self.call = metrics.call
             self._pages = PageServer(metrics.pages(), log=self._log)
         if wanted := self._settings.events:
             from pycrictl.proxy.figures.events import Events

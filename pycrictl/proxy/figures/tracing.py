@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from pycrictl.cri.calls.tracing import TRACEPARENT, Context, Exporter, Span, now_ns
 from pycrictl.errors import StreamError
-from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
-from pycrictl.proxy.relay.server import Handler
+from pycrictl.proxy.calls import Answer, CallRequest, Handler
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import in_thread
 
@@ -54,8 +53,8 @@ class PullTracer:
     def watched(self, handle: Handler) -> Handler:
         """Return a handler that begins a span for each call and goes on with ``handle``."""
 
-        async def begin(request: CallRequest, peer: Peer) -> Answer:
-            return await handle(self._begin(request), peer)
+        async def begin(request: CallRequest) -> Answer:
+            return await handle(self._begin(request))
 
         return begin
 

@@ -1,9 +1,9 @@
 """The book of pulls: each PullImage call is kept here once, from its arrival on. Pure.
 
-A *call* is one PullImage call of one client. A *pull* is one call to the runtime; calls for the
-same image with the same credentials share it. ``PullQueue`` decides what happens and writes it
-down here. The stream of a pod's progress (``reports``), the status and the list of failures are
-read from here.
+A *call* is one PullImage call of one client. A *pull* is one of them at the runtime or in the line,
+and the calls for the same image that wait for its end. ``PullQueue`` decides what happens and
+writes it down here. The stream of a pod's progress (``reports``), the status and the list of
+failures are read from here.
 
 kubelet tries one credential after the other, so several calls, one after another, are attempts at
 one pull. A call that follows a failed one of the same pod and image at once is its next attempt,
@@ -12,14 +12,12 @@ and the failure was not final.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pycrictl.proxy.lookup import PodKey
@@ -34,43 +32,16 @@ MAX_FAILURES: Final = 50
 MAX_ERROR_CHARS: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class PullKey:
-    """What two calls must have in common to share a pull. It holds no secret.
+class PullKey(NamedTuple):
+    """What two calls have in common of which only one is made at a time.
 
     Attributes:
         image: the reference, in the spelling that all its aliases share.
-        credentials_hash: empty for an anonymous pull.
         runtime_handler: selects the snapshotter in containerd.
-        namespace: of the pod; selects policy and auth files in CRI-O.
     """
 
     image: str
-    credentials_hash: str = field(default="", repr=False)
     runtime_handler: str = ""
-    namespace: str = ""
-
-    @classmethod
-    def of(
-        cls,
-        image: str,
-        *,
-        credentials: bytes,
-        salt: bytes,
-        runtime_handler: str = "",
-        namespace: str = "",
-    ) -> PullKey:
-        """Make a key; of the credentials only a keyed hash is kept.
-
-        Args:
-            image: see the attribute.
-            credentials: the serialised ``AuthConfig``, empty if there is none.
-            salt: random bytes of this process, so that a leaked hash cannot be guessed offline.
-            runtime_handler: CRI ``ImageSpec.runtime_handler``.
-            namespace: of the pod.
-        """
-        digest = hmac.new(salt, credentials, hashlib.sha256).hexdigest() if credentials else ""
-        return cls(image, digest, runtime_handler, namespace)
 
 
 class State(Enum):
@@ -84,15 +55,27 @@ class State(Enum):
 
 
 @dataclass(slots=True, eq=False)
+class Slot:
+    """One of those that are limited.
+
+    Attributes:
+        users: how many pulls have it: of equal ones, several once the first has succeeded.
+    """
+
+    users: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class Pull:
-    """One call to the runtime.
+    """A call to the runtime.
 
     Attributes:
         number: names it; later pulls have higher ones.
         takes_slot: False if the runtime had the image before.
         reference: the image as the request that goes to the runtime spells it.
         asked: when the first call came; its place in the line.
-        calls: the calls that share it and have no answer yet, by ticket; the first one leads.
+        calls: those without an answer, by ticket; the first one leads, the others wait for it.
+        slot: what it has, once it runs; None if it takes none.
         is_waiting: whether it is in the line.
         started: when the runtime was asked; None before.
         tries: how often a free slot was looked for in vain.
@@ -106,6 +89,7 @@ class Pull:
     asked: float = 0.0
     # Not a dict: its first entry is slow to find once many before it were deleted.
     calls: OrderedDict[int, Call] = field(default_factory=OrderedDict)
+    slot: Slot | None = None
     is_waiting: bool = True
     started: float | None = None
     tries: int = 0
@@ -118,7 +102,7 @@ class Pull:
 
     @property
     def leader(self) -> Call | None:
-        """The call whose request goes to the runtime; None once all callers have gone."""
+        """The call that goes to the runtime; None once all callers have gone."""
         return next(iter(self.calls.values()), None)
 
 
@@ -138,7 +122,8 @@ class Call:
         error: why it failed.
         cause: why the attempt before it failed.
         is_continued: whether another attempt followed.
-        is_joined: whether another call leads its pull.
+        started: when it went to the runtime; None before.
+        is_joined: whether an equal call went first, and has not failed.
         is_refused: whether the limit was why it failed.
     """
 
@@ -151,6 +136,7 @@ class Call:
     attempt: int = 1
     end: State | None = None
     ended: float = 0.0
+    started: float | None = None
     error: str = ""
     cause: str = ""
     is_continued: bool = False
@@ -200,7 +186,7 @@ class Book:
         now: float,
         asked: float | None = None,
     ) -> Call:
-        """Enter a call that shares ``pull``, and came at ``asked`` if that was not now."""
+        """Enter a call of ``pull``, which came at ``asked`` if that was not now."""
         came = now if asked is None else asked
         call = Call(ticket, pull, pod, reference, reference, came, is_joined=bool(pull.calls))
         self.calls[ticket] = pull.calls[ticket] = self.latest = call

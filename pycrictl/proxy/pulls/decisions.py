@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeAlias, TypeVar
-
-OutcomeT = TypeVar("OutcomeT")
+from typing import TypeAlias
 
 
 class Policy(StrEnum):
@@ -25,53 +23,10 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PullStarted:
-    """The upstream call is to be made, with the request of this caller and without a deadline."""
+class Started:
+    """The call goes to the runtime; ``end`` must follow."""
 
-    pull: int
     ticket: int
-
-
-@dataclass(frozen=True, slots=True)
-class PullQueued:
-    """The caller waits for a slot, at this place from 1."""
-
-    pull: int
-    ticket: int
-    place: int
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The caller shares a pull that somebody else leads."""
-
-    pull: int
-    ticket: int
-    leader: int
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderChanged:
-    """The leader went; this caller leads the pull now. A running upstream call goes on."""
-
-    pull: int
-    ticket: int
-
-
-@dataclass(frozen=True, slots=True)
-class PullAbandoned:
-    """The last caller went; the upstream call is to be cancelled, then ``finish`` called."""
-
-    pull: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finished(Generic[OutcomeT]):
-    """The caller's answer: the outcome of its pull."""
-
-    pull: int
-    ticket: int
-    outcome: OutcomeT
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +38,4 @@ class Refused:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
-    """The caller hung up; it gets no answer."""
-
-    ticket: int
-
-
-Decision: TypeAlias = (
-    PullStarted
-    | PullQueued
-    | Joined
-    | LeaderChanged
-    | PullAbandoned
-    | Finished[OutcomeT]
-    | Refused
-    | Left
-)
+Decision: TypeAlias = Started | Refused

@@ -14,13 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError, Unimplemented
+from pycrictl.progress.sources import open_watcher
 from pycrictl.progress.speed import Speed
 from pycrictl.progress.tracker import Item, Phase, Tracker
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
     from pycrictl.progress.content import ContentWatcher, PollResult
     from pycrictl.progress.crio.watcher import CrioWatcher
     from pycrictl.progress.names import Expected
@@ -313,9 +314,6 @@ class LayerPoller:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def _open(self) -> _Connection:
-        from pycrictl.cri.calls.client import CriClient
-        from pycrictl.progress.sources import open_watcher
-
         client = CriClient(self._path, timeout_s=_TIMEOUT_S)
         try:
             watcher, _ = open_watcher(client, wants_manifests=self._wants_manifests)

@@ -16,11 +16,11 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import Exhausted
+from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.lookup import CallFailed, Lookup, PullTarget
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.reports import Reporter
-from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.wire.codes import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 from pycrictl.wire.progress import Report
@@ -90,7 +90,7 @@ class PullProgress:
         self._tokens = tokens
         self._url = url
 
-    async def handle(self, request: CallRequest, peer: Peer) -> Answer:
+    async def handle(self, request: CallRequest) -> Answer:
         """Answer the call with the URL of a stream."""
         try:
             message = cri_pb2.ImagePullProgressRequest.FromString(request.message)

@@ -1,53 +1,37 @@
-"""The limit of parallel image pulls: who may pull now, who waits, who shares. Pure.
+"""The limit of parallel image pulls: who may pull now, and who waits. Pure.
 
-Callers (one PullImage call each, named by a ticket) ask; pulls (one upstream call each, named by a
-number) do the work. Every event returns decisions, in the order in which they were taken; the shell
-around this object carries them out. An event is handled in this order:
+Callers (one PullImage call each, named by a ticket) ask; their turn comes, or they are refused.
+Every event returns decisions, in the order in which they were taken; the shell around this object
+carries them out. An event is handled in this order:
 
 1. Whatever fell due by ``now``: callers whose deadline passed end, retries are made.
 2. The event itself. For a new caller the first of these that applies decides:
-   a. the image is present: its pull starts at once and takes no slot, nobody joins it;
-   b. a pull with an equal key waits or runs: the caller joins it and shares its outcome;
-   c. a slot is free: its pull takes it and starts;
+   a. the image is present: it starts at once and takes no slot;
+   b. an equal pull waits or runs: the caller waits for its end;
+   c. a slot is free: the caller takes it and starts;
    d. otherwise the policy: ``WAIT`` in line, or ``RETRY`` at fixed times and then be refused.
 3. Slots that are free go to the line, first come first served.
 
-A pull belongs to all its callers; the first of them leads it. When the leader goes, the next one
-leads, in the same place of the line or with the same upstream call. When the last one goes, a
-waiting pull is forgotten; a running one is abandoned: the shell cancels the upstream call, and
-``finish`` frees the slot as for every pull that started. So a slot is held for exactly as long as
-the runtime works, and nobody joins a pull that is being cancelled.
+Equal pulls have one slot together. When the first has succeeded, the others are made at once: the
+runtime looks at the registry for each, with its credentials, and fetches what has changed since.
+When it has failed or its caller has gone, the next one is made, and the others wait for that.
+Of a waiting pull, all callers have its place in the line until the last one goes.
 
-When one program follows another, calls that came to the first keep their places by the time of
-their arrival, pulls that run there have their slots, and no slot is given (``is_held``) before both
-are known.
+No slot is given while it is held (``is_held``): calls may be on their way that came before all
+others. A pull that others make has its slot, free or not.
 
-Every ticket ends in exactly one ``Finished``, ``Refused`` or ``Left``. Every ``PullStarted`` must
-be answered by one ``finish``. With ``RETRY`` there is no line: a caller looks at its own times
-only, and one who comes when a slot is free takes it.
+Every ``Started`` must be answered by one ``end``. With ``RETRY`` there is no line: a caller looks
+at its own times only, and one who comes when a slot is free takes it.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import insort
-from typing import TYPE_CHECKING, Final, Generic
+from typing import TYPE_CHECKING, Final
 
-from pycrictl.proxy.pulls.book import Book, Call, Pull, PullKey, State
-from pycrictl.proxy.pulls.decisions import (
-    Decision,
-    Finished,
-    Joined,
-    LeaderChanged,
-    Left,
-    OutcomeT,
-    Policy,
-    PullAbandoned,
-    PullQueued,
-    PullStarted,
-    Reason,
-    Refused,
-)
+from pycrictl.proxy.pulls.book import Book, Call, Pull, PullKey, Slot, State
+from pycrictl.proxy.pulls.decisions import Decision, Policy, Reason, Refused, Started
 from pycrictl.units import format_duration, plural
 
 if TYPE_CHECKING:
@@ -57,7 +41,7 @@ _MIN_STALE: Final = 64
 _TOO_LATE: Final = "the deadline passed before the image was pulled"
 
 
-class PullQueue(Generic[OutcomeT]):
+class PullQueue:
     """The queue. One thread uses it; ``now`` is in seconds and never goes back.
 
     Args:
@@ -106,7 +90,7 @@ class PullQueue(Generic[OutcomeT]):
         is_present: bool = False,
         asked: float | None = None,
         started: float | None = None,
-    ) -> list[Decision[OutcomeT]]:
+    ) -> list[Decision]:
         """Take a call.
 
         Args:
@@ -115,92 +99,66 @@ class PullQueue(Generic[OutcomeT]):
             now: see the class.
             pod: the pod it is for.
             reference: the image as its request spells it; the key's image by default.
-            deadline: when the caller stops waiting, None for never. It also ends a running pull.
+            deadline: when the caller stops waiting, None for never.
             is_present: the runtime has the image already.
-            asked: when it came, if that was to another program before; ``now`` by default.
-            started: when its pull began, if it runs already: it has its slot, free or not.
+            asked: when it came, if that was not now.
+            started: when it began, if it runs already: it has its slot, free or not.
         """
         if ticket in self.book.calls:
             raise ValueError(f"ticket {ticket} is in use")
         reference = reference or key.image
         asked = now if asked is None else asked
         out = self._advance(now)
+        equal = None if is_present or started is not None else self._by_key.get(key)
+        pull = equal or self._new(key, takes_slot=not is_present, reference=reference, asked=asked)
+        call = self.book.begin(ticket, pull, pod=pod, reference=reference, asked=asked, now=now)
         if deadline is not None:
             if deadline <= now:
-                pull = Pull(0, key, takes_slot=False, reference=reference, asked=asked)
-                call = self.book.begin(
-                    ticket, pull, pod=pod, reference=reference, asked=asked, now=now
-                )
                 return [*out, self._refuse(call, Reason.DEADLINE, _TOO_LATE, now)]
             self._add_deadline(deadline, ticket)
-        joined = None if is_present else self._by_key.get(key)
-        if joined is not None:
-            out.append(Joined(joined.number, ticket, next(iter(joined.calls))))
-            self.book.begin(ticket, joined, pod=pod, reference=reference, asked=asked, now=now)
+        if equal is not None:
             return out
-        self._last_number += 1
-        pull = Pull(
-            self._last_number, key, takes_slot=not is_present, reference=reference, asked=asked
-        )
-        self.book.begin(ticket, pull, pod=pod, reference=reference, asked=asked, now=now)
         if not is_present:
-            self._by_key[key] = pull
+            self._by_key.setdefault(key, pull)
         if is_present or started is not None or self._has_free_slot():
             self._start(pull, now if started is None else started, out)
             return out
-        insort(self.book.line, pull, key=lambda waiting: waiting.rank)
-        out.append(PullQueued(pull.number, ticket, self.book.place(pull)))
+        self._wait(pull)
         if self.policy is Policy.RETRY and not self.is_held:
             self._retry_later(pull, now, out)
         return out
 
-    def finish(
-        self, pull: int, outcome: OutcomeT, *, now: float, error: str = ""
-    ) -> list[Decision[OutcomeT]]:
-        """Take the end of a started pull's upstream call, whatever it is.
+    def end(self, ticket: int, how: State, *, now: float, error: str = "") -> list[Decision]:
+        """Take the end of a call at the runtime, or the hanging-up of its caller.
+
+        Nothing happens if it has been refused.
 
         Args:
-            pull: its number.
-            outcome: what every caller of it is answered.
+            ticket: of the call.
+            how: ``DONE``, ``FAILED``, or ``LEFT`` for one that hung up.
             now: see the class.
-            error: why it failed; empty if it did not.
-
-        Raises:
-            ValueError: no such pull is running.
+            error: why it failed.
         """
-        if pull not in self.book.running:
-            raise ValueError(f"pull {pull} is not running")
-        ended = self.book.running.pop(pull)
-        out = self._advance(now)
-        self.taken -= ended.takes_slot
-        self._forget_key(ended)
-        for call in list(ended.calls.values()):
-            self.book.end(call, State.FAILED if error else State.DONE, now=now, error=error)
-            out.append(Finished(pull, call.ticket, outcome))
-        self._serve(now, out)
-        return out
-
-    def cancel(self, ticket: int, *, now: float) -> list[Decision[OutcomeT]]:
-        """Take the hanging-up of a caller. Nothing happens if it has been answered already."""
         out = self._advance(now)
         if (call := self.book.calls.get(ticket)) is not None:
             led = call.pull.leader is call
-            self.book.end(call, State.LEFT, now=now)
-            out.append(Left(ticket))
-            self._pass_on(call.pull, led, out)
+            self.book.end(call, how, now=now, error=error)
+            if led and call.pull.started is not None:
+                self._ended(call.pull, how, now, out)
+            else:
+                self._lost(call.pull, led)
+            self._serve(now, out)
         return out
 
-    def withdraw(self, ticket: int, message: str, *, now: float) -> list[Decision[OutcomeT]]:
+    def withdraw(self, ticket: int, message: str, *, now: float) -> list[Decision]:
         """Refuse a caller that waits for a slot. Nothing happens if it does not wait any more."""
         out = self._advance(now)
         call = self.book.calls.get(ticket)
         if call is not None and call.pull.is_waiting:
-            led = call.pull.leader is call
-            out.append(self._refuse(call, Reason.WITHDRAWN, message, now))
-            self._pass_on(call.pull, led, out)
+            out.append(self._give_up(call, Reason.WITHDRAWN, message, now))
         return out
 
-    def set_limit(self, limit: int, *, now: float) -> list[Decision[OutcomeT]]:
+    def set_limit(self, limit: int, *, now: float) -> list[Decision]:
         """Change the limit. Pulls above a lower one go on; the line uses a higher one at once.
 
         Raises:
@@ -209,7 +167,7 @@ class PullQueue(Generic[OutcomeT]):
         self.limit = _checked(limit)
         return self.tick(now)
 
-    def release(self, *, now: float) -> list[Decision[OutcomeT]]:
+    def release(self, *, now: float) -> list[Decision]:
         """Give slots again after ``is_held``, to all that have come meanwhile."""
         self.is_held = False
         out = self._advance(now)
@@ -219,7 +177,7 @@ class PullQueue(Generic[OutcomeT]):
                 self._retry_later(pull, now, out)
         return out
 
-    def tick(self, now: float) -> list[Decision[OutcomeT]]:
+    def tick(self, now: float) -> list[Decision]:
         """Do what has fallen due: to be called when ``next_wakeup`` says so."""
         out = self._advance(now)
         self._serve(now, out)
@@ -234,15 +192,13 @@ class PullQueue(Generic[OutcomeT]):
         heads = [heap[0][0] for heap in (self._deadlines, self._retry_times) if heap]
         return min(heads, default=None)
 
-    def _advance(self, now: float) -> list[Decision[OutcomeT]]:
+    def _advance(self, now: float) -> list[Decision]:
         """End callers whose deadline has passed, then make the retries that are due."""
-        out: list[Decision[OutcomeT]] = []
+        out: list[Decision] = []
         while self._deadlines and self._deadlines[0][0] <= now:
-            ticket = heapq.heappop(self._deadlines)[1]
-            if call := self.book.calls.get(ticket):
-                led = call.pull.leader is call
-                out.append(self._refuse(call, Reason.DEADLINE, _TOO_LATE, now))
-                self._pass_on(call.pull, led, out)
+            call = self.book.calls.get(heapq.heappop(self._deadlines)[1])
+            if call is not None and call.started is None:
+                out.append(self._give_up(call, Reason.DEADLINE, _TOO_LATE, now))
         while self._retry_times and self._retry_times[0][0] <= now:
             pull = heapq.heappop(self._retry_times)[2]
             if not pull.is_waiting:
@@ -255,24 +211,61 @@ class PullQueue(Generic[OutcomeT]):
                 self._retry_later(pull, now, out)
         return out
 
-    def _serve(self, now: float, out: list[Decision[OutcomeT]]) -> None:
+    def _serve(self, now: float, out: list[Decision]) -> None:
         """Give free slots to the line; those who retry look for themselves."""
         if self.policy is Policy.WAIT:
             self._serve_line(now, out)
 
-    def _serve_line(self, now: float, out: list[Decision[OutcomeT]]) -> None:
+    def _serve_line(self, now: float, out: list[Decision]) -> None:
         while self.book.line and self._has_free_slot():
             pull = self.book.line[0]
             self._leave_line(pull)
             self._start(pull, now, out)
 
-    def _start(self, pull: Pull, now: float, out: list[Decision[OutcomeT]]) -> None:
-        pull.is_waiting, pull.started = False, now
-        self.taken += pull.takes_slot
-        self.book.running[pull.number] = pull
-        out.append(PullStarted(pull.number, next(iter(pull.calls))))
+    def _new(self, key: PullKey, *, takes_slot: bool, reference: str, asked: float) -> Pull:
+        self._last_number += 1
+        return Pull(self._last_number, key, takes_slot, reference, asked)
 
-    def _retry_later(self, pull: Pull, now: float, out: list[Decision[OutcomeT]]) -> None:
+    def _start(self, pull: Pull, now: float, out: list[Decision], slot: Slot | None = None) -> None:
+        """Let the leader of a pull go to the runtime, in a slot that others have, or a free one."""
+        leader = pull.leader
+        assert leader is not None
+        pull.is_waiting, pull.started = False, now
+        leader.started = now
+        if pull.takes_slot:
+            self.taken += slot is None
+            pull.slot = slot or Slot()
+            pull.slot.users += 1
+        self.book.running[pull.number] = pull
+        out.append(Started(leader.ticket))
+
+    def _ended(self, pull: Pull, how: State, now: float, out: list[Decision]) -> None:
+        """Let those go on who waited for the end of a pull."""
+        del self.book.running[pull.number]
+        self._forget_key(pull)
+        calls = list(pull.calls.values())
+        if calls and how is not State.DONE:
+            calls[0].is_joined = False
+        is_each_alone = how is State.DONE and not self.is_held
+        for group in [[call] for call in calls] if is_each_alone else [calls] if calls else []:
+            reference, asked = group[0].reference, min(call.asked for call in group)
+            new = self._new(pull.key, takes_slot=pull.takes_slot, reference=reference, asked=asked)
+            for call in group:
+                call.pull, new.calls[call.ticket] = new, call
+            if not is_each_alone:
+                self._by_key.setdefault(pull.key, new)
+            if self.is_held:
+                self._wait(new)
+            else:
+                self._start(new, now, out, pull.slot)
+        if pull.slot is not None:
+            pull.slot.users -= 1
+            self.taken -= not pull.slot.users
+
+    def _wait(self, pull: Pull) -> None:
+        insort(self.book.line, pull, key=lambda waiting: waiting.rank)
+
+    def _retry_later(self, pull: Pull, now: float, out: list[Decision]) -> None:
         """Set the time of the next retry; refuse all callers if there is none."""
         if pull.tries < self.retries:
             pull.next_try = now + self.retry_interval_s
@@ -293,20 +286,24 @@ class PullQueue(Generic[OutcomeT]):
         self.book.end(call, State.FAILED, now=now, error=message)
         return Refused(call.ticket, reason, message)
 
-    def _pass_on(self, pull: Pull, led: bool, out: list[Decision[OutcomeT]]) -> None:
-        """Go on with a pull that lost a caller, its leader if ``led``, before it has an outcome."""
-        if (leader := pull.leader) is not None:
-            if led:
-                leader.is_joined = False
-                out.append(LeaderChanged(pull.number, leader.ticket))
-                if pull.is_waiting:
-                    pull.reference = leader.reference
+    def _give_up(self, call: Call, reason: Reason, message: str, now: float) -> Refused:
+        """Refuse a caller that waits, and go on with its pull."""
+        led = call.pull.leader is call
+        refused = self._refuse(call, reason, message, now)
+        self._lost(call.pull, led)
+        return refused
+
+    def _lost(self, pull: Pull, led: bool) -> None:
+        """Go on with a pull that lost a caller who waited, its leader if ``led``."""
+        leader = pull.leader
+        if not pull.is_waiting:
             return
-        self._forget_key(pull)
-        if pull.is_waiting:
+        if leader is None:
+            self._forget_key(pull)
             self._leave_line(pull)
-        elif pull.number in self.book.running:  # else it has just ended
-            out.append(PullAbandoned(pull.number))
+        elif led:
+            leader.is_joined = False
+            pull.reference = leader.reference
 
     def _leave_line(self, pull: Pull) -> None:
         del self.book.line[self.book.place(pull) - 1]
@@ -321,7 +318,7 @@ class PullQueue(Generic[OutcomeT]):
         heapq.heappush(heap, (deadline, ticket))
 
     def _forget_key(self, pull: Pull) -> None:
-        """Let nobody join the pull; another one may have taken over its key already."""
+        """Let nobody wait for the pull any more; another one may have its key already."""
         if self._by_key.get(pull.key) is pull:
             del self._by_key[pull.key]
 

@@ -28,7 +28,7 @@ MAX_ERROR_CHARS: Final = 500
 
 
 def status_document(
-    queue: PullQueue[Any],
+    queue: PullQueue,
     *,
     now: float,
     wall_s: float,
@@ -80,7 +80,6 @@ def status_document(
             "attempt": 1 if leader is None else leader.attempt,
             "joined": max(len(pull.calls) - 1, 0),
             "takesSlot": pull.takes_slot,
-            "abandoned": leader is None,
         }
 
     expected = _starts(queue, known, now)
@@ -142,7 +141,7 @@ def status_document(
 
 
 def _starts(
-    queue: PullQueue[Any], known: Mapping[int, Progress | None], now: float
+    queue: PullQueue, known: Mapping[int, Progress | None], now: float
 ) -> list[float | None]:
     """Return in how many seconds each pull in the line is expected to start."""
     left_s: list[float | None] = []

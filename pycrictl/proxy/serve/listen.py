@@ -1,4 +1,11 @@
-"""The socket that clients of the proxy dial.
+"""The socket that clients of the proxy dial: a link to one that is this program's alone.
+
+So a new program can be ready at a socket of its own before anybody dials it, and one rename gives
+it all who dial from then on. What is behind the link is in a directory that its program has locked
+for as long as it lives::
+
+    /run/pycrictl/cri.sock -> cri.sock.k3x_9a2b/sock
+    /run/pycrictl/cri.sock.lock     locked by a program that starts, until it serves
 
 The socket hands out all the runtime's power, so it is never there with wrong permissions, not even
 for a moment, and never taken from a program that still serves it.
@@ -9,112 +16,135 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
+import shutil
 import socket
 import stat
+import tempfile
+from collections.abc import Container
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pycrictl.errors import UsageError
 from pycrictl.units import quote
 
-MAX_PATH_BYTES: Final = 107  # sun_path of struct sockaddr_un, without its NUL
-_BACKLOG: Final = 1024
+_SUN_PATH_BYTES: Final = 107  # sun_path of struct sockaddr_un, without its NUL
+_SOCKET: Final = "sock"
+_LINK: Final = "link"
+MAX_PATH_BYTES: Final = _SUN_PATH_BYTES - len(".xxxxxxxx/") - len(_SOCKET)
 
 
-class Inherited(NamedTuple):
-    """A socket that another process made.
+class OwnSocket:
+    """A place for a socket, which clients find under another name once it is published.
 
-    Attributes:
-        socket: it listens.
-        lock: the descriptor of its lock; None where systemd made it.
-    """
-
-    socket: socket.socket
-    lock: int | None
-
-
-class UnixListener:
-    """A listening unix socket of mode 0600 that appears in its directory all at once.
-
-    A missing directory is made, for root only. The lock file beside the socket stays: removing it
-    would let two proxies lock two files of one name.
+    A missing directory is made, for root only.
 
     Args:
-        path: where clients find it; absolute.
-        inherited: the socket, if it listens there already.
+        link: where clients find it; absolute.
+        before: the directories of the program that this one takes over from.
+
+    Attributes:
+        link: as given.
+        path: where to bind the socket.
 
     Raises:
         UsageError: somebody serves it already, or it cannot be made there.
     """
 
-    def __init__(self, path: Path, inherited: Inherited | None = None) -> None:
-        self.path = path
-        if inherited is not None:
-            self.socket, self._lock = inherited
-            self._identity: tuple[int, int] | None = None
-            return
-        # A socket file that nobody listens on yet would be refused or replaced by others, so the
-        # name is given to it last, in one step that also replaces a stale one.
-        self._first_name = path.with_name(f".{os.getpid():x}")
-        longest = max(len(os.fsencode(name)) for name in (path, self._first_name))
-        if not path.is_absolute() or longest > MAX_PATH_BYTES:
+    def __init__(self, link: Path, before: Container[str] = ()) -> None:
+        self.link = link
+        if not link.is_absolute() or len(os.fsencode(link)) > MAX_PATH_BYTES:
             raise UsageError(
-                f"cannot listen on {quote(str(path))}: a socket needs an absolute path of at most "
+                f"cannot listen on {quote(str(link))}: a socket needs an absolute path of at most "
                 f"{MAX_PATH_BYTES} bytes"
             )
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _check_directory(path.parent)
-            lock = self._lock = _locked(path.with_name(path.name + ".lock"))
+            link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_directory(link.parent)
+            self._start_lock = _locked_file(link.with_name(link.name + ".lock"))
             try:
-                _check_unused(path)
-                self.socket = self._bind()
+                self._check_unused(before)
+                self.folder = Path(tempfile.mkdtemp(prefix=f"{link.name}.", dir=link.parent))
+                lock = _lock(self.folder)
+                assert lock is not None  # whoever sweeps has the other lock first
+                self._lock = lock
             except BaseException:
-                os.close(lock)
+                self._started()
                 raise
         except OSError as exc:
-            raise UsageError(f"cannot listen on {quote(str(path))}: {exc.strerror}") from None
+            raise UsageError(f"cannot listen on {quote(str(link))}: {exc.strerror}") from None
+        self.path = self.folder / _SOCKET
+
+    def publish(self) -> None:
+        """Let clients find the socket, from one moment to the next; remove what others left.
+
+        It may be done again.
+        """
+        new = self.folder / _LINK
+        new.unlink(missing_ok=True)
+        # Not an absolute path: a container may have the directory under another name.
+        new.symlink_to(Path(self.folder.name, _SOCKET))
+        new.rename(self.link)
+        self._sweep()
+        self._started()
 
     def close(self) -> None:
-        """Stop listening and remove the socket file, unless it is somebody else's by now."""
-        if self._identity is not None and _identity(self.path) == self._identity:
-            self.path.unlink(missing_ok=True)
-        self.release()
-
-    def claim(self) -> None:
-        """Remove the file of an inherited socket in the end, unless it is systemd's.
-
-        Before that it is the other process's, which goes on if this one fails.
-        """
-        if self._lock is not None:
-            self._identity = _identity(self.path)
-
-    def release(self) -> None:
-        """Leave the socket to another process that listens on it."""
-        self.socket.close()
-        self._identity = None
-        if self._lock is not None:
+        """Remove the socket, and the link unless it leads to another program by now."""
+        if _leads_to(self.link) == self.folder.name:
+            self.link.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._started()
+        if self._lock >= 0:
             os.close(self._lock)
-            self._lock = None
+            self._lock = -1
 
-    def descriptors(self) -> list[int]:
-        """Return what the other process must have: the socket, and the lock if there is one."""
-        return [self.socket.fileno(), *([] if self._lock is None else [self._lock])]
+    def _started(self) -> None:
+        if self._start_lock >= 0:
+            os.close(self._start_lock)
+            self._start_lock = -1
 
-    def _bind(self) -> socket.socket:
-        self._first_name.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX)
+    def _check_unused(self, before: Container[str]) -> None:
+        """Refuse a path that is anything but free, or left by a program that has ended."""
+        found = _leads_to(self.link)
+        if found is not None and self._is_ours(found):
+            if found not in before and not self._is_left(self.link.with_name(found)):
+                raise UsageError(f"another proxy serves {quote(str(self.link))}")
+            return
         try:
-            os.fchmod(listener.fileno(), 0o600)  # Linux gives the file the socket's mode
-            listener.bind(str(self._first_name))
-            listener.listen(_BACKLOG)
-            self._identity = _identity(self._first_name)
-            self._first_name.rename(self.path)
-        except BaseException:
-            listener.close()
-            self._first_name.unlink(missing_ok=True)
-            raise
-        return listener
+            mode = self.link.lstat().st_mode
+        except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(mode):
+            raise UsageError(f"{quote(str(self.link))} exists and is not a socket")
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)  # a full backlog is somebody's, too
+            code = probe.connect_ex(str(self.link))
+        if code not in (errno.ECONNREFUSED, errno.ENOENT):
+            raise UsageError(
+                f"somebody else serves {quote(str(self.link))}",
+                hint="if it is the socket unit of an older version, stop and disable that",
+            )
+
+    def _is_ours(self, name: str) -> bool:
+        return bool(re.fullmatch(re.escape(self.link.name) + r"\.[a-z0-9_]{8}", name))
+
+    def _is_left(self, folder: Path) -> bool:
+        """Whether the program that made a directory has ended: then nobody has it locked."""
+        try:
+            lock = _lock(folder)
+        except FileNotFoundError:
+            return True
+        if lock is not None:
+            os.close(lock)
+        return lock is not None
+
+    def _sweep(self) -> None:
+        """Remove what programs left that were killed."""
+        for folder in list(self.link.parent.iterdir()):
+            with suppress(OSError):
+                if self._is_ours(folder.name) and folder != self.folder and self._is_left(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_directory(directory: Path) -> None:
@@ -127,7 +157,16 @@ def _check_directory(directory: Path) -> None:
         )
 
 
-def _locked(path: Path) -> int:
+def _leads_to(link: Path) -> str | None:
+    """Return the name of the directory beside a link that it leads to; None for anything else."""
+    try:
+        folder, _, name = str(link.readlink()).partition("/")
+    except OSError:
+        return None
+    return folder if name == _SOCKET else None
+
+
+def _locked_file(path: Path) -> int:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,24 +176,12 @@ def _locked(path: Path) -> int:
     return lock
 
 
-def _check_unused(path: Path) -> None:
-    """Refuse a path that is anything but free or a stale socket."""
+def _lock(folder: Path) -> int | None:
+    """Return a descriptor of a directory that is locked by it; None if another one has it."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise UsageError(f"{quote(str(path))} exists and is not a socket")
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)  # a full backlog is somebody's, too
-        code = probe.connect_ex(str(path))
-    if code not in (errno.ECONNREFUSED, errno.ENOENT):
-        raise UsageError(f"somebody else serves {quote(str(path))}")
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
         return None
-    return status.st_dev, status.st_ino
+    return lock

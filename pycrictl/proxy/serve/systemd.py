@@ -1,30 +1,11 @@
-"""What systemd gives a service, and what it wants to know: sockets, states, keep-alives."""
+"""What systemd wants to know of a service: states, keep-alives."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Mapping
-from typing import Final, NamedTuple, TextIO
-
-from pycrictl.errors import UsageError
-from pycrictl.units import quote
-
-_FIRST_DESCRIPTOR: Final = 3  # SD_LISTEN_FDS_START
-
-
-class Passed(NamedTuple):
-    """A socket of a socket unit.
-
-    Attributes:
-        name: the unit's ``FileDescriptorName``.
-        path: where clients find it.
-        socket: it listens.
-    """
-
-    name: str
-    path: str
-    socket: socket.socket
+from typing import TextIO
 
 
 def notify(state: str, environ: Mapping[str, str]) -> bool:
@@ -44,28 +25,6 @@ def notify(state: str, environ: Mapping[str, str]) -> bool:
     except OSError:
         return False
     return True
-
-
-def passed_sockets(environ: Mapping[str, str]) -> list[Passed]:
-    """Return the sockets that this process has from systemd (sd_listen_fds(3)).
-
-    Raises:
-        UsageError: one is not a listening unix socket.
-    """
-    if environ.get("LISTEN_PID") != str(os.getpid()):
-        return []
-    count = int(environ.get("LISTEN_FDS", "0"))
-    names = environ.get("LISTEN_FDNAMES", "").split(":")
-    found = []
-    for number in range(count):
-        sock = socket.socket(fileno=_FIRST_DESCRIPTOR + number)
-        os.set_inheritable(sock.fileno(), False)
-        name = names[number] if number < len(names) else ""
-        is_unix = sock.family == socket.AF_UNIX and sock.type == socket.SOCK_STREAM
-        if not is_unix or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            raise UsageError(f"the socket {quote(name)} of systemd is not a listening unix socket")
-        found.append(Passed(name, str(sock.getsockname()), sock))
-    return found
 
 
 def watchdog_s(environ: Mapping[str, str]) -> float | None:

@@ -20,12 +20,12 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.stream.connection import TO_CONTAINER
 from pycrictl.errors import CopyError, PycrictlError
+from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.service import Copies
 from pycrictl.proxy.lookup import Lookup
-from pycrictl.proxy.relay.calls import Answer, CallRequest, Peer
-from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
 from tests.copy.hostile import FILE, member
 from tests.copy.node.test_on_node import ID, needs_root
@@ -227,7 +227,7 @@ class Direct:
     async def ask_from(self, path: str) -> Answer:
         message = cri_pb2.CopyFromContainerRequest(container_id=ID, path=path)
         request = CallRequest("", message.SerializeToString())
-        return await self.copies.handle_from(request, Peer(1, 0))
+        return await self.copies.handle_from(request)
 
     async def until_idle(self) -> None:
         await until(lambda: not self.quotas.taken)

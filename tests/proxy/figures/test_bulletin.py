@@ -5,7 +5,7 @@ import re
 from pycrictl.kube.events import PACE_S, QUIET_S, News
 from pycrictl.proxy.figures.bulletin import Bulletin
 from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.pulls.book import PullKey
+from pycrictl.proxy.pulls.book import PullKey, State
 from pycrictl.proxy.pulls.layer_poller import Progress
 from pycrictl.proxy.pulls.queue import PullQueue
 
@@ -17,7 +17,7 @@ class Desk:
     """A queue with one slot, and what is written of it."""
 
     def __init__(self) -> None:
-        self.queue = PullQueue[str](1)
+        self.queue = PullQueue(1)
         self.progress: dict[int, Progress] = {}
         self.bulletin = Bulletin(self.queue.book, self.progress.get)
 
@@ -49,15 +49,15 @@ def test_a_pull_from_its_place_in_line_to_its_end() -> None:
         "Image i2 waits for a slot: next in line",
         "Image i3 waits for a slot: 2nd in line, behind i2",
     ]
-    desk.queue.finish(1, "", now=5)
-    desk.queue.finish(2, "", now=6)
+    desk.queue.end(1, State.DONE, now=5)
+    desk.queue.end(2, State.DONE, now=6)
     assert desk.messages(6) == ["Image i2 was pulled in 1s", "Pulling image i3 for 0s"]
     desk.progress[3] = Progress(85 * MIB // 10, 10 * MIB, MIB)
     assert desk.messages(6 + PACE_S - 0.1) == []
     assert desk.messages(6 + PACE_S) == ["Pulling image i3: 85 % (8.5 of 10.0 MiB), ETA 2s"]
     desk.progress[3] = Progress(10 * MIB, 10 * MIB, MIB, is_unpacking=True)
     assert desk.messages(17) == ["Pulling image i3: 10.0 MiB are there and are unpacked"]
-    desk.queue.finish(3, "", now=20)
+    desk.queue.end(3, State.DONE, now=20)
     (last,) = desk.all_at(20)
     assert (last.message, last.writing, last.is_new) == ("Image i3 was pulled in 14s", 5, False)
     assert desk.bulletin.look(21) is None
@@ -73,7 +73,7 @@ def test_units_that_differ_are_both_named() -> None:
 def test_what_is_over_soon_has_no_event() -> None:
     desk = Desk()
     desk.submit(1, WEB, 0)
-    desk.queue.finish(1, "", now=1)
+    desk.queue.end(1, State.DONE, now=1)
     assert desk.bulletin.look(1) is None
     assert desk.all_at(100) == []
 
@@ -90,11 +90,11 @@ def test_a_failure_counts_when_no_attempt_follows() -> None:
     desk = Desk()
     desk.submit(1, WEB, 0, "a")
     assert len(desk.all_at(3)) == 1
-    desk.queue.finish(1, "", now=4, error="denied")
+    desk.queue.end(1, State.FAILED, now=4, error="denied")
     assert desk.all_at(5) == []
     desk.submit(2, WEB, 5, "a")
     assert desk.messages(15) == ["Pulling image a for 10s"]
-    desk.queue.finish(2, "", now=16, error="denied again")
+    desk.queue.end(2, State.FAILED, now=16, error="denied again")
     (last,) = desk.all_at(19)
     assert last.is_warning
     assert last.message == "Image a was not pulled: denied again"

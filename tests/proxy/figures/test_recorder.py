@@ -172,4 +172,4 @@ def test_bytes_of_a_pull_on_containerd(folder: Path) -> None:
         (found,) = history(proxy, 1)
         assert (found.got_bytes, found.reused_bytes, found.size_bytes) == (1000, 1000, 2000)
         assert found.digest == containerd.images["docker.io/library/a:1"]
-        assert " bytes=1000 reused=1000 " in proxy.log()
+        assert " bytes=1000 reused=1000" in proxy.log()

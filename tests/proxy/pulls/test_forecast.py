@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.proxy.pulls.book import PullKey
+from pycrictl.proxy.pulls.book import PullKey, State
 from pycrictl.proxy.pulls.forecast import starts, typical_s
 from pycrictl.proxy.pulls.queue import PullQueue
 
@@ -27,12 +27,13 @@ def test_starts(
 
 
 def test_a_typical_pull() -> None:
-    queue = PullQueue[str](0)
+    queue = PullQueue(0)
     assert typical_s(queue.book.ended, []) is None
     assert typical_s(queue.book.ended, [8.0, 4.0]) == 6.0
     for number, (took_s, error) in enumerate([(3, ""), (5, ""), (900, "denied"), (11, "")], 1):
         queue.submit(number, PullKey(f"i{number}"), now=1000 * number)
-        queue.finish(number, "", now=1000 * number + took_s, error=error)
+        how = State.FAILED if error else State.DONE
+        queue.end(number, how, now=1000 * number + took_s, error=error)
     queue.submit(9, PullKey("there"), now=9000, is_present=True)
-    queue.finish(5, "", now=9001)
+    queue.end(9, State.DONE, now=9001)
     assert typical_s(queue.book.ended, [800.0]) == 5.0

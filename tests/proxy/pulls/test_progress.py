@@ -15,15 +15,15 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import UpgradeRefused
 from pycrictl.progress.stream import follow
+from pycrictl.proxy.calls import CallRequest
 from pycrictl.proxy.lookup import Lookup, PodKey, PullTarget
 from pycrictl.proxy.pulls.book import Book, Pull, PullKey
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress
 from pycrictl.proxy.pulls.reports import LINGER_S
-from pycrictl.proxy.relay.calls import CallRequest, Peer
-from pycrictl.proxy.relay.upstream import Upstream
 from pycrictl.proxy.serve.stream_server import Address, StreamServer
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
+from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
 from pycrictl.wire.progress import Report
 from tests.fakecri import FakeServer, Status
@@ -227,7 +227,7 @@ def test_a_url_works_once_and_not_for_long(
         await streams.start(Address("127.0.0.1", 0))
 
         async def new_url() -> str:
-            answer = await progress.handle(CallRequest(IMAGE_PULL_PROGRESS, request), Peer(-1, -1))
+            answer = await progress.handle(CallRequest(IMAGE_PULL_PROGRESS, request))
             assert answer.response is not None
             return cri_pb2.ImagePullProgressResponse.FromString(answer.response).url
 

@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import assert_never
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.pulls.book import PullKey
-from pycrictl.proxy.pulls.decisions import (
-    Decision,
-    Finished,
-    Joined,
-    LeaderChanged,
-    Left,
-    Policy,
-    PullAbandoned,
-    PullQueued,
-    PullStarted,
-    Reason,
-    Refused,
-)
+from pycrictl.proxy.pulls.book import PullKey, State
+from pycrictl.proxy.pulls.decisions import Decision, Policy, Reason, Started
 from pycrictl.proxy.pulls.queue import PullQueue
 
 POD = PodKey("default", "web", "u")
-KEYS = [
-    PullKey(image, credentials, handler)
-    for image in ("a", "b")
-    for credentials in ("", "secret")
-    for handler in ("", "kata")
-]
-
-
-@dataclass
-class ModelPull:
-    """What a watcher of the decisions knows of one pull."""
-
-    key: PullKey
-    takes_slot: bool
-    tickets: list[int]
-    leader: int
-    is_running: bool = False
-    tries_at: list[float] = field(default_factory=list)
+KEYS = [PullKey(image, handler) for image in ("a", "b") for handler in ("", "kata")]
 
 
 class Decisions(RuleBasedStateMachine):
@@ -57,18 +24,19 @@ class Decisions(RuleBasedStateMachine):
     @initialize(limit=st.integers(0, 3), policy=st.sampled_from(Policy))
     def begin(self, limit: int, policy: Policy) -> None:
         self.now = 0.0
-        self.limit = limit
         self.policy = policy
-        self.queue = PullQueue[int](
+        self.queue = PullQueue(
             limit, policy, retry_interval_s=self.INTERVAL_S, retries=self.RETRIES
         )
         self.last_ticket = 0
-        self.asked: dict[int, tuple[PullKey, bool]] = {}  # tickets without an end
+        self.keys: dict[int, PullKey] = {}
+        self.present: set[int] = set()
+        self.waiting: list[int] = []  # in the order of their arrival
+        self.running: list[int] = []
+        self.follows: dict[int, int] = {}  # of equal ones: whose slot one is made in
         self.deadlines: dict[int, float] = {}
         self.ended: set[int] = set()
-        self.pulls: dict[int, ModelPull] = {}
-        self.line: list[int] = []
-        self.outcome: tuple[int, int] | None = None  # the pull that ends now, and how
+        self.full_at: dict[int, float] = {}
 
     # Events
 
@@ -80,60 +48,58 @@ class Decisions(RuleBasedStateMachine):
     def submit(self, key: PullKey, is_present: bool, patience: int | None) -> None:
         self.last_ticket += 1
         ticket = self.last_ticket
-        self.asked[ticket] = (key, is_present)
+        self.keys[ticket] = key
+        if is_present:
+            self.present.add(ticket)
         deadline = None
         if patience is not None:
             deadline = self.deadlines[ticket] = self.now + patience
-        same = [
-            number
-            for number, pull in self.pulls.items()
-            if pull.key == key and pull.takes_slot and pull.tickets
-        ]
+        self.waiting.append(ticket)
+        self.full_at[ticket] = self.now + self.INTERVAL_S * self.RETRIES
         decisions = self.queue.submit(
             ticket, key, now=self.now, pod=POD, deadline=deadline, is_present=is_present
         )
         self.follow(decisions)
-        if patience != 0 and not is_present:
-            joined = [d.pull for d in decisions if isinstance(d, Joined)]
-            assert joined == same, "an equal pull is joined, and only that"
+        assert not (is_present and ticket in self.waiting), "what is present never waits"
 
-    @precondition(lambda self: any(pull.is_running for pull in self.pulls.values()))
-    @rule(data=st.data(), outcome=st.integers(0, 2), unnoticed_s=st.integers(0, 12))
-    def finish(self, data: st.DataObject, outcome: int, unnoticed_s: int) -> None:
-        """The end of a pull may be seen before deadlines that have just passed."""
-        if self.policy is Policy.WAIT:
-            self.now += unnoticed_s
-        running = [number for number, pull in self.pulls.items() if pull.is_running]
-        number = data.draw(st.sampled_from(running))
-        waiting = [
-            ticket
-            for ticket in self.pulls[number].tickets
-            if self.deadlines.get(ticket, math.inf) > self.now
-        ]
-        self.outcome = (number, outcome)
-        decisions = self.queue.finish(
-            number, outcome, now=self.now, error="failed" if outcome else ""
-        )
-        self.follow(decisions, ends=number)
-        assert waiting == [d.ticket for d in decisions if isinstance(d, Finished)]
-        self.outcome = None
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), how=st.sampled_from([State.DONE, State.FAILED, State.LEFT]))
+    def end(self, data: st.DataObject, how: State) -> None:
+        ticket = data.draw(st.sampled_from(self.running))
+        key = self.keys[ticket]
+        took = ticket not in self.present
+        others = [one for one in self.equal(key) if one != ticket]
+        equal = [one for one in self.waiting if self.keys[one] == key] if not others else []
+        if not self.queue.book.calls[ticket].pull.calls.keys() - {ticket}:
+            equal = []  # they are in line, and wait for another one
+        self.running.remove(ticket)
+        self.finish(ticket)
+        error = "x" if how is State.FAILED else ""
+        decisions = self.queue.end(ticket, how, now=self.now, error=error)
+        started = [one.ticket for one in decisions if isinstance(one, Started)]
+        if took and equal:
+            mine = equal if how is State.DONE else equal[:1]
+            assert started[: len(mine)] == mine, "equal ones go on in its slot"
+            for one in mine:
+                self.follows[one] = self.follows.get(ticket, ticket)
+        self.follow(decisions)
 
-    @precondition(lambda self: self.asked)
+    @precondition(lambda self: self.waiting)
     @rule(data=st.data())
     def hang_up(self, data: st.DataObject) -> None:
-        ticket = data.draw(st.sampled_from(sorted(self.asked)))
-        self.follow(self.queue.cancel(ticket, now=self.now))
-        assert ticket in self.ended
+        ticket = data.draw(st.sampled_from(self.waiting))
+        self.waiting.remove(ticket)
+        self.finish(ticket)
+        self.follow(self.queue.end(ticket, State.LEFT, now=self.now))
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data())
     def hang_up_after_the_end(self, data: st.DataObject) -> None:
         ticket = data.draw(st.sampled_from(sorted(self.ended)))
-        assert self.queue.cancel(ticket, now=self.now) == []
+        assert self.queue.end(ticket, State.LEFT, now=self.now) == []
 
     @rule(limit=st.integers(0, 4))
     def change_limit(self, limit: int) -> None:
-        self.limit = limit
         self.follow(self.queue.set_limit(limit, now=self.now))
 
     @rule(seconds=st.integers(0, 12))
@@ -146,8 +112,7 @@ class Decisions(RuleBasedStateMachine):
                 break
             assert wakeup > self.now or seconds == 0
             self.now = wakeup
-            decisions = self.queue.tick(self.now)
-            self.follow(decisions)
+            self.follow(self.queue.tick(self.now))
         else:
             raise AssertionError("the queue wakes up for nothing")
         self.now = until
@@ -155,126 +120,69 @@ class Decisions(RuleBasedStateMachine):
 
     # What each decision means
 
-    def taken(self) -> int:
-        return sum(pull.takes_slot for pull in self.pulls.values() if pull.is_running)
+    def equal(self, key: PullKey) -> list[int]:
+        """Those at the runtime that take a slot."""
+        return [t for t in self.running if self.keys[t] == key and t not in self.present]
 
-    def follow(self, decisions: list[Decision[int]], *, ends: int | None = None) -> None:
+    def slots(self) -> set[int]:
+        """Those whose slots are in use, by others that were made in them as well."""
+        return {self.follows.get(t, t) for t in self.running if t not in self.present}
+
+    def follow(self, decisions: list[Decision]) -> None:
         for decision in decisions:
-            if ends is not None and isinstance(decision, PullStarted):
-                # All its callers are answered before its slot goes to somebody else.
-                assert not self.pulls.pop(ends).tickets
-                ends = None
-            self.follow_one(decision)
-        if ends is not None:
-            assert not self.pulls.pop(ends).tickets
-
-    def follow_one(self, decision: Decision[int]) -> None:
-        match decision:
-            case PullQueued(pull, ticket, place):
-                key, is_present = self.asked[ticket]
-                assert not is_present
-                assert pull not in self.pulls
-                assert 0 < self.limit <= self.taken(), "nobody waits while a slot is free"
-                self.pulls[pull] = ModelPull(key, True, [ticket], ticket)
-                self.pulls[pull].tries_at = [
-                    self.now + self.INTERVAL_S * number for number in range(1, self.RETRIES + 1)
-                ]
-                self.line.append(pull)
-                assert place == len(self.line)
-            case PullStarted(pull, ticket):
-                key, is_present = self.asked[ticket]
-                if pull not in self.pulls:
-                    if self.policy is Policy.WAIT and not is_present:
-                        assert not self.line, "nobody overtakes the line"
-                    self.pulls[pull] = ModelPull(key, not is_present, [ticket], ticket)
-                else:
-                    assert self.pulls[pull].tickets[0] == ticket, "the leader's request is sent"
-                    if self.policy is Policy.WAIT:
-                        assert self.line[0] == pull, "first come, first served"
-                    else:
-                        assert self.now in self.pulls[pull].tries_at
-                    self.line.remove(pull)
-                assert not self.pulls[pull].is_running
-                if self.pulls[pull].takes_slot:
-                    assert self.limit == 0 or self.taken() < self.limit, "the limit holds"
-                self.pulls[pull].is_running = True
-            case Joined(pull, ticket, leader):
-                assert self.asked[ticket] == (self.pulls[pull].key, False)
-                assert self.pulls[pull].takes_slot
-                assert self.pulls[pull].tickets[0] == leader
-                self.pulls[pull].tickets.append(ticket)
-            case LeaderChanged(pull, ticket):
-                assert self.pulls[pull].leader not in self.pulls[pull].tickets
-                assert self.pulls[pull].tickets[0] == ticket
-                self.pulls[pull].leader = ticket
-            case PullAbandoned(pull):
-                assert self.pulls[pull].is_running
-                assert self.outcome is None or self.outcome[0] != pull, "it is over"
-                assert not self.pulls[pull].tickets
-            case Finished(pull, ticket, outcome):
-                assert ticket in self.pulls[pull].tickets
-                assert self.outcome == (pull, outcome), "the outcome of its own pull"
-                self.end(ticket)
-            case Refused(ticket, Reason.FULL, message):
-                assert message.startswith("TooManyPullingInParallelErr:")
+            ticket = decision.ticket
+            assert ticket in self.waiting
+            if isinstance(decision, Started):
+                if ticket not in self.present and ticket not in self.follows:
+                    limit = self.queue.limit
+                    assert limit == 0 or len(self.slots()) < limit, "the limit holds"
+                self.waiting.remove(ticket)
+                self.running.append(ticket)
+                continue
+            if decision.reason is Reason.FULL:
+                assert decision.message.startswith("TooManyPullingInParallelErr:")
                 assert self.policy is Policy.RETRY
-                assert 0 < self.limit <= self.taken()
-                (refused,) = (p for p in self.pulls.values() if ticket in p.tickets)
-                assert self.now == refused.tries_at[-1]
-                self.end(ticket)
-            case Refused(ticket, Reason.DEADLINE):
+                assert 0 < self.queue.limit <= len(self.slots())
+            else:
                 assert self.deadlines[ticket] <= self.now
-                self.end(ticket)
-            case Left(ticket):
-                self.end(ticket)
-            case _:  # pragma: no cover
-                assert_never(decision)  # type: ignore[arg-type]  # nested patterns
+            self.waiting.remove(ticket)
+            self.finish(ticket)
 
-    def end(self, ticket: int) -> None:
-        assert ticket in self.asked, "every ticket ends once"
-        del self.asked[ticket]
+    def finish(self, ticket: int) -> None:
+        assert ticket not in self.ended, "every ticket ends once"
         self.deadlines.pop(ticket, None)
         self.ended.add(ticket)
-        for number, pull in list(self.pulls.items()):
-            if ticket in pull.tickets:
-                pull.tickets.remove(ticket)
-                if not pull.tickets and not pull.is_running:
-                    self.line.remove(number)
-                    del self.pulls[number]
 
     # What always holds
 
     @invariant()
     def no_caller_is_forgotten(self) -> None:
-        held_tickets = [ticket for pull in self.pulls.values() for ticket in pull.tickets]
-        assert sorted(held_tickets) == sorted(self.asked)
-        assert len(self.ended) + len(self.asked) == self.last_ticket
-        for pull in self.pulls.values():
-            assert not pull.tickets or pull.tickets[0] == pull.leader
+        assert len(self.ended) + len(self.running) + len(self.waiting) == self.last_ticket
 
     @invariant()
     def no_slot_is_lost(self) -> None:
-        if self.policy is Policy.WAIT and self.line:
-            assert 0 < self.limit <= self.taken()
-        assert all(pull in self.line for pull in self.pulls if not self.pulls[pull].is_running)
+        assert self.queue.taken == len(self.slots())
+        if self.policy is Policy.WAIT and self.queue.book.line:
+            assert 0 < self.queue.limit <= self.queue.taken
 
     @invariant()
-    def nobody_stays_beyond_a_deadline(self) -> None:
-        assert all(deadline > self.now for deadline in self.deadlines.values())
+    def who_waits_for_an_equal_one_has_one(self) -> None:
+        in_line = {ticket for pull in self.queue.book.line for ticket in pull.calls}
+        for ticket in self.waiting:
+            assert ticket in in_line or self.equal(self.keys[ticket])
+
+    @invariant()
+    def nobody_waits_beyond_a_deadline(self) -> None:
+        assert all(self.deadlines.get(ticket, self.now + 1) > self.now for ticket in self.waiting)
 
     @invariant()
     def the_book_says_the_same(self) -> None:
         book = self.queue.book
-        assert (self.queue.limit, self.queue.taken) == (self.limit, self.taken())
-        assert book.running.keys() == {
-            number for number, pull in self.pulls.items() if pull.is_running
-        }
-        assert [pull.number for pull in book.line] == self.line
-        assert [book.place(pull) for pull in book.line] == list(range(1, len(self.line) + 1))
-        assert book.calls.keys() == self.asked.keys()
-        for ticket, call in book.calls.items():
-            assert list(call.pull.calls) == self.pulls[call.pull.number].tickets
-            assert ticket in call.pull.calls
+        leaders = [pull.leader for pull in book.running.values()]
+        assert sorted(one.ticket for one in leaders if one) == sorted(self.running)
+        assert [book.place(pull) for pull in book.line] == list(range(1, len(book.line) + 1))
+        assert sorted(book.calls) == sorted(self.running + self.waiting)
+        assert all(call.pull.calls[ticket] is call for ticket, call in book.calls.items())
         assert {call.ticket for call in book.ended} == self.ended
 
     def teardown(self) -> None:
@@ -282,16 +190,26 @@ class Decisions(RuleBasedStateMachine):
         if not hasattr(self, "queue"):
             return
         for _ in range(10_000):
-            running = [number for number, pull in self.pulls.items() if pull.is_running]
-            if not self.pulls:
+            if not self.running and not self.waiting:
                 break
-            for number in running:
-                self.outcome = (number, 0)
-                decisions = self.queue.finish(number, 0, now=self.now)
-                self.follow(decisions, ends=number)
-            self.pass_time(1)
-        assert not self.asked
-        assert not self.line
+            for ticket in list(self.running):
+                self.running.remove(ticket)
+                self.finish(ticket)
+                for decision in self.queue.end(ticket, State.DONE, now=self.now):
+                    self.waiting.remove(decision.ticket)
+                    if isinstance(decision, Started):
+                        self.running.append(decision.ticket)
+                    else:
+                        self.finish(decision.ticket)
+            self.now += 1
+            for decision in self.queue.tick(self.now):
+                self.waiting.remove(decision.ticket)
+                if isinstance(decision, Started):
+                    self.running.append(decision.ticket)
+                else:
+                    self.finish(decision.ticket)
+        assert not self.running
+        assert not self.waiting
         assert self.queue.taken == 0
         assert self.queue.next_wakeup() is None
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from pycrictl.progress.tracker import Item, Phase
 from pycrictl.proxy.lookup import PodKey, PullTarget
-from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, PullKey
-from pycrictl.proxy.pulls.decisions import Decision, Policy, PullStarted
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, PullKey, State
+from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.reports import ABANDONED, LINGER_S, Reporter
 from pycrictl.wire.progress import Report
@@ -25,10 +25,9 @@ class Shop:
 
     def __init__(self, limit: int = 1, **options: float) -> None:
         policy = Policy.RETRY if options else Policy.WAIT
-        self.queue = PullQueue[str](limit, policy, **options)  # type: ignore[arg-type]  # retries
+        self.queue = PullQueue(limit, policy, **options)  # type: ignore[arg-type]  # retries
         self.layers: dict[str, list[Item]] = {}
         self.reporter = Reporter(self.queue.book, lambda name: self.layers.get(name, []))
-        self.started: dict[int, int] = {}
 
     def ask(
         self,
@@ -37,24 +36,14 @@ class Shop:
         image: str,
         *,
         now: float,
-        secret: str = "",
         present: bool = False,
         reference: str = "",
     ) -> None:
-        key = PullKey(image, credentials_hash=secret)
-        self._take(
-            self.queue.submit(
-                ticket, key, now=now, pod=pod, reference=reference, is_present=present
-            )
-        )
+        key = PullKey(image)
+        self.queue.submit(ticket, key, now=now, pod=pod, reference=reference, is_present=present)
 
     def finish(self, ticket: int, *, now: float, error: str = "") -> None:
-        self._take(self.queue.finish(self.started.pop(ticket), "", now=now, error=error))
-
-    def _take(self, decisions: list[Decision[str]]) -> None:
-        for decision in decisions:
-            if isinstance(decision, PullStarted):
-                self.started[decision.ticket] = decision.pull
+        self.queue.end(ticket, State.FAILED if error else State.DONE, now=now, error=error)
 
     def reports(self, pod: PodKey, *, now: float, since: float = 0.0) -> list[Report]:
         return self.reporter.reports(PullTarget(pod), now=now, since=since)
@@ -114,7 +103,9 @@ def test_a_pod_that_spells_an_image_in_two_ways_sees_it_once() -> None:
     shop.ask(2, WEB, "docker.io/library/a:latest", now=0, reference="docker.io/library/a")
     assert shop.phases(WEB, now=0) == {"a": "downloading"}
     shop.finish(1, now=1)
-    assert shop.phases(WEB, now=1) == {"a": "done"}
+    assert shop.phases(WEB, now=1) == {"a": "downloading"}
+    shop.finish(2, now=2)
+    assert shop.phases(WEB, now=2) == {"a": "done"}
 
 
 def test_layers_are_those_of_the_leader_when_the_pull_starts() -> None:
@@ -122,7 +113,7 @@ def test_layers_are_those_of_the_leader_when_the_pull_starts() -> None:
     shop.ask(1, None, "other", now=0)
     shop.ask(2, WEB, "img", now=0, reference="short")
     shop.ask(3, DB, "img", now=0, reference="long")
-    shop.queue.cancel(2, now=1)
+    shop.queue.end(2, State.LEFT, now=1)
     shop.finish(1, now=2)
     shop.layers["long"] = [layer(Phase.DOWNLOADING, 3)]
     assert shop.only(DB, now=2).layer == "sha256:3"
@@ -154,10 +145,10 @@ def test_layers_follow_their_image() -> None:
 
 def test_a_failure_followed_by_another_attempt_was_none() -> None:
     shop = Shop()
-    shop.ask(1, WEB, "a", now=0, secret="one")
+    shop.ask(1, WEB, "a", now=0)
     shop.finish(1, now=1, error="denied")
     assert shop.phases(WEB, now=1.5) == {"a": "downloading"}
-    shop.ask(2, WEB, "a", now=2, secret="two")
+    shop.ask(2, WEB, "a", now=2)
     assert shop.phases(WEB, now=1 + ATTEMPT_GAP_S) == {"a": "downloading"}
     shop.finish(2, now=4)
     assert shop.phases(WEB, now=9) == {"a": "done"}
@@ -176,7 +167,7 @@ def test_a_caller_that_goes_and_one_that_is_refused() -> None:
     shop.ask(1, None, "x", now=0)
     shop.ask(2, WEB, "a", now=0)
     shop.ask(3, DB, "b", now=0)
-    shop.queue.cancel(2, now=0.5)
+    shop.queue.end(2, State.LEFT, now=0.5)
     shop.queue.tick(now=1.0)
     assert shop.only(DB, now=1.5) == Report("b", "", 0, 0, phase="waiting")
     gone, refused = (shop.only(pod, now=1.0 + ATTEMPT_GAP_S) for pod in (WEB, DB))
@@ -263,7 +254,7 @@ def test_the_whole_node() -> None:
         ("r/c", "", "waiting"),
     ]
     assert shop.reporter.busy_until(None, now=52) is None
-    for ticket in (1, 2, 4):
+    for ticket in (1, 3, 2, 4):
         shop.finish(ticket, now=53)
     assert shop.reporter.busy_until(None, now=53) == 53 + ATTEMPT_GAP_S
     assert len(shop.reporter.reports(NODE, now=54, since=50)) == 3

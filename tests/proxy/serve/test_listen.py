@@ -1,4 +1,4 @@
-"""The proxy's socket: permissions, stale files, rivals, and heirs."""
+"""The proxy's socket and the link to it: permissions, what others left, rivals, and heirs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from pycrictl.errors import UsageError
-from pycrictl.proxy.serve.listen import MAX_PATH_BYTES, Inherited, UnixListener
+from pycrictl.proxy.serve.listen import MAX_PATH_BYTES, OwnSocket
 
 
 def answers(path: Path) -> bool:
@@ -22,49 +24,93 @@ def answers(path: Path) -> bool:
         return client.connect_ex(str(path)) == 0
 
 
+@contextmanager
+def served(own: OwnSocket) -> Iterator[None]:
+    """Somebody listens there, and clients find it; it is closed in the end."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(own.path))
+        listener.listen()
+        own.publish()
+        yield
+    own.close()
+
+
 def refusal(path: Path) -> str:
     with pytest.raises(UsageError) as caught:
-        UnixListener(path)
+        OwnSocket(path)
     return caught.value.message
 
 
-def test_socket_is_for_its_owner_only_whatever_the_umask(folder: Path) -> None:
+def test_it_is_for_its_owner_only_whatever_the_umask(folder: Path) -> None:
     previous = os.umask(0)
     try:
-        listener = UnixListener(folder / "own" / "cri.sock")
+        own = OwnSocket(folder / "own" / "cri.sock")
     finally:
         os.umask(previous)
-    try:
-        assert stat.S_IMODE(listener.path.stat().st_mode) == 0o600
-        assert stat.S_IMODE(listener.path.parent.stat().st_mode) == 0o700
+    with served(own):
+        assert stat.S_IMODE(own.path.parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE((folder / "own").stat().st_mode) == 0o700
         assert stat.S_IMODE((folder / "own" / "cri.sock.lock").stat().st_mode) == 0o600
-        assert answers(listener.path)
-    finally:
-        listener.close()
+        assert answers(own.link)
 
 
-def test_closing_removes_the_socket(folder: Path) -> None:
-    listener = UnixListener(folder / "cri.sock")
-    assert sorted(path.name for path in folder.iterdir()) == ["cri.sock", "cri.sock.lock"]
-    listener.close()
+def test_the_link_holds_wherever_the_directory_is_mounted(folder: Path) -> None:
+    own = OwnSocket(folder / "here" / "cri.sock")
+    with served(own):
+        (folder / "here").rename(folder / "there")
+        assert answers(folder / "there" / "cri.sock")
+
+
+def test_nothing_is_published_before_it_is_served(folder: Path) -> None:
+    own = OwnSocket(folder / "cri.sock")
+    assert not own.link.is_symlink()
+    own.close()
     assert [path.name for path in folder.iterdir()] == ["cri.sock.lock"]
-    again = UnixListener(folder / "cri.sock")
-    assert answers(again.path)
-    again.close()
 
 
-def test_stale_socket_is_replaced(folder: Path) -> None:
+def test_closing_removes_everything_but_the_lock(folder: Path) -> None:
+    for _ in range(2):
+        with served(OwnSocket(folder / "cri.sock")):
+            assert answers(folder / "cri.sock")
+        assert [path.name for path in folder.iterdir()] == ["cri.sock.lock"]
+
+
+def test_stale_socket_of_an_older_version_is_replaced(folder: Path) -> None:
     path = folder / "cri.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     assert not answers(path)
-    listener = UnixListener(path)
-    assert answers(path)
-    listener.close()
+    with served(OwnSocket(path)):
+        assert answers(path)
+
+
+def test_what_a_killed_program_left_is_removed(folder: Path) -> None:
+    path = folder / "cri.sock"
+    words = (
+        "import os, sys, pathlib; from pycrictl.proxy.serve.listen import OwnSocket; "
+        "own = OwnSocket(pathlib.Path(sys.argv[1])); own.publish(); os.kill(os.getpid(), 9)"
+    )
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", words, str(path)], check=False, timeout=60)
+    assert path.is_symlink()
+    assert len(list(folder.glob("cri.sock.????????"))) == 1
+    own = OwnSocket(path)
+    with served(own):
+        assert answers(path)
+        assert list(folder.glob("cri.sock.????????")) == [own.folder]
+
+
+def test_who_shares_the_directory_is_left_alone(folder: Path) -> None:
+    first, other = OwnSocket(folder / "cri.sock"), OwnSocket(folder / "admin.sock")
+    (folder / "cri.sock.old").mkdir()
+    with served(first), served(other):
+        assert answers(first.link)
+        assert answers(other.link)
+        assert (folder / "cri.sock.old").exists()
 
 
 def test_name_is_never_without_a_listener(folder: Path) -> None:
-    """While a stale socket is replaced, a client meets the old one or the new one, nothing else."""
+    """While a program takes over, a client meets the old one or the new one, nothing else."""
     path = folder / "cri.sock"
     codes: set[int] = set()
     stop = threading.Event()
@@ -72,28 +118,50 @@ def test_name_is_never_without_a_listener(folder: Path) -> None:
     def dial() -> None:
         while not stop.is_set():
             with socket.socket(socket.AF_UNIX) as client:
+                client.setblocking(False)  # nobody accepts: the queue fills
                 codes.add(client.connect_ex(str(path)))
 
-    for _ in range(20):
-        path.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX) as dead:
-            dead.bind(str(path))
-        stop.clear()
-        dialling = threading.Thread(target=dial)
-        dialling.start()
-        listener = UnixListener(path)
+    first = OwnSocket(path)
+    with served(first):
+        thread = threading.Thread(target=dial)
+        thread.start()
+        for _ in range(50):
+            second = OwnSocket(path, [first.folder.name])
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(second.path))
+                listener.listen(1000)
+                second.publish()
+                first.publish()
+                second.close()
         stop.set()
-        dialling.join()
-        listener.close()
-    assert codes <= {0, errno.ECONNREFUSED, errno.EAGAIN}
+        thread.join()
+    assert codes <= {0, errno.EAGAIN}
 
 
-def test_second_proxy_is_refused(folder: Path) -> None:
+def test_only_its_heir_may_take_a_path(folder: Path) -> None:
     path = folder / "cri.sock"
-    first = UnixListener(path)
-    assert refusal(path) == f'another proxy serves "{path}"'
-    assert answers(path)
-    first.close()
+    first = OwnSocket(path)
+    with served(first):
+        assert refusal(path) == f'another proxy serves "{path}"'
+        second = OwnSocket(path, [first.folder.name])
+        assert refusal(path).startswith("another proxy serves ")  # it starts
+        with served(second):
+            first.close()
+            assert answers(path)
+            assert refusal(path).startswith("another proxy serves ")
+    assert not path.is_symlink()
+
+
+def test_an_heir_that_fails_takes_nothing_away(folder: Path) -> None:
+    first = OwnSocket(folder / "cri.sock")
+    with served(first):
+        OwnSocket(first.link, [first.folder.name]).close()
+        assert answers(first.link)
+        second = OwnSocket(first.link, [first.folder.name])
+        second.publish()  # and then it dies
+        first.publish()
+        second.close()
+        assert answers(first.link)
 
 
 def test_somebody_elses_socket_is_left_alone(folder: Path) -> None:
@@ -104,7 +172,7 @@ def test_somebody_elses_socket_is_left_alone(folder: Path) -> None:
         assert refusal(path) == f'somebody else serves "{path}"'
         assert answers(path)
     # The failed attempt has not kept the lock.
-    UnixListener(path).close()
+    OwnSocket(path).close()
 
 
 def test_socket_with_a_full_backlog_is_somebodys(folder: Path) -> None:
@@ -121,8 +189,8 @@ def test_socket_with_a_full_backlog_is_somebodys(folder: Path) -> None:
         client.close()
 
 
-@pytest.mark.parametrize("kind", ["file", "directory", "link"])
-def test_what_is_no_socket_is_left_alone(folder: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["file", "directory", "link", "link to a proxy's"])
+def test_what_is_no_socket_of_ours_is_left_alone(folder: Path, kind: str) -> None:
     path = folder / "cri.sock"
     match kind:
         case "file":
@@ -131,6 +199,8 @@ def test_what_is_no_socket_is_left_alone(folder: Path, kind: str) -> None:
             path.mkdir()
         case "link":
             path.symlink_to("/nonexistent")
+        case "link to a proxy's":
+            path.symlink_to("other.sock.abcdefgh/sock")
     assert refusal(path) == f'"{path}" exists and is not a socket'
     assert path.is_symlink() or path.exists()
 
@@ -147,25 +217,26 @@ def test_directory_of_others_is_refused(folder: Path) -> None:
     shared.chmod(0o777)
     assert refusal(shared / "cri.sock") == f'the directory "{shared}" is open to other users'
     shared.chmod(0o1777)
-    UnixListener(shared / "cri.sock").close()
+    OwnSocket(shared / "cri.sock").close()
 
 
-def test_replaced_socket_is_not_removed(folder: Path) -> None:
-    path = folder / "cri.sock"
-    listener = UnixListener(path)
-    path.unlink()
+def test_replaced_link_is_not_removed(folder: Path) -> None:
+    own = OwnSocket(folder / "cri.sock")
+    own.publish()
+    own.link.unlink()
     with socket.socket(socket.AF_UNIX) as other:
-        other.bind(str(path))
+        other.bind(str(own.link))
         other.listen()
-        listener.close()
-        assert answers(path)
+        own.close()
+        assert answers(own.link)
 
 
-def test_removed_socket_is_no_error(folder: Path) -> None:
-    listener = UnixListener(folder / "cri.sock")
-    listener.path.unlink()
-    listener.close()
-    assert not listener.path.exists()
+def test_removed_link_is_no_error(folder: Path) -> None:
+    own = OwnSocket(folder / "cri.sock")
+    own.publish()
+    own.link.unlink()
+    own.close()
+    assert not own.link.exists()
 
 
 @pytest.mark.parametrize("length", [MAX_PATH_BYTES, MAX_PATH_BYTES + 1])
@@ -173,11 +244,10 @@ def test_length_of_the_path(folder: Path, length: int) -> None:
     path = folder / "d" / ("x" * (length - len(str(folder)) - 3))
     assert len(str(path)) == length
     if length <= MAX_PATH_BYTES:
-        listener = UnixListener(path)
-        assert answers(path)
-        listener.close()
+        with served(OwnSocket(path)):
+            assert answers(path)
     else:
-        assert "at most 107 bytes" in refusal(path)
+        assert f"at most {MAX_PATH_BYTES} bytes" in refusal(path)
 
 
 def test_relative_path_is_refused() -> None:
@@ -191,23 +261,25 @@ def test_reason_of_the_system_is_told(folder: Path) -> None:
 
 def test_only_one_of_many_that_start_at_once_serves(folder: Path) -> None:
     program = (
-        "import sys, time\n"
+        "import sys, socket\n"
         "from pathlib import Path\n"
         "from pycrictl.errors import UsageError\n"
-        "from pycrictl.proxy.serve.listen import UnixListener\n"
+        "from pycrictl.proxy.serve.listen import OwnSocket\n"
         "sys.stdin.read(1)\n"
         "try:\n"
-        "    listener = UnixListener(Path(sys.argv[1]))\n"
+        "    own = OwnSocket(Path(sys.argv[1]))\n"
         "except UsageError:\n"
         "    print('refused', flush=True)\n"
         "else:\n"
+        "    listener = socket.socket(socket.AF_UNIX)\n"
+        "    listener.bind(str(own.path))\n"
+        "    listener.listen()\n"
+        "    own.publish()\n"
         "    print('serves', flush=True)\n"
         "    sys.stdin.read(1)\n"
-        "    listener.close()\n"
+        "    own.close()\n"
     )
     path = folder / "cri.sock"
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
     rivals = [
         subprocess.Popen(
             [sys.executable, "-c", program, str(path)],
@@ -227,42 +299,4 @@ def test_only_one_of_many_that_start_at_once_serves(folder: Path) -> None:
     for rival in rivals:
         rival.communicate("g", timeout=30)
         assert rival.returncode == 0
-    assert not path.exists()
-
-
-def heir(listener: UnixListener) -> Inherited:
-    """What another process would have of it."""
-    sock, lock = (os.dup(fd) for fd in listener.descriptors())
-    return Inherited(socket.socket(fileno=sock), lock)
-
-
-def test_an_heir_goes_on_when_the_first_lets_go(folder: Path) -> None:
-    first = UnixListener(folder / "cri.sock")
-    second = UnixListener(first.path, heir(first))
-    second.claim()
-    first.release()
-    first.close()
-    assert answers(second.path)
-    assert refusal(second.path).startswith("another proxy serves ")
-    second.close()
-    assert not second.path.exists()
-    UnixListener(second.path).close()
-
-
-def test_an_heir_that_fails_takes_nothing_away(folder: Path) -> None:
-    first = UnixListener(folder / "cri.sock")
-    UnixListener(first.path, heir(first)).close()
-    assert answers(first.path)
-    assert refusal(first.path).startswith("another proxy serves ")
-    first.close()
-
-
-def test_systemds_socket_stays(folder: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as systemds:
-        systemds.bind(str(folder / "cri.sock"))
-        systemds.listen()
-        listener = UnixListener(folder / "cri.sock", Inherited(systemds.dup(), None))
-        listener.claim()
-        assert len(listener.descriptors()) == 1
-        listener.close()
-        assert answers(folder / "cri.sock")
+    assert not path.is_symlink()

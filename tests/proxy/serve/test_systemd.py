@@ -1,4 +1,4 @@
-"""Sockets, states and keep-alives, as systemd has them."""
+"""States and keep-alives, as systemd has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.proxy.serve.systemd import is_journal, notify, passed_sockets, watchdog_s
+from pycrictl.proxy.serve.systemd import is_journal, notify, watchdog_s
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])
@@ -27,12 +27,6 @@ def test_systemd_is_told(folder: Path, is_abstract: bool) -> None:
 @pytest.mark.parametrize("address", [None, "", "relative", "vsock:2:1", "/nonexistent/notify"])
 def test_nobody_to_tell(address: str | None) -> None:
     assert not notify("READY=1", {} if address is None else {"NOTIFY_SOCKET": address})
-
-
-def test_sockets_are_for_this_process_only() -> None:
-    assert passed_sockets({}) == []
-    assert passed_sockets({"LISTEN_PID": "1", "LISTEN_FDS": "1"}) == []
-    assert passed_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "0"}) == []
 
 
 def test_when_a_keep_alive_is_due() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import socket
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,21 +12,16 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.proxy.relay.calls import Answer, CallRecord, CallRequest, Peer
-from pycrictl.wire import grpc_http2, hpack, http2
+from pycrictl.proxy.calls import Answer, CallRecord, CallRequest
 from tests.proxy.forwarding import (
     OWN,
     PATIENCE_S,
     back_again,
     failure,
-    fake,
     own,
     pairs,
-    peer_of_this_process,
-    receive_request,
     unary,
     unavailable,
-    wait_for_end,
 )
 from tests.proxy.runtime import Proxy, Runtime, channel_to
 from tests.waiting import wait_until
@@ -45,10 +39,10 @@ def open_connections(path: Path) -> list[str]:
 def test_own_call_is_answered_by_its_handler(
     runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
 ) -> None:
-    asked: list[tuple[CallRequest, Peer]] = []
+    asked: list[CallRequest] = []
 
-    async def answer(request: CallRequest, peer: Peer) -> Answer:
-        asked.append((request, peer))
+    async def answer(request: CallRequest) -> Answer:
+        asked.append(request)
         return Answer(
             response=request.message[::-1],
             initial_metadata=(("x-first-bin", b"\xff"),),
@@ -61,14 +55,13 @@ def test_own_call_is_answered_by_its_handler(
     assert response == b"cba"
     assert pairs(call.initial_metadata()) == [("x-first-bin", b"\xff")]
     assert pairs(call.trailing_metadata()) == [("x-last", "2")]
-    [(request, peer)] = asked
+    [request] = asked
     assert (request.path, request.message) == (OWN, b"abc")
     assert sorted(request.metadata) == sorted(sent)
     assert request.timeout_s is not None
     assert 90 < request.timeout_s <= 110
-    assert peer == Peer(*peer_of_this_process())
     assert own(channel)(b"x") == b"x"
-    assert asked[1][0].timeout_s is None
+    assert asked[1].timeout_s is None
     back_again(channel)
 
 
@@ -81,7 +74,7 @@ def test_own_call_fails(
 ) -> None:
     message = "TooManyPullingInParallelErr: 3 × 10 s\n100%"
 
-    async def answer(request: CallRequest, peer: Peer) -> Answer:
+    async def answer(request: CallRequest) -> Answer:
         return Answer(8, message, trailing_metadata=trailing)
 
     channel = stack.enter_context(channel_to(serve({OWN: answer}).path))
@@ -96,7 +89,7 @@ def test_handler_that_breaks_is_an_internal_error(
     stack: ExitStack,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def answer(request: CallRequest, peer: Peer) -> Answer:
+    async def answer(request: CallRequest) -> Answer:
         raise KeyError("secret")
 
     channel = stack.enter_context(channel_to(serve({OWN: answer}).path))
@@ -113,7 +106,7 @@ def test_handler_is_cancelled_with_its_call(
 ) -> None:
     began, ended = threading.Event(), threading.Event()
 
-    async def answer(request: CallRequest, peer: Peer) -> Answer:
+    async def answer(request: CallRequest) -> Answer:
         began.set()
         try:
             await asyncio.sleep(PATIENCE_S)
@@ -141,7 +134,7 @@ class Held:
         self.began = threading.Event()
         self._release = asyncio.Event()
 
-    async def answer(self, request: CallRequest, peer: Peer) -> Answer:
+    async def answer(self, request: CallRequest) -> Answer:
         if request.message == b"wait":
             self.began.set()
             await self._release.wait()
@@ -186,11 +179,11 @@ def test_own_and_forwarded_answers_share_the_connection(
 ) -> None:
     """Megabytes of both at once: a byte too many for a window would end the connection."""
 
-    async def answer(request: CallRequest, peer: Peer) -> Answer:
+    async def answer(request: CallRequest) -> Answer:
         return Answer(response=request.message * 3)
 
     records: list[CallRecord] = []
-    proxy = serve({OWN: answer}, on_call=lambda record, peer: records.append(record))
+    proxy = serve({OWN: answer}, on_call=records.append)
     channel = stack.enter_context(channel_to(proxy.path))
     messages = [hashlib.shake_128(b"%d" % n).digest(200_000) for n in range(40)]
     calls = []
@@ -204,47 +197,3 @@ def test_own_and_forwarded_answers_share_the_connection(
     assert sorted((record.path, record.code) for record in records) == (
         [("/test.v1.Test/Echo", 0)] * 40 + [(OWN, 0)] * 40
     )
-
-
-def test_no_call_is_carried_out_twice_when_the_runtime_says_goodbye(
-    folder: Path, serve: Callable[..., Proxy], stack: ExitStack
-) -> None:
-    """Its GOAWAY comes while calls are on their way, and gRPC makes those again by itself."""
-    asked: list[bytes] = []
-    served: list[bytes] = []
-
-    async def answer(request: CallRequest, peer: Peer) -> Answer:
-        asked.append(request.message)
-        return Answer(response=request.message)
-
-    def one_call_each(connection: socket.socket) -> None:
-        connection.sendall(http2.settings())
-        try:
-            stream_id, content = receive_request(connection)
-        except ConnectionError:
-            return
-        served.append(content)
-        connection.sendall(
-            http2.goaway(stream_id, http2.ErrorCode.NO_ERROR)
-            + http2.header_frames(
-                stream_id, hpack.encode(grpc_http2.response_headers()), end_stream=False
-            )
-            + http2.frame(http2.DATA, 0, stream_id, content)
-            + http2.header_frames(
-                stream_id, hpack.encode(grpc_http2.status_headers(0)), end_stream=True
-            )
-        )
-        wait_for_end(connection)
-
-    goodbyes = 4
-    fake(folder / "runtime.sock", stack, [one_call_each] * goodbyes)
-    channel = stack.enter_context(channel_to(serve({OWN: answer}).path))
-    expected = [b"%d" % n for n in range(100 * goodbyes)]
-    for start in range(0, len(expected), 100):
-        calls = [own(channel).future(one, timeout=PATIENCE_S) for one in expected[start:][:50]]
-        other = unary(channel, "Any").future(b"%d" % start, timeout=PATIENCE_S)
-        calls += [own(channel).future(one, timeout=PATIENCE_S) for one in expected[start:][50:100]]
-        assert [call.result() for call in calls] == expected[start:][:100]
-        assert other.result() == b"%d" % start
-    assert sorted(asked) == sorted(expected)
-    assert served == [grpc_http2.prefixed(b"%d" % (100 * n)) for n in range(goodbyes)]

@@ -1,0 +1,69 @@
+"""What a call is to the proxy: request, answer, record. Plain data, messages as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
+
+
+class Answer(NamedTuple):
+    """How a call with one response ended.
+
+    Attributes:
+        code: of the gRPC status, 0 for OK.
+        message: of the gRPC status.
+        response: the serialised response; None when there is none, as with an error.
+    """
+
+    code: int = 0
+    message: str = ""
+    response: bytes | None = None
+    initial_metadata: Metadata = ()
+    trailing_metadata: Metadata = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """A call that the proxy answers itself, with its one message.
+
+    Attributes:
+        path: the method, ``/runtime.v1.ImageService/PullImage``.
+        message: the request, still serialised; it may hold credentials.
+        metadata: without the transport's own.
+        timeout_s: the client's deadline, counted from the call's arrival; None without one.
+        came: when it arrived, on the loop's clock.
+    """
+
+    path: str
+    message: bytes = field(repr=False)
+    metadata: Metadata = field(default=(), repr=False)
+    timeout_s: float | None = None
+    came: float = 0.0
+
+    @property
+    def trace(self) -> str:
+        """The caller's place in a trace (W3C ``traceparent``); empty if it names none."""
+        found = dict(self.metadata).get("traceparent", "")
+        return found if isinstance(found, str) else ""
+
+
+Handler: TypeAlias = Callable[[CallRequest], Awaitable[Answer]]
+"""Answers one own call; cancelled when the client gives up. What it raises becomes INTERNAL."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """A call that is over, for the log. It holds nothing of its content.
+
+    Attributes:
+        code: of the gRPC status.
+        response_bytes: of all messages.
+    """
+
+    path: str
+    code: int
+    duration_s: float
+    response_bytes: int

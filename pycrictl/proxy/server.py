@@ -1,0 +1,253 @@
+"""The CRI as clients of the proxy see it: calls are passed on to the runtime, or answered here.
+
+Methods that the CRI knows as unary are passed on as unary, all others as streams of bytes, a form
+that fits every kind. Messages are never read, so new methods and fields pass as well; metadata,
+deadlines, cancellation and statuses pass both ways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final
+
+import grpc
+from grpc import aio
+
+from pycrictl._proto import cri_pb2
+from pycrictl.proxy.accept import descriptor_limit
+from pycrictl.proxy.calls import Answer, CallRecord, CallRequest, Handler, Metadata
+from pycrictl.proxy.upstream import Upstream, address
+from pycrictl.servicelog import Log
+from pycrictl.wire import limits
+from pycrictl.wire.codes import CANCELLED, INTERNAL, OK, UNAVAILABLE
+
+AGE_S = 60.0
+"""How old a client's connection gets; then it is asked to make a new one, and finishes its calls.
+
+So whoever is connected to a program that has handed over comes to the new one within that time.
+"""
+
+JITTER: Final = 0.1
+"""By how much of ``AGE_S`` gRPC varies it."""
+
+LEAVE_S: Final = 1.0
+"""How long clients may take at the end to close their connections."""
+
+PING_S = 5.0
+"""How often a client may ping: one in Go does not more often than every ten seconds."""
+
+STOPPING: Final = Answer(UNAVAILABLE, "pycrictl proxy: the proxy is stopping")
+
+_FOREVER_MS: Final = 2**31 - 1
+_TRANSPORTS: Final = ("user-agent", "content-type", "te")
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def _unary_paths() -> frozenset[str]:
+    return frozenset(
+        f"/{service.full_name}/{method.name}"
+        for service in cri_pb2.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+        if not (method.client_streaming or method.server_streaming)
+    )
+
+
+class CriServer:
+    """Serves clients until it is stopped.
+
+    Args:
+        path: of the socket, which must not exist.
+        upstream: the runtime.
+        own: the methods (full paths) that are answered here, and by what.
+        on_call: called in the event loop when a call is over.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        upstream: Upstream,
+        *,
+        own: Mapping[str, Handler] | None = None,
+        on_call: Callable[[CallRecord], object] = lambda record: None,
+    ) -> None:
+        self._path = path
+        self._upstream = upstream
+        self._on_call = on_call
+        self._open: dict[asyncio.Task[Any], str] = {}
+        self._changed = asyncio.Event()
+        self._is_stopping = False
+        self._log = Log(__name__)
+        self._loop = asyncio.get_running_loop()
+        self._methods = {path: self._unary(path, self._passed) for path in _unary_paths()}
+        for method, handler in (own or {}).items():
+            self._methods[method] = self._unary(method, handler)
+        self._server = aio.server(
+            options=(
+                ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_metadata_size", limits.HEADER_LIST_BYTES),
+                ("grpc.absolute_max_metadata_size", limits.HEADER_LIST_BYTES),
+                ("grpc.max_concurrent_streams", limits.STREAMS),
+                (
+                    "grpc.max_allowed_incoming_connections",
+                    min(limits.CONNECTIONS, descriptor_limit() // 2),
+                ),
+                # A burst of calls waits; by default some of a thousand are cancelled.
+                ("grpc.server.max_pending_requests", 4 * limits.STREAMS),
+                ("grpc.server.max_pending_requests_hard_limit", 4 * limits.STREAMS),
+                ("grpc.http2.min_ping_interval_without_data_ms", int(PING_S * 1000)),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.max_connection_age_ms", int(AGE_S * 1000)),
+                ("grpc.max_connection_age_grace_ms", _FOREVER_MS),
+                ("grpc.so_reuseport", 0),
+            )
+        )
+        self._server.add_generic_rpc_handlers((_Methods(self._method),))
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        self._server.add_insecure_port(address(self._path))
+        await self._server.start()
+        os.chmod(self._path, 0o600)  # noqa: PTH101
+
+    def open_paths(self) -> list[str]:
+        """Return the methods of all calls under way."""
+        return list(self._open.values())
+
+    async def stop(
+        self, *, drain_s: float = 0.0, is_awaited: Callable[[str], bool] = lambda path: True
+    ) -> None:
+        """Take no more calls, let those under way finish, and end the others.
+
+        Args:
+            drain_s: how long that may take.
+            is_awaited: says by its path whether a call is worth waiting for; endless streams
+                are not.
+        """
+        leaving = self._loop.create_task(self._server.stop(drain_s + LEAVE_S))
+        try:
+            async with asyncio.timeout(drain_s):
+                while any(map(is_awaited, self._open.values())):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        self._is_stopping = True
+        for task in self._open:
+            task.cancel()
+        await leaving
+
+    def _method(self, path: str) -> grpc.RpcMethodHandler[Any, Any]:
+        return self._methods.get(path) or self._stream(path)
+
+    def _unary(self, path: str, handler: Handler) -> grpc.RpcMethodHandler[Any, Any]:
+        async def serve(message: bytes, context: Any) -> bytes | None:
+            request = CallRequest(
+                path,
+                message,
+                _passed_on(context.invocation_metadata()),
+                context.time_remaining(),
+                self._loop.time(),
+            )
+            with _Counted(self, path) as counted:
+                try:
+                    answer = await handler(request)
+                except asyncio.CancelledError:
+                    if not self._is_stopping:
+                        raise
+                    answer = STOPPING
+                except Exception as exc:
+                    self._log.failure("handler_failed", exc, path=path)
+                    answer = Answer(INTERNAL, "pycrictl proxy: internal error")
+                counted.code = answer.code
+                counted.response_bytes = len(answer.response or b"")
+            if answer.initial_metadata:
+                await context.send_initial_metadata(answer.initial_metadata)
+            return await _end(context, answer)
+
+        return grpc.unary_unary_rpc_method_handler(serve)
+
+    async def _passed(self, request: CallRequest) -> Answer:
+        return await self._upstream.unary(
+            request.path, request.message, metadata=request.metadata, timeout_s=request.timeout_s
+        )
+
+    def _stream(self, path: str) -> grpc.RpcMethodHandler[Any, Any]:
+        async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
+            call = self._upstream.stream(
+                path,
+                requests,
+                metadata=_passed_on(context.invocation_metadata()),
+                timeout_s=context.time_remaining(),
+            )
+            with _Counted(self, path) as counted:
+                try:
+                    async with call:
+                        if first := await call.initial_metadata():
+                            await context.send_initial_metadata(first)
+                        async for message in call.messages():
+                            counted.response_bytes += len(message)
+                            await context.write(message)
+                        answer = await call.end()
+                except asyncio.CancelledError:
+                    if not self._is_stopping:
+                        raise
+                    answer = STOPPING
+                counted.code = answer.code
+            await _end(context, answer)
+
+        return grpc.stream_stream_rpc_method_handler(serve)
+
+
+class _Methods(grpc.GenericRpcHandler):
+    def __init__(self, find: Callable[[str], grpc.RpcMethodHandler[Any, Any]]) -> None:
+        self._find = find
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        return self._find(handler_call_details.method)
+
+
+class _Counted:
+    """A call, from its beginning to its record."""
+
+    __slots__ = ("_began", "_path", "_server", "_task", "code", "response_bytes")
+
+    def __init__(self, server: CriServer, path: str) -> None:
+        self.code = CANCELLED
+        self.response_bytes = 0
+        self._server = server
+        self._path = path
+
+    def __enter__(self) -> _Counted:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._server._open[task] = self._path
+        self._began = self._server._loop.time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        server = self._server
+        del server._open[self._task]
+        server._changed.set()
+        duration_s = server._loop.time() - self._began
+        server._on_call(CallRecord(self._path, self.code, duration_s, self.response_bytes))
+
+
+async def _end(context: Any, answer: Answer) -> bytes | None:
+    """Send the end of a call; return its last message."""
+    if answer.code != OK:
+        code = _CODES.get(answer.code, grpc.StatusCode.UNKNOWN)
+        await context.abort(code, answer.message, answer.trailing_metadata)
+    if answer.trailing_metadata:
+        context.set_trailing_metadata(answer.trailing_metadata)
+    return answer.response
+
+
+def _passed_on(metadata: Any) -> Metadata:
+    """Return a client's metadata without what belongs to its connection."""
+    return tuple(pair for pair in metadata or () if pair[0] not in _TRANSPORTS)

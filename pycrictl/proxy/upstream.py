@@ -1,0 +1,208 @@
+"""Calls to the runtime, as bytes: the proxy's own, and those that it passes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import quote
+
+from grpc import aio
+
+from pycrictl.proxy.calls import Answer, Metadata
+from pycrictl.wire import limits
+from pycrictl.wire.codes import INTERNAL
+
+HANDSHAKE_TIMEOUT_S: Final = 5.0
+"""How long a runtime that accepts connections may take to speak."""
+
+_OPTIONS: Final = (
+    ("grpc.default_authority", "localhost"),  # what runtimes expect on a unix socket
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+    ("grpc.service_config_disable_resolution", 1),
+    # Two of these have two connections: a failure of one must not delay the other.
+    ("grpc.use_local_subchannel_pool", 1),
+    # The socket is local: nobody gains by waiting once the runtime is there again.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 100),
+    # How large an answer may be is for the client to say.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", limits.HEADER_LIST_BYTES),
+    ("grpc.absolute_max_metadata_size", limits.HEADER_LIST_BYTES),
+)
+_ONE_REQUEST_S: Final = 0.02
+"""How soon the end of the requests follows the first of them, if that is the only one."""
+
+_UNREACHED: Final = "failed to connect to all addresses"
+
+
+def runtime_name(path: str) -> str:
+    """Name the runtime behind a socket, for status messages."""
+    return f'the runtime at "unix://{path}"'
+
+
+def address(path: str) -> str:
+    """Return the socket of an absolute path as gRPC wants it: a URI, odd characters escaped."""
+    return f"unix:{quote(os.fsencode(path))}"
+
+
+class Upstream:
+    """Calls the runtime behind the socket at ``path``, by one connection for all.
+
+    A runtime that is away is tried again a few times a second, and calls fail at once meanwhile.
+    It belongs to the loop that runs when it is made.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        handshake = ("grpc.min_reconnect_backoff_ms", int(HANDSHAKE_TIMEOUT_S * 1000))
+        self._channel = aio.insecure_channel(address(path), options=(*_OPTIONS, handshake))
+
+    async def close(self) -> None:
+        """End all calls, and the connection."""
+        await self._channel.close()
+
+    async def is_reached(self, within_s: float) -> bool:
+        """Connect if that has not been done, and return whether that succeeds in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._channel.channel_ready()
+                return True
+        return False
+
+    async def unary(
+        self,
+        method: str,
+        request: bytes,
+        *,
+        metadata: Metadata = (),
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """Make one call; cancelling it cancels it in the runtime.
+
+        Args:
+            method: full path, ``/runtime.v1.ImageService/PullImage``.
+            request: the serialised message.
+            metadata: what goes with it.
+            timeout_s: deadline of the call, None without.
+
+        Returns:
+            The runtime's answer, which may be an error. Where it cannot be reached, the answer is
+            UNAVAILABLE, with a message that begins with ``pycrictl proxy:``.
+        """
+        begin: Any = self._channel.unary_unary(method)
+        call = begin(request, timeout=timeout_s, metadata=metadata)
+        response = None
+        with suppress(aio.AioRpcError):
+            response = await call
+        return await self._answer(call, response)
+
+    def stream(
+        self,
+        method: str,
+        requests: AsyncIterator[bytes],
+        *,
+        metadata: Metadata = (),
+        timeout_s: float | None = None,
+    ) -> Stream:
+        """Return a call with any number of messages each way; arguments as ``unary``."""
+        terms = {"timeout": timeout_s, "metadata": metadata}
+        return Stream(self._channel, method, requests, terms, self._answer)
+
+    async def _answer(self, call: Any, response: bytes | None = None) -> Answer:
+        """Return the end of a call, its own error included."""
+        first, last = await call.initial_metadata(), await call.trailing_metadata()
+        code, message = await call.code(), await call.details() or ""
+        if message.startswith(_UNREACHED):
+            reason = message.rpartition("error: ")[2]
+            message = f"pycrictl proxy: {runtime_name(self.path)} cannot be reached: {reason}"
+        number = code.value[0] if code else INTERNAL
+        return Answer(number, message, response, tuple(first or ()), tuple(last or ()))
+
+
+class Stream:
+    """A call with streams, a context manager: leaving it ends the call.
+
+    Args:
+        channel: to the runtime.
+        method: full path.
+        requests: what is sent.
+        terms: of the call.
+        answer: makes the end of a call an answer.
+    """
+
+    def __init__(
+        self,
+        channel: aio.Channel,
+        method: str,
+        requests: AsyncIterator[bytes],
+        terms: dict[str, Any],
+        answer: Callable[[Any], Coroutine[Any, Any, Answer]],
+    ) -> None:
+        self._channel = channel
+        self._method = method
+        self._requests = requests
+        self._terms = terms
+        self._answer = answer
+        self._sender: asyncio.Task[None] | None = None
+        self._call: Any = None
+
+    async def __aenter__(self) -> Stream:
+        loop = asyncio.get_running_loop()
+        first = await anext(self._requests, None)
+        coming = loop.create_task(self._next())
+        if first is not None:
+            try:
+                await asyncio.wait({coming}, timeout=_ONE_REQUEST_S)
+            except asyncio.CancelledError:
+                coming.cancel()
+                raise
+        # gRPC takes a message that a call which has ended does not want for that call's end. So
+        # what has one message goes as such: its end is the runtime's, UNIMPLEMENTED for example.
+        if first is not None and coming.done() and coming.result() is None:
+            begin: Any = self._channel.unary_stream(self._method)
+            self._call = begin(first, **self._terms)
+        else:
+            begin = self._channel.stream_stream(self._method)
+            self._call = begin(**self._terms)
+            self._sender = loop.create_task(self._send(first, coming))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._sender is not None:
+            self._sender.cancel()
+        self._call.cancel()
+
+    async def initial_metadata(self) -> Metadata:
+        """Wait for what comes before the first message."""
+        return tuple(await self._call.initial_metadata() or ())
+
+    async def messages(self) -> AsyncIterator[bytes]:
+        """Yield what the runtime sends; its end may be an error."""
+        with suppress(aio.AioRpcError):
+            async for message in self._call:
+                yield message
+
+    async def end(self) -> Answer:
+        """Return how it ended."""
+        return await self._answer(self._call)
+
+    async def _next(self) -> bytes | None:
+        return await anext(self._requests, None)
+
+    async def _send(self, first: bytes | None, coming: asyncio.Task[bytes | None]) -> None:
+        request = first
+        try:
+            with suppress(aio.AioRpcError, asyncio.InvalidStateError):
+                if request is not None:
+                    await self._call.write(request)
+                while (request := await coming) is not None:
+                    await self._call.write(request)
+                    coming = asyncio.create_task(self._next())
+                await self._call.done_writing()
+        finally:
+            coming.cancel()
