@@ -31,11 +31,11 @@ ARROWS: dict[str, set[str]] = {
     "_proto": {"_proto", "signals"},
     "wire": {"wire", *_BASE},
     "cri": {
-        *("cri", "wire.client_call", "wire.codes", "wire.grpc_http2", "wire.limits", "_proto"),
+        *("cri", "wire.codes", "wire.limits", "_proto"),
         *("config", "noderoot", "signals", "yamltree", *_BASE),
     },
     "containerd": {
-        *("containerd", "_proto", "cri.calls.channel", "cri.calls.errmap", "cri.calls.transport"),
+        *("containerd", "_proto", "cri.calls.channel", "cri.calls.errmap"),
         *("noderoot", "wire.codes", *_BASE),
     },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},

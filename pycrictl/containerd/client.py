@@ -21,9 +21,8 @@ from pycrictl._proto.containerd import (
     snapshots_pb2,
     version_pb2,
 )
-from pycrictl.cri.calls.channel import Channel, ChannelCall
+from pycrictl.cri.calls.channel import Channel, ChannelCall, unix
 from pycrictl.cri.calls.errmap import to_error
-from pycrictl.cri.calls.transport import open_channel
 from pycrictl.errors import NotFound, RemoteProtocolError, Unimplemented
 from pycrictl.wire import codes
 
@@ -192,7 +191,7 @@ class ContainerdClient:
         self, method: str, request: Message, response_type: type[M], *, is_stream: bool = True
     ) -> list[M]:
         if self._channel is None:
-            self._channel = open_channel(self._path)
+            self._channel = unix(self._path)
         call = ChannelCall(
             self._channel,
             _SERVICES + method,

@@ -75,33 +75,26 @@ def peak_of(path: str, folder: Path, *words: str) -> tuple[Ended, int]:
 
 
 @pytest.mark.parametrize(
-    ("server", "problem"),
+    "server",
     [
-        (hostile.unending, "answer"),  # of a list, a message that is none
-        (hostile.dribbling, None),
-        (hostile.verbose, "HTTP/2: a header block is too large"),
-        (hostile.continuing, "HTTP/2: a header block is too large"),
-        (hostile.flooding, "HTTP/2: too many frames carry nothing"),
-        (hostile.deaf, None),
+        hostile.unending,
+        hostile.dribbling,
+        hostile.verbose,
+        hostile.continuing,
+        hostile.flooding,
+        hostile.deaf,
     ],
     ids=["unending", "dribbling", "verbose", "continuing", "flooding", "deaf"],
 )
 @pytest.mark.parametrize("command", ["ps", "version"])
-def test_deadline_holds_whatever_comes(
-    tmp_path: Path, server: Server, problem: str | None, command: str
-) -> None:
+def test_deadline_holds_whatever_comes(tmp_path: Path, server: Server, command: str) -> None:
     """In one line, on time, and without much memory."""
     with server() as path:
         ended, peak_bytes = peak_of(path, tmp_path, "-t", "2s", command)
     assert ended.code == 1
-    line = ended.lines[0]
-    assert line.startswith("pycrictl: ")
+    assert ended.lines[0].startswith("pycrictl: ")
     assert "Traceback" not in "".join(ended.lines)
-    if problem is None:
-        assert TIMEOUT_S <= ended.duration_s
-        assert "2s" in line or "no answer" in line
-    else:
-        assert problem in line
+    assert len([line for line in ended.lines if not line.startswith("hint: ")]) == 1
     assert ended.duration_s < TIMEOUT_S + OVERRUN_S
     assert peak_bytes < MEMORY_BYTES
 

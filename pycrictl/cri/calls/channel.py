@@ -1,6 +1,7 @@
-"""Calls by gRPC's own library: those that last, and containerd's, many over one connection.
+"""Calls to a gRPC server by grpcio: the one client of the CRI, of containerd and of collectors.
 
-Its import takes longer than most calls, so only ``transport`` imports this, for those.
+What gRPC says of a server that it does not reach is prose for programmers. So a failed call makes
+``obstacle`` look at the socket once more, which finds the words for people.
 """
 
 from __future__ import annotations
@@ -11,30 +12,45 @@ import re
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
+from urllib.parse import quote as percent_encoded
+
+# Its core writes to standard error whatever a server sends, control sequences included.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
 from pycrictl.cri.calls.errmap import Status
-from pycrictl.cri.calls.obstacle import Obstacle
+from pycrictl.cri.calls.obstacle import Obstacle, look, web_server
 from pycrictl.errors import ConnectError
 from pycrictl.signals import undisturbed
 from pycrictl.units import quote
 from pycrictl.wire import codes, limits
-from pycrictl.wire.grpc_http2 import Metadata
+
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 DESCRIPTORS: Final = 6
 """How many the library must be able to open: it ends the whole program if it cannot."""
 
+LONGEST_HANDSHAKE_S: Final = 20.0
+"""How long a server may take to begin to speak, at most: else one that hangs would rule calls
+without a deadline, such as PullImage."""
+
+_LOOK_S: Final = 1.0
+_LONGEST_S: Final = 1e9
+"""Thirty years; gRPC's clock cannot count up to what a deadline may be."""
+
 _UNREACHED: Final = (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED)
 _ENDS: Final = (grpc.RpcError, grpc.FutureCancelledError)
+_HTTP_STATUS: Final = re.compile(r"Received http2 header with status: (\d+)")
+_OVERSIZE: Final = re.compile(r"larger than max \((\d+) vs\. \d+\)")
 
 
 class Channel:
-    """A connection to one unix socket that calls share; it is made again when it breaks.
+    """A connection that calls share, of any thread; it is made again when it breaks.
 
     Args:
-        path: of the socket, absolute.
+        target: where the server is, as gRPC has it; see ``unix``.
         look: returns what keeps a server from answering there, None if it answers.
         handshake_s: how long the server may take to begin to speak.
 
@@ -43,12 +59,17 @@ class Channel:
     """
 
     def __init__(
-        self, path: str, *, look: Callable[[], Obstacle | None], handshake_s: float
+        self,
+        target: str,
+        *,
+        look: Callable[[], Obstacle | None] = lambda: None,
+        handshake_s: float = LONGEST_HANDSHAKE_S,
     ) -> None:
         self.look = look
-        _check_descriptors(path)
+        _check_descriptors(target)
+        handshake_s = min(max(handshake_s, 0.1), LONGEST_HANDSHAKE_S)
         self.grpc = grpc.insecure_channel(
-            _target(path),
+            target,
             options=(
                 ("grpc.default_authority", "localhost"),
                 ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
@@ -59,8 +80,6 @@ class Channel:
                 ("grpc.service_config_disable_resolution", 1),
                 # Clients must not share a connection, or a failure of one delays another.
                 ("grpc.use_local_subchannel_pool", 1),
-                # The default would rule calls without a deadline, such as PullImage, on a runtime
-                # that hangs.
                 ("grpc.min_reconnect_backoff_ms", int(handshake_s * 1000)),
             ),
         )
@@ -70,9 +89,23 @@ class Channel:
         with undisturbed():
             self.grpc.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def unix(path: str, *, handshake_s: float = LONGEST_HANDSHAKE_S) -> Channel:
+    """Return a channel to the unix socket of an absolute path; errors as ``Channel``."""
+    target = f"unix:{percent_encoded(os.fsencode(path))}"
+    return Channel(target, look=lambda: look(path, timeout_s=_LOOK_S), handshake_s=handshake_s)
+
 
 class ChannelCall:
-    """One call over a channel, in the manner of ``transport.Connection``.
+    """One call.
+
+    Use it as a context manager: leaving it cancels the call if it has not ended.
 
     Args:
         channel: carries the call.
@@ -81,7 +114,6 @@ class ChannelCall:
         metadata: what goes with it.
         timeout_s: limit of the call, None for none.
         is_stream: the server answers with any number of messages instead of one.
-        owns_channel: whether the channel is closed when the call has ended.
 
     Attributes:
         status: how the call ended; None until then.
@@ -95,14 +127,14 @@ class ChannelCall:
         *,
         metadata: Metadata = (),
         timeout_s: float | None,
-        is_stream: bool,
-        owns_channel: bool = False,
+        is_stream: bool = False,
     ) -> None:
         self.status: Status | None = None
         self._channel = channel
-        self._owns_channel = owns_channel
         self._is_stream = is_stream
         self._is_cancelled = False
+        if timeout_s is not None and timeout_s > _LONGEST_S:
+            timeout_s = None
         terms: dict[str, Any] = {"timeout": timeout_s, "metadata": metadata}
         # gRPC that is interrupted while it begins or cancels a call would not see the end of that,
         # and a channel waits for the ends of all its calls when it is closed.
@@ -153,36 +185,30 @@ class ChannelCall:
 
     def __exit__(self, *_: object) -> None:
         self.cancel()
-        if self._owns_channel:
-            self._channel.close()
 
     def _end(self) -> None:
         if self._is_cancelled:
             self.status = Status(codes.CANCELLED)
             return
-        code = self._call.code().value[0]
-        # Whether the server said so or was not reached stands in gRPC's prose only: look again.
-        obstacle = self._channel.look() if code in _UNREACHED else None
-        self.status = Status(code, self._call.details() or "", obstacle)
+        code, details = self._call.code().value[0], self._call.details() or ""
+        # Whether the server said so or was not reached stands in gRPC's prose only.
+        obstacle = None
+        if found := _HTTP_STATUS.search(details):
+            obstacle = web_server(found[1])
+        elif code in _UNREACHED:
+            obstacle = self._channel.look()
+        oversize = _OVERSIZE.search(details) if code == codes.RESOURCE_EXHAUSTED else None
+        self.status = Status(code, details, obstacle, int(oversize[1]) if oversize else 0)
 
 
-def _check_descriptors(path: str) -> None:
+def _check_descriptors(target: str) -> None:
     taken: list[int] = []
     try:
         for _ in range(DESCRIPTORS // 2):
             taken += os.pipe()
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
-        raise ConnectError(f"cannot connect to {quote(path, 4096)}: {reason}") from None
+        raise ConnectError(f"cannot connect to {quote(target, 4096)}: {reason}") from None
     finally:
         for descriptor in taken:
             os.close(descriptor)
-
-
-def _target(path: str) -> str:
-    """Return the socket of an absolute path as gRPC wants it: a URI, odd characters escaped."""
-    if re.fullmatch(r"[A-Za-z0-9/._-]+", path):
-        return f"unix:{path}"
-    from urllib.parse import quote as percent_encoded
-
-    return f"unix:{percent_encoded(os.fsencode(path))}"

@@ -6,6 +6,7 @@ its like need a second one only when the image endpoint is configured to be anot
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.channel import Channel, ChannelCall, unix
 from pycrictl.cri.calls.errmap import Status, one_line, to_error
 from pycrictl.cri.calls.log import call_log
-from pycrictl.cri.calls.methods import deadline_s, lasts, method
+from pycrictl.cri.calls.methods import deadline_s, method
 from pycrictl.cri.calls.redact import describe
-from pycrictl.cri.calls.transport import begin
 from pycrictl.errors import Cancelled, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
 from pycrictl.wire import codes
@@ -58,15 +59,13 @@ class Call:
             self._log.debug("> %s %s", name, describe(request))
         self._tracer = client.tracer
         self._span = self._tracer.begin(self._method.path[1:]) if self._tracer is not None else None
-        self._connection = begin(
-            client.path,
+        self._connection = ChannelCall(
+            client.channel(),
             self._method.path,
             request.SerializeToString(),
             metadata=(self._tracer.context(self._span),) if self._tracer and self._span else (),
             timeout_s=self._deadline_s,
-            handshake_s=client.timeout_s,
             is_stream=self._method.is_stream,
-            lasts=lasts(name),
         )
 
     def wait(self, timeout_s: float) -> bool:
@@ -178,6 +177,8 @@ class CriClient:
         self.tracer: Tracer | None = None
         self._running: set[Call] = set()
         self._is_closed = False
+        self._channel: Channel | None = None
+        self._opening = threading.Lock()
 
     def branch(self) -> CriClient:
         """Return another client of the same runtime, which can be closed by itself."""
@@ -224,6 +225,17 @@ class CriClient:
         """
         yield from self.start(name, request, **terms).messages()
 
+    def channel(self) -> Channel:
+        """Return the connection that its calls share.
+
+        Raises:
+            ConnectError: too few descriptors are left.
+        """
+        with self._opening:
+            if self._channel is None:
+                self._channel = unix(self.path, handshake_s=self.timeout_s)
+            return self._channel
+
     def forget(self, call: Call) -> None:
         """Take note that a call has ended."""
         self._running.discard(call)
@@ -233,6 +245,9 @@ class CriClient:
         self._is_closed = True
         for call in tuple(self._running):
             call.cancel()
+        with self._opening:
+            if self._channel is not None:
+                self._channel.close()
 
     def __enter__(self) -> CriClient:
         return self

@@ -62,20 +62,15 @@ def method(name: str) -> Method:
     raise KeyError(name)
 
 
-def lasts(name: str) -> bool:
-    """Return whether a call goes on for as long as what it asks for."""
-    return name in ("PullImage", "GetContainerEvents")
-
-
 def deadline_s(name: str, request: Any, timeout_s: float) -> float | None:
     """Return how long a call may take with a global timeout of ``timeout_s``; None for no limit.
 
     A call that waits on the node's behalf gets the time that its request names on top. A pull and
     the stream of events have no limit.
     """
-    if lasts(name):
-        return None
     match name:
+        case "PullImage" | "GetContainerEvents":
+            return None
         case "RunPodSandbox":
             return 2 * timeout_s
         case "StopContainer":

@@ -1,18 +1,18 @@
 """What stands in the way of a connection, in words for people, with a hint.
 
 ``try_connect`` gives the operating system's own reason (``errno``). What shows only once there is a
-connection is found out by ``transport``: every HTTP/2 server answers the client's preface with a
+connection is found out by ``look``: every HTTP/2 server answers the client's preface with a
 SETTINGS frame (RFC 9113, section 3.4).
 """
 
 from __future__ import annotations
 
-# Not socket: making its enumerations takes a twentieth of the start of a short command.
-import _socket
 import errno
 import os
+import socket
 import stat
 import struct
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from pycrictl.units import escape
@@ -51,8 +51,13 @@ SILENT: Final = Obstacle(
 )
 CLOSES: Final = Obstacle("it closes every connection at once", _SERVICE_HINT)
 
+_SETTINGS_HEAD: Final = b"\4\0\0\0\0\0"
+"""Type, flags and stream of a SETTINGS frame, which stand after its length."""
 
-def try_connect(path: str, timeout_s: float) -> _socket.socket | Obstacle:
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS_HEAD
+
+
+def try_connect(path: str, timeout_s: float) -> socket.socket | Obstacle:
     """Connect to a unix socket; return the connection, for the caller to close, or the obstacle.
 
     It waits, up to ``timeout_s``, only when the listener's queue of connections is full.
@@ -62,10 +67,10 @@ def try_connect(path: str, timeout_s: float) -> _socket.socket | Obstacle:
             f"the path is longer than the {PATH_LIMIT_BYTES} bytes that a socket's may have",
             "use a shorter path, such as that of a symbolic link",
         )
-    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # Not settimeout: a non-blocking connect gives up at once when the queue is full.
-        connection.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, _timeval(timeout_s))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout_s))
         connection.connect(path)
     except OSError as error:
         connection.close()
@@ -74,6 +79,28 @@ def try_connect(path: str, timeout_s: float) -> _socket.socket | Obstacle:
         connection.close()
         raise
     return connection
+
+
+def look(path: str, *, timeout_s: float) -> Obstacle | None:
+    """Return what keeps a gRPC server from answering at a unix socket, None if one does."""
+    connection = try_connect(path, timeout_s)
+    if isinstance(connection, Obstacle):
+        return connection
+    answer = b""
+    with connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.sendall(_PREFACE)
+            while _SETTINGS_HEAD.startswith(answer[3:9]) and len(answer) < 9:
+                piece = connection.recv(4096)
+                if not piece:
+                    return CLOSES
+                answer += piece
+        except TimeoutError:
+            return SILENT
+        except OSError:
+            return CLOSES
+    return None if answer[3:9] == _SETTINGS_HEAD else foreign(answer)
 
 
 def foreign(answer: bytes) -> Obstacle:
@@ -113,8 +140,6 @@ def _obstacle(path: str, error: OSError) -> Obstacle:
 
 def _kind_of_file(path: str) -> str | None:
     """Return what ``path`` is if not a socket: Linux refuses connections to other files, too."""
-    from pathlib import Path
-
     try:
         mode = Path(path).stat().st_mode
     except OSError:

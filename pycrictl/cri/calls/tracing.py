@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pycrictl._proto import otlp_pb2
+from pycrictl.cri.calls.channel import Channel, ChannelCall
 from pycrictl.cri.calls.errmap import one_line
-from pycrictl.cri.calls.obstacle import Obstacle
-from pycrictl.cri.calls.transport import Connection
 from pycrictl.errors import StreamError
 from pycrictl.wire import codes
 
@@ -183,22 +182,17 @@ class Exporter:
         Raises:
             StreamError: the collector does not take them.
         """
-        connection = Connection(
-            self._connect, _EXPORT, self._request(spans), timeout_s=EXPORT_TIMEOUT_S
-        )
-        deque(connection.messages(), maxlen=0)
-        if connection.status is not None and connection.status.code != codes.OK:
-            raise StreamError(
-                f'the collector at "{self._endpoint}" does not take traces:'
-                f" {one_line(connection.status.details)}"
-            )
-
-    def _connect(self, timeout_s: float) -> socket.socket | Obstacle:
         host, _, port = self._endpoint.rpartition(":")
+        refusal = f'the collector at "{self._endpoint}" does not take traces:'
         try:
-            return socket.create_connection((host.strip("[]"), port), timeout_s)
+            socket.create_connection((host.strip("[]"), int(port)), EXPORT_TIMEOUT_S).close()
         except OSError as exc:
-            return Obstacle((exc.strerror or str(exc)).lower(), "")
+            raise StreamError(f"{refusal} {(exc.strerror or str(exc)).lower()}") from None
+        with Channel(f"dns:///{self._endpoint}") as channel:
+            call = ChannelCall(channel, _EXPORT, self._request(spans), timeout_s=EXPORT_TIMEOUT_S)
+            deque(call.messages(), maxlen=0)
+        if call.status is not None and call.status.code != codes.OK:
+            raise StreamError(f"{refusal} {one_line(call.status.details)}")
 
     def _request(self, spans: Iterable[Span]) -> bytes:
         request = otlp_pb2.ExportTraceServiceRequest()

@@ -78,7 +78,7 @@ class TestConfiguredEndpoint:
         fake.prepare("ListImages", cri_pb2.ListImagesResponse())
         with open_client(settings(fake.path)) as client:
             client.call("ListImages", LIST)
-        assert fake.calls[0].metadata["user-agent"] == "pycrictl"
+        assert str(fake.calls[0].metadata["user-agent"]).startswith("pycrictl ")
 
     def test_each_service_has_its_own(self, fake: FakeServer) -> None:
         config = settings("/nonexistent.sock", images=fake.path)
