@@ -72,6 +72,20 @@ def _noting(number: int, noted: list[tuple[_Handler, int]]) -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@contextmanager
+def left_to_main_thread() -> Iterator[None]:
+    """Let no thread that is started in the block take these signals.
+
+    One that a library's thread has taken is not pending any more, and ``cli.stuck`` would not see
+    that the main thread does not act on it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def let_kill() -> None:
     """Let these signals end the program at once, unless they are ignored: nothing is left to do."""
     for number in ENDING:

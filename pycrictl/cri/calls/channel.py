@@ -23,7 +23,7 @@ import grpc
 from pycrictl.cri.calls.errmap import Status
 from pycrictl.cri.calls.obstacle import Obstacle, look, web_server
 from pycrictl.errors import ConnectError
-from pycrictl.signals import undisturbed
+from pycrictl.signals import left_to_main_thread, undisturbed
 from pycrictl.units import quote
 from pycrictl.wire import codes, limits
 
@@ -68,21 +68,20 @@ class Channel:
         self.look = look
         _check_descriptors(target)
         handshake_s = min(max(handshake_s, 0.1), LONGEST_HANDSHAKE_S)
-        self.grpc = grpc.insecure_channel(
-            target,
-            options=(
-                ("grpc.default_authority", "localhost"),
-                ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
-                ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
-                ("grpc.primary_user_agent", "pycrictl"),
-                ("grpc.enable_http_proxy", 0),
-                ("grpc.enable_retries", 0),
-                ("grpc.service_config_disable_resolution", 1),
-                # Clients must not share a connection, or a failure of one delays another.
-                ("grpc.use_local_subchannel_pool", 1),
-                ("grpc.min_reconnect_backoff_ms", int(handshake_s * 1000)),
-            ),
+        options = (
+            ("grpc.default_authority", "localhost"),
+            ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
+            ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
+            ("grpc.primary_user_agent", "pycrictl"),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.enable_retries", 0),
+            ("grpc.service_config_disable_resolution", 1),
+            # Clients must not share a connection, or a failure of one delays another.
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.min_reconnect_backoff_ms", int(handshake_s * 1000)),
         )
+        with left_to_main_thread():
+            self.grpc = grpc.insecure_channel(target, options)
 
     def close(self) -> None:
         """End its calls and the connection."""
@@ -138,7 +137,7 @@ class ChannelCall:
         terms: dict[str, Any] = {"timeout": timeout_s, "metadata": metadata}
         # gRPC that is interrupted while it begins or cancels a call would not see the end of that,
         # and a channel waits for the ends of all its calls when it is closed.
-        with undisturbed():
+        with undisturbed(), left_to_main_thread():
             if is_stream:
                 stream: grpc.UnaryStreamMultiCallable[bytes, bytes]
                 stream = channel.grpc.unary_stream(method)
