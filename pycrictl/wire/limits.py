@@ -1,8 +1,8 @@
 """What one peer may make this program do: all limits in one table. Pure.
 
-HTTP/2 leaves to each receiver what it puts up with (RFC 9113, 10.5). All readers here keep to these
-numbers. Up to them the work is linear in what the peer sends; beyond them its call is reset or its
-connection ended with the error code that says why.
+Protocols leave to each receiver what it puts up with. All readers here keep to these numbers, and
+gRPC is given them as channel arguments. Up to them the work is linear in what the peer sends;
+beyond them its call is reset or its connection ended with the error code that says why.
 
 What only looks like traffic, such as pings, is not counted in all, because a connection may live
 for months: an ``Allowance`` grows again with time, and with the frames that carry something.
@@ -12,44 +12,14 @@ from __future__ import annotations
 
 from typing import Final
 
-FRAME_BYTES: Final = 16384
-"""The payload of a frame: what every receiver must take, and more is never announced."""
-
 HEADER_LIST_BYTES: Final = 64 * 1024
-"""The headers of one block, decoded, by the measure of RFC 7541, 4.1."""
-
-HEADER_BLOCK_FRAMES: Final = 64
-"""The frames of one header block: one HEADERS, the others CONTINUATION."""
-
-HEADER_BLOCK_BYTES: Final = HEADER_LIST_BYTES + HEADER_BLOCK_FRAMES * 16
-"""The frames of one header block together. A field is not longer encoded than by that measure."""
+"""The metadata of one call, by the measure of RFC 7541, 4.1."""
 
 STREAMS: Final = 2048
 """The calls under way on one connection."""
 
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """A message of a runtime: what kubelet and crictl take, too."""
-
-SETTINGS_IN_FRAME: Final = 64
-"""The values of one SETTINGS frame. There are less than ten kinds."""
-
-IDLE_FRAMES: Final = 2 * STREAMS
-"""The frames in a row that carry nothing for a call: pings, window updates, empty data and such.
-
-A client may reset all of its calls at once, and acknowledge as much as it got of them.
-"""
-
-IDLE_FRAMES_PER_S: Final = 100
-"""How many more of them each second allows."""
-
-IDLE_FRAMES_PER_FRAME: Final = 10
-"""How many more each frame that carries something allows, whichever way it goes."""
-
-TURN: Final = 1000
-"""The frames of one server's connection that are handled before others have their turn."""
-
-TURN_PER_CALL: Final = 20
-"""How many frames one counts for in that which begins or resets a call: that is work."""
 
 CONNECTIONS: Final = 1024
 """The connections to the CRI socket, and at most half of the file descriptors."""

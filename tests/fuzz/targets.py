@@ -17,9 +17,7 @@ from pycrictl.errors import ConfigError, RemoteProtocolError, UsageError
 from pycrictl.proxy import settings
 from pycrictl.show import gotemplate, jsonpath
 from pycrictl.show.custom_columns import Columns
-from pycrictl.wire import grpc_http2, hpack, http2
 from pycrictl.wire.channels import remote_command
-from pycrictl.wire.client_call import ClientCall
 from pycrictl.wire.command import Streams, parse_status
 from pycrictl.wire.http1 import BodyReceived, Event, ResponseParser
 from pycrictl.wire.http1_server import parse_request
@@ -31,78 +29,6 @@ from pycrictl.wire.tar.reader import DataReceived, TarReader
 from pycrictl.wire.websocket import Side, WebSocket
 from tests.fuzz.harness import Target, pieces
 from tests.wire.recorded import RECORDED
-
-# HTTP/2
-
-_OK: Final = grpc_http2.response_headers()
-
-
-def _head(stream_id: int) -> bytes:
-    return http2.header_frames(stream_id, hpack.encode(_OK), end_stream=False)
-
-
-def _message(stream_id: int, content: bytes, *, end: bool) -> bytes:
-    flags = http2.END_STREAM if end else 0
-    return http2.frame(http2.DATA, flags, stream_id, grpc_http2.prefixed(content))
-
-
-def _trailers(stream_id: int, code: int = 0, text: str = "", *, only: bool = False) -> bytes:
-    headers = [*(_OK if only else []), *grpc_http2.status_headers(code, text)]
-    return http2.header_frames(stream_id, hpack.encode(headers), end_stream=True)
-
-
-def _frame(chance: random.Random) -> bytes:
-    stream_id = chance.choice((0, 1, 1, 1, 3, 3, 5, 7, 2, 2**31 - 1))
-    payload = chance.choice((b"", b"x", bytes(4), bytes(8), b"\0\0\0\0\1a", chance.randbytes(300)))
-    number = chance.choice((0, 1, 8, 100, 65535, 2**31 - 1))
-    known: list[Callable[[], bytes]] = [
-        lambda: _message(stream_id, payload, end=chance.random() < 0.5),
-        lambda: _head(stream_id),
-        lambda: _trailers(stream_id, 5),
-        lambda: _trailers(stream_id, 5, "no", only=True),
-        lambda: http2.rst_stream(stream_id, number),
-        lambda: http2.window_update(stream_id, number),
-        lambda: http2.settings({chance.randrange(8): number}),
-        lambda: http2.frame(http2.SETTINGS, http2.ACK),
-        lambda: http2.frame(http2.PING, chance.randrange(2), 0, bytes(8)),
-        lambda: http2.goaway(stream_id, number),
-        lambda: http2.frame(http2.PRIORITY, 0, stream_id, bytes(5)),
-        lambda: http2.frame(http2.DATA, chance.choice((0, 1, 8, 9)), stream_id, payload),
-        lambda: http2.frame(http2.HEADERS, chance.choice((0, 4, 5, 12, 36)), stream_id, payload),
-        lambda: http2.frame(http2.CONTINUATION, chance.choice((0, 4)), stream_id, payload),
-        lambda: http2.frame(chance.randrange(256), chance.randrange(256), stream_id, payload),
-    ]
-    return chance.choice(known)()
-
-
-def _call(data: bytes, chance: random.Random) -> None:
-    call = ClientCall("/a/b", bytes(100_000), is_stream=bool(chance.randrange(2)))
-    for piece in pieces(data, chance):
-        if call.answer is not None:
-            break
-        call.receive_data(piece, 0.0)
-        call.messages.clear()
-        call.data_to_send()
-
-
-def _answers(chance: random.Random) -> bytes:
-    return http2.settings() + b"".join(_frame(chance) for _ in range(chance.randrange(1, 30)))
-
-
-def _headers(data: bytes, chance: random.Random) -> None:
-    """Blocks one after the other; what is decoded is encoded to the same."""
-    decoder = hpack.Decoder()
-    pos = 0
-    while pos < len(data):
-        size = data[pos]
-        headers = decoder.decode(data[pos + 1 : pos + 1 + size])
-        assert hpack.Decoder().decode(hpack.encode(headers)) == headers
-        pos += 1 + size
-
-
-def _block(content: bytes) -> bytes:
-    return bytes([min(len(content), 255)]) + content[:255]
-
 
 # Streams
 
@@ -327,28 +253,6 @@ _YAML_SEEDS = (
 )
 
 TARGETS: Final = (
-    Target(
-        "http2-call",
-        _call,
-        (
-            http2.settings() + _head(1) + _message(1, b"abc", end=False) + _trailers(1),
-            http2.settings({4: 10}) + http2.window_update(1, 5) + _trailers(1, 5, "no", only=True),
-        ),
-        errors=(RemoteProtocolError,),
-        words=(http2.window_update(0, 1), http2.frame(http2.DATA, 0, 1, b"x")),
-        make=_answers,
-    ),
-    Target(
-        "hpack",
-        _headers,
-        (
-            _block(hpack.encode(_OK)),
-            _block(bytes.fromhex("82868441 8cf1e3c2e5f23a6ba0ab90f4ff")) * 2,
-            _block(b"\x40\x01a\x01b") + _block(b"\xbe\x20") + _block(b"\x3f\xe1\x1f\xbe"),
-        ),
-        errors=(RemoteProtocolError,),
-        words=(b"\xbe", b"\x20", b"\x3f\xe1\x1f", b"\x40\x01a\x01b", b"\x8f\xff\xff\xff\xff"),
-    ),
     Target("spdy", _spdy, _SPDY_SEEDS, words=(b"\x80\3\0\1", b"\x80\3\0\2", b"\0\0\0\1")),
     Target(
         "websocket-client",

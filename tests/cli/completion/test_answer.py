@@ -304,5 +304,5 @@ def test_little_is_imported(runtime: FakeServer) -> None:
     subprocess.run([sys.executable, "-c", probe, str(output)], env=environ, check=True, timeout=60)
     loaded = {name for line in output.read_text().splitlines() for name in json.loads(line)}
     assert "pycrictl.cli.completion.candidates" in loaded
-    heavy = {"websockets", "tqdm", "asyncio", "rich", "yaml"}
+    heavy = {"websockets", "tqdm", "rich", "yaml"}
     assert not loaded & heavy
