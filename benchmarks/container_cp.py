@@ -28,12 +28,13 @@ from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interl
 from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.engine import CONTAINER_NAME, POD_UID
 from tests.agent.copies.conftest import Plugin, plugin_of
+from tests.agent.program import running
 from tests.agent.standing import Cluster, standing
 from tests.kube.aggregator import ApiService
 from tests.kube.apiserver import make_node_certificates
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import MIB, Lab
-from tests.node.test_agent import STARTED, running
+from tests.node.test_agent import STARTED
 from tests.streaming.servers import Certificates
 
 ROUNDS = 3

@@ -15,6 +15,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.engine import CONTAINER_NAME, POD_UID
 from tests.agent.copies.conftest import Plugin, plugin_of
 from tests.agent.copies.relay import Relay
+from tests.agent.program import Program, running
 from tests.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates
 from tests.kubectl.plugin import proxies_of
@@ -22,7 +23,7 @@ from tests.kubectl.plugin import proxies_of
 from .images import File
 from .kubelet import RUNTIME, Kubelet
 from .lab import Lab
-from .test_agent import STARTED, Program, running
+from .test_agent import STARTED
 
 
 class Distroless:

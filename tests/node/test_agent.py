@@ -5,9 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -19,6 +16,7 @@ from typing import Any
 import pytest
 
 from pycrictl.agent.node import UNASKED_S
+from tests.agent.program import running
 from tests.agent.standing import Cluster, standing
 from tests.kube.access import User
 from tests.kube.apiserver import make_node_certificates
@@ -39,61 +37,6 @@ STARTED = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
 def cluster(run_folder: Path, tmp_path: Path) -> Iterator[Cluster]:
     with standing(make_node_certificates(run_folder), tmp_path) as made:
         yield made
-
-
-class Program:
-    """A running ``pycrictl agent``."""
-
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
-        self.process = process
-        self.log = log
-        self.is_killed = False
-
-    def kill(self) -> None:
-        self.is_killed = True
-        self.process.kill()
-        self.process.wait()
-
-    @property
-    def port(self) -> int:
-        found = re.search(r"serving address=127\.0\.0\.1:(\d+)", self.log.read_text())
-        return int(found[1]) if found else 0
-
-    @property
-    def rss(self) -> int:
-        return int(self._status("VmRSS")) * 1024
-
-    @property
-    def threads(self) -> int:
-        return int(self._status("Threads"))
-
-    def _status(self, key: str) -> str:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(rf"{key}:\s+(\d+)", status)
-        assert found
-        return found[1]
-
-
-@contextmanager
-def running(
-    cluster: Cluster, endpoint: str, *flags: str, module: str = "pycrictl"
-) -> Iterator[Program]:
-    log = cluster.folder / "agent.log"
-    words = [
-        *(sys.executable, "-m", module, "-r", endpoint, "agent", "--node-name", "n1"),
-        *("--listen", "127.0.0.1:0", "--kubeconfig", str(cluster.folder / "kubeconfig")),
-        *("--peer-token", str(cluster.folder / "token"), *flags),
-    ]
-    with log.open("w") as stderr, subprocess.Popen(words, stderr=stderr, text=True) as process:
-        program = Program(process, log)
-        try:
-            wait_until(lambda: "trust proxy=True" in log.read_text())
-            cluster.stand_behind(program.port)
-            yield program
-        finally:
-            process.terminate()
-            ending = -signal.SIGKILL if program.is_killed else 0
-            assert process.wait(30) == ending, log.read_text()
 
 
 def status_of(kubectl: Kubectl, name: str = "web.main") -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""The agent as a program of its own, behind the stand-in of an API server."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.agent.standing import Cluster
+from tests.waiting import wait_until
+
+
+class Program:
+    """A running ``pycrictl agent``."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self.process = process
+        self.log = log
+        self.is_killed = False
+
+    def kill(self) -> None:
+        self.is_killed = True
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def port(self) -> int:
+        found = re.search(r"serving address=127\.0\.0\.1:(\d+)", self.log.read_text())
+        return int(found[1]) if found else 0
+
+    @property
+    def rss(self) -> int:
+        return int(self._status("VmRSS")) * 1024
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that it has had."""
+        return int(self._status("VmHWM")) * 1024
+
+    @property
+    def threads(self) -> int:
+        return int(self._status("Threads"))
+
+    def _status(self, key: str) -> str:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(rf"{key}:\s+(\d+)", status)
+        assert found
+        return found[1]
+
+
+@contextmanager
+def running(
+    cluster: Cluster, endpoint: str, *flags: str, module: str = "pycrictl"
+) -> Iterator[Program]:
+    log = cluster.folder / "agent.log"
+    words = [
+        *(sys.executable, "-m", module, "-r", endpoint, "agent", "--node-name", "n1"),
+        *("--listen", "127.0.0.1:0", "--kubeconfig", str(cluster.folder / "kubeconfig")),
+        *("--peer-token", str(cluster.folder / "token"), *flags),
+    ]
+    with log.open("w") as stderr, subprocess.Popen(words, stderr=stderr, text=True) as process:
+        program = Program(process, log)
+        try:
+            wait_until(lambda: "trust proxy=True" in log.read_text())
+            cluster.stand_behind(program.port)
+            yield program
+        finally:
+            process.terminate()
+            ending = -signal.SIGKILL if program.is_killed else 0
+            assert process.wait(30) == ending, log.read_text()
