@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,27 @@ def test_every_port_is_the_agents(objects: list[Document]) -> None:
     assert port["containerPort"] == PORT
     named = [
         one(objects, "Service")["spec"]["ports"][0]["targetPort"],
-        one(objects, "NetworkPolicy")["spec"]["ingress"][0]["ports"][0]["port"],
+        *(rule["ports"][0]["port"] for rule in one(objects, "NetworkPolicy")["spec"]["ingress"]),
         *(found[f"{probe}Probe"]["httpGet"]["port"] for probe in ("startup", "liveness")),
         found["readinessProbe"]["httpGet"]["port"],
     ]
     assert set(named) == {port["name"]}
+
+
+def test_who_reaches_the_agents_can_be_narrowed() -> None:
+    """Agents are known by their labels; of the API server, the comments say what to fill in."""
+    text = (FOLDER / "base/networkpolicy.yaml").read_text()
+    before, mark, after = text.partition("      # from:\n")
+    marked = (mark + after).replace("\n      # ", "\n").replace("      # from", "from")
+    filled = yaml.safe_load(before + textwrap.indent(marked, "      "))
+    labels = {"app.kubernetes.io/name": "pycrictl-agent"}
+    by_agents, by_others = filled["spec"]["ingress"]
+    assert by_agents["from"] == [{"podSelector": {"matchLabels": labels}}]
+    assert [sorted(one) for one in by_others["from"]] == [
+        ["ipBlock"],
+        ["namespaceSelector", "podSelector"],
+    ]
+    assert "from" not in yaml.safe_load(text)["spec"]["ingress"][1]
 
 
 def test_every_volume_is_mounted(objects: list[Document]) -> None:
