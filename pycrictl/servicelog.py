@@ -92,10 +92,10 @@ class Log:
         self.warning(event, **fields, **_described(exc))
 
     @contextmanager
-    def of_asyncio(self) -> Iterator[None]:
-        """Write what asyncio logs as lines of this log."""
-        logger = logging.getLogger("asyncio")
-        handler, before = _OfAsyncio(self), logger.propagate
+    def of_library(self, name: str) -> Iterator[None]:
+        """Write what a library logs, from warnings on, as lines of this log."""
+        logger = logging.getLogger(name)
+        handler, before = _OfLibrary(self, name), logger.propagate
         logger.addHandler(handler)
         logger.propagate = False
         try:
@@ -203,11 +203,12 @@ class Seldom:
         self._left_out = 0
 
 
-class _OfAsyncio(logging.Handler):
-    def __init__(self, log: Log) -> None:
+class _OfLibrary(logging.Handler):
+    def __init__(self, log: Log, name: str) -> None:
         super().__init__(logging.WARNING)
         self._log = log
-        self._seldom = Seldom(log.warning, "asyncio")
+        self._name = name
+        self._seldom = Seldom(log.warning, name)
 
     def emit(self, record: logging.LogRecord) -> None:
         exc = record.exc_info[1] if record.exc_info else None
@@ -215,7 +216,7 @@ class _OfAsyncio(logging.Handler):
         try:
             self._seldom(**fields)
         except RuntimeError:  # the loop has ended
-            self._log.warning("asyncio", **fields)
+            self._log.warning(self._name, **fields)
 
 
 def _described(exc: BaseException | None) -> dict[str, object]:

@@ -64,7 +64,7 @@ def test_lines_of_asyncio_are_lines_of_the_log(
             loop.call_soon(fail, "of a callback")
         await asyncio.sleep(0)
 
-    with Log("test").of_asyncio():
+    with Log("test").of_library("asyncio"):
         asyncio.run(faults())
         logging.getLogger("asyncio").warning("at the end")
     *lines, last = [record.message for record in caplog.records]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -19,6 +18,7 @@ from pycrictl.agent import frontproxy
 from pycrictl.agent.api.names import AUDIENCE, Document
 from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.apiserver import ApiServer
+from pycrictl.agent.door import certificate_of
 from pycrictl.agent.frontproxy import Trust, User
 from pycrictl.agent.peers import subject_of
 from pycrictl.errors import PycrictlError
@@ -95,14 +95,19 @@ class Access:
         self._rights: Cache[str] = Cache(lambda why: DENIED_S if why else ALLOWED_S)
         self._slots = asyncio.Semaphore(MAX_REVIEWS)
 
+    def is_front_proxy(self, certificate: bytes) -> bool:
+        """Return whether a certificate in DER, which TLS has verified, is the front proxy's."""
+        trust = self.trust
+        return trust is not None and frontproxy.is_front_proxy(certificate, trust)
+
     def user(self, request: web.BaseRequest) -> User:
         """Return the user for whom the front proxy asks.
 
         Raises:
             Refusal: it is not the front proxy that asks, or it names no user.
         """
-        trust, certificate = self.trust, certificate_of(request)
-        if trust is None or not certificate or not frontproxy.is_front_proxy(certificate, trust):
+        trust, certificate = self.trust, certificate_of(request.transport)
+        if trust is None or not self.is_front_proxy(certificate):
             raise Refusal(401, "Unauthorized")
         user = frontproxy.user_of(trust, request.headers, request.headers.items())
         if user is None:
@@ -134,7 +139,7 @@ class Access:
         Raises:
             Refusal: nobody known asks, or has no right.
         """
-        trust, certificate = self.trust, certificate_of(request)
+        trust, certificate = self.trust, certificate_of(request.transport)
         user = None
         if trust is not None and certificate:
             if frontproxy.is_signed_by(certificate, trust.client_ca):
@@ -227,15 +232,6 @@ class Access:
             return await self._rights.get(key, ask)
         except PycrictlError:
             raise Refusal(503, "the API server cannot be asked about rights") from None
-
-
-def certificate_of(request: web.BaseRequest) -> bytes:
-    """Return the client's certificate in DER, which TLS has verified; empty without one."""
-    transport = request.transport
-    found = transport.get_extra_info("ssl_object") if transport is not None else None
-    if not isinstance(found, ssl.SSLObject):
-        return b""
-    return found.getpeercert(binary_form=True) or b""
 
 
 def _token_of(request: web.BaseRequest) -> str:

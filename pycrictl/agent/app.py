@@ -24,6 +24,7 @@ from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import Session
 from pycrictl.agent.copies.store import Store
+from pycrictl.agent.door import Door
 from pycrictl.agent.events import Events
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
@@ -32,7 +33,7 @@ from pycrictl.agent.node import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
 from pycrictl.agent.routes import Routes
-from pycrictl.agent.serving import Certificates, Door
+from pycrictl.agent.serving import Certificates
 from pycrictl.agent.streaming import Streams
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
@@ -156,7 +157,7 @@ class Agent:
             self.figures,
             self._page,
         )
-        self.door = Door(self.routes.handle, settings.listen)
+        self.door = Door(self.routes.handle, settings.listen, self.access.is_front_proxy)
         self.access.welcome = self.door.know
         self._metrics: Door | None = None
         if settings.metrics_listen is not None:
@@ -178,9 +179,9 @@ class Agent:
         self.figures.gauges, self.figures.counters = self._gauges, self._counters
         if self.copies is not None:
             await self.copies.start()
-        await self.door.open(self._certificates.context(None))
+        self.door.open(self._certificates.context(None))
         if self._metrics is not None:
-            await self._metrics.open(None)
+            self._metrics.open(None)
         self._reflector.start()
         if self._events is not None:
             self._events.start()
@@ -269,7 +270,7 @@ class Agent:
                 self._log.warning("certificate_kept", error=exc.message)
                 continue
             self._news.clear()
-            await self.door.open(self._certificates.context(self.access.trust))
+            self.door.open(self._certificates.context(self.access.trust))
             if not self._unready():
                 self.ready.set()
 
@@ -370,7 +371,7 @@ def run(
         ends = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ends.set)
-        with log.of_asyncio():
+        with log.of_library("asyncio"), log.of_library("aiohttp"):
             agent = Agent(settings, load, connect, read_journal)
             await agent.start()
             host, port = agent.door.address

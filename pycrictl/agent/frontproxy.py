@@ -137,8 +137,8 @@ def is_signed_by(certificate: bytes, authorities: str, now: datetime | None = No
 
 
 def is_front_proxy(certificate: bytes, trust: Trust) -> bool:
-    """Return whether a certificate in DER is one of the front proxy."""
-    if not trust.proxy_ca or not is_signed_by(certificate, trust.proxy_ca):
+    """Return whether a certificate in DER, empty for none, is one of the front proxy."""
+    if not certificate or not trust.proxy_ca or not is_signed_by(certificate, trust.proxy_ca):
         return False
     names = _attribute(_certificate(certificate), "COMMON_NAME")
     return not trust.allowed_names or any(name in trust.allowed_names for name in names)

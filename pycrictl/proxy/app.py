@@ -350,7 +350,7 @@ def run(settings: ProxySettings, environ: Mapping[str, str], *, take_over: bool 
     async def serve() -> None:
         await App(settings, environ, take_over=take_over).run()
 
-    with Log(LOGGER).of_asyncio():
+    with Log(LOGGER).of_library("asyncio"):
         asyncio.run(serve())
 
 

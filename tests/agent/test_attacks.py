@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.agent import serving
+from pycrictl.agent import door
 from pycrictl.agent.app import Agent
 from tests.agent.attackers import FORGED, Hands, ask, names, reach
 from tests.agent.standing import AUDIENCE, OWN, Cluster, token_of
@@ -308,8 +308,8 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One pod that asks for what everyone may have, and keeps every connection that it gets."""
-    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 100)
-    monkeypatch.setattr(serving, "MAX_STRANGERS", 40)
+    monkeypatch.setattr(door, "MAX_CONNECTIONS", 100)
+    monkeypatch.setattr(door, "MAX_STRANGERS", 40)
     context = believing(hands.front_proxy)
     with ExitStack() as stack:
         raw = stack.enter_context(reach(address))

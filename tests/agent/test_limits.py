@@ -34,8 +34,8 @@ def is_over(connection: ssl.SSLSocket) -> bool:
 
 
 def test_a_head_that_does_not_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.agent.serving.FIRST_REQUEST_S", 0.5)
-    monkeypatch.setattr("pycrictl.agent.serving.HANDSHAKE_S", 5.0)
+    monkeypatch.setattr("pycrictl.agent.door.FIRST_REQUEST_S", 0.5)
+    monkeypatch.setattr("pycrictl.agent.door.HANDSHAKE_S", 5.0)
     cluster.start()
     begun = time.monotonic()
     with connected(cluster) as connection:
@@ -45,7 +45,7 @@ def test_a_head_that_does_not_end(cluster: Cluster, monkeypatch: pytest.MonkeyPa
 
 
 def test_too_many_connections(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.agent.serving.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("pycrictl.agent.door.MAX_CONNECTIONS", 3)
     agent = cluster.start()
     with contextlib.ExitStack() as stack:
         for _ in range(3):
@@ -87,6 +87,40 @@ def test_odd_heads(cluster: Cluster, headers: dict[str, str]) -> None:
     with contextlib.suppress(http.client.HTTPException, OSError):
         assert cluster.ask("/node/v1alpha1/pulls", headers=headers).status in (400, 401, 431)
     assert cluster.ask("/livez").status == 200
+
+
+def test_the_head_of_a_stranger_is_bounded_as_a_whole(cluster: Cluster) -> None:
+    """A user's groups have a field each: who is known may send more."""
+    cluster.start()
+    many = {f"X-{number}": "a" for number in range(150)}
+    large = {f"X-{number}": "a" * 3000 for number in range(6)}
+    for headers in (many, large):
+        assert cluster.ask("/livez", headers=headers).status == 431
+        known = cluster.ask(PULLS, certificate=cluster.front_proxy, user="jane", headers=headers)
+        assert known.status == 200
+    assert cluster.ask("/livez", headers={"X": "a" * 12_000}).status == 200
+
+
+@pytest.mark.parametrize("path", ["nosuch", "namespaces/default/pods/web/containercopies/x/data"])
+def test_nothing_follows_an_upgrade_that_is_refused(cluster: Cluster, path: str) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    head = [f"GET {PULLS.removesuffix('imagepulls')}{path} HTTP/1.1", "Host: a"]
+    upgrade = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
+    follows = ["", "GET /livez HTTP/1.1", "Host: a", "", ""]
+    with (
+        socket.create_connection(cluster.agents[0].door.address, timeout=30) as plain,
+        believing(cluster.front_proxy).wrap_socket(plain) as connection,
+    ):
+        words = [*head, "X-Remote-User: jane", *upgrade, *follows]
+        connection.sendall("\r\n".join(words).encode())
+        answer = b""
+        with contextlib.suppress(OSError):
+            while data := connection.recv(65536):
+                answer += data
+    assert answer.startswith(b"HTTP/1.1 4")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"Connection: close" in answer
 
 
 def test_a_client_that_goes_ends_its_watch(cluster: Cluster) -> None:

@@ -1,0 +1,71 @@
+"""What those who may not ask for anything can do to an agent and to who may: next to nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.attackers import FORGED, ask
+from tests.agent.floods import FLOODS, ROUNDS, flood
+from tests.agent.program import Program, running
+from tests.agent.standing import Cluster, standing
+from tests.kube.apiserver import make_node_certificates
+from tests.waiting import wait_until
+
+MIB = 1 << 20
+ROUND_S = 2.0
+KEPT_BYTES = 32 * MIB
+MOST_BYTES = 128 * MIB
+MOST_LINES = 30
+"""Ten of each kind, then six a minute, and what an agent says anyway."""
+
+P99_S = 0.25
+_LINE = re.compile(r"level=[A-Z]+ [a-z_]+( [a-z_]+=(\S+|\"[^\n]*\"))*")
+
+
+@pytest.fixture
+def agent(run_folder: Path, tmp_path: Path) -> Iterator[tuple[Cluster, Program]]:
+    with (
+        standing(make_node_certificates(run_folder), tmp_path) as cluster,
+        running(cluster, "unix:///nonexistent.sock") as program,
+    ):
+        yield cluster, program
+
+
+def samples(cluster: Cluster, program: Program, seconds: float) -> list[float]:
+    """How long the front proxy waits for answers, each on a new connection."""
+    found = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        began = time.monotonic()
+        assert ask(("127.0.0.1", program.port), "/apis", cluster.front_proxy, FORGED)[0] == 200
+        found.append(time.monotonic() - began)
+        time.sleep(0.01)
+    return found
+
+
+def p99(found: list[float]) -> float:
+    return sorted(found)[math.ceil(len(found) * 0.99) - 1]
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_floods(agent: tuple[Cluster, Program], name: str) -> None:
+    cluster, program = agent
+    alone = samples(cluster, program, ROUND_S)
+    before = program.rss
+    beside: list[float] = []
+    for _ in range(ROUNDS):
+        with flood(name, ("127.0.0.1", program.port)):
+            beside += samples(cluster, program, ROUND_S)
+    assert program.peak_bytes < MOST_BYTES
+    wait_until(lambda: program.rss < before + KEPT_BYTES)
+    lines = program.log.read_text().splitlines()
+    assert len(lines) <= MOST_LINES
+    assert [line for line in lines if not _LINE.fullmatch(line)] == []
+    if name == "idle":  # on a machine that has much else to do, everything takes longer
+        assert p99(beside) <= max(P99_S, 5 * p99(alone))
