@@ -28,7 +28,7 @@ ARROWS: dict[str, set[str]] = {
     "config": {"noderoot", "yamltree", *_BASE},
     "configfile": {"config", "noderoot", "yamltree", *_BASE},
     "yamltree": {"units"},
-    "_proto": {"_proto", "signals"},
+    "_proto": {"_proto"},
     "wire": {"wire", *_BASE},
     "cri": {
         *("cri", "wire.codes", "wire.limits", "_proto"),

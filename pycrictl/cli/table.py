@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 from pycrictl.errors import UnknownCommand
+from pycrictl.signals import undisturbed
 
 _PACKAGE: Final = "pycrictl.cli.commands"
 
@@ -59,7 +60,9 @@ class Entry(NamedTuple):
     def load(self) -> Callable[..., None]:
         """Import the command's module and return its function."""
         module, _, function = self.target.partition(":")
-        found: Callable[..., None] = getattr(import_module(f"{_PACKAGE}.{module}"), function)
+        with undisturbed():  # protobuf's C code may crash if an exception comes while it is loaded
+            loaded = import_module(f"{_PACKAGE}.{module}")
+        found: Callable[..., None] = getattr(loaded, function)
         return found
 
     def subcommand(self, word: str) -> Entry | None:

@@ -1,11 +1,1 @@
-"""Generated from proto/ by proto/generate.py: nothing here is written by hand."""
-
-from __future__ import annotations
-
-from types import ModuleType
-
-from pycrictl._proto import load
-
-
-def __getattr__(name: str) -> ModuleType:
-    return load(__name__, name)
+"""Generated from proto/containerd by proto/generate.py, as protoc writes it."""
