@@ -18,6 +18,9 @@ from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.journal import about, pod_named
 from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
 from pycrictl.errors import NotFound
+from pycrictl.kube.node import Origin
+from pycrictl.logs.reader import LogReader
+from pycrictl.logs.selection import Selection
 from pycrictl.progress.failures import (
     HISTORY_S,
     REASONS,
@@ -155,8 +158,6 @@ class _Collector(Asking):
         return sandbox, pod
 
     def _note_pods(self) -> None:
-        from pycrictl.kube.node import Origin
-
         pods = self._sources.pods
         if pods is None:
             self._missing.append(Missing("API server", "--no-kube"))
@@ -260,9 +261,6 @@ class _Collector(Asking):
         return {pod.id for pod in lookup.pods if pod.metadata.uid in uids}
 
     def _last_lines(self, container_id: str) -> tuple[str, ...]:
-        from pycrictl.logs.reader import LogReader
-        from pycrictl.logs.selection import Selection
-
         lines: list[str] = []
         with self._optional("container log"):
             log = container_log(self._client, container_id)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.diagnosis.facts import Line
+from pycrictl.kube.pods import Pod
 
 if TYPE_CHECKING:
     from pycrictl.kube.pods import Pod
@@ -45,8 +46,6 @@ def pod_named(journal: Sequence[JournalLine], text: str) -> Pod | None:
 
     Where there is no sandbox and nobody can be asked for pods, this is the only trace of one.
     """
-    from pycrictl.kube.pods import Pod
-
     for line in reversed(journal):
         for pattern in (_SANDBOX, _KUBELET):
             found = re.search(pattern, line.message)

@@ -10,7 +10,9 @@ from pycrictl.containerd.client import ContainerdClient
 from pycrictl.diagnosis.facts import STALLED_S, Pull
 from pycrictl.errors import PycrictlError
 from pycrictl.progress.namespaces import bare
+from pycrictl.progress.owners import Owners
 from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.sources import ImageTracker, open_watcher
 from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
@@ -95,9 +97,6 @@ def watch_briefly(client: CriClient, references: Sequence[str], pods: NodePods |
     Raises:
         PycrictlError: the runtime is not containerd, or does not answer.
     """
-    from pycrictl.progress.owners import Owners
-    from pycrictl.progress.sources import ImageTracker, open_watcher
-
     owners = Owners(pods.pods) if pods is not None else None
     watcher, _ = open_watcher(client, owners)
     tracker = ImageTracker()

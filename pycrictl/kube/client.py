@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,6 +23,7 @@ from pycrictl.errors import (
     RemoteProtocolError,
     RuntimeFault,
 )
+from pycrictl.tls import client_context
 from pycrictl.units import escape, format_duration, quote
 
 if TYPE_CHECKING:
@@ -186,8 +188,6 @@ class _Exchange(threading.Thread):
         return json.loads(content)
 
     def _dial(self) -> ssl.SSLSocket:
-        import socket
-
         client = self._client
         host, name = client._url.hostname or "", client._credential.server_name
         context = client._context()
@@ -231,8 +231,6 @@ def tls_context(credential: Credential) -> ssl.SSLContext:
     Raises:
         ConnectError: the credential cannot be used.
     """
-    from pycrictl.tls import client_context
-
     try:
         context = client_context(
             verifies=not credential.is_unverified, ca_data=credential.authority or None

@@ -25,6 +25,7 @@ from pycrictl.kube.kubelet import (
     read_document,
     read_text,
 )
+from pycrictl.kube.plugin import ask_plugin
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -198,8 +199,6 @@ class _Kubeconfig:
             raise ConfigError(f"the user of {name} has no credential")
         if self._root != ROOT:  # its program belongs to the node's own file system
             raise ConfigError(f"the user of {name} gets its credential from a program of the node")
-        from pycrictl.kube.plugin import ask_plugin
-
         return ask_plugin(plugin, Path(self._path).parent, timeout_s)
 
     def _pem(self, entry: dict[str, Any], key: str) -> str:

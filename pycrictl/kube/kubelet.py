@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pycrictl import noderoot
+from pycrictl import config, noderoot
 from pycrictl.errors import ConfigError, PycrictlError
 from pycrictl.units import quote
 
@@ -140,8 +140,6 @@ def read_text(path: str, root: Path = ROOT) -> str:
         OSError: it cannot be read.
         ConfigError: it is too large, or not text.
     """
-    from pycrictl import config
-
     return config.read_text(str(below(root, path)))
 
 

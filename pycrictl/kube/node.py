@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from enum import StrEnum
@@ -99,6 +100,4 @@ class NodePods:
 
 
 def _debug(text: str, *values: object) -> None:
-    import logging  # costs 10 ms
-
     logging.getLogger("pycrictl.kube").debug(text, *values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TextIO
@@ -85,8 +86,6 @@ def _write(rows: Iterable[Row], out: TextIO, columns: int) -> None:
     for label, text, indent in rows:
         line = label.ljust(indent) + escape(text)
         if columns and len(line) > columns:
-            import textwrap
-
             whole = re.sub(_COMMAND, lambda found: found[0].replace(" ", "\0"), line[indent:])
             wrapped = textwrap.wrap(
                 whole,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from pycrictl.errors import UnknownFormat
 from pycrictl.show import render
+from pycrictl.show.gotemplate import Template
+from pycrictl.show.jsonpath import Template as JsonPathTemplate
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -43,14 +45,10 @@ class InspectFormat:
         self._template: Template | None = None
         self._path: JsonPathTemplate | None = None
         if equals and self._kind == "jsonpath":
-            from pycrictl.show.jsonpath import Template as JsonPathTemplate
-
             self._path = JsonPathTemplate(argument)
         elif equals or self._kind not in formats:
             raise UnknownFormat(quote(output), formats)
         if self._kind == "go-template":
-            from pycrictl.show.gotemplate import Template
-
             self._template = Template(template)
 
     @property

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from json.encoder import encode_basestring as quote_string
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, cast
@@ -73,8 +74,6 @@ def number_text(value: int | float) -> str:
     if not e:
         return text
     if -7 < int(exponent) < 21:
-        from decimal import Decimal  # 2 ms that hardly any output needs
-
         return format(Decimal(text), "f")
     return f"{mantissa}e{int(exponent):+d}"
 

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from pycrictl.errors import UnknownFormat
 from pycrictl.show import render
+from pycrictl.show.custom_columns import Columns, SortKey
+from pycrictl.show.headings import OF_LISTS
+from pycrictl.show.jsonpath import Template
+from pycrictl.show.protodata import list_document
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -74,21 +78,14 @@ class ListFormat:
         self._name = name
         self._header = header
         if equals and self._kind == "jsonpath":
-            from pycrictl.show.jsonpath import Template
-
             self._template = Template(argument, aliases={ITEMS: name})
         elif equals and self._kind == "custom-columns":
-            from pycrictl.show.custom_columns import Columns
-
             self._columns = Columns(argument)
         elif equals or self._kind not in formats:
             raise UnknownFormat(quote(output), formats)
         elif self._kind in ("table", "wide"):
             self._kind = "ids" if quiet else "blocks" if verbose else self._kind
         if sort_by:
-            from pycrictl.show.custom_columns import SortKey
-            from pycrictl.show.headings import OF_LISTS
-
             self._sort_key = SortKey(sort_by, OF_LISTS.get(name) if headings is None else headings)
 
     @property
@@ -110,8 +107,6 @@ class ListFormat:
         if self._sort_key is not None:
             found = self._sort_key.sorted(found, _documents(found, self._name))
         if self._template is not None:
-            from pycrictl.show.protodata import list_document
-
             text = self._template.render(list_document(self._name, found))
             render.write_text(text.removesuffix("\n"), out)
         elif self._columns is not None:
@@ -133,15 +128,11 @@ class ListFormat:
 def write_list(name: str, messages: Iterable[Message], out: TextIO, *, is_yaml: bool) -> None:
     """Write the document whose list ``name`` holds them: YAML, or JSON in the order of the API."""
     if is_yaml:
-        from pycrictl.show.protodata import list_document
-
         render.write_document_yaml(list_document(name, messages), out)
     else:
         render.write_list_json(name, messages, out)
 
 
 def _documents(found: Sequence[Message], name: str) -> list[Document]:
-    from pycrictl.show.protodata import list_document
-
     documents: list[Document] = list_document(name, found)[name]
     return documents

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
+from pycrictl.show import jsontext, yamltext
 from pycrictl.units import escape
 
 if TYPE_CHECKING:
@@ -102,27 +103,19 @@ def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
 
 def write_message_json(message: Message, out: TextIO) -> None:
     """Write a message by the proto3 JSON mapping."""
-    from pycrictl.show import jsontext  # 5 ms that tables do not need
-
     out.write(jsontext.message_json(message) + "\n")
 
 
 def write_list_json(name: str, messages: Iterable[Message], out: TextIO) -> None:
     """Write ``{"name": [messages]}`` by the proto3 JSON mapping."""
-    from pycrictl.show import jsontext
-
     out.write(jsontext.list_json(name, messages) + "\n")
 
 
 def write_document_json(document: Any, out: TextIO) -> None:
     """Write data as JSON with sorted keys."""
-    from pycrictl.show import jsontext
-
     out.write(jsontext.document_json(document) + "\n")
 
 
 def write_document_yaml(document: Any, out: TextIO) -> None:
     """Write data as YAML; an empty line ends it."""
-    from pycrictl.show import yamltext
-
     out.write(yamltext.document_yaml(document) + "\n")

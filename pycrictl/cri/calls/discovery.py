@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, Literal
 
 from pycrictl import noderoot
@@ -64,8 +65,6 @@ def open_client(
         return find(timeout_s, endpoints)
     path = noderoot.given(socket_path(endpoint, f"{service}-endpoint"))
     if not path.startswith("/"):
-        from pathlib import Path
-
         path = str(Path(path).absolute())
     _wait_for_socket(path, timeout_s, config.max_retries.value)
     return CriClient(path, timeout_s=timeout_s)
@@ -136,8 +135,6 @@ def others(used: str, endpoints: Sequence[str] = ENDPOINTS) -> Iterator[tuple[st
         used: the path of the one that need not be asked.
         endpoints: as for ``open_client``.
     """
-    from pathlib import Path
-
     for endpoint in endpoints:
         path = Path(noderoot.locate(endpoint.removeprefix("unix://")))
         if not path.exists() or (Path(used).exists() and path.samefile(used)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pycrictl.errors import PycrictlError
@@ -41,8 +42,6 @@ def each(
     if len(targets) < 2:  # nothing to do beside it
         yield from (act(client, target) for target in targets)
         return
-    from concurrent.futures import ThreadPoolExecutor
-
     branch = client.branch()
     pool = ThreadPoolExecutor(at_once)
     try:

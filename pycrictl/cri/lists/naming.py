@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from pycrictl._proto import cri_pb2
@@ -60,8 +61,6 @@ def pod_name(pod: cri_pb2.PodSandbox) -> str:
 
 def nearest(text: str, full_names: Iterable[str]) -> str:
     """Return the names that are most like a word, in its form, as they follow "did you mean"."""
-    from difflib import get_close_matches
-
     parts = text.count("/") + 1
     known = sorted({word for name in full_names for word in _forms(name, parts)})
     return " or ".join(quote(word) for word in get_close_matches(text, known, n=3))

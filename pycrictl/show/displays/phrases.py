@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
+from unicodedata import east_asian_width
 
 from pycrictl.units import escape, format_bytes
 
@@ -161,8 +162,6 @@ def width(text: str) -> int:
     """Return the columns that a text takes: two for wide characters, at most one for others."""
     if text.isascii():
         return len(text)
-    from unicodedata import east_asian_width
-
     return sum(2 if east_asian_width(char) in "FW" else 1 for char in text)
 
 
