@@ -15,9 +15,6 @@ from contextlib import suppress
 from typing import Any, Final, Self, TypeAlias
 from urllib.parse import quote as percent_encoded
 
-# Its core writes to standard error whatever a server sends, control sequences included.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
 import grpc
 
 from pycrictl.cri.calls.errmap import Status
