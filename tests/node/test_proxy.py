@@ -306,9 +306,10 @@ def test_progress_shows_only_the_pods_own_pulls(lab: Lab, start: Callable[..., P
     pulls = [
         proxy.kubelet.start_pull(references[0], pod),
         proxy.kubelet.start_pull(other, their_pod),
-        proxy.kubelet.start_pull(references[1], pod),
     ]
     wait_until(lambda: len(status(proxy)["running"]) == 2)
+    pulls.append(proxy.kubelet.start_pull(references[1], pod))
+    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
     watcher = pycrictl(
         *("-r", proxy.endpoint, "image-pull-progress", pod.id[:13]),
         *("--source", "cri", "--progress", "json", "--interval", "0.2"),
