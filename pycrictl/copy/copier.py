@@ -83,13 +83,12 @@ class Copier:
             watch: called while the copy goes on.
 
         Raises:
-            CopyError: there is more content than is allowed.
+            CopyError: an entry breaks a rule.
         """
         options = self._options
 
         def act(method: Method) -> Summary:
-            limit = options.rules.max_size_bytes
-            packing = method.pack_from(path, watch, follow=options.follow, max_size_bytes=limit)
+            packing = method.pack_from(path, options.rules, watch, follow=options.follow)
             with closing(packing):
                 while True:
                     try:
@@ -138,7 +137,7 @@ def _methods(client: CriClient, container_id: str, options: CopyOptions) -> Iter
         from pycrictl.copy.exec.remote import Remote
 
         remote = Remote(client, container_id, choice=options.choice, tls=options.tls)
-        yield OverExec(remote, max_entries=options.rules.max_entries)
+        yield OverExec(remote)
 
 
 def _find(client: CriClient, path: ContainerPath) -> str:

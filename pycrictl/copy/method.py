@@ -98,19 +98,14 @@ class Method(Protocol):
         """Copy into the container."""
 
     def pack_from(
-        self,
-        path: bytes,
-        watch: Watch,
-        *,
-        follow: bool = False,
-        max_size_bytes: int | None = None,
+        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, Summary]:
         """Yield what is at ``path`` as an archive, and return what is in it.
 
         A piece is valid until the next is asked for.
 
-        ``Unimplemented`` comes with the first piece, ``CopyError`` as soon as it is known that
-        there is more content than ``max_size_bytes``.
+        ``Unimplemented`` comes with the first piece, ``CopyError`` with the first entry that
+        breaks a rule.
         """
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:

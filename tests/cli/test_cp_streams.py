@@ -122,7 +122,7 @@ def test_nothing_is_written_of_more_than_is_allowed(fake: FakeServer, root: Path
     (root / "to/f").write_text("content")
     shown = copy(fake, "auto", "--max-size", "6", f"{ID}:/to/f", "-")
     assert (shown.returncode, shown.stdout) == (1, b"")
-    assert shown.stderr == b"pycrictl: more than 6 bytes would be copied\n"
+    assert shown.stderr == b'pycrictl: refused to copy "f": more than 6 bytes would be copied\n'
     assert copy(fake, "auto", "--max-size", "7", f"{ID}:/to/f", "-").returncode == 0
 
 

@@ -180,7 +180,7 @@ def test_a_sparse_file_stays_sparse(container: Container, folder: Path) -> None:
         open_destination(LocalRoot(), os.fsencode(folder / "archived")) as destination,
         Unpacker(destination, Rules(), on_skip=container.skipped.append) as unpacker,
     ):
-        for piece in container.method.pack_from(b"/root/sparse", container.watch):
+        for piece in container.method.pack_from(b"/root/sparse", Rules(), container.watch):
             unpacker.receive_data(piece)
         unpacker.finish()
     archived = (folder / "archived").stat()

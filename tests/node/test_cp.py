@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.copy.hostile import HOSTILE
 from tests.copy.trees import listing, stages_in
 from tests.waiting import wait_until
 
@@ -292,6 +294,46 @@ def test_no_clobber_and_limits(cp: Cp, folder: Path) -> None:
     assert not (cp.root / "tmp/x").exists()
     assert not (folder / "x").exists()
     cp.ok("--max-size", "6", folder / "d", "C:/tmp/x")
+
+
+BROKEN = {case.refused: case for case in HOSTILE.values() if case.refused and not case.before}
+"""An archive for each rule that one breaks without anything being in its way."""
+
+
+def test_all_rules_hold_by_every_method(cp: Cp, folder: Path) -> None:
+    for top in (folder / "src", cp.root / "root/src"):
+        (top / "d").mkdir(parents=True)
+        for number in range(20):
+            (top / f"d/{number}").write_text("1")
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.add(folder / "src", "src")
+    (cp.root / "tmp/to").mkdir()
+    (folder / "to").mkdir()
+    # 22 entries, 20 bytes.
+    for option, least, said in (
+        ("--max-entries", 22, "allows no more than 21 entries"),
+        ("--max-size", 20, "more than 19 bytes would be copied"),
+    ):
+        for source, destination in (
+            (str(folder / "src"), "C:/tmp/to"),
+            ("C:/root/src", str(folder / "to")),
+            ("-", "C:/tmp/to"),
+            ("C:/root/src", "-"),
+        ):
+            stdin = buffer.getvalue() if source == "-" else b""
+            line = cp.refused(option, str(least - 1), source, destination, stdin=stdin)
+            assert said in line, (source, destination)
+            assert contents(cp.root / "tmp/to") == contents(folder / "to") == {}
+            status, _, stderr = cp(option, str(least), source, destination, stdin=stdin)
+            assert status == 0, stderr
+            for top in (cp.root / "tmp/to", folder / "to"):
+                shutil.rmtree(top / "src", ignore_errors=True)
+    for rule, case in BROKEN.items():
+        status, _, stderr = cp("-", "C:/tmp/to", stdin=case.data)
+        assert (status, "Traceback" in stderr) == (1, False), (rule, stderr)
+        assert contents(cp.root / "tmp/to") == {}, rule
+    assert stages_in(cp.root / "tmp") == []
 
 
 def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folder: Path) -> None:

@@ -15,6 +15,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy.method import Announced, Placing, Watch, first_to_serve
 from pycrictl.copy.node import on_node
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.over_rpc import OverRpc
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
@@ -102,7 +103,10 @@ class NodeEngine:
         """See ``Engine``."""
 
         def act(method: Placing) -> None:
-            with closing(method.pack_from(spec.path, watch, follow=spec.follow_links)) as pieces:
+            # How many entries there may be is for the client to say.
+            rules = Rules(max_entries=0)
+            packing = method.pack_from(spec.path, rules, watch, follow=spec.follow_links)
+            with closing(packing) as pieces:
                 for piece in pieces:
                     write(piece)
 

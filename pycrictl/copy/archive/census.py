@@ -1,10 +1,9 @@
-"""Counts of what is in an archive that only passes through."""
+"""Counts of what is in an archive that only passes through, and the rules for it."""
 
 from __future__ import annotations
 
+from pycrictl.copy.rules.policy import Judge, Rules
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.errors import CopyError
-from pycrictl.units import plural
 from pycrictl.wire.tar.header import Entry, EntryType
 from pycrictl.wire.tar.reader import EntryStarted, TarReader
 
@@ -13,17 +12,17 @@ class Census:
     """Counts the entries of an archive, and checks that it is one.
 
     Args:
-        max_size_bytes: the most content in all files together; None for any amount.
+        rules: what the user allows; None: whatever there is.
 
     Attributes:
         summary: what there is so far, devices and pipes left out; a file counts when it begins.
         has_absolute: a name begins with a slash.
     """
 
-    def __init__(self, *, max_size_bytes: int | None = None) -> None:
+    def __init__(self, rules: Rules | None = None) -> None:
         self.summary = Summary()
         self.has_absolute = False
-        self._max_size_bytes = max_size_bytes
+        self._judge = None if rules is None else Judge(rules, single=False)
         self._reader = TarReader()
 
     def receive_data(self, data: bytes | memoryview) -> None:
@@ -31,7 +30,7 @@ class Census:
 
         Raises:
             StreamError: this is not an acceptable archive.
-            CopyError: its files are larger than is allowed.
+            EntryRefused: an entry breaks a rule.
         """
         self._reader.receive_data(data)
         self._deal()
@@ -40,8 +39,10 @@ class Census:
         """Take in an entry itself, while an archive is being written.
 
         Raises:
-            CopyError: with it, the files are larger than is allowed.
+            EntryRefused: it breaks a rule.
         """
+        if self._judge is not None:
+            self._judge.judge(entry)
         kind = entry.kind
         self.has_absolute |= entry.name.startswith(b"/")
         if kind is EntryType.DIRECTORY:
@@ -51,9 +52,6 @@ class Census:
         elif kind in (EntryType.FILE, EntryType.HARDLINK):
             self.summary.files += 1
             self.summary.size_bytes += entry.size_bytes
-            limit = self._max_size_bytes
-            if limit is not None and self.summary.size_bytes > limit:
-                raise CopyError(f"more than {plural(limit, 'byte')} would be copied")
 
     def finish(self) -> None:
         """Take in the end of the archive.

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pycrictl.copy.archive.census import Census
 from pycrictl.copy.archive.checksum import Checksum
 from pycrictl.copy.archive.pack import FilePart, pack_unread
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.walk import OnSkip
@@ -33,7 +34,7 @@ def measure(
     *,
     on_skip: OnSkip,
     check: Callable[[int], None] | None = None,
-    max_size_bytes: int | None = None,
+    rules: Rules | None = None,
 ) -> Measured:
     """Measure what ``pack`` would yield.
 
@@ -41,13 +42,13 @@ def measure(
         source: what would be packed; closed by the caller.
         on_skip: called with what is left out.
         check: called with the size of the archive as it grows; raises an error if it is too much.
-        max_size_bytes: the most content in all files together; None for any amount.
+        rules: what the user allows; None: whatever there is.
 
     Raises:
-        CopyError: something cannot be read, or a file became shorter in the meantime, or there is
-            more content than is allowed.
+        CopyError: something cannot be read, or a file became shorter in the meantime, or an entry
+            breaks a rule.
     """
-    census = Census(max_size_bytes=max_size_bytes)
+    census = Census(rules)
     size_bytes = 0
     with (
         Checksum() as checksum,

@@ -20,7 +20,7 @@ from pycrictl.copy.exec.remote_stage import RemoteStage
 from pycrictl.copy.exec.remote_tar import watched
 from pycrictl.copy.exec.running import Ended, in_large_pieces
 from pycrictl.copy.method import Watch
-from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules, Skipped
+from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind, take_apart
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.total import report_total
@@ -42,14 +42,12 @@ class OverExec:
 
     Args:
         remote: the container.
-        max_entries: the most that is accepted of its ``tar``; 0 for any number.
     """
 
     name = "exec"
 
-    def __init__(self, remote: Remote, *, max_entries: int = MAX_ENTRIES) -> None:
+    def __init__(self, remote: Remote) -> None:
         self._remote = remote
-        self._rules = Rules(archive=True, max_entries=max_entries)
 
     def copy_from(
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
@@ -67,7 +65,7 @@ class OverExec:
             ) as unpacker,
         ):
             with closing(
-                source.repacked(self._rules, on_bytes=_ignore)
+                source.repacked(rules._replace(archive=True), on_bytes=_ignore)
                 if source.is_renamed
                 else source.pieces()
             ) as pieces:
@@ -93,17 +91,13 @@ class OverExec:
             return stage.fill(repacker, pieces)
 
     def pack_from(
-        self,
-        path: bytes,
-        watch: Watch,
-        *,
-        follow: bool = False,
-        max_size_bytes: int | None = None,
+        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, Summary]:
         """Yield what is at ``path`` as an archive."""
         source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
-        rules = self._rules._replace(max_size_bytes=max_size_bytes)
-        with closing(source.repacked(rules, on_bytes=watch.on_bytes)) as pieces:
+        with closing(
+            source.repacked(rules._replace(archive=True), on_bytes=watch.on_bytes)
+        ) as pieces:
             return (yield from pieces)
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:

@@ -85,15 +85,10 @@ class OnNode:
             return _copy(source, root, path, rules, watch, root)
 
     def pack_from(
-        self,
-        path: bytes,
-        watch: Watch,
-        *,
-        follow: bool = False,
-        max_size_bytes: int | None = None,
+        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, Summary]:
         """Yield what is at ``path`` as an archive."""
-        census = Census(max_size_bytes=max_size_bytes)
+        census = Census(rules)
         with (
             self._root() as root,
             _source(root, path, follow, watch) as source,

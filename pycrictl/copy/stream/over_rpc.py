@@ -122,7 +122,7 @@ class OverRpc:
         with open_source(LocalRoot(), local, follow=follow) as source:
             if self._has_others:
                 self._probe()
-            measured = measure(source, on_skip=watch.on_skip, max_size_bytes=rules.max_size_bytes)
+            measured = measure(source, on_skip=watch.on_skip, rules=rules)
             url = self._ask_to(not_as_archive(path), measured.size_bytes, measured.crc32)
             if watch.on_total is not None:
                 watch.on_total(measured.size_bytes)
@@ -140,12 +140,7 @@ class OverRpc:
         return _summary(found, measured.summary, watch.on_skip)
 
     def pack_from(
-        self,
-        path: bytes,
-        watch: Watch,
-        *,
-        follow: bool = False,
-        max_size_bytes: int | None = None,
+        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, Summary]:
         """See ``Method``."""
         from pycrictl.copy.archive.census import Census
@@ -155,7 +150,7 @@ class OverRpc:
         for on_total in (watch.on_total, watch.on_archive):
             if on_total is not None:
                 on_total(answer.size)
-        verdict, census = Verdict(), Census(max_size_bytes=max_size_bytes)
+        verdict, census = Verdict(), Census(rules)
         with self._opened(answer.url) as connection:
             for piece in receive(
                 connection, verdict, size_bytes=answer.size, crc32=answer.checksum
@@ -176,7 +171,7 @@ class OverRpc:
 
         self._require_plain(rules)
         self._probe()
-        census = Census(max_size_bytes=rules.max_size_bytes)
+        census = Census(rules)
         with Spool() as spool:
             buffer = memoryview(bytearray(PIECE_BYTES))
             while count := os.readv(stream, [buffer]):

@@ -121,18 +121,13 @@ class OverApi:
         """Copy into the container."""
         record = self._asked(path, local, "To")
         with open_source(LocalRoot(), local, follow=follow) as source:
-            measured = measure(source, on_skip=watch.on_skip, max_size_bytes=rules.max_size_bytes)
+            measured = measure(source, on_skip=watch.on_skip, rules=rules)
             record = replace(record, size_bytes=measured.size_bytes, crc32=measured.crc32)
             spec = self._spec("To", not_as_archive(path), rules, follow, record)
             return self._send(record, spec, partial(tree_pieces, source), measured.summary, watch)
 
     def pack_from(
-        self,
-        path: bytes,
-        watch: Watch,
-        *,
-        follow: bool = False,
-        max_size_bytes: int | None = None,
+        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, Summary]:
         """Yield what is at ``path`` as an archive."""
         record = self._asked(path, b"-", "From")
@@ -143,7 +138,7 @@ class OverApi:
             # The archive is spooled: what is written to a pipe cannot be taken back if the rest of
             # it is damaged, and who reads the pipe may be slower than the agent is patient.
             arriving = Arriving()
-            census = Census(max_size_bytes=max_size_bytes)
+            census = Census(rules)
 
             def take(content: memoryview) -> None:
                 with _of_archive():
@@ -160,7 +155,7 @@ class OverApi:
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Unpack an archive, which comes from a descriptor, into a directory of the container."""
-        census = Census(max_size_bytes=rules.max_size_bytes)
+        census = Census(rules)
         with Spool() as spool:
             buffer = memoryview(bytearray(PIECE_BYTES))
             while count := os.readv(stream, [buffer]):

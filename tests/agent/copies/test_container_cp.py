@@ -224,7 +224,8 @@ def test_an_archive_of_more_than_is_allowed(
     (container.root / "to/f").write_bytes(bytes(2 * MIB))
     done = plugin("web:/to/f", "-", "--max-size", "1Mi")
     assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr == b"kubectl container-cp: more than 1048576 bytes would be copied\n"
+    said = b'refused to copy "f": more than 1048576 bytes would be copied'
+    assert done.stderr == b"kubectl container-cp: " + said + b"\n"
     assert (plugin.kept, left(node)) == ([], [])
     assert len(plugin("web:/to/f", "-", "--max-size", "2Mi").stdout) > 2 * MIB
 

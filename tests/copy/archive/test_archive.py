@@ -173,4 +173,4 @@ def test_measuring_ends_where_it_is_too_much(tmp_path: Path) -> None:
         open_source(LOCAL, os.fsencode(tmp_path / "f")) as found,
         pytest.raises(CopyError, match="more than 1048576 bytes would be copied"),
     ):
-        measure(found, on_skip=ignore, max_size_bytes=MIB)
+        measure(found, on_skip=ignore, rules=Rules(max_size_bytes=MIB))

@@ -293,7 +293,7 @@ def test_what_tar_must_not_write(
     copies.remote.tar = output
     with pytest.raises(PycrictlError, match=line):
         copies.copy_from(tmp_path / "f", tmp_path / "out")
-    pieces = copies.method.pack_from(os.fsencode(tmp_path / "f"), copies.watch)
+    pieces = copies.method.pack_from(os.fsencode(tmp_path / "f"), PLAIN, copies.watch)
     passed: list[bytes] = []
     with pytest.raises(PycrictlError, match=line):
         passed.extend(map(bytes, pieces))
@@ -306,8 +306,9 @@ def test_an_archive_of_more_than_is_allowed(copies: Copies, tmp_path: Path) -> N
     (tmp_path / "f").write_text("content")
     path = os.fsencode(tmp_path / "f")
     with pytest.raises(PycrictlError, match="more than 6 bytes would be copied"):
-        next(copies.method.pack_from(path, copies.watch, max_size_bytes=6))
-    assert b"content" in b"".join(copies.method.pack_from(path, copies.watch, max_size_bytes=7))
+        next(copies.method.pack_from(path, Rules(max_size_bytes=6), copies.watch))
+    pieces = copies.method.pack_from(path, Rules(max_size_bytes=7), copies.watch)
+    assert b"content" in b"".join(pieces)
 
 
 def test_complaints_of_a_tar_that_went_on(copies: Copies, tmp_path: Path) -> None:

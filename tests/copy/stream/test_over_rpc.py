@@ -86,7 +86,7 @@ def test_archives_both_ways(
 ) -> None:
     offer(fake, server, HONEST)
     server.script = sending(HONEST)
-    assert b"".join(map(bytes, copier.pack_from(b"/x/d", copier.watch))) == HONEST
+    assert b"".join(map(bytes, copier.pack_from(b"/x/d", Rules(), copier.watch))) == HONEST
     server.script = server.take
     (tmp_path / "a.tar").write_bytes(HONEST)
     with (tmp_path / "a.tar").open("rb") as file:
@@ -129,7 +129,7 @@ def test_progress_of_an_archive(fake: FakeServer, server: CopyServer, copier: Co
     offer(fake, server, archive)
     server.script = sending(archive)
     written = 0
-    for piece in copier.pack_from(b"/f", copier.watch):
+    for piece in copier.pack_from(b"/f", Rules(), copier.watch):
         written += len(piece)
         assert (copier.bytes, copier.totals) == (written, [len(archive)])
     assert written == len(archive)
@@ -333,7 +333,7 @@ def test_rules_of_this_side_are_kept(
     with pytest.raises(CopyError, match="more than 2 bytes"):
         copier.out("/f", tmp_path / "f", Rules(max_size_bytes=2))
     with pytest.raises(CopyError, match="more than 2 bytes"):
-        next(copier.pack_from(b"/f", copier.watch, max_size_bytes=2))
+        next(copier.pack_from(b"/f", Rules(max_size_bytes=2), copier.watch))
 
 
 def test_a_runtime_without_the_calls_is_asked_first(
@@ -351,7 +351,7 @@ def test_a_runtime_without_the_calls_is_asked_first(
     os.close(reading)
     os.close(writing)
     with pytest.raises(Unimplemented):
-        next(copier.pack_from(b"/x", copier.watch))
+        next(copier.pack_from(b"/x", Rules(), copier.watch))
     assert (copier.totals, copier.bytes, copier.skipped) == ([], 0, [])
 
 

@@ -124,7 +124,7 @@ def test_archives(copier: Copier, container: Pretended, tmp_path: Path) -> None:
     for path in (b"/none", b"/to/a"):
         with pytest.raises(CopyError):
             unpack(path)
-    pieces = rpc.pack_from(b"/to/b", copier.watch)
+    pieces = rpc.pack_from(b"/to/b", Rules(), copier.watch)
     (tmp_path / "b.tar").write_bytes(b"".join(map(bytes, pieces)))
     assert subprocess.check_output(["tar", "tf", tmp_path / "b.tar"]) == b"b/\nb/c\n"
 
