@@ -270,8 +270,8 @@ class Succession:
         waiting = len(self._limiter.in_line())
         if not await successor.serves({"running": running, "waiting": waiting}):
             successor.refuse()
-            self.publish()
             self._limiter.release()
+            self.publish()
             return "the new program ended at once"
         self._heir = Upstream(successor.socket)
         successor.confirm()
