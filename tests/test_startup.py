@@ -53,7 +53,7 @@ def test_the_programs_help_loads_no_command(words: list[str]) -> None:
 def test_a_commands_help_loads_that_command() -> None:
     code, modules = modules_after("images", "--help")
     assert code == 0
-    assert commands(modules) == {"images.images"}
+    assert commands(modules) == {"listing"}
     assert not modules & set(HEAVY)
 
 
@@ -61,7 +61,7 @@ def test_a_list_loads_what_it_needs(fake: FakeServer) -> None:
     fake.offer("ListContainers", cri_pb2.ListContainersResponse())
     code, modules = modules_after("-r", fake.endpoint, "ps")
     assert code == 0
-    assert commands(modules) == {"containers.ps"}
+    assert commands(modules) == {"listing"}
     assert not modules & set(HEAVY)
 
 

@@ -21,14 +21,14 @@ COMPLETE_PREFIX: Final = "kubectl_complete-"
 PLUGINS: Final = (
     Entry(
         "image-pull-progress",
-        "kubectl.image_pull_progress:image_pull_progress",
+        "kubectl_image_pull_progress:image_pull_progress",
         "Show the progress of image pulls in a cluster",
         "Plugins of kubectl",
         grammar=Grammar.KUBECTL,
     ),
     Entry(
         "container-cp",
-        "kubectl.container_cp:container_cp",
+        "kubectl_container_cp:container_cp",
         "Copy files to or from a container in a cluster",
         "Plugins of kubectl",
         grammar=Grammar.KUBECTL,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.cli.commands.shell.completion import FILES
+from pycrictl.cli.commands.shell import FILES
 from tests.cli import shells
 from tests.cli.run import Run
 from tools import surface

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from pycrictl import __version__
-from pycrictl.cli.commands.shell.completion import FILES
+from pycrictl.cli.commands.shell import FILES
 from pycrictl.proxy import settings
 from tests.packaging.building import ROOT
 

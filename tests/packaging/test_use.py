@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl import __version__
-from pycrictl.cli.commands.shell.completion import FILES
+from pycrictl.cli.commands.shell import FILES
 from tests.node.lab import Lab
 from tests.node.test_commands import SLOW_S, WAIT_S, slow_image
 from tests.packaging import installing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pycrictl.cli.commands.shell.completion import FILES
+from pycrictl.cli.commands.shell import FILES
 from tools import surface
 from tools.completions import bash, fish, zsh
 

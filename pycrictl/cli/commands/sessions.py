@@ -1,10 +1,12 @@
-"""``pycrictl exec``."""
+"""Streams into containers and pods: ``exec``, ``attach`` and ``port-forward``."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TextIO
 
 import typer
 
@@ -13,8 +15,12 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cri import sessions
 from pycrictl.cri.calls.many import each
 from pycrictl.cri.lists import containers, lookup
+from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import MissingArgument, PycrictlError, UsageError
+from pycrictl.streaming.local_ports import listen, parse_pair
+from pycrictl.streaming.loop import run_in_loop
 from pycrictl.streaming.outcome import not_started
+from pycrictl.streaming.portforward import Forwarder
 from pycrictl.streaming.standard import stream_all, write_all
 from pycrictl.wire.command import ExitReported, Streams
 
@@ -230,3 +236,150 @@ def _report(env: Environment, target: Target, outcome: Outcome, *, is_alone: boo
     is_named = is_alone or outcome.message.startswith(what)
     env.error(outcome.message if is_named else f"{what}: {outcome.message}", hint=outcome.hint)
     return outcome.exit_code
+
+
+def attach(
+    ctx: typer.Context,
+    container: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONTAINER",
+            autocompletion=complete.running_containers,
+            help="ID or name of a container.",
+            show_default=False,
+        ),
+    ],
+    stdin: Annotated[
+        bool, typer.Option("--stdin", "-i", help="Pass standard input on to it.")
+    ] = False,
+    tls_ca: stream_options.TlsCa = "",
+    tls_cert: stream_options.TlsCert = "",
+    tls_key: stream_options.TlsKey = "",
+    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    transport: stream_options.StreamTransport = "auto",
+    tty: Annotated[
+        bool,
+        typer.Option("--tty", "-t", help="The container has a terminal; Ctrl-P Ctrl-Q detaches."),
+    ] = False,
+) -> None:
+    """Attach to a running container.
+
+    Its output is shown from now on, until it ends.
+
+    Example: pycrictl attach web
+    """
+    app: AppContext = ctx.obj
+    if not container:
+        raise UsageError("the container ID is empty")
+    stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
+    tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
+    with app.open_client("runtime") as client, stream_options.patience() as spares:
+        target = Lookup(client).found(container, "container")
+        ask_url = partial(
+            sessions.attach_url, client, target.id, stdin=stdin, tty=tty, shown=target.shown
+        )
+        wanted = Streams(stdin=stdin, stderr=not tty, tty=tty)
+        (outcome,) = stream_all(
+            app.env,
+            [ask_url],
+            wanted,
+            choice=transport,
+            is_attach=True,
+            timeout_s=client.timeout_s,
+            tls=tls,
+            spares=spares,
+        )
+    if isinstance(outcome, ExitReported):
+        if outcome.exit_code is None:
+            raise not_started(f"attaching to container {target.shown}", outcome)
+        raise typer.Exit(outcome.exit_code)
+    if outcome is not None:
+        raise outcome
+
+
+def port_forward(
+    ctx: typer.Context,
+    pod: Annotated[
+        str,
+        typer.Argument(
+            metavar="POD",
+            autocompletion=complete.pods,
+            help="ID or name of a pod.",
+            show_default=False,
+        ),
+    ],
+    ports: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[LOCAL:]REMOTE...",
+            help="Ports; an empty LOCAL means any free port.",
+            show_default=False,
+        ),
+    ],
+    addresses: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--address", metavar="IP", help="Where to listen (default: localhost); repeatable."
+        ),
+    ] = None,
+    tls_ca: stream_options.TlsCa = "",
+    tls_cert: stream_options.TlsCert = "",
+    tls_key: stream_options.TlsKey = "",
+    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    transport: Annotated[
+        Literal["auto", "spdy", "websocket"],
+        typer.Option(
+            "--transport",
+            "-r",
+            help="Stream protocol; auto is spdy, which can close one direction alone.",
+        ),
+    ] = "auto",
+) -> None:
+    """Forward local ports to a pod sandbox.
+
+    Runs until Ctrl-C, even if a connection is refused.
+
+    Example: pycrictl port-forward web 8080:80 :9090
+    """
+    app: AppContext = ctx.obj
+    if not pod:
+        raise UsageError("the pod sandbox ID is empty")
+    pairs = [parse_pair(text) for text in ports]
+    tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
+    say = partial(_say, app.env.stdout)
+
+    def handled(port: int) -> None:
+        with suppress(OSError):  # a full disk; it is reported at the end of the program
+            say(f"Handling connection for {port}\n")
+
+    with app.open_client("runtime") as client:
+        listeners = listen(options.split_list(addresses) or ["localhost"], pairs, note=app.env.warn)
+        target = Lookup(client).found(pod, "pod")
+        forwarder = Forwarder(
+            partial(sessions.forward_url, client, target.id, shown=target.shown),
+            transport="websocket" if transport == "websocket" else "spdy",
+            timeout_s=client.timeout_s,
+            tls=tls,
+            handled=handled,
+            note=app.env.warn,
+        )
+
+        def ready() -> None:
+            for listener in listeners:
+                say(f"Forwarding from {listener.label} -> {listener.remote}\n")
+
+        try:
+            run_in_loop(forwarder.run(listeners, ready=ready))
+        except KeyboardInterrupt:
+            pass  # how users end it
+
+
+def _say(stdout: TextIO, line: str) -> None:
+    """Write a line at once; once nobody reads them any more, drop all lines."""
+    try:
+        stdout.write(line)
+        stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stdout.fileno())
+        os.close(nowhere)

@@ -1,14 +1,22 @@
-"""``pycrictl completion``."""
+"""For shells and editors: completion scripts and JSON Schemas."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from pycrictl.cli import crictl, crictl_schema
 from pycrictl.cli.context import AppContext
+from pycrictl.cri.specs.schema import container_schema, pod_schema
+from pycrictl.errors import MissingArgument
+
+if TYPE_CHECKING:
+    from pycrictl.cri.specs.schema import Schema
+
 
 FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.fish"}
 """The script of each shell, in the folder ``completions``."""
@@ -39,7 +47,7 @@ def completion(
 
 def _folder() -> Path:
     """Return the folder of scripts in the package, or in the tree of an editable installation."""
-    package = Path(__file__).parents[3]
+    package = Path(__file__).parents[2]
     packaged = package / "completions"
     return packaged if packaged.is_dir() else package.parent / "completions"
 
@@ -48,3 +56,38 @@ def _named(script: str, program: str) -> str:
     """Put the program's name where a script names what it completes, and what it runs."""
     place = r"(program[= ]|complete -[cF] (?:_pycrictl )?|compdef (?:_pycrictl )?|== _)pycrictl\b"
     return re.sub(place, rf"\1{program}", script)
+
+
+def pod(ctx: typer.Context) -> None:
+    """Print the JSON Schema of pod configurations.
+
+    Example: pycrictl runp jsonschema
+    """
+    app: AppContext = ctx.obj
+    _write(app, pod_schema())
+
+
+def pod_and_container(
+    ctx: typer.Context,
+    pod: Annotated[bool, typer.Option("--pod", "-p", help="The schema of a pod.")] = False,
+    container: Annotated[
+        bool, typer.Option("--container", "-c", help="The schema of a container.")
+    ] = False,
+) -> None:
+    """Print the JSON Schemas of pod and container configurations.
+
+    Example: pycrictl create jsonschema --container
+    """
+    app: AppContext = ctx.obj
+    if not pod and not container:
+        raise MissingArgument("no schema is selected", hint="give --pod, --container or both")
+    if pod:
+        _write(app, pod_schema())
+    if container:
+        _write(app, container_schema())
+
+
+def _write(app: AppContext, schema: Schema) -> None:
+    if crictl.is_called():
+        schema = crictl_schema.plain(schema)
+    app.env.stdout.write(json.dumps(schema, indent=2) + "\n")

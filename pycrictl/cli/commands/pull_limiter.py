@@ -1,27 +1,28 @@
-"""``pycrictl pull-limiter``."""
+"""``pycrictl pull-limiter``: the limit, who waits, and the last pulls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from pycrictl import noderoot
 from pycrictl.cli import complete, list_options, options
-from pycrictl.cli.commands.node_side import pull_limiter_history
 from pycrictl.cli.context import AppContext
 from pycrictl.config import Setting, socket_path
-from pycrictl.errors import UsageError
+from pycrictl.errors import ConfigError, ConnectError, UsageError
 from pycrictl.proxy import admin
-from pycrictl.show import headings, limiter_tables
+from pycrictl.proxy.figures.history import STATE_FOLDER, newest
+from pycrictl.proxy.figures.summary import summary_of
+from pycrictl.show import headings, history_table, limiter_tables
+from pycrictl.show.custom_columns import SortKey
 from pycrictl.show.inspect_format import InspectFormat
-from pycrictl.units import escape
+from pycrictl.units import escape, quote
 
 if TYPE_CHECKING:
     from typing import TextIO
-
-    from pycrictl.show.inspect_format import InspectFormat
 
 
 def pull_limiter(
@@ -133,9 +134,9 @@ def pull_limiter(
             pod = f" ({call['pod']})" if call["pod"] else ""
             app.env.stdout.write(escape(f"given up: {call['image']}{pod}") + "\n")
     elif action == "history" and not what:
-        pull_limiter_history.write(
+        _write_history(
             app,
-            pull_limiter_history.folder(path, timeout_s),
+            _history_folder(path, timeout_s),
             chosen=chosen,
             since_s=since,
             image=image,
@@ -164,3 +165,65 @@ def _show_status(
     else:
         with app.until_interrupted() as viewer:
             viewer.repeat(write, pause_s=pause_s)
+
+
+def _history_folder(admin_path: str, timeout_s: float) -> str:
+    """Return where the proxy keeps its history; the usual place if none is running."""
+    try:
+        found = str(admin.ask(admin_path, "history", timeout_s=timeout_s)["folder"])
+    except ConnectError:
+        return STATE_FOLDER
+    if not found:
+        raise UsageError(
+            "the proxy keeps no history", hint="it does as the service, or with --state-dir"
+        )
+    return found
+
+
+def _write_history(
+    app: AppContext,
+    folder: str,
+    *,
+    chosen: InspectFormat,
+    since_s: float | None,
+    image: str,
+    only_failed: bool,
+    sort_by: str,
+    header: bool,
+) -> None:
+    """Write the pulls that are meant, and what they have in common.
+
+    Args:
+        app: the run of the program.
+        folder: of the history.
+        chosen: the output format.
+        since_s: how long ago the first of them may have ended; None for any time.
+        image: a part of its name.
+        only_failed: leave out those that brought an image.
+        sort_by: a heading or a path to sort by; empty for the time at which they ended.
+        header: whether the table has headings and a sum.
+
+    Raises:
+        ConfigError: the history cannot be read.
+    """
+    try:
+        records = newest(Path(noderoot.given(folder)))
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ConfigError(f"cannot read the history in {quote(folder)}: {reason}") from None
+    earliest_s = None if since_s is None else app.env.wall_clock() - since_s
+    records = [
+        record
+        for record in records
+        if (earliest_s is None or record.ended_s >= earliest_s)
+        and image in record.image
+        and not (only_failed and record.outcome.is_good)
+    ]
+    pulls = [record.document() for record in records]
+    if sort_by:
+        pulls = SortKey(sort_by, headings.PULLS).sorted(pulls, pulls)
+    document = {"pulls": pulls, "summary": summary_of(records)}
+    if chosen.is_table:
+        history_table.write_history(document, app.env.stdout, header=header)
+    else:
+        chosen.write_document(document, app.env.stdout)

@@ -1,0 +1,178 @@
+"""All details: ``inspect``, ``inspectp`` and ``inspecti``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pycrictl.cli import complete, crictl, list_options, options
+from pycrictl.cli.context import AppContext
+from pycrictl.cri.inspection import status
+from pycrictl.cri.lists import containers, lookup
+from pycrictl.cri.lists.images import list_images, parse_filters
+from pycrictl.cri.lists.pods import list_pods, pod_query
+from pycrictl.show import inspect_views
+from pycrictl.show.inspect_format import InspectFormat
+
+if TYPE_CHECKING:
+    from pycrictl._proto import cri_pb2
+    from pycrictl.show.render import Block
+
+
+def inspect(
+    ctx: typer.Context,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONTAINER]...",
+            autocompletion=complete.containers,
+            help="IDs or names (default: what the options select).",
+            show_default=False,
+        ),
+    ] = None,
+    all_: list_options.AllStates = False,
+    image: list_options.OfImage = "",
+    labels: list_options.Labels = None,
+    last: list_options.Last = 0,
+    latest: list_options.Latest = False,
+    name: list_options.Name = "",
+    namespace: list_options.Namespace = "",
+    output: list_options.InspectOutput = "json",
+    pod: list_options.PodId = "",
+    quiet: list_options.NoInfo = False,
+    state: list_options.ContainerState = None,
+    template: list_options.Template = "",
+) -> None:
+    """Show the details of containers.
+
+    If one of them fails, nothing is shown.
+
+    Example: pycrictl inspect --name web -o go-template --template '{{.info.pid}}'
+    """
+    app: AppContext = ctx.obj
+    chosen = InspectFormat(output, template=template)
+    query = containers.container_query(
+        all_states=all_,
+        image=image,
+        labels=options.split_pairs(labels, "--label"),
+        last=last,
+        latest=latest,
+        name=name,
+        namespace=namespace,
+        pod=pod,
+        state=state,
+    )
+    targets = status.checked(ids or (), "container")
+
+    def block(answer: cri_pb2.ContainerStatusResponse) -> Block:
+        return inspect_views.container_status_block(
+            answer.status, answer.info, now=app.env.wall_clock()
+        )
+
+    with app.open_clients(needs_images=bool(image)) as (client, images):
+        if targets:
+            targets = lookup.ids(client, targets, "container")
+        else:
+            found = containers.list_containers(client, images, query)
+            if not found:
+                hint = "without IDs, running containers are selected; see --all and --state"
+                raise list_options.nothing_selected(client, pod, hint)
+            targets = [container.id for container in found]
+        statuses = status.container_statuses(client, targets, verbose=not quiet, is_listed=not ids)
+        answers = status.at_least_one(statuses, "container")
+        chosen.write(answers, inspect_views.container_document, block, app.env.stdout)
+
+
+def inspectp(
+    ctx: typer.Context,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[POD]...",
+            autocompletion=complete.pods,
+            help="IDs or names (default: what the options select).",
+            show_default=False,
+        ),
+    ] = None,
+    labels: list_options.Labels = None,
+    last: list_options.Last = 0,
+    latest: list_options.Latest = False,
+    name: list_options.Name = "",
+    namespace: list_options.Namespace = "",
+    output: list_options.InspectOutput = "json",
+    quiet: list_options.NoInfo = False,
+    state: list_options.PodState = None,
+    template: list_options.Template = "",
+) -> None:
+    """Show the details of pod sandboxes.
+
+    If one of them fails, nothing is shown.
+
+    Example: pycrictl inspectp --name '^web$' --state ready
+    """
+    app: AppContext = ctx.obj
+    chosen = InspectFormat(output, template=template)
+    query = pod_query(
+        labels=options.split_pairs(labels, "--label"),
+        last=last,
+        latest=latest,
+        name=name,
+        namespace=namespace,
+        state=state,
+    )
+    targets = status.checked(ids or (), "pod")
+    with app.open_client("runtime") as client:
+        if targets:
+            targets = lookup.ids(client, targets, "pod")
+        else:
+            targets = [pod.id for pod in list_pods(client, query)]
+        statuses = status.pod_statuses(client, targets, verbose=not quiet, is_listed=not ids)
+        chosen.write(
+            status.at_least_one(statuses, "pod"),
+            inspect_views.pod_document,
+            lambda answer: inspect_views.pod_status_block(answer.status, answer.info),
+            app.env.stdout,
+        )
+
+
+def inspecti(
+    ctx: typer.Context,
+    images: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[IMAGE]...",
+            autocompletion=complete.images,
+            help="References or IDs (default: what the options select).",
+            show_default=False,
+        ),
+    ] = None,
+    filters: list_options.ImageFilters = None,
+    name: Annotated[
+        str,
+        typer.Option("--name", metavar="NAME", help="Only images with this name."),
+    ] = "",
+    output: list_options.InspectOutput = "json",
+    quiet: list_options.NoInfo = False,
+    template: list_options.Template = "",
+) -> None:
+    """Show the details of images.
+
+    If one of them fails, nothing is shown.
+
+    Example: pycrictl inspecti --output yaml docker.io/library/busybox:1.36
+    """
+    app: AppContext = ctx.obj
+    chosen = InspectFormat(output, template=template)
+    conditions = parse_filters(options.split_list(filters), is_exact=crictl.is_called())
+    targets = status.checked(images or (), "image")
+    with app.open_client("image") as client:
+        if not targets:
+            targets = [image.id for image in list_images(client, name, conditions)]
+        statuses = status.image_statuses(client, targets, verbose=not quiet, is_listed=not images)
+        chosen.write(
+            status.at_least_one(statuses, "image"),
+            inspect_views.image_document,
+            lambda answer: inspect_views.image_status_block(answer.image, answer.info),
+            app.env.stdout,
+        )

@@ -1,0 +1,414 @@
+"""From ``create``, ``run`` and ``runp`` to ``stop``, ``rm``, ``stopp`` and ``rmp``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pycrictl.cli import complete, crictl, launch_options, options
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.results import Results
+from pycrictl.cri.lifecycle.control import (
+    Resources,
+    check_ids,
+    checkpoint_containers,
+    running_containers,
+    start_containers,
+    stop_containers,
+    stop_pods,
+    update_containers,
+)
+from pycrictl.cri.lifecycle.launch import create_container, run_container, run_pod
+from pycrictl.cri.lifecycle.removal import all_containers, all_pods, remove_containers, remove_pods
+from pycrictl.cri.lists import lookup
+from pycrictl.cri.lists.lookup import Lookup
+from pycrictl.errors import UsageError
+
+
+def create(
+    ctx: typer.Context,
+    pod: Annotated[
+        str,
+        typer.Argument(
+            metavar="POD",
+            autocompletion=complete.pods,
+            help="ID or name of the pod.",
+            show_default=False,
+        ),
+    ],
+    container_config: options.ContainerFile,
+    pod_config: options.PodFile,
+    auth: options.Auth = "",
+    cancel_timeout: options.CancelTimeout = 0.0,
+    creds: options.Creds = "",
+    no_pull: options.NoPull = False,
+    pull_timeout: options.PullTimeout = 0.0,
+    username: options.Username = "",
+    with_pull: options.WithPull = False,
+) -> None:
+    """Create a container in a pod sandbox.
+
+    With --with-pull, or if the configuration sets pull-image-on-create, its images are pulled
+    first. The container's ID is printed.
+
+    Example: pycrictl create web container.yaml pod.yaml
+    """
+    app: AppContext = ctx.obj
+    if not pod:
+        raise UsageError("the pod sandbox ID is empty")
+    pull_options = launch_options.PullOptions(
+        auth, creds, username, no_pull, with_pull, pull_timeout
+    )
+    with launch_options.prepared(
+        app,
+        container_config,
+        pod_config,
+        pulls=pull_options.decide(app.config.pull_image_on_create.value),
+        pull_options=pull_options,
+        cancel_timeout_s=cancel_timeout,
+    ) as (client, launch):
+        app.env.stdout.write(f"{create_container(client, Lookup(client).pod_id(pod), launch)}\n")
+
+
+def run(
+    ctx: typer.Context,
+    container_config: options.ContainerFile,
+    pod_config: options.PodFile,
+    auth: options.Auth = "",
+    cancel_timeout: options.CancelTimeout = 0.0,
+    creds: options.Creds = "",
+    no_pull: options.NoPull = False,
+    pull_timeout: options.PullTimeout = 0.0,
+    runtime: options.RuntimeHandler = "",
+    username: options.Username = "",
+    with_pull: options.WithPull = False,
+) -> None:
+    """Run a container in a new pod sandbox.
+
+    Its images are pulled first, unless --no-pull is given or the configuration sets
+    disable-pull-on-run. The container's ID is printed. If a step fails, the new pod sandbox is
+    removed again.
+
+    Example: pycrictl run --no-pull container.yaml pod.yaml
+    """
+    app: AppContext = ctx.obj
+    pull_options = launch_options.PullOptions(
+        auth, creds, username, no_pull, with_pull, pull_timeout
+    )
+    with launch_options.prepared(
+        app,
+        container_config,
+        pod_config,
+        pulls=pull_options.decide(not app.config.disable_pull_on_run.value),
+        pull_options=pull_options,
+        cancel_timeout_s=cancel_timeout,
+    ) as (client, launch):
+        app.env.stdout.write(f"{run_container(client, launch, handler=runtime)}\n")
+
+
+def runp(
+    ctx: typer.Context,
+    pod_config: options.PodFile,
+    cancel_timeout: options.CancelTimeout = 0.0,
+    runtime: options.RuntimeHandler = "",
+) -> None:
+    """Start a new pod sandbox.
+
+    The pod sandbox's ID is printed.
+
+    Example: pycrictl runp pod.yaml
+    """
+    app: AppContext = ctx.obj
+    config = launch_options.load_pod(app, pod_config)
+    flag = launch_options.timeout_flag(cancel_timeout)
+    with launch_options.launch_clients(app, cancel_timeout) as (client, _):
+        pod_id = run_pod(client, config, handler=runtime, timeout_flag=flag)
+    app.env.stdout.write(f"{pod_id}\n")
+
+
+def start(
+    ctx: typer.Context,
+    containers: Annotated[list[str] | None, options.containers(complete.created_containers)] = None,
+) -> None:
+    """Start created containers.
+
+    Containers are taken one after the other; the first failure ends the command. The ID of each is
+    printed.
+
+    Example: pycrictl start $(pycrictl ps -aq --state created)
+    """
+    app: AppContext = ctx.obj
+    words = check_ids(containers or (), "container")
+    with app.open_client("runtime") as client:
+        found = lookup.targets(client, words, "container")
+        Results(app.env).say(start_containers(client, found))
+
+
+def stop(
+    ctx: typer.Context,
+    containers: Annotated[list[str] | None, options.containers(complete.running_containers)] = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Stop all running containers.")] = False,
+    timeout: Annotated[
+        int,
+        typer.Option(
+            "--timeout",
+            "-t",
+            parser=options.integer,
+            metavar="INT",
+            help="Seconds from the stop signal to SIGKILL; 0 kills immediately.",
+        ),
+    ] = 0,
+) -> None:
+    """Stop running containers.
+
+    Containers are taken one after the other; the first failure ends the command. Each is printed as
+    it was given. What a name stands for is said on standard error.
+
+    Example: pycrictl stop --timeout 10 web
+    """
+    app: AppContext = ctx.obj
+    if all_ and containers:
+        raise UsageError("--all and IDs cannot be combined")
+    if timeout < 0:
+        raise UsageError("--timeout must not be negative")
+    words = () if all_ else check_ids(containers or (), "container")
+    results = Results(app.env)
+    with app.open_client("runtime") as client:
+        found = running_containers(client) if all_ else results.targets(client, words, "container")
+        results.say(stop_containers(client, found, grace_s=timeout))
+    if not found:
+        results.say(["No running containers found."])
+
+
+def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
+    """Stop running pod sandboxes.
+
+    Their containers are stopped as well. Pods are taken one after the other; the first failure ends
+    the command. What a name stands for is said on standard error.
+
+    Example: pycrictl stopp default/web
+    """
+    app: AppContext = ctx.obj
+    words = check_ids(pods or (), "pod sandbox")
+    results = Results(app.env)
+    with app.open_client("runtime") as client:
+        found = results.targets(client, words, "pod")
+        results.say(f"Stopped sandbox {pod}" for pod in stop_pods(client, found))
+
+
+def rm(
+    ctx: typer.Context,
+    containers: Annotated[list[str] | None, options.containers(complete.containers)] = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all containers.")] = False,
+    force: options.Force = False,
+    keep_logs: Annotated[
+        bool, typer.Option("--keep-logs", "-k", help="Keep the log files on this host.")
+    ] = False,
+) -> None:
+    """Remove containers.
+
+    Containers are removed in parallel; a failure does not stop the others. The ID of each is
+    printed, twice if the container had to be stopped first. Log files on this host are removed with
+    their container. What a name stands for is said on standard error.
+
+    Example: pycrictl rm $(pycrictl ps -aq --state exited)
+    """
+    app: AppContext = ctx.obj
+    if all_ and containers:
+        raise UsageError("--all and IDs cannot be combined")
+    words = () if all_ else check_ids(containers or (), "container")
+    results = Results(app.env)
+    with app.open_client("runtime") as client:
+        found = all_containers(client) if all_ else results.targets(client, words, "container")
+        for removal in remove_containers(client, found, force=force, keep_logs=keep_logs):
+            if removal.is_stopped:
+                results.say([removal.target])
+            if removal.error is None:
+                results.say([removal.target])
+            else:
+                results.fail(removal.error)
+            results.warn(removal.warnings)
+            crictl.report_missing_log(app.env, removal.missing_log)
+    if not found:
+        app.env.note("no containers to remove")
+    results.finish()
+
+
+def rmp(
+    ctx: typer.Context,
+    pods: options.PodIds = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all pod sandboxes.")] = False,
+    force: options.Force = False,
+) -> None:
+    """Remove pod sandboxes and their containers.
+
+    Pod sandboxes are removed in parallel; a failure does not stop the others. What a name stands
+    for is said on standard error.
+
+    Example: pycrictl rmp $(pycrictl pods -q --state notready)
+    """
+    app: AppContext = ctx.obj
+    if all_ and pods:
+        raise UsageError("--all and IDs cannot be combined")
+    words = () if all_ else check_ids(pods or (), "pod sandbox")
+    results = Results(app.env)
+    with app.open_client("runtime") as client:
+        found = all_pods(client) if all_ else results.targets(client, words, "pod")
+        for removal in remove_pods(client, found, force=force):
+            if removal.is_stopped:
+                results.say([f"Stopped sandbox {removal.target}"])
+            if removal.error is None:
+                results.say([f"Removed sandbox {removal.target}"])
+            else:
+                results.fail(removal.error)
+    if not found:
+        kind = "pods" if crictl.is_called() else "pod sandboxes"
+        app.env.note(f"no {kind} to remove")
+    results.finish()
+
+
+def update(
+    ctx: typer.Context,
+    containers: Annotated[list[str] | None, options.containers(complete.containers)] = None,
+    cpu_count: Annotated[
+        int | None,
+        typer.Option(
+            "--cpu-count",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="Windows only; ignored here.",
+        ),
+    ] = None,
+    cpu_maximum: Annotated[
+        int | None,
+        typer.Option(
+            "--cpu-maximum",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="Windows only; ignored here.",
+        ),
+    ] = None,
+    cpu_period: Annotated[
+        int | None,
+        typer.Option(
+            "--cpu-period",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="CFS period in microseconds.",
+        ),
+    ] = None,
+    cpu_quota: Annotated[
+        int | None,
+        typer.Option(
+            "--cpu-quota",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="CFS quota in microseconds.",
+        ),
+    ] = None,
+    cpu_share: Annotated[
+        int | None,
+        typer.Option(
+            "--cpu-share",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="Relative CPU weight (shares).",
+        ),
+    ] = None,
+    cpuset_cpus: Annotated[
+        str | None, typer.Option("--cpuset-cpus", metavar="LIST", help="CPUs, such as 0-2,7.")
+    ] = None,
+    cpuset_mems: Annotated[
+        str | None, typer.Option("--cpuset-mems", metavar="LIST", help="Memory nodes, such as 0-1.")
+    ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            "--memory",
+            parser=options.integer,
+            metavar="INT",
+            show_default=False,
+            help="Memory limit in bytes.",
+        ),
+    ] = None,
+    oom_score_adj: Annotated[
+        int | None,
+        typer.Option(
+            "--oom-score-adj",
+            parser=options.parser(crictl.score),
+            metavar="INT",
+            show_default=False,
+            help="OOM score adjustment, from -1000 to 1000.",
+        ),
+    ] = None,
+) -> None:
+    """Change the resource limits of containers.
+
+    Containers are taken one after the other; the first failure ends the command. The ID of each is
+    printed.
+
+    Example: pycrictl update --memory 67108864 web
+    """
+    app: AppContext = ctx.obj
+    words = check_ids(containers or (), "container")
+    resources = Resources(
+        cpu_period=cpu_period,
+        cpu_quota=cpu_quota,
+        cpu_shares=cpu_share,
+        memory_limit_in_bytes=memory,
+        oom_score_adj=oom_score_adj,
+        cpuset_cpus=cpuset_cpus or None,
+        cpuset_mems=cpuset_mems or None,
+    )
+    if oom_score_adj is not None and not -1000 <= oom_score_adj <= 1000:
+        raise UsageError("--oom-score-adj must be from -1000 to 1000")
+    if resources.is_empty and not crictl.is_called():
+        if "" in (cpuset_cpus, cpuset_mems):
+            raise UsageError("every limit is empty", hint="is a script's variable not set?")
+        raise UsageError("nothing to update", hint="give a limit, such as --memory")
+    is_for_windows = cpu_count is not None or cpu_maximum is not None
+    if is_for_windows and not crictl.is_called():
+        app.env.warn("--cpu-count and --cpu-maximum are for Windows and are ignored")
+    with app.open_client("runtime") as client:
+        found = lookup.targets(client, words, "container")
+        Results(app.env).say(update_containers(client, found, resources))
+
+
+def checkpoint(
+    ctx: typer.Context,
+    containers: Annotated[list[str] | None, options.containers(complete.running_containers)] = None,
+    export: Annotated[
+        str,
+        typer.Option(
+            "--export",
+            "-e",
+            metavar="FILE",
+            autocompletion=complete.files,
+            help="Archive to write on the node.",
+        ),
+    ] = "",
+) -> None:
+    """Checkpoint running containers.
+
+    Containers are taken one after the other; the first failure ends the command. The ID of each is
+    printed.
+
+    Example: pycrictl checkpoint -e /var/tmp/web.tar web
+    """
+    app: AppContext = ctx.obj
+    words = check_ids(containers or (), "container")
+    if not export:
+        raise UsageError(
+            "--export is missing", hint="name the archive: --export=/path/to/checkpoint.tar"
+        )
+    if len(words) > 1:
+        app.env.warn(f'each checkpoint is written to "{export}": only the last one remains')
+    with app.open_client("runtime") as client:
+        found = lookup.targets(client, words, "container")
+        Results(app.env).say(checkpoint_containers(client, found, path=export))

@@ -1,0 +1,245 @@
+"""Lists: ``ps``, ``pods`` and ``images``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pycrictl.cli import complete, crictl, list_options, options
+from pycrictl.cli.context import AppContext
+from pycrictl.cri.inspection.status import pod_addresses
+from pycrictl.cri.lifecycle.image_removal import images_in_use
+from pycrictl.cri.lists import containers, fetch
+from pycrictl.cri.lists.images import list_images, parse_filters
+from pycrictl.cri.lists.pods import list_pods, pod_query
+from pycrictl.errors import PycrictlError, UsageError
+from pycrictl.show import headings, list_views
+from pycrictl.show.list_format import FORMAT_NAMES, ListFormat, Views
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pycrictl._proto import cri_pb2
+    from pycrictl.show.render import Table
+
+
+def ps(
+    ctx: typer.Context,
+    all_: list_options.AllStates = False,
+    container_id: Annotated[
+        str,
+        typer.Option(
+            "--id",
+            metavar="CONTAINER",
+            autocompletion=complete.containers,
+            help="Only the container with this ID or name.",
+        ),
+    ] = "",
+    image: list_options.OfImage = "",
+    labels: list_options.Labels = None,
+    last: list_options.Last = 0,
+    latest: list_options.Latest = False,
+    name: list_options.Name = "",
+    namespace: list_options.Namespace = "",
+    no_headers: list_options.NoHeaders = False,
+    no_trunc: options.NoTrunc = False,
+    output: list_options.ListOutput = "table",
+    pod: list_options.PodId = "",
+    quiet: options.Quiet = False,
+    resolve_image_path: Annotated[
+        bool,
+        typer.Option("--resolve-image-path", "-r", help="Show image tags instead of IDs."),
+    ] = False,
+    sort_by: Annotated[str, list_options.sort_by(headings.CONTAINERS)] = "",
+    state: list_options.ContainerState = None,
+    verbose: options.Verbose = False,
+    watch: list_options.Watch = False,
+) -> None:
+    """List containers, running ones by default.
+
+    Example: pycrictl ps -a -o custom-columns=NAME:.metadata.name,ID:.id
+    """
+    app: AppContext = ctx.obj
+    chosen = ListFormat(
+        output,
+        name="containers",
+        quiet=quiet,
+        verbose=verbose,
+        sort_by=sort_by,
+        header=not no_headers,
+    )
+    query = containers.container_query(
+        all_states=all_,
+        container_id=container_id,
+        image=image,
+        labels=options.split_pairs(labels, "--label"),
+        last=last,
+        latest=latest,
+        name=name,
+        namespace=namespace,
+        pod=pod,
+        state=state,
+    )
+    needs_images = bool(image) or resolve_image_path
+    with app.open_clients(needs_images=needs_images) as (client, images):
+
+        def table(found: Sequence[cri_pb2.Container], wide: bool) -> Table:
+            return list_views.containers_table(
+                found,
+                now=app.env.wall_clock(),
+                no_trunc=no_trunc,
+                image_names=containers.first_tags(images, found) if resolve_image_path else None,
+                wide=wide,
+            )
+
+        views = Views(
+            table=table,
+            block=lambda container: list_views.container_block(container, now=app.env.wall_clock()),
+        )
+        list_options.show_list(
+            app,
+            lambda: containers.list_containers(client, images, query),
+            chosen,
+            views,
+            watch=watch,
+            if_empty=lambda: list_options.note_missing(
+                app, client, ("pod", pod), ("container", container_id)
+            ),
+        )
+
+
+def pods(
+    ctx: typer.Context,
+    pod_id: Annotated[
+        str,
+        typer.Option(
+            "--id",
+            metavar="POD",
+            autocompletion=complete.pods,
+            help="Only the pod sandbox with this ID or name.",
+        ),
+    ] = "",
+    labels: list_options.Labels = None,
+    last: list_options.Last = 0,
+    latest: list_options.Latest = False,
+    name: list_options.Name = "",
+    namespace: list_options.Namespace = "",
+    no_headers: list_options.NoHeaders = False,
+    no_trunc: options.NoTrunc = False,
+    output: list_options.ListOutput = "table",
+    quiet: options.Quiet = False,
+    sort_by: Annotated[str, list_options.sort_by(headings.PODS)] = "",
+    state: list_options.PodState = None,
+    verbose: options.Verbose = False,
+    watch: list_options.Watch = False,
+) -> None:
+    """List pod sandboxes.
+
+    Example: pycrictl pods --namespace '^kube-system$' --state ready
+    """
+    app: AppContext = ctx.obj
+    chosen = ListFormat(
+        output,
+        name="items",
+        quiet=quiet,
+        verbose=verbose,
+        sort_by=sort_by,
+        header=not no_headers,
+    )
+    query = pod_query(
+        pod_id=pod_id,
+        labels=options.split_pairs(labels, "--label"),
+        last=last,
+        latest=latest,
+        name=name,
+        namespace=namespace,
+        state=state,
+    )
+    with app.open_client("runtime") as client:
+
+        def table(found: Sequence[cri_pb2.PodSandbox], wide: bool) -> Table:
+            return list_views.pods_table(
+                found,
+                now=app.env.wall_clock(),
+                no_trunc=no_trunc,
+                addresses=pod_addresses(client, found) if wide else None,
+            )
+
+        views = Views(table=table, block=list_views.pod_block)
+        list_options.show_list(
+            app,
+            lambda: list_pods(client, query),
+            chosen,
+            views,
+            watch=watch,
+            if_empty=lambda: list_options.note_missing(app, client, ("pod", pod_id)),
+        )
+
+
+def images(
+    ctx: typer.Context,
+    repository: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[REPOSITORY[:TAG]]",
+            autocompletion=complete.images,
+            help="Only images with this name, or whose ID begins with it.",
+            show_default=False,
+        ),
+    ] = None,
+    digests: Annotated[bool, typer.Option("--digests", help="Show digests.")] = False,
+    filters: list_options.ImageFilters = None,
+    no_headers: list_options.NoHeaders = False,
+    no_trunc: options.NoTrunc = False,
+    output: list_options.ListOutput = "table",
+    pinned: Annotated[bool, typer.Option("--pinned", help="Show which images are pinned.")] = False,
+    quiet: options.Quiet = False,
+    sort_by: Annotated[str, list_options.sort_by(headings.IMAGES)] = "",
+    verbose: options.Verbose = False,
+    watch: list_options.Watch = False,
+) -> None:
+    """List the images on the node.
+
+    Example: pycrictl images --digests --filter reference=busybox
+    """
+    app: AppContext = ctx.obj
+    chosen = ListFormat(
+        crictl.known_format(output or "table", *FORMAT_NAMES),
+        name="images",
+        quiet=quiet,
+        verbose=verbose,
+        sort_by=sort_by,
+        header=not no_headers,
+    )
+    if repository == "":
+        raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
+    conditions = parse_filters(options.split_list(filters), is_exact=crictl.is_called())
+
+    def table(found: Sequence[cri_pb2.Image], wide: bool) -> Table:
+        return list_views.images_table(
+            found,
+            digests=digests,
+            pinned=pinned,
+            no_trunc=no_trunc,
+            wide=wide,
+            used=in_use() if wide else None,
+        )
+
+    def in_use() -> frozenset[str] | None:
+        try:
+            with app.open_runtime_beside(client) as runtime:
+                return images_in_use(runtime, client, fetch.images(client))
+        except PycrictlError as error:
+            app.env.warn(f"which images are in use is unknown: {error.message}")
+            return None
+
+    views = Views(table=table, block=list_views.image_block)
+    with app.open_client("image") as client:
+        list_options.show_list(
+            app,
+            lambda: list_images(client, repository or "", conditions),
+            chosen,
+            views,
+            watch=watch,
+        )

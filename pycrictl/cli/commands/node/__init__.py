@@ -1,1 +1,0 @@
-"""Commands about the runtime and the configuration."""

@@ -1,1 +1,0 @@
-"""Commands for the node side: the proxy, and its pull limiter."""

@@ -1,0 +1,123 @@
+"""The runtime itself: ``version``, ``info``, its configuration and its events."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cli import crictl, list_options, options
+from pycrictl.cli.context import AppContext
+from pycrictl.cri.inspection import answers
+from pycrictl.cri.lifecycle import control
+from pycrictl.errors import ExitCode, MissingArgument, UsageError
+from pycrictl.show import inspect_views, list_views, render
+from pycrictl.show.gotemplate import TemplateError
+from pycrictl.show.inspect_format import DOCUMENT_FORMATS, InspectFormat
+
+
+def version(ctx: typer.Context, output: options.Output = "table") -> None:
+    """Show the runtime's name and version.
+
+    Example: pycrictl version
+    """
+    app: AppContext = ctx.obj
+    chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
+    with app.open_client("runtime") as client:
+        answer = client.call("Version", cri_pb2.VersionRequest(version="v1"))
+    answers.check(answer, "Version")
+    if chosen.is_table:
+        render.write_lines(list_views.version_lines(answer), app.env.stdout)
+    else:
+        chosen.write_message(answer, app.env.stdout)
+
+
+def info(
+    ctx: typer.Context,
+    output: Annotated[
+        str,
+        options.formats("json", "yaml", "go-template", "jsonpath=TEMPLATE"),
+    ] = "json",
+    quiet: list_options.NoInfo = False,
+    template: list_options.Template = "",
+) -> None:
+    """Show the status and configuration of the runtime.
+
+    Example: pycrictl info --quiet
+    """
+    app: AppContext = ctx.obj
+    chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
+    with app.open_client("runtime") as client:
+        answer = client.call("Status", cri_pb2.StatusRequest(verbose=not quiet))
+    answers.check_conditions(answer.status, "Status")
+    chosen.write_document(inspect_views.runtime_document(answer), app.env.stdout)
+
+
+def runtime_config(ctx: typer.Context, output: options.Output = "table") -> None:
+    """Show the settings that kubelet takes from the runtime.
+
+    Example: pycrictl runtime-config
+    """
+    app: AppContext = ctx.obj
+    chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
+    with app.open_client("runtime") as client:
+        answer = client.call("RuntimeConfig", cri_pb2.RuntimeConfigRequest())
+    if not chosen.is_table:
+        chosen.write_message(answer, app.env.stdout)
+        return
+    table = list_views.runtime_config_table(answer)
+    if table is not None:
+        render.write_table(table, app.env.stdout)
+
+
+def update_runtime_config(
+    ctx: typer.Context,
+    pod_cidr: Annotated[
+        str | None,
+        typer.Option("--pod-cidr", "-p", metavar="CIDR", help="Address range of the node's pods."),
+    ] = None,
+) -> None:
+    """Update the runtime's configuration.
+
+    Example: pycrictl update-runtime-config --pod-cidr 10.1.0.0/16
+    """
+    app: AppContext = ctx.obj
+    if pod_cidr is None:
+        raise MissingArgument("nothing to update", hint="give --pod-cidr")
+    if not pod_cidr and not crictl.is_called():
+        raise UsageError("--pod-cidr is empty", hint="is a script's variable not set?")
+    with app.open_client("runtime") as client:
+        control.update_runtime_config(client, pod_cidr=pod_cidr)
+    crictl.inform(app.env, "the runtime's configuration was updated")
+
+
+def events(
+    ctx: typer.Context,
+    output: Annotated[
+        str,
+        options.formats("json", "yaml", "go-template", "jsonpath=TEMPLATE"),
+    ] = "json",
+    template: list_options.Template = "",
+) -> None:
+    """Show container events as they happen.
+
+    The exit status is 0 if the runtime ends the stream, and 130 after Ctrl-C.
+
+    Example: pycrictl events -o go-template --template '{{.containerEventType}}'
+    """
+    app: AppContext = ctx.obj
+    chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
+    if template and not chosen.is_template:
+        raise UsageError("--template needs --output go-template")
+    has_failed = False
+    with app.open_client("runtime") as client:
+        for event in client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()):
+            try:
+                chosen.write_message(event, app.env.stdout)
+            except TemplateError as error:
+                has_failed |= crictl.has_failed(app.env, event.container_id, error.message)
+            app.env.stdout.flush()
+    app.env.note("the runtime ended the stream of events")
+    if has_failed:
+        raise typer.Exit(ExitCode.FAILURE)

@@ -1,1 +1,0 @@
-"""Commands that reach into containers and pods: exec, attach, port-forward and cp."""

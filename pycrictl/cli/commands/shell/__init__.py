@@ -1,1 +1,0 @@
-"""Commands for shells and editors: completion and JSON Schemas."""
