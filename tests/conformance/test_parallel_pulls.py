@@ -109,8 +109,8 @@ def test_the_order(endpoint: Endpoint, limit: int) -> None:
     assert [code(pull) for pull in pulls] == [None] * len(pulls)
     order = full.asked(more)
     places = [order.index(reference) for reference in more]
-    # So many may begin in the same moment.
-    assert all(abs(place - n) < limit for n, place in enumerate(places)), places
+    # So many run side by side, and one of them may be slower to ask its registry.
+    assert all(abs(place - n) <= limit for n, place in enumerate(places)), places
 
 
 @rule("L3", "Equal pulls take one slot together.", f"{LIMIT} (already in the pulling list)")

@@ -70,7 +70,8 @@ def test_many_at_once(runtime: Runtime) -> None:
 def test_deadline(runtime: Runtime) -> None:
     answer = call(runtime.path, "Deadline", timeout_s=100.0)
     assert answer.response is not None
-    assert 90 < float(answer.response) <= 100
+    # Three digits of it are sent: gRPC rounds up.
+    assert 90 < float(answer.response) <= 101
     answer = call(runtime.path, "Hang", timeout_s=1.0)
     assert answer.code == 4
     assert [runtime.seen.get(timeout=PATIENCE_S) for _ in range(2)] == ["begin", "end"]

@@ -6,8 +6,6 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from google.protobuf import text_format
-
 from pycrictl.units import escape, quote
 
 if TYPE_CHECKING:
@@ -44,6 +42,9 @@ def redacted(message: M) -> M:
 
 def describe(message: Message) -> str:
     """Return ``message`` as one line for the log, without secrets, in protobuf's text form."""
+    # Only for the log: kubectl's plugins, which need the texts here, have no protobuf.
+    from google.protobuf import text_format
+
     text = text_format.MessageToString(redacted(message), as_one_line=True)
     text = escape(redact_text(text))
     if len(text) > LOG_LIMIT_CHARS:

@@ -301,12 +301,18 @@ def test_a_call_in_another_thread_can_be_cancelled(serve: Serve, opened: Opened)
 
 def test_the_librarys_threads_take_no_signal_that_ends_the_program(fake: FakeServer) -> None:
     fake.prepare("ListImages", cri_pb2.ListImagesResponse())
-    code = (
-        "import os, pathlib; from pycrictl.cri.calls.channel import ChannelCall, unix;"
-        f"list(ChannelCall(unix({fake.path!r}), {IMAGES!r}, b'', timeout_s=30).messages());"
-        "print(*(path.read_text().partition('SigBlk:')[2].split()[0]"
-        " for path in pathlib.Path('/proc/self/task').glob('*/status')))"
-    )
+    # While the channel is open: its threads end with it.
+    code = f"""
+import pathlib
+from pycrictl.cri.calls.channel import ChannelCall, unix
+channel = unix({fake.path!r})
+for _ in ChannelCall(channel, {IMAGES!r}, b"", timeout_s=30).messages():
+    for path in pathlib.Path("/proc/self/task").glob("*/status"):
+        try:
+            print(path.read_text().partition("SigBlk:")[2].split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+"""
     said = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60)
     masks = [int(word, 16) for word in said.split()]
     ending = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM))
