@@ -5,7 +5,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: help demo playground test lint compat conformance cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
+.PHONY: help demo playground test failed lint compat conformance cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
 .PHONY: node install again # what the others need
 
 help: ## the targets, as here
@@ -17,6 +17,8 @@ playground: node .venv/.stamp ## a shell on such a node; all of it is gone when 
 	@$(PYTHON) -m tests.node.playground
 test: install .venv/.stamp ## all tests, those on a real containerd included; .ci/run: with lint
 	$(PYTHON) -m pytest -n 5 --dist worksteal
+failed: .venv/.stamp ## the tests that failed in the last run once more, one after another
+	$(PYTHON) -m pytest -n 0 --last-failed --last-failed-no-failures none
 lint: .venv/.stamp ## ruff, mypy --strict, vulture
 	.venv/bin/ruff check && .venv/bin/ruff format --check
 	.venv/bin/mypy && .venv/bin/mypy packaging
