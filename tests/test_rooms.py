@@ -47,7 +47,7 @@ ARROWS: dict[str, set[str]] = {
     "kubectl.refusals": {"", "agent.api.names", "errors"},
     "kubectl.copies": {
         *("kubectl.copies", "kubectl.pods", "kubectl.program", "kubectl.proxy", "kubectl.refusals"),
-        *("agent.api.names", "copy", "streaming.blocking", "streaming.target", "wire.websocket"),
+        *("agent.api.names", "copy", "streaming.blocking", "streaming.target", "wire.messages"),
         *_BASE,
     },
     "kubectl.copies.saved": {"kubectl.copies.patience", "copy.archive.forgetting", *_BASE},
@@ -86,7 +86,7 @@ ARROWS: dict[str, set[str]] = {
     "copy.total": {"copy.method", "copy.tree", "wire.tar", *_BASE},
     "copy.stream": {
         *("copy.stream", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
-        *("wire.websocket", "cri", "streaming.blocking", "streaming.target", "_proto", *_BASE),
+        *("wire.messages", "cri", "streaming.blocking", "streaming.target", "_proto", *_BASE),
     },
     "copy.node": {
         *("copy.node", "copy.method", "copy.total", "copy.archive", "copy.tree", "copy.rules"),
@@ -158,7 +158,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.serve": {
         "servicelog",
         *("proxy.serve", "proxy.accept", "copy.stream.connection", "streaming.loop"),
-        *("wire.http1_server", "wire.limits", "wire.progress", "wire.websocket_handshake", *_BASE),
+        *("wire.http1_server", "wire.limits", "wire.progress", "wire.upgrade", *_BASE),
     },
     "proxy.serve.systemd": set(),
     "proxy.serve.places": {"wire.limits"},
@@ -245,15 +245,15 @@ THIRD_PARTY: dict[str, set[str]] = {
     "cri": {"google"},
     "cri.calls.channel": {"grpc"},
     "containerd": {"google", "tomli"},
-    "wire.websocket": {"websockets"},  # masking, in C
-    "progress.stream": {"websockets"},
+    "wire.messages": {"websockets"},
+    "wire.upgrade": {"websockets"},
     "progress.registry.client": {"urllib3"},
     "proxy.operators": {"google"},
     "proxy.server": {"grpc"},
     "proxy.upstream": {"grpc"},
     "proxy.lookup": {"google"},
     "proxy.settings": {"tomli"},
-    "proxy.serve": {"websockets"},
+    "proxy.serve.records": {"websockets"},
     "proxy.pulls.limiter": {"google"},
     "proxy.pulls.progress": {"google"},
     "proxy.copies.service": {"google"},

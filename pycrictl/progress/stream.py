@@ -2,9 +2,6 @@
 
 The KEP leaves the transport open. Here a WebSocket is asked for; a server that offers none answers
 200 and sends newline-delimited JSON as the body of a plain response. Either is taken.
-
-Frames are read by the library ``websockets``: its messages are whole, and reports are short and
-few. What carries bytes (exec, copies) goes through ``wire.websocket``.
 """
 
 from __future__ import annotations
@@ -13,21 +10,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol, TypeVar
 
-from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.streaming.connection import Connection
 from pycrictl.streaming.dial import dial
 from pycrictl.streaming.exchange import Exchange
 from pycrictl.streaming.target import Target, TlsFiles, parse_url
 from pycrictl.wire.http1 import SWITCHING_PROTOCOLS
+from pycrictl.wire.messages import CLIENT, Messages
 from pycrictl.wire.progress import MAX_MESSAGE_BYTES, ProgressDecoder, Report
-from pycrictl.wire.websocket_handshake import ClientHandshake
+from pycrictl.wire.upgrade import ClientHandshake
 
 __all__ = ["Decoder", "follow"]
 
 SILENCE_S: Final = 30.0
 _OK: Final = 200
-_GOOD_ENDS: Final = (1000, 1005)
-"""Statuses of a close: normal, and none."""
 
 _Input = TypeVar("_Input")
 
@@ -108,12 +103,9 @@ class _MessageReader:
     """The messages of an open WebSocket; pings and the close are answered."""
 
     def __init__(self, connection: Connection) -> None:
-        from websockets.protocol import CLIENT, Protocol
-
         self._connection = connection
-        self._protocol = Protocol(CLIENT, max_size=MAX_MESSAGE_BYTES)
-        self._fragments = bytearray()
-        self._messages: list[bytes] = []
+        peer = f'"{connection.label}"'
+        self._core = Messages(CLIENT, max_bytes=MAX_MESSAGE_BYTES, peer=peer, takes_text=True)
 
     async def read(self) -> list[bytes]:
         """Return the next messages, at least one; none at the normal end.
@@ -124,52 +116,18 @@ class _MessageReader:
             RemoteProtocolError: the peer broke the protocol or sent too long a message.
             StreamError: the connection broke, or the peer closed it with a status of failure.
         """
-        from websockets.protocol import OPEN
-
-        protocol = self._protocol
-        while True:
-            self._take_frames()
-            if self._messages or protocol.state is not OPEN:
-                break
+        core, loop = self._core, asyncio.get_running_loop()
+        while not (messages := core.messages_received()) and not core.is_over:
             if data := await self._connection.read():
-                protocol.receive_data(data)
+                core.receive_data(data, loop.time())
             else:
-                protocol.receive_eof()
-        messages, self._messages = self._messages, []
-        if not messages:
-            self._check_end()
-        return messages
-
-    def _take_frames(self) -> None:
-        from websockets.frames import DATA_OPCODES, Frame
-
-        for frame in self._protocol.events_received():
-            if isinstance(frame, Frame) and frame.opcode in DATA_OPCODES:
-                self._fragments += frame.data
-                if frame.fin:
-                    self._messages.append(bytes(self._fragments))
-                    self._fragments.clear()
-        answers = self._protocol.data_to_send()
-        # A peer that takes nothing gets none, as it may itself wait until it is read from.
-        if not self._connection.is_full:
-            self._connection.send(answers)
-
-    def _check_end(self) -> None:
-        """Raise an error unless the peer closed the stream in good order."""
-        from websockets.exceptions import PayloadTooBig
-
-        peer, problem = f'"{self._connection.label}"', self._protocol.parser_exc
-        close = self._protocol.close_rcvd
-        if isinstance(problem, EOFError):
-            raise StreamError(f"{peer} dropped the connection without closing the stream")
-        if isinstance(problem, PayloadTooBig):
-            limit = f"a message of more than {MAX_MESSAGE_BYTES} bytes"
-            raise RemoteProtocolError(f"{peer} sent {limit}")
-        if problem is not None or close is None:
-            raise RemoteProtocolError(f"{peer} broke the WebSocket protocol: {problem}")
-        if close.code not in _GOOD_ENDS:
-            reason = f": {close.reason!r}" if close.reason else ""  # it cannot steer a terminal
-            raise StreamError(f"{peer} closed the stream with status {close.code}{reason}")
+                core.receive_eof()
+            # A peer that takes nothing gets no answers: it may itself wait until it is read from.
+            if not self._connection.is_full:
+                self._connection.send(core.data_to_send())
+        if not messages and core.error is not None:
+            raise core.error
+        return [bytes(message) for message in messages]
 
 
 class _Feed:

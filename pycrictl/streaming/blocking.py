@@ -18,7 +18,7 @@ from pycrictl.streaming.target import (
     connection_broke,
     tls_context,
 )
-from pycrictl.wire.websocket_handshake import ClientHandshake
+from pycrictl.wire.upgrade import ClientHandshake
 
 _READ_BYTES: Final = 16384
 

@@ -11,7 +11,7 @@ from pycrictl.streaming.connection import Connection
 from pycrictl.streaming.dial import dial
 from pycrictl.streaming.exchange import Exchange
 from pycrictl.streaming.target import Target, TlsFiles, parse_url
-from pycrictl.wire.websocket_handshake import ClientHandshake
+from pycrictl.wire.upgrade import ClientHandshake
 
 __all__ = ["Opened", "Transport", "open_transport"]
 

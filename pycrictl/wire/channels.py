@@ -1,7 +1,7 @@
 """A remote command's streams (exec, attach) on either transport, versions 1 to 5. Pure.
 
 Over SPDY each stream of the command is a stream of the connection, known by the header
-``streamtype``. Over WebSocket each is a channel (``wire.websocket``).
+``streamtype``. Over WebSocket each is a channel (``wire.messages``).
 
 The versions differ in few things: from 3 on, SPDY has a stream for the terminal's size; from 4 on,
 the outcome is a Status object (``metav1.Status``) and not a mere text; from 5 on, and never from a
@@ -11,10 +11,12 @@ nothing can end the standard input over WebSocket: what reads it to its end neve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 from pycrictl.wire.command import Channel, Ready, RemoteCommand, StreamClosed, Streams
+from pycrictl.wire.messages import CLIENT, Messages, by_channel
 from pycrictl.wire.spdy.connection import Event as SpdyEvent
 from pycrictl.wire.spdy.connection import (
     SpdyConnection,
@@ -23,7 +25,6 @@ from pycrictl.wire.spdy.connection import (
     StreamReceived,
     StreamReset,
 )
-from pycrictl.wire.websocket import Piece, Side, WebSocket
 
 __all__ = ["SPDY_PROTOCOLS", "WEBSOCKET_PROTOCOLS", "remote_command"]
 
@@ -44,13 +45,14 @@ MESSAGE_BYTES: Final = 32768
 _VERSIONS: Final = {"": 1, "channel.k8s.io": 1} | {f"v{n}.channel.k8s.io": n for n in (2, 3, 4, 5)}
 _CHANNELS: Final = tuple(Channel)  # by number; calling Channel takes five times as long
 _CLOSE: Final = 255
+_STDIN: Final = bytes((Channel.STDIN,))
 
 
 class _WebSocketCommand(RemoteCommand):
     def __init__(self, version: int, streams: Streams) -> None:
         super().__init__(version, streams)
         self.can_end_stdin = version >= 5
-        self._websocket = WebSocket(Side.CLIENT, peer="the runtime")
+        self._websocket = Messages(CLIENT, peer="the runtime")
         self._events.append(Ready())
 
     def receive_data(self, data: bytes, now: float = 0.0) -> None:
@@ -58,8 +60,8 @@ class _WebSocketCommand(RemoteCommand):
             return
         self._websocket.receive_data(data, now)
         try:
-            for piece in self._websocket.pieces_received():
-                self._receive_piece(piece)
+            for channel, content in by_channel(self._websocket.messages_received()):
+                self._receive_message(channel, content)
         except RemoteProtocolError as exc:
             self._fail(exc)
             return
@@ -77,13 +79,12 @@ class _WebSocketCommand(RemoteCommand):
     def close(self) -> None:
         self._websocket.close()
 
-    def data_to_send(self) -> list[bytes | memoryview]:
+    def data_to_send(self) -> Sequence[bytes | memoryview]:
         return self._websocket.data_to_send()
 
-    def _receive_piece(self, piece: Piece) -> None:
-        channel, data, is_last = piece
+    def _receive_message(self, channel: int, data: memoryview) -> None:
         if channel == _CLOSE and self._version >= 5:
-            if len(data) != 1 or not is_last or data[0] >= len(_CHANNELS):
+            if len(data) != 1 or data[0] >= len(_CHANNELS):
                 raise RemoteProtocolError("the peer closed a channel that does not exist")
             self._events.append(StreamClosed(_CHANNELS[data[0]]))
         # A message without data, as the first one always is, says nothing.
@@ -108,13 +109,13 @@ class _WebSocketCommand(RemoteCommand):
     def _send_stdin(self, data: bytes) -> None:
         view = memoryview(data)
         for start in range(0, len(data), MESSAGE_BYTES):
-            self._websocket.send(Channel.STDIN, view[start : start + MESSAGE_BYTES])
+            self._websocket.send(_STDIN + view[start : start + MESSAGE_BYTES])
 
     def _end_stdin(self) -> None:
-        self._websocket.send(_CLOSE, bytes((Channel.STDIN,)))
+        self._websocket.send(bytes((_CLOSE, Channel.STDIN)))
 
     def _send_size(self, text: bytes) -> None:
-        self._websocket.send(Channel.RESIZE, text)
+        self._websocket.send(bytes((Channel.RESIZE,)) + text)
 
 
 class _SpdyCommand(RemoteCommand):

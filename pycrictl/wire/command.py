@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -202,7 +203,7 @@ class RemoteCommand(ABC):
         """Take in that the peer sends no more, and the error if the connection broke."""
 
     @abstractmethod
-    def data_to_send(self) -> list[bytes | memoryview]:
+    def data_to_send(self) -> Sequence[bytes | memoryview]:
         """Return what to send since the last call."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ readers could understand differently is refused. A bare LF ends a line as well a
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
@@ -54,6 +54,9 @@ class Headers:
 
     def __init__(self, fields: Iterable[tuple[str, str]] = ()) -> None:
         self._fields = tuple((name.lower(), value) for name, value in fields)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._fields)
 
     def get_all(self, name: str) -> list[str]:
         """Return the values of all fields of that name, maybe none."""

@@ -45,6 +45,9 @@ ACCEPTED_AT_ONCE: Final = 4
 DESCRIPTORS_KEPT: Final = 64
 """The file descriptors that are kept for the work of those who are connected; of few, a third."""
 
+STREAM_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+"""A message of a WebSocket, which is held until it is whole. Runtimes send 32 KiB at once."""
+
 STREAM_IDLE_FRAMES: Final = 1000
 """The frames without content in a row on a WebSocket or SPDY connection, such as pings."""
 

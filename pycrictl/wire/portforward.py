@@ -12,10 +12,12 @@ the other direction one more second.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+from pycrictl.wire.messages import CLIENT, Messages, by_channel
 from pycrictl.wire.spdy.connection import Event as SpdyEvent
 from pycrictl.wire.spdy.connection import (
     SpdyConnection,
@@ -24,7 +26,6 @@ from pycrictl.wire.spdy.connection import (
     StreamReceived,
     StreamReset,
 )
-from pycrictl.wire.websocket import Piece, Side, WebSocket
 
 __all__ = [
     "SPDY_PROTOCOL",
@@ -136,7 +137,7 @@ class PortForward(ABC):
         """Take in that the peer sends no more, in whatever way that came about."""
 
     @abstractmethod
-    def data_to_send(self) -> list[bytes | memoryview]:
+    def data_to_send(self) -> Sequence[bytes | memoryview]:
         """Return what to send since the last call."""
 
     def _close(self, error: str) -> None:
@@ -187,7 +188,7 @@ class SpdyForward(PortForward):
         """See ``PortForward``."""
         self._close(_text(self._error) or _LOST)
 
-    def data_to_send(self) -> list[bytes | memoryview]:
+    def data_to_send(self) -> Sequence[bytes | memoryview]:
         """See ``PortForward``."""
         return self._connection.data_to_send()
 
@@ -235,7 +236,7 @@ class WebSocketForward(PortForward):
         self._port = port.to_bytes(2, "little")
         self._channels = (_Channel(is_error=False), _Channel(is_error=True))
         self._is_opened = False
-        self._websocket = WebSocket(Side.CLIENT, peer="the runtime")
+        self._websocket = Messages(CLIENT, peer="the runtime")
 
     def send(self, data: bytes) -> None:
         """See ``PortForward``."""
@@ -245,7 +246,7 @@ class WebSocketForward(PortForward):
             raise LocalProtocolError("data sent to a port that is not opened yet")
         view = memoryview(data)
         for start in range(0, len(data), MESSAGE_BYTES):
-            self._websocket.send(0, view[start : start + MESSAGE_BYTES])
+            self._websocket.send(b"\0" + view[start : start + MESSAGE_BYTES])
 
     def end(self) -> None:
         """See ``PortForward``."""
@@ -259,9 +260,9 @@ class WebSocketForward(PortForward):
         """See ``PortForward``."""
         self._websocket.receive_data(data, now)
         try:
-            for piece in self._websocket.pieces_received():
+            for number, content in by_channel(self._websocket.messages_received()):
                 if not self.is_over:
-                    self._receive_piece(piece)
+                    self._receive_message(number, content)
         except RemoteProtocolError as exc:
             self._close(exc.message)
         if self._websocket.is_over:
@@ -271,14 +272,14 @@ class WebSocketForward(PortForward):
         """See ``PortForward``."""
         self._close("")
 
-    def data_to_send(self) -> list[bytes | memoryview]:
+    def data_to_send(self) -> Sequence[bytes | memoryview]:
         """See ``PortForward``."""
         return self._websocket.data_to_send()
 
-    def _receive_piece(self, piece: Piece) -> None:
-        if piece.channel >= len(self._channels):
+    def _receive_message(self, number: int, data: memoryview) -> None:
+        if number >= len(self._channels):
             raise RemoteProtocolError("the peer sent data on a channel that does not exist")
-        channel, data = self._channels[piece.channel], piece.data
+        channel = self._channels[number]
         missing = len(self._port) - len(channel.port)
         if missing:
             channel.port += data[:missing]
@@ -286,7 +287,7 @@ class WebSocketForward(PortForward):
             self._check_ports()
         if channel.is_error:
             channel.text += data[: MAX_ERROR_BYTES - len(channel.text)]
-            if channel.text and piece.is_last:
+            if channel.text:
                 self._close(_text(channel.text))
         elif data:
             self._events.append(ForwardReceived(data))

@@ -22,7 +22,7 @@ from pycrictl.copy.stream.connection import (
 )
 from pycrictl.errors import StreamError
 from pycrictl.wire.http1_server import parse_request
-from pycrictl.wire.websocket_handshake import accept_key, serialize_acceptance
+from pycrictl.wire.upgrade import accepted
 from tests.fakecri.server import FakeServer
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
@@ -100,12 +100,13 @@ class CopyServer:
                     return
                 head += data
             request = parse_request(head)
-            assert PROTOCOL in request.headers.tokens("Sec-WebSocket-Protocol")
+            accept = accepted(request.headers, PROTOCOL)
+            assert accept is not None
             if self.answer:
                 sock.sendall(self.answer)
                 sock.recv(1)
                 return
-            sock.sendall(serialize_acceptance(str(accept_key(request)), PROTOCOL))
+            sock.sendall(accept)
             connection = serve_stream(sock, label="the client", idle_s=60)
             with suppress(StreamError):
                 self.script(connection)

@@ -26,7 +26,6 @@ from pycrictl.wire.portforward import SpdyForward, WebSocketForward
 from pycrictl.wire.progress import ProgressDecoder
 from pycrictl.wire.spdy.connection import SpdyConnection
 from pycrictl.wire.tar.reader import DataReceived, TarReader
-from pycrictl.wire.websocket import Side, WebSocket
 from tests.fuzz.harness import Target, pieces
 from tests.wire.recorded import RECORDED
 
@@ -44,28 +43,6 @@ def _whole_and_in_pieces(
         assert cut == whole, f"in pieces: {cut!r:.500}, whole: {whole!r:.500}"
 
     return check
-
-
-def _websocket(side: Side) -> Callable[[list[bytes]], object]:
-    def read(parts: list[bytes]) -> object:
-        core = WebSocket(side)
-        messages: list[tuple[int, bytes, bool]] = []
-        is_open = False
-        for part in parts:
-            core.receive_data(part)
-            for piece in core.pieces_received():
-                if is_open:
-                    channel, content, _ = messages.pop()
-                    assert channel == piece.channel
-                    messages.append((channel, content + bytes(piece.data), piece.is_last))
-                else:
-                    messages.append((piece.channel, bytes(piece.data), piece.is_last))
-                is_open = not piece.is_last
-            core.data_to_send()
-        core.receive_eof()
-        return messages, str(core.error), core.is_over
-
-    return read
 
 
 def _feed(core: Any, data: bytes, chance: random.Random) -> None:
@@ -243,7 +220,6 @@ _SPDY_SEEDS = tuple(
 _WEBSOCKET_SEEDS = (
     b"\x82\x02\x01a\x89\x00\x82\x7e\x01\x00\x01" + b"b" * 255 + b"\x88\x02\x03\xe8",
     b"\x02\x02\x01a\x00\x01b\x80\x01c\x8a\x00\x88\x00",
-    b"\x82\x85\1\2\3\4" + bytes(5) + b"\x89\x84\1\2\3\4abcd\x88\x82\1\2\3\4\2\xea",
 )
 _YAML_SEEDS = (
     b"metadata:\n  name: web\n  uid: 'x'\nlabels: {a: b, c: \"d\"}\n# comment\nhostname: |\n  a\n",
@@ -254,18 +230,6 @@ _YAML_SEEDS = (
 
 TARGETS: Final = (
     Target("spdy", _spdy, _SPDY_SEEDS, words=(b"\x80\3\0\1", b"\x80\3\0\2", b"\0\0\0\1")),
-    Target(
-        "websocket-client",
-        _whole_and_in_pieces(_websocket(Side.CLIENT)),
-        _WEBSOCKET_SEEDS,
-        words=(b"\x82\x01\0", b"\x89\0", b"\x00\0", b"\x82\x7f"),
-    ),
-    Target(
-        "websocket-server",
-        _whole_and_in_pieces(_websocket(Side.SERVER)),
-        _WEBSOCKET_SEEDS,
-        words=(b"\x82\x81abcd\0", b"\x89\x80abcd"),
-    ),
     Target("exec", _command, (*_SPDY_SEEDS, *_WEBSOCKET_SEEDS), words=(b"\x82\x01\3",)),
     Target("port-forward", _forward, (*_SPDY_SEEDS, *_WEBSOCKET_SEEDS)),
     Target(

@@ -238,7 +238,7 @@ def test_memory_stays_small(pieces: list[bytes]) -> None:
     ("data", "reason"),
     [
         (frame(BINARY, b"\x01a")[:2] + b"\xff", "the runtime dropped the connection"),
-        (b"\x83\x00", "the runtime broke the WebSocket protocol: unknown opcode"),
+        (b"\x83\x00", "the runtime broke the WebSocket protocol: invalid opcode"),
         (frame(TEXT, b"\x01a"), "the runtime broke the WebSocket protocol: it sent text"),
         (close_frame(1011, "\x1b[2J"), "closed the stream with status 1011: '\\x1b[2J'"),
     ],

@@ -63,7 +63,7 @@ def test_what_was_not_offered(transport: Transport) -> None:
         async with serve(handler) as address:
             await open_transport(transport, f"http://{address}/x", [PROTOCOL], timeout_s=10)
 
-    with pytest.raises(RemoteProtocolError, match="not offered"):
+    with pytest.raises(RemoteProtocolError, match=r"not offered|unsupported subprotocol"):
         run(scenario())
 
 

@@ -197,7 +197,7 @@ def test_websocket_breaks_off_without_an_outcome(protocol: str) -> None:
     for command, reason in (
         (dropped, "the runtime dropped the connection without closing the stream"),
         (reset, "reset by peer"),
-        (garbled, "the runtime broke the WebSocket protocol: a reserved bit is set"),
+        (garbled, "the runtime broke the WebSocket protocol: invalid opcode"),
     ):
         assert command.is_over
         assert isinstance(command.error, OutcomeUnknown)

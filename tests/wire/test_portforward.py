@@ -315,7 +315,7 @@ def test_websocket_wrong_calls() -> None:
             frame(BINARY, b"\x02\xa0\x46"),
             "the peer sent data on a channel that does not exist",
         ),
-        (b"\x83\x00", "the runtime broke the WebSocket protocol: unknown opcode"),
+        (b"\x83\x00", "the runtime broke the WebSocket protocol: invalid opcode"),
         (close_frame(1011, "oops"), "the runtime closed the stream with status 1011: 'oops'"),
     ],
 )

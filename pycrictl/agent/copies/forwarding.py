@@ -9,14 +9,14 @@ import asyncio
 import base64
 import json
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 import aiohttp
 from aiohttp import web
 
 from pycrictl.agent.api.names import COPIES
-from pycrictl.agent.copies.connection import GOODBYE_S, TLS_BYTES, Upgraded
+from pycrictl.agent.copies.connection import GOODBYE_S, Upgraded
 from pycrictl.agent.copies.handlers import body_of
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.session import Owner
@@ -24,7 +24,7 @@ from pycrictl.agent.copies.stream import wants_stream
 from pycrictl.agent.peers import Peers
 from pycrictl.copy.archive.pieces import PROTOCOL
 from pycrictl.errors import PycrictlError
-from pycrictl.wire.websocket_handshake import serialize_acceptance
+from pycrictl.wire.http1_server import serialize_response
 
 OWNER: Final = "X-Pycrictl-Owner"
 FORWARD_S: Final = 55.0
@@ -35,6 +35,7 @@ MAX_ANSWER_BYTES: Final = 1024 * 1024
 SWITCHING: Final = 101
 """The HTTP status that upgrades a connection."""
 
+_BUFFER_BYTES: Final = 256 * 1024
 _MAX_OWNER_CHARS: Final = 8192
 _UPGRADE: Final = (
     *("Connection", "Upgrade", "Sec-WebSocket-Key"),
@@ -142,7 +143,7 @@ class _Pipe(asyncio.BufferedProtocol):
     def __init__(self, target: asyncio.Transport) -> None:
         self.over = asyncio.Event()
         self._target = target
-        self._buffer = memoryview(bytearray(TLS_BYTES))
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     def feed_data(self, data: bytes | memoryview) -> tuple[bool, bytes]:
         """Hand on what has come; return what the library wants of a parser."""
@@ -185,13 +186,16 @@ async def _join(request: web.BaseRequest, response: aiohttp.ClientResponse) -> w
     library = request.protocol
     library.keep_alive(False)
     pipes = _Pipe(downstream), _Pipe(upstream)
-    downstream.write(serialize_acceptance(response.headers["Sec-WebSocket-Accept"], PROTOCOL))
+    fields = [
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Accept", response.headers["Sec-WebSocket-Accept"]),
+        ("Sec-WebSocket-Protocol", PROTOCOL),
+    ]
+    downstream.write(serialize_response(SWITCHING, "Switching Protocols", fields))
     assert connection.protocol is not None
     connection.protocol.set_parser(pipes[0], None)  # which hands on what has come by now
     for transport, pipe in zip((upstream, downstream), pipes, strict=True):
-        tls: Any = getattr(transport, "_ssl_protocol", None)
-        if tls is not None:
-            tls.max_size = TLS_BYTES
         transport.set_protocol(pipe)
     try:
         await pipes[0].over.wait()  # it ends with the other, too

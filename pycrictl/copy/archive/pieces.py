@@ -153,26 +153,3 @@ class Arriving:
         """Take in what had arrived before."""
         self._checksum.add(content)
         self.offset += len(content)
-
-
-class Message:
-    """Puts a message together whose content comes in parts. What comes at once is not copied."""
-
-    def __init__(self) -> None:
-        self._parts = bytearray()
-
-    def add(self, data: memoryview, *, is_last: bool) -> memoryview | None:
-        """Take in a part; return the message with its last one, valid until the next call.
-
-        Raises:
-            RemoteProtocolError: it is too long.
-        """
-        if len(self._parts) + len(data) >= MAX_MESSAGE_BYTES:
-            raise RemoteProtocolError("a message of the copy is too long")
-        if is_last and not self._parts:
-            return data
-        self._parts += data
-        if not is_last:
-            return None
-        whole, self._parts = self._parts, bytearray()
-        return memoryview(whole)

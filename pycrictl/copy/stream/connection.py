@@ -1,28 +1,26 @@
-"""One end of a copy stream: a socket around ``wire.websocket``.
+"""One end of a copy stream: a socket around ``wire.messages``.
 
-It blocks, for a thread of its own: content goes between the socket and one buffer without being
-copied again on its way, the peer is slowed down by the socket itself, and a message of any length
-takes no more memory than that buffer. The opening handshake is over when it begins
-(``streaming.blocking`` at a client, ``proxy.serve.stream_server`` at a server).
+It blocks, for a thread of its own: the peer is slowed down by the socket itself. The opening
+handshake is over when it begins (``streaming.blocking`` at a client, ``proxy.serve.stream_server``
+at a server).
 """
 
 from __future__ import annotations
 
 import select
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 from pycrictl.errors import StreamError
+from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import TlsFiles, parse_url, reason_of
 from pycrictl.units import quote
-from pycrictl.wire.websocket import Piece, Side, WebSocket
-
-if TYPE_CHECKING:
-    from ssl import SSLSocket
+from pycrictl.wire.messages import CLIENT, SERVER, ChannelMessage, Messages, Side, by_channel
 
 PROTOCOL: Final = "v5.channel.k8s.io"
 
@@ -32,8 +30,8 @@ OUTCOME: Final = 3
 CHANNEL_END: Final = 255
 """Its message is one byte, the channel that its sender closes."""
 
-PIECE_BYTES: Final = 2 * 1024 * 1024
-"""The most content that is received, or sent in a message, at once."""
+PIECE_BYTES: Final = 256 * 1024
+"""The most content of an archive that is sent in a message, and the most that is read at once."""
 
 _GOODBYE_S: Final = 1.0
 
@@ -49,19 +47,17 @@ def open_stream(
 
     The rest is as for ``open_websocket``.
     """
-    from pycrictl.streaming.blocking import open_websocket
-
     target = parse_url(url)
     sock, early = open_websocket(target, PROTOCOL, timeout_s=timeout_s, tls=tls)
     label = quote(target.label)
-    return CopyConnection(sock, Side.CLIENT, label=label, early=early, idle_s=idle_s)
+    return CopyConnection(sock, CLIENT, label=label, early=early, idle_s=idle_s)
 
 
 def serve_stream(
     sock: socket.socket, *, label: str, idle_s: float, deadline: float | None = None
 ) -> CopyConnection:
     """Take over a socket whose handshake is over, as its server; see ``CopyConnection``."""
-    return CopyConnection(sock, Side.SERVER, label=label, idle_s=idle_s, deadline=deadline)
+    return CopyConnection(sock, SERVER, label=label, idle_s=idle_s, deadline=deadline)
 
 
 class CopyConnection:
@@ -91,14 +87,9 @@ class CopyConnection:
         self.deadline = deadline
         self._sock = sock
         self._label = label
-        self._is_plain = type(sock) is socket.socket  # else one of ssl, which takes time to import
-        self._core = WebSocket(
-            side,
-            is_masking=not (self._is_plain and _is_same_machine(sock)),
-            peer=label,
-        )
+        self._core = Messages(side, peer=label)
         self._buffer = memoryview(bytearray(PIECE_BYTES))
-        self._pieces: deque[Piece] = deque()
+        self._messages: deque[ChannelMessage] = deque()
         self.set_idle(idle_s)
         self._feed(early)
 
@@ -109,46 +100,44 @@ class CopyConnection:
 
     # Receiving
 
-    def receive(self) -> Piece | None:
-        """Return the next content, valid until more is asked for; None once the peer has closed.
+    def receive(self) -> ChannelMessage | None:
+        """Return the next message with content; None once the peer has closed.
 
         Raises:
             RemoteProtocolError: the peer broke the protocol.
             StreamError: the connection broke, or nothing came for too long.
         """
-        while not self._pieces and not self._core.is_over:
+        while not self._messages and not self._core.is_over:
             self._read()
-        if self._pieces:
-            return self._pieces.popleft()
+        if self._messages:
+            return self._messages.popleft()
         if self._core.error is not None:
             raise self._core.error
         return None
 
     def can_receive(self) -> bool:
         """Return whether ``receive`` has something to return, or to raise, without waiting."""
-        while not self._pieces and not self._core.is_over and self._is_readable():
+        while not self._messages and not self._core.is_over and self._is_readable():
             self._read()
-        return bool(self._pieces) or self._core.is_over
+        return bool(self._messages) or self._core.is_over
 
     def _is_readable(self) -> bool:
-        if not self._is_plain and cast("SSLSocket", self._sock).pending():
+        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
             return True
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return bool(poll.poll(0))
 
     def _read(self) -> None:
-        """Read the rest of a head, or as much of a payload as the buffer takes."""
-        view = rest = self._buffer[: self._core.bytes_wanted]
-        while rest and (count := self._io(self._sock.recv_into, rest)):
-            rest = rest[count:]
-        self._feed(view[: len(view) - len(rest)])
-        if rest:
+        if count := self._io(self._sock.recv_into, self._buffer):
+            self._feed(self._buffer[:count])
+        else:
             self._core.receive_eof()
 
     def _feed(self, data: bytes | memoryview) -> None:
         self._core.receive_data(data, time.monotonic())
-        self._pieces += (piece for piece in self._core.pieces_received() if piece.data)
+        messages = by_channel(self._core.messages_received())
+        self._messages += (message for message in messages if message.data)
         try:
             self._flush()
         except StreamError:
@@ -158,15 +147,13 @@ class CopyConnection:
     # Sending
 
     def send(self, channel: int, data: bytes | memoryview) -> None:
-        """Send a message, at most ``PIECE_BYTES`` of content in one frame.
+        """Send a message.
 
         Raises:
             StreamError: the connection broke, or the peer took nothing for too long.
         """
-        view = memoryview(data)
-        for start in range(0, len(view) or 1, PIECE_BYTES):
-            self._core.send(channel, view[start : start + PIECE_BYTES])
-            self._flush()
+        self._core.send(bytes((channel,)) + data)
+        self._flush()
 
     def end_channel(self, channel: int) -> None:
         """Tell the peer that nothing more comes on a channel."""
@@ -178,8 +165,8 @@ class CopyConnection:
             self._sock.settimeout(_GOODBYE_S)
             self._core.close()
             self._flush()
-            if not self._is_plain:
-                cast("SSLSocket", self._sock).unwrap()
+            if isinstance(self._sock, ssl.SSLSocket):
+                self._sock.unwrap()
                 return
             self._sock.shutdown(socket.SHUT_WR)
             # What the peer still sends must be read: otherwise the system would report a broken
@@ -202,19 +189,10 @@ class CopyConnection:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def _flush(self) -> None:
-        for piece in self._gathered(self._core.data_to_send()):
-            rest = memoryview(piece)
+        for frame in self._core.data_to_send():
+            rest = memoryview(frame)
             while rest:
                 rest = rest[self._io(self._sock.send, rest) :]
-
-    def _gathered(self, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
-        """Send what the system takes of all pieces at once; return the rest."""
-        if not pieces or not self._is_plain:
-            return pieces
-        sent = self._io(self._sock.sendmsg, pieces)
-        while pieces and sent >= len(pieces[0]):
-            sent -= len(pieces.pop(0))
-        return [pieces[0][sent:], *pieces[1:]] if pieces else []
 
     def _io(self, call: Callable[..., int], *args: object) -> int:
         if self.deadline is not None and time.monotonic() > self.deadline:
@@ -225,13 +203,3 @@ class CopyConnection:
             raise StreamError(f"{self._label} was silent for {self._idle_s:g} s") from exc
         except OSError as exc:
             raise StreamError(f"the connection to {self._label} broke: {reason_of(exc)}") from exc
-
-
-def _is_same_machine(sock: socket.socket) -> bool:
-    """Whether both ends have one address: then nothing that could be deceived is in between.
-
-    What listens on a Unix socket, such as ``kubectl proxy``, may hand on what it gets.
-    """
-    if sock.family == socket.AF_UNIX:
-        return False
-    return bool(sock.getpeername()[0] == sock.getsockname()[0])

@@ -14,12 +14,13 @@ from pycrictl.copy.stream.connection import (
     CHANNEL_END,
     FROM_CONTAINER,
     OUTCOME,
+    PIECE_BYTES,
     TO_CONTAINER,
     CopyConnection,
 )
 from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
 from pycrictl.units import plural
-from pycrictl.wire.websocket import Piece
+from pycrictl.wire.messages import ChannelMessage
 
 log = logging.getLogger("pycrictl.copy")
 
@@ -42,7 +43,7 @@ class Verdict:
         self._text = bytearray()
         self._tries_left = _MAX_TRIES
 
-    def receive(self, piece: Piece | None) -> None:
+    def receive(self, piece: ChannelMessage | None) -> None:
         """Take in what came on any channel but that of content; None is the end of the stream.
 
         Raises:
@@ -179,7 +180,8 @@ def send_content(
         left -= len(piece)
         if left < 0:
             break
-        connection.send(channel, piece)
+        for start in range(0, len(piece), PIECE_BYTES):
+            connection.send(channel, piece[start : start + PIECE_BYTES])
         after(len(piece))
     if left:
         raise CopyError("the source changed while it was copied", hint=TRY_AGAIN)

@@ -27,7 +27,7 @@ from pycrictl.kubectl import refusals
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target, cannot_connect, reason_of
 from pycrictl.units import escape
-from pycrictl.wire.websocket import Side
+from pycrictl.wire.messages import CLIENT
 
 TIMEOUT_S: Final = 60.0
 """The API server cuts a request after as long."""
@@ -98,7 +98,7 @@ class CopyApi:
         except UpgradeRefused as exc:
             raise error_of(exc.status, exc.body) from exc
         label = "the agent"
-        return CopyConnection(sock, Side.CLIENT, label=label, early=early, idle_s=self._idle_s)
+        return CopyConnection(sock, CLIENT, label=label, early=early, idle_s=self._idle_s)
 
     def _call(
         self,

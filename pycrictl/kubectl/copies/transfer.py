@@ -15,7 +15,6 @@ from pycrictl.copy.archive.pieces import (
     PIECE_BYTES,
     REFUSAL,
     Arriving,
-    Message,
     decode_acknowledgement,
     decode_refusal,
     encode_acknowledgement,
@@ -26,6 +25,7 @@ from pycrictl.copy.stream.transfer import TRY_AGAIN
 from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
 from pycrictl.kubectl.copies.api import CopyApi, error_of
 from pycrictl.kubectl.copies.patience import Patience
+from pycrictl.wire.messages import ChannelMessage
 
 OnBytes = Callable[[int], None]
 
@@ -108,10 +108,9 @@ class Transfer:
     def _receive(
         self, connection: CopyConnection, arriving: Arriving, take: Callable[[memoryview], None]
     ) -> None:
-        messages = _Messages(connection)
         said_bytes, said_s = arriving.offset, time.monotonic()
         while not arriving.is_whole:
-            kind, message = messages.next()
+            kind, message = _next(connection)
             if kind == PIECE:
                 take(arriving.take(message))
                 self._acknowledged(arriving.offset)
@@ -142,7 +141,6 @@ class _Sending:
         idle_s: float,
     ) -> None:
         self._connection = connection
-        self._messages = _Messages(connection)
         self._size_bytes = size_bytes
         self._on_offset = on_offset
         self._idle_s = idle_s
@@ -176,7 +174,7 @@ class _Sending:
             self._hear()
 
     def _hear(self) -> None:
-        kind, message = self._messages.next()
+        kind, message = _next(self._connection)
         if kind != ACKNOWLEDGEMENT:
             raise RemoteProtocolError("the agent sent what is not an acknowledgement")
         self._has_bytes = decode_acknowledgement(message)
@@ -184,30 +182,21 @@ class _Sending:
         self._on_offset(self._has_bytes)
 
 
-class _Messages:
-    """What comes over a connection, message by message."""
+def _next(connection: CopyConnection) -> ChannelMessage:
+    """Return the next message, whose channel is its kind.
 
-    def __init__(self, connection: CopyConnection) -> None:
-        self._connection = connection
-        self._message = Message()
-
-    def next(self) -> tuple[int, memoryview]:
-        """Return what kind of message comes next, and its content.
-
-        Raises:
-            StreamError: there is none.
-            PycrictlError: the agent refuses to go on; see ``error_of``.
-        """
-        while (piece := self._connection.receive()) is not None:
-            message = self._message.add(piece.data, is_last=piece.is_last)
-            if message is None:
-                continue
-            if piece.channel == REFUSAL:
-                status = decode_refusal(message)
-                code = status.get("code")
-                raise error_of(code if isinstance(code, int) else 500, bytes(message))
-            return piece.channel, message
+    Raises:
+        StreamError: there is none.
+        PycrictlError: the agent refuses to go on; see ``error_of``.
+    """
+    message = connection.receive()
+    if message is None:
         raise StreamError("the agent ended the connection")
+    if message.channel == REFUSAL:
+        status = decode_refusal(message.data)
+        code = status.get("code")
+        raise error_of(code if isinstance(code, int) else 500, bytes(message.data))
+    return message
 
 
 def _changed() -> CopyError:

@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 from typing import Final
 
+from websockets.frames import CloseCode
+from websockets.protocol import OPEN, SERVER, Protocol
+
 from pycrictl.wire.http1_server import LAST_CHUNK, chunk, serialize_response
-from pycrictl.wire.websocket_handshake import serialize_acceptance
 
 BUFFER_BYTES: Final = 64 * 1024
 """The most that waits for a client before nothing more is made for it."""
 
-# RFC 6455, 7.4.1
-_NORMAL: Final = 1000
-_GOING_AWAY: Final = 1001
 _MAX_MESSAGE_BYTES: Final = 4096  # nothing that a client sends matters
 
 
@@ -59,27 +58,26 @@ class MessageRecords:
     kind = "websocket"
     is_answered = True  # a close is, by a close
 
-    def __init__(self, accept: str) -> None:
-        from websockets.protocol import OPEN, SERVER, Protocol
-
-        self._accept = accept
-        self._open = OPEN
+    def __init__(self, accepted: bytes) -> None:
+        self._accepted = accepted
         self._protocol = Protocol(SERVER, max_size=_MAX_MESSAGE_BYTES)
 
     def head(self) -> bytes:
         """Return the answer's head."""
-        return serialize_acceptance(self._accept)
+        return self._accepted
 
     def record(self, text: str) -> bytes:
         """Return a record as a message; nothing once either side has closed."""
-        if self._protocol.state is self._open:
+        if self._protocol.state is OPEN:
             self._protocol.send_text(text.encode())
         return self._output()
 
     def end(self, *, is_whole: bool) -> bytes:
         """Return our close, unless either side has closed."""
-        if self._protocol.state is self._open:
-            self._protocol.send_close(_NORMAL if is_whole else _GOING_AWAY)
+        if self._protocol.state is OPEN:
+            self._protocol.send_close(
+                CloseCode.NORMAL_CLOSURE if is_whole else CloseCode.GOING_AWAY
+            )
         return self._output()
 
     def receive(self, data: bytes) -> bytes:

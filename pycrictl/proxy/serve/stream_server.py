@@ -28,7 +28,7 @@ from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 from pycrictl.wire.http1_server import Request, parse_request, serialize_response
 from pycrictl.wire.progress import Report, encode_report
-from pycrictl.wire.websocket_handshake import accept_key, serialize_acceptance
+from pycrictl.wire.upgrade import accepted
 
 PATH: Final = "/progress/"
 COPY_PATH: Final = "/copy/"
@@ -228,17 +228,14 @@ class StreamServer(Generic[PayloadT]):
         try:
             request = parse_request(head)
             self._check(request)
-            accept = accept_key(request) if request.wants_websocket else ""
-            if accept is None:
-                raise _Refused(400, "Bad Request")
             if request.target.startswith(COPY_PATH):
-                work = self._copy(guest, self._redeemed_copy(request, accept, early), accept)
+                work = self._copy(guest, *self._redeemed_copy(request, early))
             else:
+                stream = _records(request)
                 token = request.target.removeprefix(PATH)
                 payload = self._redeem(token) if request.target.startswith(PATH) else None
                 if payload is None:
                     raise _Refused(404, "Not Found")
-                stream = MessageRecords(accept) if accept else LineRecords(request.minor_version)
                 work = self._follow_up(guest, stream, payload, early)
         except RemoteProtocolError:
             self._door.answer(guest, _Refused(400, "Bad Request").response())
@@ -270,20 +267,21 @@ class StreamServer(Generic[PayloadT]):
         self._tasks.discard(task)
         self._door.left()
 
-    def _redeemed_copy(self, request: Request, accept: str, early: bytes) -> Ticket:
+    def _redeemed_copy(self, request: Request, early: bytes) -> tuple[Ticket, bytes]:
+        """Return the stream that a URL opens, and the answer that makes it a WebSocket."""
         ticket = self._redeem_copy(request.target.removeprefix(COPY_PATH))
         if ticket is None:
             raise _Refused(404, "Not Found")
-        is_right = accept and PROTOCOL in request.headers.tokens("Sec-WebSocket-Protocol")
-        if early or not is_right:
+        answer = accepted(request.headers, PROTOCOL)
+        if early or answer is None:
             ticket.drop()
             raise _Refused(400, "Bad Request")
-        return ticket
+        return ticket, answer
 
-    async def _copy(self, guest: Guest, ticket: Ticket, accept: str) -> None:
+    async def _copy(self, guest: Guest, ticket: Ticket, answer: bytes) -> None:
         """Upgrade, and hand the connection over to what serves the copy."""
         try:
-            guest.sock.send(serialize_acceptance(accept, PROTOCOL))
+            guest.sock.send(answer)
             await ticket.serve(guest.sock)
         except OSError:  # the client is gone
             ticket.drop()
@@ -383,6 +381,16 @@ class StreamServer(Generic[PayloadT]):
                 records=records,
                 duration_s=round(loop.time() - began_at, 3),
             )
+
+
+def _records(request: Request) -> MessageRecords | LineRecords:
+    """Return the form in which a client wants the records."""
+    if not request.wants_websocket:
+        return LineRecords(request.minor_version)
+    answer = accepted(request.headers)
+    if answer is None:
+        raise _Refused(400, "Bad Request")
+    return MessageRecords(answer)
 
 
 def _must_drain(transport: asyncio.WriteTransport) -> bool:

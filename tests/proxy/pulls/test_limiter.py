@@ -99,7 +99,7 @@ def test_the_request_and_the_answer_pass_unchanged(fake: FakeServer, start: Star
     assert seen.request.SerializeToString() == message + b"\x9a\x06\x03new"
     assert seen.metadata["traceparent"] == "00-1"
     assert seen.metadata["x-bin"] == b"\x01"
-    assert 50 < seen.deadline_s <= 59
+    assert 50 < seen.deadline_s < 60  # gRPC rounds it up on its way
 
 
 def test_an_error_passes_byte_for_byte(fake: FakeServer, start: Start) -> None:

@@ -1,0 +1,183 @@
+"""The messages of an open WebSocket (RFC 6455), by the sans-IO core of ``websockets``. Pure.
+
+The byte streams of Kubernetes (exec, attach, port-forward, copies) are binary messages whose first
+byte is the number of a channel. The handshake is over (``wire.upgrade``), and no extension was
+agreed on: what is compressed cannot be bounded before it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from websockets.exceptions import PayloadTooBig
+from websockets.frames import DATA_OPCODES, Close, CloseCode, Frame, Opcode
+from websockets.protocol import CLIENT, OPEN, SERVER, Protocol, Side
+
+from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.wire import limits
+
+__all__ = ["CLIENT", "SERVER", "ChannelMessage", "Messages", "Side", "by_channel"]
+
+_EMPTY_BYTES: Final = 1
+"""The number of a channel alone carries nothing."""
+
+_GOOD_ENDS: Final = (CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD)
+
+
+class ChannelMessage(NamedTuple):
+    """A message that begins with the number of a channel, taken apart."""
+
+    channel: int
+    data: memoryview
+
+
+class Messages:
+    """Our end of a connection.
+
+    Feed it with ``receive_data`` and ``receive_eof``, then take ``messages_received``, and send
+    ``data_to_send`` after each call of any method. It answers the close, and pings: the latest
+    one, if several wait for an answer (RFC 6455, 5.5.3). The two feeding methods never raise for
+    what the peer does: ``error`` says what was wrong, and messages from before are valid.
+
+    Args:
+        side: which end this is.
+        max_bytes: the longest message that is taken, which is held until it is whole.
+        peer: what errors call the peer.
+        takes_text: text is a message, too; else it breaks the protocol.
+
+    Attributes:
+        is_over: the peer closed, went away or broke the protocol: nothing comes in any more.
+        error: RemoteProtocolError if it broke the protocol, StreamError if it went away without
+            a close, or closed with a status of failure; else None.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        *,
+        max_bytes: int = limits.STREAM_MESSAGE_BYTES,
+        peer: str = "the peer",
+        takes_text: bool = False,
+    ) -> None:
+        self.is_over = False
+        self.error: StreamError | None = None
+        self._protocol = Protocol(side, max_size=max_bytes)
+        self._max_bytes = max_bytes
+        self._peer = peer
+        self._takes_text = takes_text
+        self._messages: list[memoryview] = []
+        self._fragments = bytearray()
+        self._output: list[bytes] = []
+        self._answer = b""
+        self._idle = limits.Allowance(limits.STREAM_IDLE_FRAMES, limits.STREAM_IDLE_FRAMES_PER_S)
+
+    def send(self, message: bytes) -> None:
+        """Send a message, in one frame: the runtimes' server takes every frame for a message.
+
+        It is dropped once either side has closed.
+        """
+        if self._protocol.state is OPEN:
+            self._protocol.send_binary(message)
+            self._output += self._protocol.data_to_send()
+
+    def close(self) -> None:
+        """Send our close. Has no effect once either side has closed."""
+        if self._protocol.state is OPEN:
+            self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            self._output += self._protocol.data_to_send()
+
+    def receive_data(self, data: bytes | memoryview, now: float = 0.0) -> None:
+        """Take in bytes from the peer at a time in seconds. They are dropped if all is over."""
+        if self.is_over:
+            return
+        self._protocol.receive_data(data)  # type: ignore[arg-type]  # it takes any buffer
+        for frame in self._protocol.events_received():
+            assert isinstance(frame, Frame)
+            if self._check(frame, now):
+                self._take(frame)
+        self._take_answers()
+        self._check_end()
+
+    def receive_eof(self) -> None:
+        """Take in that the peer sends no more."""
+        if not self.is_over:
+            self._protocol.receive_eof()
+            self._check_end()
+
+    def messages_received(self) -> list[memoryview]:
+        """Return the messages that came since the last call."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    def data_to_send(self) -> list[bytes]:
+        """Return what to send since the last call."""
+        output, self._output = self._output, []
+        if self._answer:
+            output.append(self._answer)
+            self._answer = b""
+        return output
+
+    def _check(self, frame: Frame, now: float) -> bool:
+        """Return whether a frame is well; else, or after another that was not, all is over."""
+        if self.is_over:
+            return False
+        if frame.opcode is Opcode.TEXT and not self._takes_text:
+            self._fail("it sent text", CloseCode.UNSUPPORTED_DATA)
+        elif frame.opcode in DATA_OPCODES and len(frame.data) > _EMPTY_BYTES:
+            self._idle.earned = limits.STREAM_IDLE_FRAMES
+        elif not self._idle.take(now):
+            self._fail("it sends too many empty messages", CloseCode.PROTOCOL_ERROR)
+        return not self.is_over
+
+    def _take(self, frame: Frame) -> None:
+        if frame.opcode not in DATA_OPCODES:
+            return
+        if frame.fin and not self._fragments:
+            self._messages.append(memoryview(frame.data))
+            return
+        self._fragments += frame.data
+        if frame.fin:
+            self._messages.append(memoryview(self._fragments))
+            self._fragments = bytearray()
+
+    def _take_answers(self) -> None:
+        """Keep the last answer only: a peer that reads nothing cannot make them pile up."""
+        for answer in self._protocol.data_to_send():
+            self._answer = answer or self._answer  # the empty one is the end of the connection
+
+    def _check_end(self) -> None:
+        problem, close = self._protocol.parser_exc, self._protocol.close_rcvd
+        if self.is_over or (problem is None and close is None):
+            return
+        self.is_over = True
+        if isinstance(problem, EOFError):
+            self.error = StreamError(
+                f"{self._peer} dropped the connection without closing the stream"
+            )
+        elif isinstance(problem, PayloadTooBig):
+            limit = f"a message of more than {self._max_bytes} bytes"
+            self.error = RemoteProtocolError(f"{self._peer} sent {limit}")
+        elif problem is not None:
+            self.error = self._violation(str(problem))
+        elif close is not None and close.code not in _GOOD_ENDS:
+            self.error = self._failure(close)
+
+    def _fail(self, problem: str, code: CloseCode) -> None:
+        self.is_over = True
+        self.error = self._violation(problem)
+        self._protocol.fail(code)
+
+    def _violation(self, problem: str) -> RemoteProtocolError:
+        return RemoteProtocolError(f"{self._peer} broke the WebSocket protocol: {problem}")
+
+    def _failure(self, close: Close) -> StreamError:
+        said = f": {close.reason!r}" if close.reason else ""  # nothing in it can steer a terminal
+        return StreamError(f"{self._peer} closed the stream with status {int(close.code)}{said}")
+
+
+def by_channel(messages: Iterable[memoryview]) -> Iterator[ChannelMessage]:
+    """Take messages apart; an empty one has no channel."""
+    for message in messages:
+        if message:
+            yield ChannelMessage(message[0], message[1:])

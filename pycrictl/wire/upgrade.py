@@ -1,0 +1,85 @@
+"""The opening handshake of a WebSocket (RFC 6455, 4) on both sides, by ``websockets``. Pure.
+
+The library makes and checks the fields of the handshake. The heads that have them are read and
+written here (``wire.http1``, ``wire.http1_server``, and aiohttp for the agent), because a server
+without WebSocket may go on with a plain response, and one with it may have other URLs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from websockets.client import ClientProtocol
+from websockets.datastructures import Headers
+from websockets.exceptions import InvalidHandshake
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+from websockets.uri import WebSocketURI
+
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.units import escape
+from pycrictl.wire.http1 import SWITCHING_PROTOCOLS, ResponseReceived
+
+_NAME: Final = re.compile("connection|upgrade|sec-websocket-.*", re.IGNORECASE)
+_ANYWHERE: Final = WebSocketURI(
+    secure=False, host="localhost", port=80, path="/", query="", username=None, password=None
+)
+
+
+class ClientHandshake:
+    """A client's side: what to send, and whether the answer fits it.
+
+    Args:
+        protocols: the subprotocols to offer, best first.
+    """
+
+    def __init__(self, protocols: Sequence[str] = ()) -> None:
+        offered = [Subprotocol(protocol) for protocol in protocols]
+        self._protocol = ClientProtocol(_ANYWHERE, subprotocols=offered or None)
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """The header fields of the request, which is a GET; the host is not among them."""
+        fields = self._protocol.connect().headers
+        return [(name, value) for name, value in fields.raw_items() if name != "Host"]
+
+    def check(self, response: ResponseReceived) -> str:
+        """Check a 101 (RFC 6455, 4.1); return the subprotocol chosen, empty for none.
+
+        Raises:
+            RemoteProtocolError: it is not an answer to this request.
+        """
+        try:
+            fields = _of_handshake(response.headers)
+            self._protocol.process_response(Response(response.status, response.reason, fields))
+        except InvalidHandshake as exc:
+            raise RemoteProtocolError(
+                f"the server's WebSocket handshake is wrong: {escape(str(exc))}"
+            ) from exc
+        return self._protocol.subprotocol or ""
+
+
+def accepted(fields: Iterable[tuple[str, str]], protocol: str = "") -> bytes | None:
+    """Return the head that makes a connection a WebSocket; None if the request is not right.
+
+    Args:
+        fields: of a GET request.
+        protocol: the subprotocol, which the client must have offered; empty for none.
+    """
+    server = ServerProtocol(subprotocols=[Subprotocol(protocol)] if protocol else None)
+    try:
+        response = server.accept(Request("/", _of_handshake(fields)))
+    except InvalidHandshake:
+        return None
+    return response.serialize() if response.status_code == SWITCHING_PROTOCOLS else None
+
+
+def _of_handshake(fields: Iterable[tuple[str, str]]) -> Headers:
+    """Return what the library has to see.
+
+    Empty ones are left out, as the runtimes' server answers with an empty Sec-WebSocket-Protocol.
+    """
+    return Headers([(name, value) for name, value in fields if value and _NAME.fullmatch(name)])

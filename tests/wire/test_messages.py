@@ -1,0 +1,238 @@
+"""What is ours of a WebSocket's messages; frames are the library's."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.wire import limits
+from pycrictl.wire.messages import CLIENT, SERVER, Messages, Side, by_channel
+from tests.wire.frames import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
+    close_frame,
+    frame,
+    read_frames,
+)
+
+KEYS = {CLIENT: b"", SERVER: b"\x01\x82\xff\x04"}
+"""What the peer of each side masks its frames with."""
+
+both_sides = pytest.mark.parametrize("side", Side)
+
+
+def fed(*pieces: bytes, side: Side = CLIENT, takes_text: bool = False) -> Messages:
+    core = Messages(side, takes_text=takes_text)
+    for piece in pieces:
+        core.receive_data(piece)
+    return core
+
+
+def taken(core: Messages) -> list[bytes]:
+    return [bytes(message) for message in core.messages_received()]
+
+
+def sent(core: Messages, side: Side = CLIENT) -> list[tuple[int, bytes]]:
+    return read_frames(core.data_to_send(), is_masked=side is CLIENT)
+
+
+def test_channels() -> None:
+    found = by_channel(map(memoryview, (b"\x01out", b"", b"\x03")))
+    assert [(channel, bytes(data)) for channel, data in found] == [(1, b"out"), (3, b"")]
+
+
+# Sending
+
+
+@both_sides
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536])
+def test_messages_are_sent_in_one_frame(side: Side, size: int) -> None:
+    core = Messages(side)
+    core.send(b"x" * size)
+    assert sent(core, side) == [(BINARY, b"x" * size)]
+    assert core.data_to_send() == []
+
+
+def test_farewell_is_said_once_and_ends_the_sending() -> None:
+    core = Messages(CLIENT)
+    core.close()
+    core.close()
+    core.send(b"late")
+    assert sent(core) == [(CLOSE, b"\x03\xe8")]
+    assert not core.is_over  # the peer may have more to say
+    core.receive_data(frame(BINARY, b"a") + close_frame(1000))
+    assert taken(core) == [b"a"]
+    assert core.is_over
+    assert core.data_to_send() == []
+
+
+@both_sides
+def test_only_the_latest_ping_is_answered(side: Side) -> None:
+    key = KEYS[side]
+    core = fed(frame(PING, b"1", key=key) + frame(PING, b"2", key=key), side=side)
+    core.receive_data(frame(PING, b"3", key=key))
+    assert sent(core, side) == [(PONG, b"3")]
+    core.receive_data(frame(PING, b"4", key=key) + close_frame(1000, key=key))
+    core.send(b"late")
+    assert sent(core, side) == [(CLOSE, b"\x03\xe8")]
+
+
+# Receiving
+
+
+def stream(key: bytes) -> bytes:
+    return (
+        frame(BINARY, b"\x01" + bytes(range(256)), key=key)
+        + frame(BINARY, key=key)
+        + frame(BINARY, fin=False, key=key)
+        + frame(PING, b"in between", key=key)
+        + frame(CONTINUATION, b"\x02" + b"a" * 200, fin=False, key=key)
+        + frame(CONTINUATION, b"b" * 70_001, key=key)
+        + frame(PONG, b"unasked", key=key)
+        + frame(BINARY, b"\x00\xff", key=key)
+        + close_frame(1000, b"bye", key=key)
+    )
+
+
+@both_sides
+@pytest.mark.parametrize("size", [1, 7, 100, 4096, 1 << 20])
+def test_pieces_of_any_size(side: Side, size: int) -> None:
+    data = stream(KEYS[side])
+    core = fed(*(data[start : start + size] for start in range(0, len(data), size)), side=side)
+    assert taken(core) == [
+        b"\x01" + bytes(range(256)),
+        b"",
+        b"\x02" + b"a" * 200 + b"b" * 70_001,
+        b"\x00\xff",
+    ]
+    assert sent(core, side) == [(CLOSE, b"\x03\xe8bye")]
+    assert core.is_over
+    assert core.error is None
+
+
+def test_nothing_comes_after_the_end() -> None:
+    core = fed(frame(BINARY, b"a") + frame(CLOSE) + frame(BINARY, b"b"), frame(PING))
+    core.receive_eof()
+    assert taken(core) == [b"a"]
+    assert sent(core) == [(CLOSE, b"")]
+    assert core.error is None
+
+
+@pytest.mark.parametrize("pieces", [[], [b"\x82"], [frame(BINARY, length=9)], [frame(BINARY)]])
+def test_an_end_without_a_close(pieces: list[bytes]) -> None:
+    core = fed(*pieces)
+    core.receive_eof()
+    assert core.is_over
+    assert type(core.error) is StreamError
+    assert str(core.error) == "the peer dropped the connection without closing the stream"
+    assert core.data_to_send() == []
+
+
+@pytest.mark.parametrize("code", [1001, 1002, 1011, 3000, 4999])
+def test_a_close_with_a_failure(code: int) -> None:
+    core = fed(close_frame(code, b"\x1b[2Jsorry"), b"more")
+    assert type(core.error) is StreamError
+    said = f"the peer closed the stream with status {code}: '\\x1b[2Jsorry'"
+    assert str(core.error) == said
+    assert sent(core)[0][1][:2] == struct.pack("!H", code)
+
+
+@both_sides
+@pytest.mark.parametrize(
+    ("parts", "problem", "status"),
+    [
+        ([(0xC2, b"a")], "broke the WebSocket protocol: ", 1002),
+        ([(0x83, b"")], "broke the WebSocket protocol: ", 1002),
+        ([(0x80, b"a")], "broke the WebSocket protocol: ", 1002),
+        ([(BINARY, b""), (0x88, b"\x03\xe8")], "broke the WebSocket protocol: ", 1002),
+        ([(0x88, b"\x03\xe8\xff")], "broke the WebSocket protocol: ", 1007),
+        ([(0x81, b"a")], "broke the WebSocket protocol: it sent text", 1003),
+        ([(0x82, bytes(limits.STREAM_MESSAGE_BYTES + 1))], "sent a message of more than ", 1009),
+        ([(BINARY, bytes(1 << 20))] + [(0, bytes(1 << 20))] * 4, "sent a message of more", 1009),
+    ],
+)
+def test_what_ends_it(
+    side: Side, parts: list[tuple[int, bytes]], problem: str, status: int
+) -> None:
+    key = KEYS[side]
+    made = [bytes((first,)) + frame(BINARY, data, key=key)[1:] for first, data in parts]
+    good, late = (frame(BINARY, word, key=key) for word in (b"good", b"late"))
+    for pieces in ((good, *made, late), (good + b"".join(made) + late,)):
+        core = fed(*pieces, side=side)
+        assert taken(core) == [b"good"]
+        assert core.is_over
+        assert type(core.error) is RemoteProtocolError
+        assert str(core.error).startswith(f"the peer {problem}")
+        (opcode, payload) = sent(core, side)[-1]
+        assert (opcode, payload[:2]) == (CLOSE, struct.pack("!H", status))
+
+
+def test_text_where_it_is_taken() -> None:
+    assert taken(fed(frame(TEXT, b"a") + frame(BINARY, b"b"), takes_text=True)) == [b"a", b"b"]
+
+
+@both_sides
+@pytest.mark.parametrize(
+    ("opcode", "payload"), [(BINARY, b""), (BINARY, b"\x01"), (PING, b"x"), (PONG, b"")]
+)
+def test_frames_without_content_are_limited(side: Side, opcode: int, payload: bytes) -> None:
+    """In a row, and each second."""
+    empty = frame(opcode, payload, key=KEYS[side])
+    content = frame(BINARY, b"\0x", key=KEYS[side])
+    count = limits.STREAM_IDLE_FRAMES
+    core = fed(empty * count, content, empty * count, side=side)
+    assert not core.is_over
+    core.receive_data(empty)
+    assert str(core.error).endswith("it sends too many empty messages")
+    core = fed(empty * count, side=side)
+    core.receive_data(empty * limits.STREAM_IDLE_FRAMES_PER_S, 1.0)
+    assert not core.is_over
+    core.receive_data(empty, 1.0)
+    assert core.is_over
+
+
+@both_sides
+@pytest.mark.parametrize("interval_s", [0.2, 30.0])
+def test_session_with_nothing_but_pings_lives(side: Side, interval_s: float) -> None:
+    ping = frame(PING, b"still there?", key=KEYS[side])
+    core = Messages(side)
+    for number in range(3 * limits.STREAM_IDLE_FRAMES):
+        core.receive_data(ping, number * interval_s)
+        assert sent(core, side) == [(PONG, b"still there?")]
+    assert not core.is_over
+
+
+# Anything at all
+
+
+@both_sides
+@given(pieces=st.lists(st.binary(max_size=40), max_size=20))
+def test_random_bytes(side: Side, pieces: list[bytes]) -> None:
+    core = fed(*pieces, side=side)
+    core.receive_eof()
+    assert core.is_over
+    assert sum(map(len, taken(core))) <= sum(map(len, pieces))
+    assert all(opcode in (CLOSE, PONG) for opcode, _ in sent(core, side))
+
+
+@both_sides
+@given(contents=st.lists(st.binary(max_size=300), max_size=10))
+def test_what_one_side_sends_the_other_receives(side: Side, contents: list[bytes]) -> None:
+    core, other = Messages(side), Messages(SERVER if side is CLIENT else CLIENT)
+    for content in contents:
+        core.send(content)
+    core.close()
+    other.receive_data(b"".join(core.data_to_send()))
+    assert taken(other) == contents
+    assert other.is_over
+    core.receive_data(b"".join(other.data_to_send()))
+    assert core.is_over
+    assert (core.error, other.error) == (None, None)

@@ -1,0 +1,138 @@
+"""The opening handshake of a WebSocket, on both sides."""
+
+from __future__ import annotations
+
+import pytest
+
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.wire.http1 import Headers, ResponseParser, ResponseReceived
+from pycrictl.wire.http1_server import parse_request
+from pycrictl.wire.upgrade import ClientHandshake, accepted
+
+# The example of RFC 6455, 1.3.
+KEY = "dGhlIHNhbXBsZSBub25jZQ=="
+ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+# A client
+
+GOOD = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": ACCEPT}
+
+
+def handshake(*protocols: str) -> ClientHandshake:
+    result = ClientHandshake(protocols)
+    result._protocol.key = KEY
+    return result
+
+
+def response(**changes: str | None) -> ResponseReceived:
+    fields = {**GOOD, **{name.replace("_", "-"): value for name, value in changes.items()}}
+    headers = Headers((name, value) for name, value in fields.items() if value is not None)
+    return ResponseReceived(101, "Switching Protocols", headers)
+
+
+def test_request_headers() -> None:
+    assert dict(handshake().headers) == {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": KEY,
+    }
+    assert handshake("v5", "v4").headers[-1] == ("Sec-WebSocket-Protocol", "v5, v4")
+
+
+@pytest.mark.parametrize(
+    ("answer", "protocol"),
+    [
+        (response(), ""),
+        (response(Sec_WebSocket_Protocol=""), ""),  # as the runtimes' server does
+        (response(Sec_WebSocket_Protocol="v4"), "v4"),
+        (response(Sec_WebSocket_Extensions=""), ""),
+        (response(Upgrade="WebSocket", Connection="keep-alive, upgrade"), ""),
+    ],
+)
+def test_good_answers(answer: ResponseReceived, protocol: str) -> None:
+    assert handshake("v5", "v4").check(answer) == protocol
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        response(Upgrade=None),
+        response(Upgrade="SPDY/3.1"),
+        response(Connection=None),
+        response(Connection="close"),
+        response(Sec_WebSocket_Accept=None),
+        response(Sec_WebSocket_Accept="x3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+        response(Sec_WebSocket_Extensions="permessage-deflate"),
+        response(Sec_WebSocket_Extensions="\x9b2J"),
+        response(Sec_WebSocket_Protocol="v3"),
+        response(Sec_WebSocket_Protocol="v5, v4"),
+    ],
+)
+def test_bad_answers(answer: ResponseReceived) -> None:
+    with pytest.raises(RemoteProtocolError, match="handshake is wrong: ") as caught:
+        handshake("v5", "v4").check(answer)
+    assert caught.value.message.isprintable()
+
+
+def test_a_protocol_where_none_was_offered() -> None:
+    with pytest.raises(RemoteProtocolError, match="handshake is wrong: "):
+        handshake().check(response(Sec_WebSocket_Protocol="v4"))
+
+
+# A server
+
+
+@pytest.mark.parametrize("protocol", ["", "v4"])
+def test_what_the_server_answers_is_what_the_client_takes(protocol: str) -> None:
+    client = ClientHandshake(["v5", "v4"])
+    lines = [f"{name}: {value}" for name, value in [*client.headers, ("User-Agent", "ü")]]
+    asked = parse_request("\r\n".join(["GET /x HTTP/1.1", "Host: a:1", *lines, "", ""]).encode())
+    assert asked.wants_websocket
+    head = accepted(asked.headers, protocol)
+    assert head is not None
+    parser = ResponseParser()
+    parser.receive_data(head + b"more")
+    answer = parser.events_received()[0]
+    assert isinstance(answer, ResponseReceived)
+    assert client.check(answer) == protocol
+    assert parser.leftover == b"more"
+
+
+RIGHT = {
+    "Connection": "keep-alive, Upgrade",
+    "Upgrade": "WebSocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": KEY,
+    "Sec-WebSocket-Extensions": "permessage-deflate",
+}
+
+
+def test_no_extension_is_accepted() -> None:
+    head = accepted(RIGHT.items())
+    assert head is not None
+    assert b"permessage" not in head
+    assert f"Sec-WebSocket-Accept: {ACCEPT}\r\n".encode() in head
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Connection": ""},
+        {"Upgrade": "h2c"},
+        {"Sec-WebSocket-Key": ""},
+        {"Sec-WebSocket-Key": "c2hvcnQ="},
+        {"Sec-WebSocket-Key": "????"},
+        {"Sec-WebSocket-Key": "\udcff"},
+        {"Sec-WebSocket-Version": "8"},
+        {"Sec-WebSocket-Protocol": "v3"},
+        {"Sec-WebSocket-Protocol": ""},
+    ],
+)
+def test_bad_handshakes(changes: dict[str, str]) -> None:
+    protocol = "v4" if "Sec-WebSocket-Protocol" in changes else ""
+    assert accepted({**RIGHT, **changes}.items(), protocol) is None
+
+
+def test_two_keys() -> None:
+    assert accepted([*RIGHT.items(), ("Sec-WebSocket-Key", KEY)]) is None
