@@ -13,11 +13,12 @@ from typing import Final
 PACKAGE = Path(__file__).parent.parent / "pycrictl"
 
 
-_BASE: Final = {"errors", "units"}
+_BASE: Final = {"errors", "foreign", "units"}
 
 ARROWS: dict[str, set[str]] = {
     "": set(),
     "errors": set(),
+    "foreign": {"units"},
     "units": set(),
     "environ": {"units"},
     "noderoot": _BASE,
@@ -44,7 +45,7 @@ ARROWS: dict[str, set[str]] = {
         *("kubectl", "agent.api.names", "progress.endings", "progress.outcome", "progress.stream"),
         *("progress.stream_watch", "progress.tracker", "streaming", "wire.progress", *_BASE),
     },
-    "kubectl.refusals": {"", "agent.api.names", "errors"},
+    "kubectl.refusals": {"", "agent.api.names", "errors", "foreign"},
     "kubectl.copies": {
         *("kubectl.copies", "kubectl.pods", "kubectl.program", "kubectl.proxy", "kubectl.refusals"),
         *("agent.api.names", "copy", "streaming.blocking", "streaming.target", "wire.messages"),
@@ -52,8 +53,8 @@ ARROWS: dict[str, set[str]] = {
     },
     "kubectl.copies.saved": {"kubectl.copies.patience", "copy.archive.forgetting", *_BASE},
     "kubectl.copies.patience": _BASE,
-    "kubectl.imagepulls": {"wire.progress", "units"},
-    "kubectl.program": {"kubectl.refusals", "errors"},
+    "kubectl.imagepulls": {"wire.progress", "foreign", "units"},
+    "kubectl.program": {"kubectl.refusals", "errors", "foreign"},
     "kubectl.pods": {"kubectl.imagepulls", "kubectl.program", *_BASE},
     "kubectl.proxy": {
         *("kubectl.program", "kubectl.refusals", "agent.api.names", "streaming.target", "errors"),
@@ -111,7 +112,7 @@ ARROWS: dict[str, set[str]] = {
     "diagnosis.node": {
         *("diagnosis.disks", "diagnosis.findings", "diagnosis.registry", *_BASE),
     },
-    "diagnosis.registry": {"tls", "units"},
+    "diagnosis.registry": {"tls", "foreign", "units"},
     "diagnosis.journal": {"diagnosis.facts", "kube.pods"},
     "show": {"show", "_proto", "progress.tracker", "environ", *_BASE},
     "proxy": set(),
@@ -219,10 +220,10 @@ ARROWS: dict[str, set[str]] = {
     "agent.api.discovery": {"agent.api.names"},
     "agent.api.openapi": {"agent.api.names", ""},
     "agent.api.table": {"agent.api.names", "progress.reference", *_BASE},
-    "agent.frontproxy": {"agent.api.names"},
+    "agent.frontproxy": {"agent.api.names", "foreign"},
     "agent.objects": {
-        *("agent.api.names", "kube.pods", "progress.failures", "progress.reference"),
-        "progress.tracker",
+        *("agent.api.names", "agent.api.openapi", "kube.pods", "progress.failures"),
+        *("progress.reference", "progress.tracker", "units"),
     },
     "agent.records": {"agent.objects", "kube.pods", "progress.tracker", "wire.progress"},
     "cli": {

@@ -22,6 +22,8 @@ from pycrictl.agent.door import certificate_of
 from pycrictl.agent.frontproxy import Trust, User
 from pycrictl.agent.peers import subject_of
 from pycrictl.errors import PycrictlError
+from pycrictl.foreign import mapping, text, texts
+from pycrictl.kube.client import MAX_ANSWER_BYTES
 
 TOKEN_S: Final = 120.0
 ALLOWED_S: Final = 60.0
@@ -197,15 +199,15 @@ class Access:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         async with self._slots:
             answer = await self._api.post(_REVIEW_TOKEN, review)
-        status = answer.get("status") if isinstance(answer, dict) else None
-        if not isinstance(status, dict) or status.get("authenticated") is not True:
+        status = mapping(mapping(answer).get("status"))
+        user = mapping(status.get("user"))
+        if status.get("authenticated") is not True or not (name := _whole(user.get("username"))):
             return None
-        user = status.get("user")
-        if not isinstance(user, dict) or not user.get("username"):
-            return None
-        groups, audiences = user.get("groups") or (), status.get("audiences") or ()
-        found = User(str(user["username"]), tuple(map(str, groups)), str(user.get("uid") or ""))
-        return found, tuple(map(str, audiences))
+        extra = {key: _wholes(values) for key, values in mapping(user.get("extra")).items()}
+        found = User(
+            name, _wholes(user.get("groups")), _whole(user.get("uid")), frontproxy.extra_of(extra)
+        )
+        return found, _wholes(status.get("audiences"))
 
     async def _denied(self, user: User, attributes: Document) -> str:
         """Return why a user has no right; empty if there is one."""
@@ -213,7 +215,13 @@ class Access:
 
         async def ask() -> str:
             self.reviews += 1
-            spec = {"user": user.name, "groups": list(user.groups), "uid": user.uid, **attributes}
+            spec = {
+                "user": user.name,
+                "groups": user.groups,
+                "uid": user.uid,
+                "extra": dict(user.extra),
+                **attributes,
+            }
             review = {
                 "apiVersion": "authorization.k8s.io/v1",
                 "kind": "SubjectAccessReview",
@@ -221,8 +229,8 @@ class Access:
             }
             async with self._slots:
                 answer = await self._api.post(_REVIEW_ACCESS, review)
-            status = answer.get("status") if isinstance(answer, dict) else None
-            if isinstance(status, dict) and status.get("allowed") is True:
+            status = mapping(mapping(answer).get("status"))
+            if status.get("allowed") is True:
                 return "" if status.get("denied") is not True else "Forbidden"
             wanted = next(iter(attributes.values()))
             what = ", ".join(f"{name}={value}" for name, value in wanted.items())
@@ -238,6 +246,15 @@ def _token_of(request: web.BaseRequest) -> str:
     """Return the bearer token of a request; empty if it has none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _whole(value: object) -> str:
+    """Return a text of the API server, of which nothing is cut: it says who somebody is."""
+    return text(value, MAX_ANSWER_BYTES)
+
+
+def _wholes(value: object) -> tuple[str, ...]:
+    return tuple(texts(value, MAX_ANSWER_BYTES))
 
 
 async def _awaited(ask: Callable[[], Awaitable[T]]) -> T:

@@ -7,8 +7,8 @@ once, and watches, which the HTTP library that serves can do as well.
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -24,6 +24,7 @@ from pycrictl.errors import (
     RemoteProtocolError,
     RuntimeFault,
 )
+from pycrictl.foreign import mapping, parse, text
 from pycrictl.kube.client import MAX_ANSWER_BYTES, parse_server, refusal, tls_context
 from pycrictl.kube.credential import Credential
 from pycrictl.streaming.loop import in_thread
@@ -90,9 +91,7 @@ class ApiServer:
             if not isinstance(page, dict):
                 raise RemoteProtocolError("the API server's list is not one")
             yield page
-            metadata = page.get("metadata")
-            follows = metadata.get("continue") if isinstance(metadata, dict) else None
-            if not follows or not isinstance(follows, str):
+            if not (follows := text(mapping(page.get("metadata")).get("continue"))):
                 return
             more["continue"] = follows
 
@@ -315,24 +314,22 @@ async def _content(response: aiohttp.ClientResponse) -> bytes:
 
 def _decoded(content: bytes) -> Any:
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
+        return parse(content)
+    except ValueError:
         raise RemoteProtocolError("the API server's answer is not valid JSON") from None
 
 
 def _of_status(status: Document) -> PycrictlError:
     if status.get("code") == 410:
         return Expired("the resource version is too old")
-    return RuntimeFault(escape(str(status.get("message") or "the watch failed")[:300]))
+    return RuntimeFault(escape(text(status.get("message"), 300) or "the watch failed"))
 
 
 def _reason(exc: Exception) -> str:
-    import ssl
-
     if isinstance(exc, aiohttp.ClientConnectorCertificateError):
         inner = exc.certificate_error
         if isinstance(inner, ssl.SSLCertVerificationError):
             return escape(inner.verify_message)
     inner_os = getattr(exc, "os_error", None)
-    text = getattr(inner_os or exc, "strerror", None) or str(exc) or type(exc).__name__
-    return escape(str(text).lower()[:300])
+    reason = getattr(inner_os or exc, "strerror", None) or str(exc) or type(exc).__name__
+    return escape(str(reason).lower()[:300])

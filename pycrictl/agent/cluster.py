@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from pycrictl.agent.api.names import Document
+from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
+from pycrictl.agent.api.openapi import IMAGE_PULL
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.node import NodePulls
 from pycrictl.agent.objects import is_waiting, objects_of
@@ -19,6 +20,7 @@ from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import Reflector, list_all
 from pycrictl.agent.store import Gone, is_of
 from pycrictl.errors import PycrictlError
+from pycrictl.foreign import fit
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.servicelog import Log
 from pycrictl.units import escape
@@ -31,6 +33,13 @@ LISTED: Final = "/node/v1alpha1/listed"
 
 MAX_NAMED: Final = 10
 """How many nodes that do not answer are named in a warning."""
+
+MAX_OTHERS: Final = 250
+"""How many objects of a node count beside those of pods that are known to wait there: its kubelet
+has no more pods than that (``maxPods`` of the largest nodes)."""
+
+MAX_LISTED: Final = 20_000
+_NAMED_FIELDS: Final = 5
 
 
 class Scope(NamedTuple):
@@ -84,17 +93,36 @@ class Round(NamedTuple):
     Attributes:
         objects: of all nodes.
         silent: nodes that did not answer, and why.
+        odd: nodes of whose answers something was left out, and what.
     """
 
     objects: list[Document]
     silent: dict[str, str]
+    odd: dict[str, str]
 
     @property
     def warnings(self) -> list[str]:
         """What to say to who asks."""
         found = [f"node {node} did not answer: {why}" for node, why in self.silent.items()]
-        more = len(found) - MAX_NAMED
-        return [*found[:MAX_NAMED], *([f"{more} more nodes did not answer"] if more > 0 else [])]
+        odd = [f"node {node} answers what is not valid: {what}" for node, what in self.odd.items()]
+        return [
+            *_named(found, "more nodes did not answer"),
+            *_named(odd, "more nodes answer what is not valid"),
+        ]
+
+
+class _Answer(NamedTuple):
+    """What came of asking one node.
+
+    Attributes:
+        objects: of it.
+        odd: what was left out of its answer; empty if nothing was.
+        problem: why there is no answer; empty if there is one.
+    """
+
+    objects: list[Document]
+    odd: str = ""
+    problem: str = ""
 
 
 class Cluster:
@@ -112,6 +140,7 @@ class Cluster:
         self._peers = peers
         self._log = Log(__name__)
         self._silent: set[str] = set()
+        self._odd: set[str] = set()
 
     @property
     def node(self) -> str:
@@ -155,21 +184,35 @@ class Cluster:
             **{node: _address(found) for node, found in by_node.items()},
         }
         answers = await asyncio.gather(
-            *(self._ask(node, host_ip, scope) for node, host_ip in nodes.items())
+            *(
+                self._ask(node, host_ip, scope, by_node.get(node, []))
+                for node, host_ip in nodes.items()
+            )
         )
+        where = {(pod.namespace, pod.name): pod.node for pod in pods}
         silent: dict[str, str] = {}
+        odd: dict[str, str] = {}
         for node, answer in zip(nodes, answers, strict=True):
-            if isinstance(answer, str):
-                silent[node] = answer
-                problem = f"node {node} did not answer: {answer}"
+            if answer.problem:
+                silent[node] = answer.problem
+                problem = f"node {node} did not answer: {answer.problem}"
                 found = by_node.get(node, [])
                 objects += objects_of(found, (), node, wants_all=bool(scope.pod), problem=problem)
-            else:
-                objects += answer
+            if answer.odd:
+                odd[node] = answer.odd
+            # A node speaks for itself only.
+            of_node = scope._replace(node=node)
+            for one in answer.objects:
+                pod_name = one["metadata"]["namespace"], one["spec"]["podName"]
+                if of_node.has(one) and where.get(pod_name, node) == node:
+                    objects.append(one)
         for node in silent.keys() - self._silent:
             self._log.warning("node_silent", node=node, error=silent[node])
+        for node in odd.keys() - self._odd:
+            self._log.warning("node_odd", node=node, left_out=odd[node])
         self._silent = (self._silent - nodes.keys()) | silent.keys()
-        return Round(objects, silent)
+        self._odd = (self._odd - nodes.keys()) | odd.keys()
+        return Round(objects, silent, odd)
 
     async def listed(self, scope: Scope, version: int) -> list[Document]:
         """Return what another agent had listed at a version of its own.
@@ -183,8 +226,8 @@ class Cluster:
                 answer = await self._peers.get(node, "", LISTED, query)
             except PycrictlError:
                 continue
-            found = [one for one in _items(answer) if is_object(one) and scope.has(one)]
-            return [one for one in found if _is_number(one["metadata"].get("resourceVersion"))]
+            found, _ = judged(answer.get("items"), MAX_LISTED)
+            return [one for one in found if "resourceVersion" in one["metadata"] and scope.has(one)]
         raise Gone
 
     async def of_own_node(self, scope: Scope) -> list[Document]:
@@ -202,42 +245,48 @@ class Cluster:
         problem = "" if pulls else self._own.error
         return objects_of(chosen, pulls, self._own.node, wants_all=bool(scope.pod), problem=problem)
 
-    async def _ask(self, node: str, host_ip: str, scope: Scope) -> list[Document] | str:
-        """Return the objects of a node, or why it does not answer."""
+    async def _ask(self, node: str, host_ip: str, scope: Scope, pods: list[Pod]) -> _Answer:
+        """Return what a node answers on which these pods wait, and perhaps others."""
         try:
             if node == self._own.node:
-                return await self.of_own_node(scope)
+                return _Answer(await self.of_own_node(scope))
             query = scope._replace(node="").query_of_peers
             answer = await self._peers.get(node, host_ip, PULLS, query)
         except PycrictlError as exc:
-            return escape(exc.message)
-        # A node speaks for itself only.
-        of_node = scope._replace(node=node)
-        return [one for one in _items(answer) if is_object(one) and of_node.has(one)]
+            return _Answer([], problem=escape(exc.message))
+        most = MAX_OTHERS + sum(len(pod.images) for pod in pods)
+        return _Answer(*judged(answer.get("items"), most))
 
 
-def is_object(document: object) -> bool:
-    """Return whether something from another node has the parts that are read here."""
-    if not isinstance(document, dict):
-        return False
-    metadata, spec, status = (document.get(key) for key in ("metadata", "spec", "status"))
-    if not (isinstance(metadata, dict) and isinstance(spec, dict) and isinstance(status, dict)):
-        return False
-    texts = [
-        *(metadata.get(key) for key in ("name", "namespace", "uid")),
-        *(spec.get(key) for key in ("podName", "image", "nodeName")),
-        status.get("phase"),
-    ]
-    return all(isinstance(one, str) for one in texts)
+def judged(items: object, most: int) -> tuple[list[Document], str]:
+    """Return which of the objects of another agent are some, without what is wrong in them.
+
+    Args:
+        items: what it has answered.
+        most: objects that it may have.
+
+    Returns:
+        The objects, and what was left out; empty if nothing was.
+    """
+    if not isinstance(items, list):
+        return [], "items"
+    wrong: list[str] = []
+    found: list[Document] = []
+    for item in items[:most]:
+        if (one := fit(item, IMAGE_PULL, wrong)) is None:
+            wrong.append("whole objects")
+        else:
+            found.append({"apiVersion": GROUP_VERSION, "kind": KIND, **one})
+    kinds = list(dict.fromkeys(wrong))
+    texts = [*kinds[:_NAMED_FIELDS], *(["…"] if len(kinds) > _NAMED_FIELDS else [])]
+    if len(items) > most:
+        texts.append(f"{len(items) - most} objects, as it may have {most}")
+    return found, ", ".join(texts)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
-
-
-def _items(answer: Document) -> list[Any]:
-    items = answer.get("items")
-    return items if isinstance(items, list) else []
+def _named(lines: list[str], others: str) -> list[str]:
+    more = len(lines) - MAX_NAMED
+    return [*lines[:MAX_NAMED], *([f"{more} {others}"] if more > 0 else [])]
 
 
 def _address(pods: Iterable[Pod]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from pycrictl.agent.api.names import Document
+from pycrictl.agent.api.openapi import MAX_TEXT
 from pycrictl.agent.cluster import Cluster, Round, Scope
 from pycrictl.agent.objects import PullPhase
 from pycrictl.agent.reflector import Reflector
@@ -274,6 +275,6 @@ def _unknown(document: Document, why: str) -> Document:
     status = {
         **document["status"],
         "unknown": True,
-        "error": f"node {node} did not answer: {why}",
+        "error": f"node {node} did not answer: {why}"[:MAX_TEXT],
     }
     return {**document, "status": status}

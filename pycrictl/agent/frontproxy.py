@@ -7,13 +7,14 @@ own and the user in headers. Which CA and which headers, it writes into the Conf
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote
 
 from pycrictl.agent.api.names import Document
+from pycrictl.foreign import parse, text
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 CONFIG_NAMESPACE: Final = "kube-system"
 CONFIG_NAME: Final = "extension-apiserver-authentication"
 
-MAX_GROUPS: Final = 500
+_MAX_CHARS: Final = 1 << 20
+"""What a ConfigMap may have: nothing of it is cut."""
 
 
 class User(NamedTuple):
@@ -31,11 +33,13 @@ class User(NamedTuple):
         name: as the API server knows it.
         groups: that it belongs to.
         uid: empty if there is none.
+        extra: what else was found out about them, by which authorizers may decide.
     """
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Trust:
         proxy_ca: PEM of the CAs of the front proxy; empty if there is none.
         allowed_names: common names of its certificate; none for any.
         user_headers, uid_headers, group_headers: where the user is, the first that is there counts.
+        extra_prefixes: what the names of headers begin with that have the rest about them.
         client_ca: PEM of the CAs of the cluster's users.
     """
 
@@ -54,6 +59,7 @@ class Trust:
     user_headers: tuple[str, ...] = ("X-Remote-User",)
     uid_headers: tuple[str, ...] = ("X-Remote-Uid",)
     group_headers: tuple[str, ...] = ("X-Remote-Group",)
+    extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
     client_ca: str = ""
 
     @property
@@ -72,16 +78,17 @@ def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
     data = document.get("data")
     if not isinstance(data, dict):
         return None
-    allowed = data.get("requestheader-allowed-names", "[]")
-    proxy_ca = certificates(_string(data.get("requestheader-client-ca-file")))
+    allowed = _listed(data.get("requestheader-allowed-names", "[]"))
+    proxy_ca = certificates(text(data.get("requestheader-client-ca-file"), _MAX_CHARS))
     return Trust(
         # What cannot be read allows nobody, and not everybody.
-        proxy_ca=proxy_ca if _is_list(allowed) else "",
-        allowed_names=_strings(allowed),
-        user_headers=_strings(data.get("requestheader-username-headers")),
-        uid_headers=_strings(data.get("requestheader-uid-headers")),
-        group_headers=_strings(data.get("requestheader-group-headers")),
-        client_ca=client_ca or certificates(_string(data.get("client-ca-file"))),
+        proxy_ca=proxy_ca if allowed is not None else "",
+        allowed_names=allowed or (),
+        user_headers=_listed(data.get("requestheader-username-headers")) or (),
+        uid_headers=_listed(data.get("requestheader-uid-headers")) or (),
+        group_headers=_listed(data.get("requestheader-group-headers")) or (),
+        extra_prefixes=_listed(data.get("requestheader-extra-headers-prefix")) or (),
+        client_ca=client_ca or certificates(text(data.get("client-ca-file"), _MAX_CHARS)),
     )
 
 
@@ -93,15 +100,30 @@ def user_of(
     Args:
         trust: names the headers.
         headers: case-insensitive.
-        everything: all headers in their order, since groups have one each.
+        everything: all headers in their order, since groups have one each. All of them count, as
+            one that is left out might be the one that denies something.
     """
     name = next((headers[key] for key in trust.user_headers if headers.get(key)), "")
     if not name:
         return None
     uid = next((headers[key] for key in trust.uid_headers if headers.get(key)), "")
     wanted = {key.lower() for key in trust.group_headers}
-    groups = tuple(value for key, value in everything if key.lower() in wanted)
-    return User(name, groups[:MAX_GROUPS], uid)
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+    for key, value in everything:
+        lower = key.lower()
+        if lower in wanted:
+            groups.append(value)
+        for prefix in trust.extra_prefixes:
+            if lower.startswith(prefix.lower()):
+                # The API server escapes what may not be in a header's name (headerrequest).
+                extra.setdefault(unquote(lower[len(prefix) :]), []).append(value)
+    return User(name, tuple(groups), uid, extra_of(extra))
+
+
+def extra_of(found: Mapping[str, Iterable[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return what ``User.extra`` has of such a mapping."""
+    return tuple(sorted((key, tuple(values)) for key, values in found.items()))
 
 
 def certificates(pem: str) -> str:
@@ -174,22 +196,11 @@ def _attribute(certificate: Certificate, name: str) -> list[str]:
     return [str(one.value) for one in found]
 
 
-def _strings(text: object) -> tuple[str, ...]:
-    """Return a list that is written as JSON in a text."""
+def _listed(value: object) -> tuple[str, ...] | None:
+    """Return the texts of a list that is written as JSON in a text; None if it is none."""
     try:
-        found = json.loads(text) if isinstance(text, str) and text else []
+        found = parse(text(value, _MAX_CHARS))
     except ValueError:
-        return ()
-    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
-
-
-def _is_list(text: object) -> bool:
-    try:
-        found = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return False
-    return isinstance(found, list) and all(isinstance(one, str) for one in found)
-
-
-def _string(value: object) -> str:
-    return value if isinstance(value, str) else ""
+        return None
+    is_one = isinstance(found, list) and all(isinstance(one, str) for one in found)
+    return tuple(found) if is_one else None

@@ -1,7 +1,8 @@
 """ImagePull objects, made of what pods need and what the node's runtime shows. Pure.
 
 There is one for each pod and image, named after the pod and its first container with that image.
-A container's name has no dot, so the last one divides.
+A container's name has no dot, so the last one divides. What pods, runtimes and registries wrote is
+escaped here, since kubectl shows objects as they are.
 """
 
 from __future__ import annotations
@@ -15,16 +16,15 @@ from enum import StrEnum
 from typing import Final
 
 from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
+from pycrictl.agent.api.openapi import MAX_LAYERS, MAX_TEXT
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.tracker import COMPLETE, Item, Phase, Totals
+from pycrictl.units import escape
 
 STALLED_S: Final = 10
 """After so long without a byte an object says for how long."""
-
-MAX_LAYERS: Final = 200
-MAX_TEXT: Final = 1024
 
 _NOT_ITS_IMAGE: Final = frozenset(
     {
@@ -177,8 +177,8 @@ def _object(need: Need, pull: NodePull | None, node: str, problem: str) -> Docum
             "podName": pod.name,
             "podUID": pod.uid,
             "containers": [one.container for one in need.uses],
-            "image": need.image,
-            **({"nodeName": node} if node else {}),
+            "image": escape(need.image),
+            **({"nodeName": escape(node)} if node else {}),
         },
         "status": _status(need, pull, problem),
     }
@@ -196,12 +196,13 @@ def _status(need: Need, pull: NodePull | None, problem: str) -> Document:
         status["percent"] = 100
     elif phase in (PullPhase.FAILED, PullPhase.BACK_OFF):
         error = (pull.error if pull is not None else "") or (reason.message if reason else "")
-        status["error"] = (error or (reason.reason if reason else "the pull failed"))[:MAX_TEXT]
+        error = error or (reason.reason if reason else "the pull failed")
+        status["error"] = escape(error[:MAX_TEXT])
     if reason is not None:
-        status["kubeletReason"] = reason.reason
+        status["kubeletReason"] = escape(reason.reason[:MAX_TEXT])
     if problem and phase is not PullPhase.SUCCEEDED:
         status["unknown"] = True
-        status["error"] = problem[:MAX_TEXT]
+        status["error"] = escape(problem[:MAX_TEXT])
     return status
 
 
@@ -272,8 +273,8 @@ def _numbers(pull: NodePull, totals: Totals, phase: PullPhase) -> Document:
 def _layer(item: Item) -> Document:
     digest = item.layer if ":" in item.layer else item.digest
     found: Document = {
-        "name": item.layer,
-        **({"digest": digest} if digest else {}),
+        "name": escape(item.layer),
+        **({"digest": escape(digest)} if digest else {}),
         "phase": item.phase.value,
         "progressBytes": item.progress,
         "totalBytes": item.total,

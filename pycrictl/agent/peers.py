@@ -6,15 +6,15 @@ import asyncio
 import base64
 import contextlib
 import ipaddress
-import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
+from pycrictl import foreign
 from pycrictl.agent.api.names import SERVICE, Document
 from pycrictl.agent.apiserver import ApiServer, abandon, lines
 from pycrictl.errors import (
@@ -28,6 +28,7 @@ from pycrictl.errors import (
     RuntimeFault,
     Unavailable,
 )
+from pycrictl.foreign import mappings, parsed, text
 from pycrictl.tls import client_context
 from pycrictl.units import escape
 
@@ -43,7 +44,10 @@ ADDRESSES_S: Final = 60.0
 MISSING_S: Final = 5.0
 """How soon they are asked for again when a node is not among them."""
 
-MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
+MAX_VALUES: Final = 300_000
+"""Of an answer: some 2,000 pulls with all their layers."""
+
 MAX_LINE_BYTES: Final = 1024 * 1024
 MAX_TOKEN_BYTES: Final = 64 * 1024
 SILENCE_S: Final = 60.0
@@ -116,8 +120,8 @@ class Peers:
                 self._failed()
                 raise
         try:
-            found = json.loads(content)
-        except (ValueError, RecursionError):
+            found = foreign.parse(content, most=MAX_VALUES)
+        except ValueError:
             found = None
         if not isinstance(found, dict):
             self._failed()
@@ -131,7 +135,7 @@ class Peers:
 
     async def lines(
         self, node: str, host_ip: str, path: str, query: Mapping[str, str]
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Iterate over the lines that the agent of a node streams; raises as ``get``."""
         try:
             async with contextlib.AsyncExitStack() as stack:
@@ -241,10 +245,10 @@ class Peers:
         with contextlib.suppress(PycrictlError):
             query = {"labelSelector": f"kubernetes.io/service-name={SERVICE}"}
             async for page in self._api.pages(path, query):
-                for document in _dicts(page.get("items")):
-                    ports = [one.get("port") for one in _dicts(document.get("ports"))]
+                for document in mappings(page.get("items")):
+                    ports = [one.get("port") for one in mappings(document.get("ports"))]
                     port = next((one for one in ports if isinstance(one, int)), self._port)
-                    for endpoint in _dicts(document.get("endpoints")):
+                    for endpoint in mappings(document.get("endpoints")):
                         addresses, node = endpoint.get("addresses"), endpoint.get("nodeName")
                         if isinstance(node, str) and isinstance(addresses, list) and addresses:
                             if _is_address(addresses[0]):
@@ -285,21 +289,17 @@ def subject_of(token: str) -> str:
     Nothing is verified: that is up to the API server.
     """
     try:
-        claims = json.loads(_unpadded(token.split(".")[1]))
-        return str(claims["sub"])
-    except (ValueError, IndexError, KeyError, TypeError, RecursionError):
+        return text(parsed(_unpadded(token.split(".")[1])).get("sub"))
+    except (ValueError, IndexError):
         return ""
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> PycrictlError:
     content = await response.content.read(64 * 1024)
-    message = ""
-    with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(content)
-        message = str(found.get("message") or "") if isinstance(found, dict) else ""
-    text = escape(message[:_TEXT_LIMIT] or f"it answered {response.status}")
+    message = text(parsed(content).get("message"), _TEXT_LIMIT)
+    line = escape(message or f"it answered {response.status}")
     kinds: dict[int, type[RuntimeFault]] = {401: Denied, 403: Denied, 404: NotFound}
-    return kinds.get(response.status, RuntimeFault)(text)
+    return kinds.get(response.status, RuntimeFault)(line)
 
 
 def _is_address(text: Any) -> bool:
@@ -308,10 +308,6 @@ def _is_address(text: Any) -> bool:
     except ValueError:
         return False
     return isinstance(text, str)
-
-
-def _dicts(value: Any) -> list[Document]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _unpadded(text: str) -> bytes:

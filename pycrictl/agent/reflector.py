@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 from pycrictl.agent.api.names import Document
 from pycrictl.agent.apiserver import ApiServer, Expired
 from pycrictl.errors import PycrictlError
+from pycrictl.foreign import mapping, mappings, text
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
 
@@ -36,12 +37,10 @@ async def list_all(
     found: dict[str, T] = {}
     version = ""
     async for page in api.pages(path, query):
-        items = page.get("items")
-        for document in items if isinstance(items, list) else ():
-            if isinstance(document, dict) and (one := parse(document)) is not None:
+        for document in mappings(page.get("items")):
+            if (one := parse(document)) is not None:
                 found[_uid(document)] = one
-        metadata = page.get("metadata")
-        version = str(metadata.get("resourceVersion", "")) if isinstance(metadata, dict) else ""
+        version = text(mapping(page.get("metadata")).get("resourceVersion"))
     return found, version
 
 
@@ -138,9 +137,7 @@ class Reflector(Generic[T]):
         begun = asyncio.get_running_loop().time()
         async for event in self._api.watch(self._path, query):
             document = event["object"]
-            metadata = document.get("metadata")
-            if isinstance(metadata, dict):
-                version = str(metadata.get("resourceVersion") or version)
+            version = text(mapping(document.get("metadata")).get("resourceVersion")) or version
             if event.get("type") == "BOOKMARK":
                 continue
             one = self._parse(document) if event.get("type") != "DELETED" else None
@@ -159,7 +156,5 @@ class Reflector(Generic[T]):
 
 
 def _uid(document: Document) -> str:
-    metadata = document.get("metadata")
-    fields = metadata if isinstance(metadata, dict) else {}
-    name = f"{fields.get('namespace', '')}/{fields.get('name', '')}"
-    return str(fields.get("uid") or name)
+    fields = mapping(document.get("metadata"))
+    return text(fields.get("uid")) or f"{fields.get('namespace', '')}/{fields.get('name', '')}"

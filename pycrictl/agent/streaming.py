@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
 from aiohttp import web
@@ -17,7 +18,7 @@ from pycrictl.agent.records import reports_of, wanted
 from pycrictl.errors import Denied, NotFound, PycrictlError
 from pycrictl.kube.pods import Pod
 from pycrictl.units import escape
-from pycrictl.wire.progress import Report, encode_report
+from pycrictl.wire.progress import ProgressDecoder, Report, encode_report
 
 PLAIN_S: Final = 50.0
 """How long a stream lasts that is no watch: the API server cuts it after 60 s."""
@@ -67,7 +68,7 @@ class Streams:
         path = f"/node/v1alpha1/pods/{pod.namespace}/{pod.name}/imagepullprogress"
         query = {"timeoutSeconds": str(int(limit_s))}
         query |= {"container": container} if container else {}
-        lines = self._peers.lines(pod.node, pod.host_ip, path, query)
+        lines = _reports(self._peers.lines(pod.node, pod.host_ip, path, query))
         try:
             return await self._send(request, lines, limit_s)
         except NotFound:
@@ -98,7 +99,7 @@ class Streams:
         return self._own.known.find(namespace, name)
 
     async def _send(
-        self, request: web.BaseRequest, lines: AsyncIterator[bytes], limit_s: float
+        self, request: web.BaseRequest, lines: AsyncGenerator[bytes, None], limit_s: float
     ) -> web.StreamResponse:
         """Send lines, each of them whole; the status waits for the first of them or the end."""
         response = web.StreamResponse(headers={"Content-Type": NDJSON, "Cache-Control": "no-cache"})
@@ -128,10 +129,12 @@ class Streams:
             await response.write_eof()
         finally:
             self.open -= 1
-            await lines.aclose()  # type: ignore[attr-defined]  # both are generators
+            await lines.aclose()
         return response
 
-    async def _follow(self, pod: Pod, container: str, limit_s: float) -> AsyncIterator[bytes]:
+    async def _follow(
+        self, pod: Pod, container: str, limit_s: float
+    ) -> AsyncGenerator[bytes, None]:
         """Iterate over the records about a pod of this node, until nothing is pulled for it."""
         sent: dict[tuple[str, str], Report] = {}
         begun_at = spoke_at = quiet_at = time.monotonic()
@@ -164,3 +167,12 @@ class Streams:
                 return
             await asyncio.sleep(PACE_S)
             await self._own.changed(1.0)
+
+
+async def _reports(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Hand on of another agent's lines what are records, as they are written here."""
+    decoder = ProgressDecoder()
+    async with aclosing(lines):
+        async for line in lines:
+            if (report := decoder.receive_message(line)) is not None:
+                yield encode_report(report).encode()

@@ -6,7 +6,6 @@ specification: is access granted, how long until the first byte, how fast is one
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import ssl
@@ -18,6 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from pycrictl.foreign import count, mappings, parsed, text, texts
 from pycrictl.tls import client_context
 from pycrictl.units import format_bytes, format_duration
 
@@ -185,8 +185,11 @@ class _Probe:
         status, _, body = self._get(f"{realm}?{urlencode(query)}")
         if status != 200:
             return None, f"a login is needed: {urlsplit(realm).netloc} answers with {status}"
-        answer = json.loads(body)
-        self._authorization = f"Bearer {answer.get('token') or answer.get('access_token')}"
+        answer = parsed(body)
+        keys = ("token", "access_token")
+        token = next(filter(None, (text(answer.get(key), _ANSWER_BYTES) for key in keys)), "")
+        if token.isascii() and token.isprintable():
+            self._authorization = f"Bearer {token}"
         return True, f"{urlsplit(realm).netloc} gives a token without a login"
 
     def _first_byte(self) -> tuple[bool | None, str]:
@@ -203,10 +206,10 @@ class _Probe:
             return None, "name a repository to have it tested: --registry HOST/REPO"
         base = f"/v2/{self._repository}"
         status, _, body = self._get(f"{base}/tags/list")
-        tags = json.loads(body).get("tags") if status == 200 else None
+        tags = texts(parsed(body).get("tags")) if status == 200 else []
         if not tags:
             return None, "the repository shows no tags"
-        layer = self._layer(base, str(tags[-1]))
+        layer = self._layer(base, tags[-1])
         if not layer:
             return None, "no layer was found"
         began = time.monotonic()
@@ -218,12 +221,13 @@ class _Probe:
         """Return the digest of the largest layer of a tag."""
         for _ in range(2):  # an index, and then one of its manifests
             status, _, body = self._get(f"{base}/manifests/{reference}")
-            document = json.loads(body) if status == 200 else {}
-            if layers := document.get("layers"):
-                return str(max(layers, key=lambda one: one.get("size", 0)).get("digest", ""))
-            if not (manifests := document.get("manifests")):
+            document = parsed(body) if status == 200 else {}
+            if layers := mappings(document.get("layers")):
+                largest = max(layers, key=lambda one: count(one.get("size")))
+                return text(largest.get("digest"))
+            if not (manifests := mappings(document.get("manifests"))):
                 break
-            reference = str(manifests[0].get("digest", ""))
+            reference = text(manifests[0].get("digest"))
         return ""
 
     def _get(self, target: str, *, limit: int = _ANSWER_BYTES) -> tuple[int, HTTPMessage, bytes]:

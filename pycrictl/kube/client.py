@@ -23,6 +23,7 @@ from pycrictl.errors import (
     RemoteProtocolError,
     RuntimeFault,
 )
+from pycrictl.foreign import parse, parsed, text
 from pycrictl.tls import client_context
 from pycrictl.units import escape, format_duration, quote
 
@@ -185,7 +186,7 @@ class _Exchange(threading.Thread):
             raise RemoteProtocolError("the API server's answer is too long")
         if response.status >= 300:
             raise refusal(response.status, response.reason, content)
-        return json.loads(content)
+        return parse(content)
 
     def _dial(self) -> ssl.SSLSocket:
         client = self._client
@@ -203,13 +204,10 @@ class _Exchange(threading.Thread):
 
 def refusal(status: int, reason: str, content: bytes) -> RuntimeFault:
     """Return the error of an answer that is not the object; its body may be a ``v1 Status``."""
-    message = ""
-    with suppress(ValueError):
-        found = json.loads(content)
-        message = str(found.get("message") or "") if isinstance(found, dict) else ""
-    text = escape(" ".join((message or reason or "no reason").split())[:_TEXT_LIMIT])
+    message = text(parsed(content).get("message"))
+    line = escape(" ".join((message or reason or "no reason").split())[:_TEXT_LIMIT])
     fault = _FAULTS.get(status, RuntimeFault)
-    return fault(f"the API server answered {status}: {text}", code=str(status), details=message)
+    return fault(f"the API server answered {status}: {line}", code=str(status), details=message)
 
 
 def parse_server(server: str) -> SplitResult:

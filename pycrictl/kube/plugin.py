@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pycrictl.errors import ConfigError
+from pycrictl.foreign import mapping, parsed, text
 from pycrictl.units import format_duration, quote
 
 
@@ -87,14 +88,9 @@ def _variables(plugin: dict[str, Any]) -> dict[str, str]:
 
 def _read(content: bytes, name: str) -> Printed:
     """Return the ``status`` of an ExecCredential."""
-    try:
-        status = json.loads(content)["status"]
-        values = (
-            status.get(key) or "" for key in ("token", "clientCertificateData", "clientKeyData")
-        )
-        found = Printed(*(one if isinstance(one, str) else "" for one in values))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        found = Printed()
+    status = mapping(parsed(content).get("status"))
+    keys = ("token", "clientCertificateData", "clientKeyData")
+    found = Printed(*(text(status.get(key), len(content)) for key in keys))
     if not found.token and not (found.certificate and found.key):
         raise ConfigError(f"{name} printed no credential")
     return found

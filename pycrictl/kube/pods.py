@@ -7,12 +7,13 @@ Documents come from outside: what has not the expected shape is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.errors import ConfigError, RemoteProtocolError
+from pycrictl.foreign import mapping, mappings, text
 from pycrictl.kube.kubelet import ROOT, Kubelet, below, configuration, read_document
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def list_pods(client: KubeClient) -> tuple[Pod, ...]:
     items = answer.get("items") if isinstance(answer, dict) else None
     if items is None and not isinstance(answer, dict):
         raise RemoteProtocolError("the API server's list of pods is not one")
-    return tuple(filter(None, map(parse_pod, _dicts(items))))
+    return tuple(filter(None, map(parse_pod, mappings(items))))
 
 
 def static_pods(kubelet: Kubelet, node: str, root: Path = ROOT) -> tuple[Pod, ...]:
@@ -117,58 +118,58 @@ def static_pods(kubelet: Kubelet, node: str, root: Path = ROOT) -> tuple[Pod, ..
 
 def parse_pod(document: Mapping[str, Any]) -> Pod | None:
     """Return the pod of a ``v1 Pod``; None if it has no name."""
-    metadata, spec = _dict(document.get("metadata")), _dict(document.get("spec"))
-    status = _dict(document.get("status"))
-    if not (name := _text(metadata.get("name"))):
+    metadata, spec = mapping(document.get("metadata")), mapping(document.get("spec"))
+    status = mapping(document.get("status"))
+    if not (name := text(metadata.get("name"))):
         return None
     images: list[PodImage] = []
     for key, status_key in _LISTS:
         states = {
-            _text(one.get("name")): _dict(one.get("state"))
-            for one in _dicts(status.get(status_key))
+            text(one.get("name")): mapping(one.get("state"))
+            for one in mappings(status.get(status_key))
         }
-        for one in _dicts(spec.get(key)):
-            container = _text(one.get("name"))
+        for one in mappings(spec.get(key)):
+            container = text(one.get("name"))
             state = states.get(container, {})
-            waiting = _dict(state.get("waiting"))
+            waiting = mapping(state.get("waiting"))
             images.append(
                 PodImage(
                     container,
-                    _text(one.get("image")),
-                    _text(waiting.get("reason")),
-                    _text(waiting.get("message")),
+                    text(one.get("image")),
+                    text(waiting.get("reason")),
+                    text(waiting.get("message")),
                     has_started="running" in state or "terminated" in state,
                 )
             )
-    for volume in _dicts(spec.get("volumes")):
-        if reference := _text(_dict(volume.get("image")).get("reference")):
+    for volume in mappings(spec.get("volumes")):
+        if reference := text(mapping(volume.get("image")).get("reference")):
             runs = status.get("phase") == "Running"
-            name_of_volume = _text(volume.get("name"))
+            name_of_volume = text(volume.get("name"))
             images.append(PodImage(name_of_volume, reference, has_started=runs, is_volume=True))
     return Pod(
-        _text(metadata.get("namespace")) or "default",
+        text(metadata.get("namespace")) or "default",
         name,
-        _text(metadata.get("uid")),
-        _text(status.get("phase")),
+        text(metadata.get("uid")),
+        text(status.get("phase")),
         tuple(one for one in images if one.image),
         tuple(
             secret
-            for one in _dicts(spec.get("imagePullSecrets"))
-            if (secret := _text(one.get("name")))
+            for one in mappings(spec.get("imagePullSecrets"))
+            if (secret := text(one.get("name")))
         ),
-        _text(status.get("reason")),
-        _text(status.get("message")),
-        _text(spec.get("nodeName")),
-        _text(status.get("hostIP")),
-        _text(metadata.get("creationTimestamp")),
+        text(status.get("reason")),
+        text(status.get("message")),
+        text(spec.get("nodeName")),
+        text(status.get("hostIP")),
+        text(metadata.get("creationTimestamp")),
         _default_container(metadata, spec),
     )
 
 
 def _default_container(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
     """Return which container kubectl takes where none is named."""
-    names = [_text(one.get("name")) for one in _dicts(spec.get("containers"))]
-    named = _text(_dict(metadata.get("annotations")).get(_DEFAULT_CONTAINER))
+    names = [text(one.get("name")) for one in mappings(spec.get("containers"))]
+    named = text(mapping(metadata.get("annotations")).get(_DEFAULT_CONTAINER))
     return named if named in names else next(iter(names), "")
 
 
@@ -184,15 +185,3 @@ def _manifests(folder: str, node: str, root: Path) -> Iterator[Pod]:
             pod = parse_pod(read_document(f"{folder}/{name}", root))
             if pod is not None:
                 yield pod._replace(name=f"{pod.name}-{node}", uid="", phase="")
-
-
-def _dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _dicts(value: object) -> Iterable[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -7,12 +7,10 @@ of the first of them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from pycrictl.foreign import count, mapping, mappings, moment, parsed, text, texts
 from pycrictl.units import quote
 from pycrictl.wire.progress import Report
 
@@ -32,7 +30,6 @@ _LAYER_PHASES: Final = frozenset(
     ("waiting", "downloading", "extracting", "done", "present", "failed")
 )
 _ENDED: Final = ("done", "failed")
-_INT64_MAX: Final = 2**63 - 1
 
 
 class ExpiredError(Exception):
@@ -125,16 +122,15 @@ class Pulls:
         Raises:
             ValueError: it is not an ImagePullList.
         """
-        document = json.loads(body)
-        if not isinstance(document, dict) or document.get("kind") != "ImagePullList":
+        document = parsed(body)
+        if document.get("kind") != "ImagePullList":
             raise ValueError("not an ImagePullList")
         self._take_version(document)
         self._line.clear()
         before, self._objects = self._objects, {}
         self.silent.clear()
-        items = document.get("items")
         reports: list[Report] = []
-        for item in items if isinstance(items, list) else []:
+        for item in mappings(document.get("items")):
             reports += self._apply(item, before)
         for uid in before.keys() - self._objects.keys():
             self._lose(before[uid])
@@ -163,41 +159,38 @@ class Pulls:
         return []
 
     def _event(self, line: bytes) -> Iterator[Report]:
-        try:
-            event = json.loads(line)
-            kind, found = event["type"], event["object"]
-            if not isinstance(found, dict):
-                raise TypeError
-        except (ValueError, KeyError, TypeError, RecursionError):
+        event = parsed(line)
+        kind, found = event.get("type"), event.get("object")
+        if not isinstance(found, dict):
             self._reject("not a watch event", line)
             return
         if kind == "ERROR":
-            raise ExpiredError(str(found.get("message") or "the watch has ended"))
+            raise ExpiredError(text(found.get("message")) or "the watch has ended")
         self._take_version(found)
         if kind == "DELETED":
-            uid = _text(_dict(found.get("metadata")).get("uid"))
+            uid = text(mapping(found.get("metadata")).get("uid"))
             if (pull := self._objects.pop(uid, None)) is not None:
                 self._lose(pull)
         elif kind in ("ADDED", "MODIFIED"):
             yield from self._apply(found, self._objects)
 
     def _take_version(self, document: dict[str, Any]) -> None:
-        self.version = _text(_dict(document.get("metadata")).get("resourceVersion"))
+        self.version = text(mapping(document.get("metadata")).get("resourceVersion"))
 
-    def _apply(self, document: Any, before: dict[str, Pull]) -> Iterator[Report]:
+    def _apply(self, document: dict[str, Any], before: dict[str, Pull]) -> Iterator[Report]:
         metadata, spec, status = (
-            _dict(_dict(document).get(key)) for key in ("metadata", "spec", "status")
+            mapping(document.get(key)) for key in ("metadata", "spec", "status")
         )
-        namespace, node = _text(metadata.get("namespace")), _text(spec.get("nodeName"))
-        pod, image = _text(spec.get("podName")), _text(spec.get("image"))
+        namespace, node = text(metadata.get("namespace")), text(spec.get("nodeName"))
+        pod, image = text(spec.get("podName")), text(spec.get("image"))
         if not self._is_wanted(namespace, node, pod, spec):
             return
-        error = _text(status.get("error"))
+        error = text(status.get("error"))
         if status.get("unknown") is True:
             self.silent[node] = error
             return
-        uid = _text(metadata.get("uid"))
-        stands = _text(status.get("phase"))
+        uid = text(metadata.get("uid"))
+        stands = text(status.get("phase"))
         phase = _PHASES.get(stands, "waiting")
         name = image if self._wanted.node or not node else f"{image} on {node}"
         pull = Pull(
@@ -209,27 +202,25 @@ class Pulls:
         )
         self._objects[uid] = pull
         common = {
-            "queue_position": _count(status.get("queuePosition")),
-            "started": _seconds(status.get("startTime")),
+            "queue_position": count(status.get("queuePosition")),
+            "started": moment(status.get("startTime")),
             "pod": pull.pod,
         }
-        layers = status.get("layers")
-        for layer in layers if isinstance(layers, list) else []:
-            yield _report(name, _dict(layer), phase, common)
+        layers = mappings(status.get("layers"))
+        for layer in layers:
+            yield _report(name, layer, phase, common)
         if phase == "failed":
-            error = error or _text(status.get("kubeletReason")) or "the pull failed"
+            error = error or text(status.get("kubeletReason")) or "the pull failed"
             yield _report(name, {**status, "error": error, "phase": phase}, phase, common)
         elif not layers or phase == "done":
             yield _report(name, {**status, "phase": phase}, phase, common)
 
     def _is_wanted(self, namespace: str, node: str, pod: str, spec: dict[str, Any]) -> bool:
         wanted = self._wanted
-        containers = spec.get("containers")
-        names = containers if isinstance(containers, list) else []
         return (
             wanted.namespace in ("", namespace)
             and wanted.node in ("", node)
-            and (not wanted.container or wanted.container in names)
+            and (not wanted.container or wanted.container in texts(spec.get("containers")))
             and wanted.has_pod(namespace, pod)
         )
 
@@ -246,35 +237,17 @@ class Pulls:
 
 def _report(image: str, part: dict[str, Any], phase: str, common: dict[str, Any]) -> Report:
     """Return the report of a layer, or of the whole image where ``part`` is its status."""
-    own = _text(part.get("phase")).lower()
-    digest, name = _text(part.get("digest")), _text(part.get("name"))
+    own = text(part.get("phase")).lower()
+    digest, name = text(part.get("digest")), text(part.get("name"))
     return Report(
         image,
         name or digest,
-        _count(part.get("progressBytes")),
-        _count(part.get("totalBytes")),
-        _text(part.get("error")),
+        count(part.get("progressBytes")),
+        count(part.get("totalBytes")),
+        text(part.get("error")),
         own if own in _LAYER_PHASES else phase,
-        extracted=_count(part.get("extractedBytes")),
-        extracted_total=_count(part.get("extractedTotalBytes")),
+        extracted=count(part.get("extractedBytes")),
+        extracted_total=count(part.get("extractedTotalBytes")),
         digest=digest if name and name != digest else "",
         **common,
     )
-
-
-def _seconds(value: object) -> float:
-    with suppress(ValueError):
-        return datetime.fromisoformat(_text(value)).timestamp() if value else 0.0
-    return 0.0
-
-
-def _count(value: object) -> int:
-    return value if type(value) is int and 0 <= value <= _INT64_MAX else 0
-
-
-def _dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str:
-    return value[:4096] if isinstance(value, str) else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import threading
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from pycrictl.errors import ConnectError, NotFound, PycrictlError, RemoteProtocolError
+from pycrictl.foreign import parse
 from pycrictl.kubectl import refusals
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Kubectl:
             PycrictlError: as ``output``.
         """
         try:
-            return json.loads(self.output(*words))
+            return parse(self.output(*words))
         except ValueError:
             raise RemoteProtocolError(f"kubectl {words[0]} did not write JSON") from None
 

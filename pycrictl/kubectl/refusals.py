@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from contextlib import suppress
 from typing import Any, Final
 
 from pycrictl import __version__
@@ -21,6 +19,7 @@ from pycrictl.errors import (
     UpgradeRefused,
     UsageError,
 )
+from pycrictl.foreign import mapping, parsed
 
 AGENT_NAMESPACE: Final = "pycrictl"
 _AGENTS: Final = f"kubectl -n {AGENT_NAMESPACE} get pods -o wide"
@@ -195,10 +194,7 @@ def binding(user: str, role: str, namespace: str | None) -> str:
 
 def _status(body: bytes) -> dict[str, Any]:
     """Return a ``metav1.Status``; an empty one if the body is none."""
-    with suppress(ValueError):
-        found = json.loads(body)
-        if isinstance(found, dict) and found.get("kind") == "Status":
-            if not isinstance(found.get("details"), dict):
-                found["details"] = {}
-            return found
-    return {}
+    found = parsed(body)
+    if found.get("kind") != "Status":
+        return {}
+    return {**found, "details": mapping(found.get("details"))}

@@ -11,11 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pycrictl.agent import door
 from pycrictl.agent.app import Agent
+from pycrictl.units import escape
 from tests.agent.attackers import FORGED, Hands, ask, names, reach
 from tests.agent.standing import AUDIENCE, OWN, Cluster, token_of
 from tests.kube.access import Grant, User
@@ -388,6 +390,15 @@ def test_wrong_tokens_do_not_keep_an_agent_out(
 # What others wrote
 
 
+def texts_of(value: Any) -> list[str]:
+    """All texts in a value of JSON."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        return [text for one in value for text in texts_of(one)]
+    return [value] if isinstance(value, str) else []
+
+
 EVIL = "\x1b]0;gone\x07\x1b[2J\r\nfake: line\u202e"
 
 
@@ -413,9 +424,11 @@ def test_names_and_errors_are_escaped_where_they_are_shown(
         address, f"{BASE}/namespaces/default/pods/evil/imagepullprogress", hands.front_proxy, FORGED
     )
     assert b"\x1b" not in lines
+    # kubectl describe, jsonpath and custom columns print what is in the objects as it is.
     _, whole = ask(address, PULLS, hands.front_proxy, FORGED)
-    assert b"\x1b" not in whole
-    images = {one["spec"]["image"] for one in json.loads(whole)["items"]}
-    assert f"registry.test/{EVIL}:1" in images
+    texts = [text for one in json.loads(whole)["items"] for text in texts_of(one)]
+    assert "registry.test/" + escape(EVIL) + ":1" in texts
+    assert f"node n2{escape(EVIL)} did not answer" in " ".join(texts)
+    assert [text for text in texts if not text.isprintable()] == []
     ask(address, "/x%1b[31m", headers={"X-Remote-User": "e\x7fvil"})
     assert all(record.getMessage().isprintable() for record in caplog.records)

@@ -129,7 +129,11 @@ _KEYS = (
     *("startTime", "totalBytes", "queuePosition", "unknown", "nodeName"),
 )
 _ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: (
         st.lists(inner)
         | st.dictionaries(

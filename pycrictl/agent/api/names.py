@@ -30,7 +30,10 @@ SERVICE: Final = "pycrictl-agent"
 PORT: Final = 10281
 
 _LABEL: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+NAME: Final = rf"{_LABEL}(?:\.{_LABEL})*"
+"""As a regular expression, an RFC 1123 subdomain."""
+
+_NAME: Final = re.compile(NAME)
 _MAX_NAME_CHARS: Final = 253
 
 

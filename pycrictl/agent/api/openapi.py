@@ -13,6 +13,7 @@ from pycrictl.agent.api.names import (
     GROUP,
     GROUP_VERSION,
     KIND,
+    NAME,
     RESOURCE,
     SUBRESOURCE,
     VERSION,
@@ -21,12 +22,20 @@ from pycrictl.agent.api.names import (
 
 _PREFIX: Final = f"dev.pycrictl.progress.{VERSION}"
 _METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
+MAX_LAYERS: Final = 200
+MAX_TEXT: Final = 1024
+"""Characters of an error."""
+
 _V3: Final = "#/components/schemas/"
 _V2: Final = "#/definitions/"
 
 
 def _text(description: str, **more: Any) -> Document:
     return {"type": "string", "description": description, **more}
+
+
+def _name(description: str) -> Document:
+    return _text(description, maxLength=512, pattern=f"^{NAME}$")
 
 
 def _number(description: str) -> Document:
@@ -50,7 +59,10 @@ _LAYER: Final = {
     "properties": {
         "name": _text("What it is called from first to last."),
         "digest": _text("Its digest, once it is known."),
-        "phase": _text("waiting, downloading, extracting, done, present or failed."),
+        "phase": _text(
+            "How far it is.",
+            enum=["waiting", "downloading", "extracting", "done", "present", "failed"],
+        ),
         **_BYTES,
     },
 }
@@ -58,32 +70,38 @@ _LAYER: Final = {
 _SPEC: Final = {
     "type": "object",
     "description": "Which pull it is.",
+    "required": ["podName", "image"],
     "properties": {
-        "podName": _text("The pod that needs the image."),
-        "podUID": _text("Its UID."),
+        "podName": _name("The pod that needs the image."),
+        "podUID": _text("Its UID.", maxLength=128),
         "containers": {
             "type": "array",
-            "items": {"type": "string"},
+            "items": _name("A container, or an image volume."),
             "description": "Its containers and image volumes that use the image.",
         },
         "image": _text("The reference as the pod spells it."),
-        "nodeName": _text("The node that pulls; absent before the pod has one."),
+        "nodeName": _name("The node that pulls; absent before the pod has one."),
     },
 }
 
 _STATUS: Final = {
     "type": "object",
     "description": "How far the pull is.",
+    "required": ["phase"],
     "properties": {
         "phase": _text(
             "Waiting: not begun as far as is known. Queued: waiting for a slot of the node's pull"
             " limit. Pulling, Extracting, Succeeded. Failed: the last attempt failed. BackOff: the"
-            " kubelet waits before the next attempt."
+            " kubelet waits before the next attempt.",
+            enum=[
+                *("Waiting", "Queued", "Pulling", "Extracting", "Succeeded", "Failed", "BackOff"),
+            ],
         ),
         **_BYTES,
         "percent": {
             "type": "integer",
             "format": "int32",
+            "maximum": 100,
             "description": "How much of the work, unpacking included, is done; absent if unknown.",
         },
         "bytesPerSecond": _number("Bytes downloaded a second."),
@@ -92,13 +110,16 @@ _STATUS: Final = {
         "layers": {
             "type": "array",
             "items": _LAYER,
+            "maxItems": MAX_LAYERS,
             "description": "Its layers, as far as they are known.",
         },
         "startTime": _text("When the pull began.", format="date-time"),
         "stalledSeconds": _number("For how long no byte has come; absent below ten seconds."),
         "error": _text("Why the pull failed, or why nothing is known of it."),
         "nextRetryTime": _text("When the kubelet tries again, if known.", format="date-time"),
-        "kubeletReason": _text("Why the container waits, such as ImagePullBackOff."),
+        "kubeletReason": _text(
+            "Why the container waits, such as ImagePullBackOff.", maxLength=MAX_TEXT
+        ),
         "unknown": {
             "type": "boolean",
             "description": "The node did not answer; phase and error say what the pod shows.",
@@ -177,6 +198,35 @@ _IDENTITY: Final = {
 }
 
 
+_OBJECT_META: Final = {
+    "type": "object",
+    "description": "What names an object.",
+    "properties": {
+        "name": _name(
+            "Of an image pull: name of the pod, a dot, and its first container of the image. Of a"
+            " copy: 32 hexadecimal digits made at random."
+        ),
+        "namespace": _name("The pod's namespace."),
+        "uid": _text("Of an image pull: the pod's UID and a hash of the image.", maxLength=256),
+        "resourceVersion": _text("Where a watch may go on from.", pattern="^[0-9]{1,19}$"),
+        "creationTimestamp": _text(
+            "Since when the image is waited for; when the copy began.", format="date-time"
+        ),
+    },
+}
+
+IMAGE_PULL: Final[Document] = {
+    "type": "object",
+    "required": ["metadata", "spec", "status"],
+    "properties": {
+        "metadata": {**_OBJECT_META, "required": ["name", "namespace", "uid"]},
+        "spec": _SPEC,
+        "status": _STATUS,
+    },
+}
+"""What another agent's objects are judged by."""
+
+
 def _schemas(base: str) -> Document:
     kind = {"group": GROUP, "version": VERSION}
     pull = f"{_PREFIX}.{KIND}"
@@ -217,22 +267,7 @@ def _schemas(base: str) -> Document:
             },
             "x-kubernetes-group-version-kind": [{**kind, "kind": COPY_KIND}],
         },
-        f"{_METADATA}.ObjectMeta": {
-            "type": "object",
-            "description": "What names an object.",
-            "properties": {
-                "name": _text(
-                    "Of an image pull: name of the pod, a dot, and its first container of the"
-                    " image. Of a copy: 32 hexadecimal digits made at random."
-                ),
-                "namespace": _text("The pod's namespace."),
-                "uid": _text("Of an image pull: the pod's UID and a hash of the image."),
-                "resourceVersion": _text("Where a watch may go on from."),
-                "creationTimestamp": _text(
-                    "Since when the image is waited for; when the copy began."
-                ),
-            },
-        },
+        f"{_METADATA}.ObjectMeta": _OBJECT_META,
         f"{_METADATA}.ListMeta": {
             "type": "object",
             "description": "What is said of a list as a whole.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlencode
@@ -15,6 +16,7 @@ from urllib.parse import urlencode
 import aiohttp
 from aiohttp import web
 
+from pycrictl.agent.api.answers import respond
 from pycrictl.agent.api.names import COPIES
 from pycrictl.agent.copies.connection import GOODBYE_S, Upgraded
 from pycrictl.agent.copies.handlers import body_of
@@ -24,6 +26,7 @@ from pycrictl.agent.copies.stream import wants_stream
 from pycrictl.agent.peers import Peers
 from pycrictl.copy.archive.pieces import PROTOCOL
 from pycrictl.errors import PycrictlError
+from pycrictl.foreign import parse
 from pycrictl.wire.http1_server import serialize_response
 
 OWNER: Final = "X-Pycrictl-Owner"
@@ -31,6 +34,7 @@ FORWARD_S: Final = 55.0
 """How long the other agent may take; the API server gives a request 60 s."""
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
+MAX_ANSWER_VALUES: Final = 10_000
 
 SWITCHING: Final = 101
 """The HTTP status that upgrades a connection."""
@@ -54,11 +58,11 @@ def owner_of(request: web.BaseRequest) -> Owner:
     Raises:
         Refused: it names none.
     """
-    text = request.headers.get(OWNER, "")
+    text = request.headers.get(OWNER, "")[:_MAX_OWNER_CHARS]
     with suppress(ValueError):
-        name, uid = json.loads(base64.b64decode(text[:_MAX_OWNER_CHARS], validate=True))
-        if isinstance(name, str) and name and isinstance(uid, str):
-            return Owner(name, uid)
+        match parse(base64.b64decode(text, validate=True)):
+            case [str(name), str(uid)] if name:
+                return Owner(name, uid)
     raise Refused(400, "the other agent names no user")
 
 
@@ -119,13 +123,15 @@ class Forwarding:
                     more := await response.content.readany()
                 ):
                     content += more
-                answer = web.Response(body=content, status=response.status)
-                answer.content_type = "application/json"
-                if retry := response.headers.get("Retry-After"):
-                    answer.headers["Retry-After"] = retry
-                return answer
+                # As it is written here: what the node says, and none of its bytes.
+                document = parse(content, most=MAX_ANSWER_VALUES)
+                retry = response.headers.get("Retry-After", "")
+                retry_after_s = int(retry) if re.fullmatch("[0-9]{1,4}", retry) else 0
+                return respond(document, status=response.status, retry_after_s=retry_after_s)
         except TimeoutError:
             raise Refused(503, f"the agent of node {node} does not answer") from None
+        except ValueError:
+            raise Refused(503, f"the agent of node {node} answers what is not valid") from None
         except PycrictlError as exc:
             raise Refused(503, f"node {node}: {exc.message}") from None
 

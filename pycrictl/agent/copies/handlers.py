@@ -13,6 +13,7 @@ from pycrictl.agent.copies.refusals import Refused, Unspecified
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import CopySpec, Owner, Session, parse_name, parse_spec
 from pycrictl.errors import UsageError
+from pycrictl.foreign import parse
 from pycrictl.units import quote
 
 MAX_BODY_BYTES: Final = 64 * 1024
@@ -123,11 +124,11 @@ async def asked_for(request: web.BaseRequest) -> tuple[str, CopySpec]:
     """
     try:
         content = await body_of(request)
-        document = json.loads(content)
+        document = parse(content)
         return parse_name(document), parse_spec(document)
     except UsageError as exc:
         raise Unspecified(422, exc.message) from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise Unspecified(400, "the object is not JSON") from None
     except Refused as exc:
         raise Unspecified(exc.code, exc.message) from None

@@ -15,7 +15,8 @@ from pycrictl.agent.api.names import COPY_KIND
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.errors import UsageError
-from pycrictl.units import quote
+from pycrictl.foreign import cleaned
+from pycrictl.units import escape, quote
 
 LIFETIME_S: Final = 15 * 60
 """A session that nobody has given a sign for so long is removed."""
@@ -234,9 +235,9 @@ class Session:
         elif self.expected_bytes:
             status["expectedSize"] = self.expected_bytes
         if self.message:
-            status |= {"message": self.message, "code": self.code}
+            status |= {"message": escape(self.message), "code": self.code}
         if self.outcome is not None:
-            status["outcome"] = self.outcome
+            status["outcome"] = cleaned(self.outcome)
         return {
             "apiVersion": group_version,
             "kind": COPY_KIND,

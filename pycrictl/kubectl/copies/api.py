@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 from urllib.parse import quote
@@ -23,6 +22,7 @@ from pycrictl.errors import (
     Unavailable,
     UpgradeRefused,
 )
+from pycrictl.foreign import mapping, parsed, text
 from pycrictl.kubectl import refusals
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target, cannot_connect, reason_of
@@ -136,10 +136,8 @@ class CopyApi:
             connection.close()
         if response.status >= 300:
             raise error_of(response.status, content)
-        with suppress(ValueError, RecursionError):
-            found = json.loads(content)
-            if isinstance(found, dict):
-                return found
+        if found := parsed(content):
+            return found
         raise RemoteProtocolError("the agent's answer is not an object")
 
 
@@ -150,13 +148,9 @@ def error_of(status: int, body: bytes) -> PycrictlError:
     * CopyError: the copy cannot be; Exhausted: not now;
     * Denied; NotFound, of the pod; and others as ``refusals.of_answer`` has them.
     """
-    found: dict[str, Any] = {}
-    with suppress(ValueError, RecursionError):
-        document = json.loads(body)
-        found = document if isinstance(document, dict) else {}
-    details = found.get("details")
-    is_ours = isinstance(details, dict) and details.get("kind") == COPIES
-    message = escape(str(found.get("message") or ""))
+    found = parsed(body)
+    is_ours = mapping(found.get("details")).get("kind") == COPIES
+    message = escape(text(found.get("message")))
     if status == 403 and message:
         return Denied(message, code="Forbidden", details=message, hint=_grant(message))
     if status == 429:

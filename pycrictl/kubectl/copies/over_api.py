@@ -36,6 +36,7 @@ from pycrictl.errors import (
     StreamError,
     Unimplemented,
 )
+from pycrictl.foreign import count, mapping, text
 from pycrictl.kubectl.copies.api import CopyApi, Lost
 from pycrictl.kubectl.copies.parts import file_pieces, tree_pieces
 from pycrictl.kubectl.copies.patience import Patience
@@ -312,7 +313,7 @@ class OverApi:
             self._patience.renew()
         status = _status(found)
         if status.get("phase") == "Failed":
-            message = str(status.get("message") or "the agent does not say why")
+            message = text(status.get("message")) or "the agent does not say why"
             raise Lost(message) if status.get("code") == 410 else CopyError(message)
         return found
 
@@ -371,14 +372,12 @@ def _status(found: dict[str, Any]) -> dict[str, Any]:
 def _expected(found: dict[str, Any]) -> int:
     """Return how long the archive of a copy is, or will be; 0 if that is not known."""
     status = _status(found)
-    size_bytes = status.get("size", status.get("expectedSize"))
-    return size_bytes if type(size_bytes) is int and size_bytes > 0 else 0
+    return count(status.get("size", status.get("expectedSize")))
 
 
 def _outcome(found: dict[str, Any]) -> outcome.Outcome:
     """Return what the node says that it did."""
-    status = found.get("status")
-    result = status.get("outcome") if isinstance(status, dict) else None
+    result = mapping(found.get("status")).get("outcome")
     if result is None:
         return outcome.Outcome()
     return outcome.decode(json.dumps(result).encode())

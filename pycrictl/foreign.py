@@ -1,0 +1,189 @@
+"""JSON that others wrote: read into values within bounds, and then field by field. Pure.
+
+Of what is not as it should be, a reader here returns the empty value of its kind; who has to know
+the difference judges by a schema (``fit``), which says what was left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, NoReturn
+
+from pycrictl.units import escape
+
+INT64_MAX: Final = 2**63 - 1
+MAX_CHARS: Final = 4096
+"""Of a text; of one for people, the rest is cut off."""
+
+MAX_ITEMS: Final = 1000
+"""Of a list for which a schema names no other number."""
+
+_INT32_MAX: Final = 2**31 - 1
+_BEFORE_VALUES: Final = (b",", b"{", b"[")
+_MOMENT: Final = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII
+)
+
+
+def parse(content: str | bytes | bytearray, *, most: int = 0) -> Any:
+    """Return the value of a JSON text (RFC 8259, so without NaN and infinity).
+
+    Args:
+        content: the text.
+        most: values that it may have, which are looked for before any is made; 0 for any number.
+
+    Raises:
+        ValueError: it is none, has too many values or digits, or is nested too deeply.
+    """
+    if most:
+        whole = content.encode() if isinstance(content, str) else content
+        if sum(map(whole.count, _BEFORE_VALUES)) > most:
+            raise ValueError(f"it has more than {most} values")
+    try:
+        return _DECODER.decode(content if isinstance(content, str) else content.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def parsed(content: str | bytes | bytearray) -> dict[str, Any]:
+    """Return the object of a JSON text; empty if it is none."""
+    try:
+        return mapping(parse(content))
+    except ValueError:
+        return {}
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """Return an object; empty if it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(value: object) -> list[dict[str, Any]]:
+    """Return the objects of a list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def text(value: object, most: int = MAX_CHARS) -> str:
+    """Return a text, cut to so many characters; empty if it is none."""
+    return value[:most] if isinstance(value, str) else ""
+
+
+def texts(value: object, most: int = MAX_CHARS) -> list[str]:
+    """Return the texts of a list, as ``text``."""
+    return [one[:most] for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def count(value: object, most: int = INT64_MAX) -> int:
+    """Return a whole number from 0 to ``most``; 0 if it is none."""
+    return value if type(value) is int and 0 <= value <= most else 0
+
+
+def moment(value: object) -> float:
+    """Return a time as the API server writes it (RFC 3339), in Unix seconds; 0 if it is none."""
+    if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+        return 0.0
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def cleaned(value: Any) -> Any:
+    """Return a value of JSON with all of its texts escaped."""
+    if isinstance(value, dict):
+        return {escape(key): cleaned(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [cleaned(one) for one in value]
+    return escape(value) if isinstance(value, str) else value
+
+
+def fit(value: object, schema: Mapping[str, Any], wrong: list[str], path: str = "") -> Any:
+    """Return what of a value is as a schema has it, with texts escaped; None if nothing is.
+
+    Args:
+        value: of JSON.
+        schema: of OpenAPI: ``type``, ``format``, ``enum``, ``pattern``, ``minimum``, ``maximum``,
+            ``maxLength``, ``maxItems``, ``items``, ``properties``, ``required``. Numbers are never
+            negative and lists and texts never endless, also where it does not say so. Fields that
+            it does not have are left out, as are those that are null.
+        wrong: gets the paths of fields that are left out because they are something else.
+        path: of the value.
+    """
+    found = _KINDS[schema["type"]](value, schema, wrong, path)
+    if found is None and path:
+        wrong.append(path)
+    return found
+
+
+def _object(
+    value: object, schema: Mapping[str, Any], wrong: list[str], path: str
+) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    found = {}
+    for key, inner in schema.get("properties", {}).items():
+        one = value.get(key)
+        if one is not None:
+            one = fit(one, inner, wrong, f"{path}.{key}" if path else key)
+        if one is not None:
+            found[key] = one
+    return found if found.keys() >= set(schema.get("required", ())) else None
+
+
+def _array(
+    value: object, schema: Mapping[str, Any], wrong: list[str], path: str
+) -> list[Any] | None:
+    if not isinstance(value, list) or len(value) > schema.get("maxItems", MAX_ITEMS):
+        return None
+    found = [fit(one, schema["items"], wrong, f"{path}[]") for one in value]
+    return [one for one in found if one is not None]
+
+
+def _string(value: object, schema: Mapping[str, Any], *_: object) -> str | None:
+    if not isinstance(value, str) or len(value) > schema.get("maxLength", MAX_CHARS):
+        return None
+    if value not in schema.get("enum", (value,)):
+        return None
+    if "pattern" in schema and not _compiled(schema["pattern"]).fullmatch(value):
+        return None
+    if schema.get("format") == "date-time" and not moment(value):
+        return None
+    return escape(value)
+
+
+def _number(value: object, schema: Mapping[str, Any], *_: object) -> float | None:
+    if type(value) is not int and not (type(value) is float and schema["type"] == "number"):
+        return None
+    top = _INT32_MAX if schema.get("format") == "int32" else INT64_MAX
+    least, most = schema.get("minimum", 0), schema.get("maximum", top)
+    return value if least <= value <= most else None  # which NaN never is
+
+
+def _boolean(value: object, *_: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+_KINDS: Final[dict[str, Callable[[object, Mapping[str, Any], list[str], str], Any]]] = {
+    "object": _object,
+    "array": _array,
+    "string": _string,
+    "integer": _number,
+    "number": _number,
+    "boolean": _boolean,
+}
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse)
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
