@@ -243,7 +243,14 @@ class Cluster:
             if scope.namespace in ("", pod.namespace) and scope.pod in ("", pod.name)
         ]
         problem = "" if pulls else self._own.error
-        return objects_of(chosen, pulls, self._own.node, wants_all=bool(scope.pod), problem=problem)
+        return objects_of(
+            chosen,
+            pulls,
+            self._own.node,
+            wants_all=bool(scope.pod),
+            problem=problem,
+            retries=self._own.retries,
+        )
 
     async def _ask(self, node: str, host_ip: str, scope: Scope, pods: list[Pod]) -> _Answer:
         """Return what a node answers on which these pods wait, and perhaps others."""

@@ -22,6 +22,7 @@ from pycrictl.agent.reflector import Reflector
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.progress.failures import REASONS, Failures
+from pycrictl.progress.reference import canonical
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class NodePulls:
         read_journal: returns lines of the node's services since a wall time; None to read none.
 
     Attributes:
-        retries: when the kubelet tries again, by image, as far as that is known.
+        retries: when the kubelet tries again, by canonical reference, as far as that is known.
     """
 
     def __init__(
@@ -290,7 +291,7 @@ class NodePulls:
         if any(one.reason in REASONS for pod in self.pods() for one in pod.images):
             self._failures.look(time.time())
             found = self._failures.waiting()
-            self.retries = {one.image: one.next_try_s for one in found if one.next_try_s}
+            self.retries = {canonical(one.image): one.next_try_s for one in found if one.next_try_s}
         else:
             self.retries = {}
 

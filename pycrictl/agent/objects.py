@@ -19,7 +19,7 @@ from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
 from pycrictl.agent.api.openapi import MAX_LAYERS, MAX_TEXT
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
-from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.reference import canonical, is_same_image
 from pycrictl.progress.tracker import COMPLETE, Item, Phase, Totals
 from pycrictl.units import escape
 
@@ -145,7 +145,7 @@ def objects_of(
         node: its name.
         wants_all: also of images that are there.
         problem: why the node's pulls are unknown; empty if they are known.
-        retries: when pulls that have failed are tried again, by image.
+        retries: when pulls that have failed are tried again, by canonical reference.
     """
     found = []
     for pod in pods:
@@ -153,7 +153,7 @@ def objects_of(
             pull = next((one for one in reversed(pulls) if one.is_of(need.image)), None)
             if wants_all or need.is_open or pull is not None:
                 document = _object(need, pull, node, problem)
-                phase, retry_s = document["status"]["phase"], (retries or {}).get(need.image)
+                phase, retry_s = document["status"]["phase"], (retries or {}).get(canonical(need.image))
                 if retry_s and phase in (PullPhase.FAILED, PullPhase.BACK_OFF):
                     document["status"]["nextRetryTime"] = moment(retry_s)
                 found.append(document)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.node import NodePulls
+from pycrictl.agent.objects import moment
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.kube.pods import parse_pod
 from pycrictl.logs.journal import JournalLine
 from tests.agent import standing
 from tests.agent.test_objects import BACK_OFF, IMAGE
+from tests.containerd.fakectd import FakeContainerd
+from tests.waiting import wait_until
 
 
 def test_the_journal_says_when_a_pull_is_tried_again() -> None:
@@ -36,3 +43,32 @@ def test_the_journal_says_when_a_pull_is_tried_again() -> None:
     assert pulls.retries == {IMAGE: failed_at_s + 10}
     pulls.look_for_failures()
     assert len(asked) == 1, "not at every look"
+
+
+def test_who_lists_pulls_is_told_when_they_are_tried_again(
+    cluster: standing.Cluster, tmp_path: Path
+) -> None:
+    failed_at_s = time.time() - 5
+    line = f'"PullImage from image service failed" err="no such host" image="{IMAGE}"'
+    with FakeContainerd(tmp_path) as containerd:
+
+        @contextmanager
+        def connect() -> Iterator[tuple[CriClient, None]]:
+            client = CriClient(containerd.endpoint.removeprefix("unix://"), timeout_s=10)
+            try:
+                yield client, None
+            finally:
+                client.close()
+
+        def read(since_s: float) -> list[JournalLine]:
+            return [JournalLine(failed_at_s, "kubelet", line)]
+
+        cluster.add_pod("web", state=BACK_OFF)
+        cluster.start(connect=connect, read_journal=read)
+
+        def told() -> str:
+            path = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/imagepulls/web.main"
+            found = cluster.ask(path, certificate=cluster.front_proxy, user="jane").document
+            return str(found["status"].get("nextRetryTime"))
+
+        wait_until(lambda: told() == moment(failed_at_s + 10))
