@@ -148,12 +148,13 @@ def objects_of(
         retries: when pulls that have failed are tried again, by canonical reference.
     """
     found = []
+    retries = retries or {}
     for pod in pods:
         for need in needs_of(pod):
             pull = next((one for one in reversed(pulls) if one.is_of(need.image)), None)
             if wants_all or need.is_open or pull is not None:
                 document = _object(need, pull, node, problem)
-                phase, retry_s = document["status"]["phase"], (retries or {}).get(canonical(need.image))
+                phase, retry_s = document["status"]["phase"], retries.get(canonical(need.image))
                 if retry_s and phase in (PullPhase.FAILED, PullPhase.BACK_OFF):
                     document["status"]["nextRetryTime"] = moment(retry_s)
                 found.append(document)
