@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-# Before all else: Ctrl-C shall end the program at once while modules are loaded; ``main`` changes
-# that. Unlike ``signal``, this module is there already.
-import _signal  # type: ignore[import-not-found]  # it is not documented
+import signal
 
-if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+# Ctrl-C ends the program at once while modules are loaded; ``main`` changes that.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-import gc
 import os
 import sys
 from contextlib import suppress
 from io import TextIOWrapper
 from typing import NoReturn
-
-# Modules are many objects that stay: looking for garbage among them takes a twentieth of a start.
-gc.set_threshold(50_000, 10, 10)
 
 
 def run() -> NoReturn:

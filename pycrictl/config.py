@@ -184,11 +184,8 @@ def parse_file(text: str) -> FileValues:
     Raises:
         ConfigError: with the line where it is known, but without the file's name.
     """
-    entries = _simple_entries(text)
-    if entries is None:
-        entries = _yaml_entries(text)
     found: dict[str, _Entry] = {}
-    for entry in entries:
+    for entry in _entries(text):
         if entry.key not in KEYS:
             raise ConfigError(
                 f"line {entry.line}: unknown key {quote(entry.key)}",
@@ -276,32 +273,8 @@ def read_text(path: str) -> str:
         raise ConfigError(f"line {line}: it is not UTF-8 text") from None
 
 
-# What nearly every file consists of, read without importing a YAML parser (20 ms). It accepts only
-# what has one meaning in YAML; a test compares the two on whatever it accepts.
-_SIMPLE_LINE: Final = (
-    r"([a-z]+(?:-[a-z]+)*): +"
-    r'(?:"([A-Za-z0-9/._:+@-]*)"|(-?[A-Za-z0-9/](?:[A-Za-z0-9/._:+@-]*[A-Za-z0-9/._+@-])?))'
-    r"(?: +(?:#[ -~]*)?)?"
-)
-_BLANK_LINE: Final = r" *(?:#[ -~]*)?"
-_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
-
-
-def _simple_entries(text: str) -> list[_Entry] | None:
-    """Return the entries of plain ``key: value`` lines, or None if it may be anything else."""
-    entries = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if match := re.fullmatch(_SIMPLE_LINE, line):
-            key, quoted, plain = match.groups()
-            value = quoted if quoted is not None else (None if plain in _NULLS else plain)
-            entries.append(_Entry(key, value, number))
-        elif not re.fullmatch(_BLANK_LINE, line):
-            return None
-    return entries
-
-
-def _yaml_entries(text: str) -> list[_Entry]:
-    from pycrictl import yamltree
+def _entries(text: str) -> list[_Entry]:
+    from pycrictl import yamltree  # noqa: PLC0415 - without a file not needed
 
     try:
         root = yamltree.parse(text)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pycrictl import config, noderoot
+from pycrictl import config, noderoot, yamltree
 from pycrictl.config import KEYS, FileValues, Setting
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import quote
@@ -154,8 +154,6 @@ def with_values(text: str, settings: Mapping[str, Any]) -> str:
 
 def whole(text: str, settings: Mapping[str, Any]) -> str:
     """Return the text of a valid file with keys set each time that they stand there."""
-    from pycrictl import yamltree
-
     members = yamltree.parse(text, exact=True).members
     for member in reversed(members):
         if member.key not in settings:
@@ -194,8 +192,6 @@ class _Layout(NamedTuple):
 
 
 def _layout(text: str) -> _Layout:
-    from pycrictl import yamltree
-
     root = yamltree.parse(text, exact=True)
     start, end = root.span.start, root.span.stop
     is_flow = text[start : start + 1] == "{"

@@ -8,7 +8,9 @@ what it imports at the top costs nothing.
 from __future__ import annotations
 
 import codecs
+import getpass
 import io
+import logging
 import os
 import sys
 import time
@@ -172,8 +174,6 @@ class Environment:
                 self.stdout.write(f"{prompt}\n")
             line = self.stdin.readline()
             return line.rstrip("\n") if line else None
-        import getpass
-
         try:
             return getpass.getpass(prompt, stream=prompted)
         except EOFError:  # Ctrl-D
@@ -211,7 +211,6 @@ class Environment:
         Warnings and worse without ``debug``; with it everything, and the time. Calling it again
         replaces what it did before. ``logging`` is imported here because it costs 10 ms.
         """
-        import logging
 
         class Line(logging.Formatter):
             def formatMessage(self, record: LogRecord) -> str:

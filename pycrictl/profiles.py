@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +23,6 @@ def profiled(*, cpu: str, memory: str, note: Callable[[str], object]) -> Iterato
     Raises:
         UsageError: a file cannot be written.
     """
-    import cProfile
-    import tracemalloc
-
     for path in filter(None, (cpu, memory)):
         with _writing(path):
             Path(path).open("ab").close()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import ssl
+import ssl
 
 
 def client_context(
@@ -26,8 +23,6 @@ def client_context(
         OSError: the authorities cannot be used; ``ssl.SSLError`` is one.
         ValueError: likewise.
     """
-    import ssl
-
     if verifies:
         context = ssl.create_default_context(cafile=ca_file, cadata=ca_data)
         context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN

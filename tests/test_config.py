@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pycrictl import config
 from pycrictl.config import Config, FileValues, Flags, Setting, load, parse_file, socket_path
@@ -279,53 +276,8 @@ class TestContent:
         assert parse_file(text) == FileValues(timeout_s=3)
 
 
-line_parts = st.sampled_from(
-    'timeout|debug|a|null|true|~|:|: | |  |#| #x|"|""|\'|-|- |1|-1|x:y|x:|/a/b.sock|unix:///a.sock|@'
-    "|+|.|\\|\t|\r|&a|*a|!!str|%|{|}|[|]|,|>|?|é|\x07|---|...".split("|")
-)
-lines = st.one_of(
-    st.lists(line_parts, max_size=7).map("".join),
-    st.builds(
-        "{}: {}{}".format,
-        st.sampled_from(["timeout", "debug", "max-retries", "a", "y", "null"]),
-        st.one_of(
-            st.text("aZ09/._:+@-", max_size=12),
-            st.text("aZ09/._:+@-", max_size=12).map('"{}"'.format),
-        ),
-        st.sampled_from(["", " ", "  # note", "#", " #", ":"]),
-    ),
-    st.sampled_from(["", "   ", "# note", "  # note: x"]),
-)
-
-
-@given(st.lists(lines, max_size=5).map("\n".join))
-def test_the_short_way_reads_what_yaml_reads(text: str) -> None:
-    entries = config._simple_entries(text)
-    if entries is None:
-        return
-    assert entries == config._yaml_entries(text)
-    as_text = yaml.load(text, Loader=yaml.BaseLoader) or {}
-    typed = yaml.safe_load(text) or {}
-    assert {entry.key: entry.text for entry in entries} == {
-        key: None if value is None else as_text_value
-        for (key, as_text_value), value in zip(as_text.items(), typed.values(), strict=True)
-    }
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        FULL,
-        'runtime-endpoint: "unix:///run/containerd/containerd.sock"\nimage-endpoint: ""\n',
-        "# comment\n\n  # another\nruntime-endpoint:   unix:///a.sock   # inline\ndebug: false",
-    ],
-)
-def test_usual_files_are_read_the_short_way(text: str) -> None:
-    assert config._simple_entries(text) is not None
-
-
-@pytest.mark.parametrize(("text", "needs_yaml"), [(None, False), (FULL, False), ("{}\n", True)])
-def test_yaml_is_imported_only_when_needed(
+@pytest.mark.parametrize(("text", "needs_yaml"), [(None, False), (FULL, True)])
+def test_yaml_is_imported_only_with_a_file(
     tmp_path: Path, text: str | None, needs_yaml: bool
 ) -> None:
     path = tmp_path / "etc.yaml"

@@ -192,17 +192,3 @@ def test_logging_with_debug_tells_all_and_when(logger: logging.Logger) -> None:
     time, message = late.getvalue().split(" ", 1)
     assert len(time) == len("12:34:56.789")
     assert message == "DEBUG pycrictl.cri: call\n"
-
-
-def test_costs_nothing_at_the_start() -> None:
-    program = (
-        "import sys\n"
-        "before = set(sys.modules)\n"
-        "import pycrictl.environ\n"
-        "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
-        "sys.exit(', '.join(new & {'logging', 'getpass', 'inspect', 'json', 'pathlib'}) or 0)\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (result.stderr, result.returncode) == ("", 0)

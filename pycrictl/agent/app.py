@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
 TLS_BUFFER_BYTES: Final = 32 * 1024
-"""What a connection of TLS reads at once. asyncio's 256 KiB are most of what it takes."""
+"""What a connection of TLS reads at once. With asyncio's 256 KiB, 2,000 idle ones hold 500 MiB."""
 
 CHECK_S: Final = 60.0
 """How often it is looked whether files of certificates have changed."""

@@ -15,6 +15,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
 from pycrictl.errors import ConfigError
 from pycrictl.units import quote
 
@@ -50,10 +56,6 @@ def serving(names: Sequence[str], authority: Pair | None = None) -> Pair:
 
 
 def _made(names: Sequence[str], authority: Pair | None, *, is_authority: bool) -> Pair:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0][:64])])
     signer, issuer = key, subject
@@ -159,10 +161,6 @@ def _in_memory(content: bytes) -> Iterator[str]:
 
 def _fault(pair: Pair, certificate_name: str, key_name: str) -> str:
     """Return what is wrong with a pair; empty if that is not known."""
-    from cryptography import x509
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     try:
         own = x509.load_pem_x509_certificates(pair.certificate)[0].public_key()
     except ValueError:
@@ -181,8 +179,6 @@ def _fault(pair: Pair, certificate_name: str, key_name: str) -> str:
 
 
 def _general(name: str):  # type: ignore[no-untyped-def]  # the library is imported inside
-    from cryptography import x509
-
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

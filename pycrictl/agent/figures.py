@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from pycrictl.servicelog import Log, Seldom
 
@@ -44,8 +46,6 @@ class Figures:
 
     def page(self) -> web.Response:
         """Return the page."""
-        from prometheus_client import CollectorRegistry, generate_latest
-
         registry = CollectorRegistry()
         registry.register(_Collector(self))
         return web.Response(body=generate_latest(registry), headers={"Content-Type": TEXT})
@@ -82,8 +82,6 @@ class _Collector:
         self._figures = figures
 
     def collect(self):  # type: ignore[no-untyped-def]  # of the library's types, imported inside
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
         for name, text, labels, counts in self._figures.labelled:
             family = CounterMetricFamily(f"pycrictl_agent_{name}", text, labels=labels)
             for values, count in sorted(counts.items()):

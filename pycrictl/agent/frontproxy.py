@@ -13,6 +13,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import NameOID, load_der_x509_certificate, load_pem_x509_certificates
+
 from pycrictl.agent.api.names import Document
 from pycrictl.foreign import parse, text
 
@@ -132,8 +135,6 @@ def certificates(pem: str) -> str:
     Returns:
         Empty if there is none, or one of them cannot be read.
     """
-    from cryptography.hazmat.primitives.serialization import Encoding
-
     return "".join(one.public_bytes(Encoding.PEM).decode("ascii") for one in _certificates(pem))
 
 
@@ -175,14 +176,10 @@ def _is_issued(certificate: Certificate, authority: Certificate) -> bool:
 
 
 def _certificate(der: bytes) -> Certificate:
-    from cryptography.x509 import load_der_x509_certificate
-
     return load_der_x509_certificate(der)
 
 
 def _certificates(pem: str) -> list[Certificate]:
-    from cryptography.x509 import load_pem_x509_certificates
-
     try:
         return load_pem_x509_certificates(pem.encode()) if pem.strip() else []
     except ValueError:
@@ -190,8 +187,6 @@ def _certificates(pem: str) -> list[Certificate]:
 
 
 def _attribute(certificate: Certificate, name: str) -> list[str]:
-    from cryptography.x509 import NameOID
-
     found = certificate.subject.get_attributes_for_oid(getattr(NameOID, name))
     return [str(one.value) for one in found]
 

@@ -22,6 +22,7 @@ from pycrictl.agent.reflector import Reflector
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.progress.failures import REASONS, Failures
+from pycrictl.progress.outcome import Pace
 from pycrictl.progress.reference import canonical
 from pycrictl.servicelog import Log
 
@@ -73,10 +74,8 @@ class _Source:
 
     def run(self, connect: Connect) -> None:
         """Follow the pulls of the node until nobody asks."""
-        from pycrictl.progress.outcome import Pace
-
         # A quarter of the memory: not before it is used.
-        from pycrictl.progress.watch import Knowledge, WatchRequest, watch
+        from pycrictl.progress.watch import Knowledge, WatchRequest, watch  # noqa: PLC0415
 
         owner = self._owner
         try:

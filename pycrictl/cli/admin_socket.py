@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from pycrictl import noderoot
 from pycrictl.cli import complete
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
+from pycrictl.config import Setting, socket_path
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import PycrictlError
+from pycrictl.proxy import admin
 
 TIMEOUT_S: Final = 1.0
 
@@ -44,22 +46,14 @@ class NodeProxy(NamedTuple):
         Raises:
             PycrictlError: it does not answer.
         """
-        from pycrictl.proxy import admin
-
         return admin.ask(self.admin, "status", timeout_s=TIMEOUT_S)
 
 
 def find_proxy(admin_socket: str) -> NodeProxy | None:
     """Return the proxy at an admin socket; None if there is none, or an older one."""
-    from pycrictl import noderoot
-    from pycrictl.config import Setting, socket_path
-
     path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
     if not Path(path).exists():
         return None
-    from pycrictl.errors import PycrictlError
-    from pycrictl.proxy import admin
-
     try:
         sockets = admin.ask(path, "sockets", timeout_s=TIMEOUT_S)
         return NodeProxy(path, *(noderoot.locate(sockets[key]) for key in ("listen", "upstream")))
@@ -78,6 +72,4 @@ def proxy_of(client: CriClient, admin_socket: str) -> NodeProxy | None:
 
 def client_of(proxy: NodeProxy, client: CriClient) -> CriClient:
     """Return a client of a proxy, as patient as that of its runtime."""
-    from pycrictl.cri.calls.client import CriClient
-
     return CriClient(proxy.listen, timeout_s=client.timeout_s)

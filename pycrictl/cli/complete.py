@@ -51,7 +51,7 @@ def _known(kind: str) -> Completer:
     """Offer what the runtime has of a kind."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-        from pycrictl.cli.completion import candidates  # much, and only when Tab is pressed
+        from pycrictl.cli.completion import candidates  # noqa: PLC0415 - only when Tab is pressed
 
         app: AppContext = ctx.obj
         return [*candidates.find(kind, incomplete, app.config)]
@@ -80,7 +80,7 @@ def remote_paths(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def pod_paths(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Offer pods of a cluster, with a colon; local paths are left to the shell."""
-    from pycrictl.cli.completion import cluster  # of kubectl's plugins alone
+    from pycrictl.cli.completion import cluster  # noqa: PLC0415 - of kubectl's plugins alone
 
     return [(f"{name}:", about) for name, about in cluster.pods_at(ctx, incomplete)]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pycrictl import noderoot
+from pycrictl import config, noderoot
 from pycrictl.cli import crictl
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ class AppContext:
         wanted = self.recording
         with ExitStack() as stack:
             if wanted and (wanted.profile_cpu or wanted.profile_mem):
-                from pycrictl.profiles import profiled
+                from pycrictl.profiles import profiled  # noqa: PLC0415 - rare
 
                 stack.enter_context(
                     profiled(cpu=wanted.profile_cpu, memory=wanted.profile_mem, note=self.env.note)
                 )
             if wanted and wanted.collector:
-                from pycrictl.cri.calls.tracing import Tracer, is_sampled
+                from pycrictl.cri.calls.tracing import Tracer, is_sampled  # noqa: PLC0415 - rare
 
                 if is_sampled(wanted.per_million):
                     self.tracer = Tracer(
@@ -109,8 +109,6 @@ class AppContext:
             ConfigError: the configuration file is unreadable or invalid.
         """
         if self._config is None:
-            from pycrictl import config
-
             self._config = config.load(self.flags, self.env.environ, executable=sys.argv[0] or None)
             is_named = self.flags.config is not None or "CRI_CONFIG_FILE" in self.env.environ
             warnings = crictl.configuration_warnings(self._config.warnings, is_named=is_named)
@@ -126,13 +124,13 @@ class AppContext:
         Args:
             stdout: what the command writes to standard output.
         """
-        from pycrictl.show.displays.modes import choose
+        from pycrictl.show.displays.modes import choose  # noqa: PLC0415 - of bars alone
 
         return choose(mode, self.env, stdout=stdout, has_log=self.config.debug.value)
 
     def until_interrupted(self) -> AbstractContextManager[Viewer]:
         """Show something again and again, until Ctrl-C."""
-        from pycrictl.show.watching import until_interrupted
+        from pycrictl.show.watching import until_interrupted  # noqa: PLC0415 - of --watch alone
 
         return until_interrupted(self.env, has_log=self.config.debug.value)
 
@@ -142,9 +140,9 @@ class AppContext:
         Raises:
             ConnectError: nothing answers at the endpoint.
         """
-        from pycrictl.cri.calls.discovery import open_client
+        from pycrictl.cri.calls import discovery  # noqa: PLC0415 - help and plugins need no gRPC
 
-        client = open_client(self.config, service)
+        client = discovery.open_client(self.config, service)
         client.tracer = self.tracer
         return client
 
@@ -184,7 +182,7 @@ def find_root() -> str:
     """Return the directory where the root of the node is, where nobody named it."""
     if not noderoot.is_node(noderoot.DEBUG_ROOT):
         return "/"
-    from pycrictl.cri.calls.discovery import ENDPOINTS
+    from pycrictl.cri.calls.discovery import ENDPOINTS  # noqa: PLC0415
 
     has_runtime = any(os.path.lexists(each.removeprefix("unix://")) for each in ENDPOINTS)
     return "/" if has_runtime else noderoot.DEBUG_ROOT

@@ -7,13 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pycrictl.cli.pulling import pull_image
+from pycrictl.cri.lifecycle.launch import Launch
+from pycrictl.cri.specs import configuration
+from pycrictl.cri.specs.auth import auth_config
+from pycrictl.cri.specs.configuration import load_container
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
     from pycrictl.cli.context import AppContext
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.lifecycle.launch import Launch
 
 CANCEL_FLAG = "--cancel-timeout"
 
@@ -55,8 +59,6 @@ def ask_password(app: AppContext) -> str:
 
 def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
     """Read a pod's file and show the warnings about it."""
-    from pycrictl.cri.specs import configuration
-
     spec = configuration.load_pod(path)
     for warning in spec.warnings:
         app.env.warn(warning)
@@ -91,11 +93,6 @@ def prepared(
     cancel_timeout_s: float,
 ) -> Iterator[tuple[CriClient, Launch]]:
     """Read the files, then connect: nothing is sent for invalid files."""
-    from pycrictl.cli.pulling import pull_image
-    from pycrictl.cri.lifecycle.launch import Launch
-    from pycrictl.cri.specs.auth import auth_config
-    from pycrictl.cri.specs.configuration import load_container
-
     container, pod = load_container(container_file), load_pod(app, pod_file)
     flag = timeout_flag(cancel_timeout_s)
     auth = auth_config(

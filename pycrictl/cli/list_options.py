@@ -9,6 +9,7 @@ import typer
 
 from pycrictl.cli import complete, crictl
 from pycrictl.cli.options import formats, integer
+from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import NotFound, NothingSelected
 
 if TYPE_CHECKING:
@@ -158,8 +159,6 @@ def nothing_selected(client: CriClient, pod: str, hint: str) -> NothingSelected:
 
 def _missing(client: CriClient, *words: tuple[Kind, str]) -> Iterator[str]:
     """Yield what is to be said of words that name nothing; under crictl's name nothing."""
-    from pycrictl.cri.lists.lookup import Lookup
-
     if crictl.is_called():
         return
     lookup = Lookup(client)

@@ -9,6 +9,7 @@ from pycrictl.cli import crictl
 from pycrictl.cri.inspection import containerlog, podlogs
 from pycrictl.errors import NotFound, PycrictlError
 from pycrictl.logs.reader import LogReader
+from pycrictl.logs.together import Together
 from pycrictl.logs.waiting import LogWatch
 
 if TYPE_CHECKING:
@@ -77,8 +78,6 @@ class LogOutput:
         Raises:
             PycrictlError: there is no such pod, or no attempt before.
         """
-        from pycrictl.logs.together import Together
-
         logs = podlogs.PodLogs(self.client, pods, warn=self.env.warn)
         together = Together(self.wanted, on_bad=self._report_format, warn=self.env.warn)
 

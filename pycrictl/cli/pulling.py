@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pycrictl.pull.image import pull, pull_in_turn
+from pycrictl.show.displays.pulls import open_display
+
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.calls.client import CriClient
@@ -33,9 +36,6 @@ def pull_image(
         RuntimeFault: the pull failed.
         Interrupted: Ctrl-C; the pull was cancelled.
     """
-    from pycrictl.pull.image import pull, pull_in_turn
-    from pycrictl.show.displays.pulls import open_display
-
     run = pull if turns is None else partial(pull_in_turn, turns=turns)
     return run(
         client,

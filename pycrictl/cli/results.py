@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pycrictl.cri.lists import lookup
 from pycrictl.errors import ExitCode, PycrictlError
 from pycrictl.units import escape
 
@@ -32,8 +33,6 @@ class Results:
 
     def targets(self, client: CriClient, words: Iterable[str], kind: Kind) -> list[Target]:
         """Return what each word stands for; say on stderr what a name does."""
-        from pycrictl.cri.lists import lookup
-
         found = lookup.targets(client, words, kind)
         for target in found:
             if target.name:

@@ -12,13 +12,13 @@ import typer
 from pycrictl.cli import crictl, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.errors import ExitCode, UsageError
+from pycrictl.show.list_format import STATS_FORMATS, ListFormat, Views
+from pycrictl.show.watching import Viewer
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.cri.inspection.stats import Sample
-    from pycrictl.show.list_format import ListFormat
     from pycrictl.show.render import Table
-    from pycrictl.show.watching import Viewer
 
 LONGEST_S: Final = 24 * 3600
 
@@ -65,8 +65,6 @@ class Measuring:
     format: ListFormat = field(init=False)
 
     def __post_init__(self) -> None:
-        from pycrictl.show.list_format import STATS_FORMATS, ListFormat
-
         known = [name.partition("=")[0] for name in STATS_FORMATS]
         is_by_cpu = self.sort_by.removeprefix("-").lower() in ("cpu", "cpu %")
         self.format = ListFormat(
@@ -108,8 +106,6 @@ class Measuring:
                     self._show_once(viewer, sample, table)
                     viewer.pause(list_options.STATS_PAUSE_S)
             return
-        from pycrictl.show.watching import Viewer
-
         if not self._show_once(Viewer(app.env), sample, table) and self.format.is_table:
             if_empty()
         if self.warnings:
@@ -122,8 +118,6 @@ class Measuring:
         table: Callable[[list[Any], list[Any]], Table],
     ) -> bool:
         """Show one measurement; return whether anything was measured, or failed to be."""
-        from pycrictl.show.list_format import Views
-
         measured = sample()
         views = None
         if self.format.is_table:

@@ -10,10 +10,10 @@ import typer
 
 from pycrictl.cli import complete, crictl
 from pycrictl.errors import ExitCode, UsageError
+from pycrictl.streaming.target import TlsFiles
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
-    from pycrictl.streaming.target import TlsFiles
 
 TlsCa = Annotated[
     str,
@@ -70,8 +70,6 @@ def tls_files(*, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
         raise UsageError("--tls-cert and --tls-key go together")
     if not (ca or cert):
         return None
-    from pycrictl.streaming.target import TlsFiles
-
     return TlsFiles(ca=ca or None, cert=cert or None, key=key or None, server_name=name or None)
 
 

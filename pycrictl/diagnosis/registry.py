@@ -14,8 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 from pycrictl.foreign import count, mappings, parsed, text, texts
 from pycrictl.tls import client_context
@@ -232,10 +235,6 @@ class _Probe:
 
     def _get(self, target: str, *, limit: int = _ANSWER_BYTES) -> tuple[int, HTTPMessage, bytes]:
         """Return status, headers and as much of the body as comes in time."""
-        from http.client import HTTPException
-        from urllib.error import HTTPError
-        from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
-
         url = target if "://" in target else f"{self._site.url}{target}"
         headers = {"Accept": _ACCEPT}
         request = Request(url, headers=headers)

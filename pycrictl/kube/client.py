@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode, urlsplit
 
 from pycrictl.errors import (
     AlreadyExists,
@@ -29,7 +32,6 @@ from pycrictl.units import escape, format_duration, quote
 
 if TYPE_CHECKING:
     import socket
-    import ssl
     from urllib.parse import SplitResult
 
     from pycrictl.kube.credential import Credential
@@ -144,9 +146,6 @@ class _Exchange(threading.Thread):
 
     def run(self) -> None:
         """Make the call and keep its outcome."""
-        import ssl
-        from http.client import HTTPException
-
         server = escape(self._client._credential.server)
         try:
             self.answer = self._ask()
@@ -164,9 +163,6 @@ class _Exchange(threading.Thread):
             self.error = RemoteProtocolError(f"the answer of {server} is not valid")
 
     def _ask(self) -> Any:
-        from http.client import HTTPConnection
-        from urllib.parse import urlencode
-
         method, path, query, document, content_type = self._request
         url, token = self._client._url, self._client._credential.token
         headers = {"Accept": "application/json", "User-Agent": "pycrictl", "Connection": "close"}
@@ -212,8 +208,6 @@ def refusal(status: int, reason: str, content: bytes) -> RuntimeFault:
 
 def parse_server(server: str) -> SplitResult:
     """Return the address of an API server in its parts; a ConnectError if it is not one."""
-    from urllib.parse import urlsplit
-
     try:
         url = urlsplit(server)
         if url.hostname and (url.port or 443):  # a bad port raises when it is looked at

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pycrictl import config, noderoot
+from pycrictl import config, noderoot, yamltree
 from pycrictl.errors import ConfigError, PycrictlError
 from pycrictl.units import quote
 
@@ -121,8 +121,6 @@ def read_document(path: str, root: Path = ROOT) -> dict[str, Any]:
         OSError: it cannot be read.
         ConfigError: it is not a mapping of YAML or JSON.
     """
-    from pycrictl import yamltree
-
     name = quote(path, 4096)
     try:
         document = yamltree.parse(read_text(path, root)).data

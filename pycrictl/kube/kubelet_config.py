@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pycrictl import noderoot
+from pycrictl import noderoot, yamltree
 from pycrictl.config import read_text
 from pycrictl.errors import ConfigError
 from pycrictl.kube.kubelet import ROOT, below, find_kubelet
@@ -73,8 +73,6 @@ def read_kubelet_config(path: str) -> KubeletConfig:
     Raises:
         ConfigError: it cannot be read, or a value in it is not what kubelet takes.
     """
-    from pycrictl import yamltree  # takes a tenth of the proxy's start
-
     name = quote(path, 4096)
     try:
         root = yamltree.parse(read_text(noderoot.given(path)))

@@ -9,6 +9,7 @@ from pycrictl.errors import UnknownFormat
 from pycrictl.show import render
 from pycrictl.show.gotemplate import Template
 from pycrictl.show.jsonpath import Template as JsonPathTemplate
+from pycrictl.show.protodata import message_document
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -98,6 +99,4 @@ class InspectFormat:
         if self._kind == "json":
             render.write_message_json(message, out)
         else:
-            from pycrictl.show.protodata import message_document
-
             self.write_document(message_document(message), out)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError, StreamError
-
-if TYPE_CHECKING:
-    import ssl
+from pycrictl.tls import client_context
 
 _DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 _URL: Final = re.compile(r"[\x21-\x7e]+")
@@ -106,8 +105,6 @@ def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
     Raises:
         ConfigError: the files cannot be used.
     """
-    from pycrictl.tls import client_context  # most streams are not encrypted
-
     given = files or TlsFiles()
     if (given.cert is None) != (given.key is None):
         raise ConfigError("a TLS certificate and its key go together, only one of them is given")
@@ -138,8 +135,6 @@ def connection_broke(label: str, exc: OSError) -> StreamError:
 
 def reason_of(exc: Exception) -> str:
     """Return the short text of an error from the system."""
-    import ssl
-
     if isinstance(exc, ssl.SSLCertVerificationError):
         return exc.verify_message
     if isinstance(exc, ssl.SSLError):

@@ -10,6 +10,7 @@ nothing else in it, and nothing is changed or removed that an agent has not made
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -249,8 +250,6 @@ class Archive:
             return checksum.value
 
     def _failure(self, exc: OSError) -> CopyError:
-        import errno
-
         if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return NoSpace(
                 f"there is not enough space for the copy in {quote(self._folder)} of the node",

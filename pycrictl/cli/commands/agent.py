@@ -198,8 +198,8 @@ def agent(
     """
     app: AppContext = ctx.obj
     try:
-        from pycrictl.agent import app as service
-        from pycrictl.agent.serving import authorities
+        from pycrictl.agent import app as service  # noqa: PLC0415 - an optional extra
+        from pycrictl.agent.serving import authorities  # noqa: PLC0415
     except ModuleNotFoundError as exc:
         raise PycrictlError(
             f"the agent needs {quote(exc.name or '')}, which is not installed",

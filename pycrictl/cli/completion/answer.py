@@ -86,7 +86,7 @@ def _read(pipe: int, ends_at: float) -> bytes:
 
 
 def _answer(words: Sequence[str], pipe: int) -> None:
-    from pycrictl.cli.completion import line  # within the time limit
+    from pycrictl.cli.completion import line  # noqa: PLC0415 - within the time limit
 
     offers = line.find(crictl.program_name(), words).offers()
     with open(pipe, "wb") as file:

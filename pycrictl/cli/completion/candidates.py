@@ -164,9 +164,9 @@ def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
     Only root can look. Nothing is opened but directories, and those through the root that is proved
     to be the container's.
     """
-    from pycrictl.copy.node.on_node import locate
-    from pycrictl.copy.tree.identity import ContainerRoot
-    from pycrictl.copy.tree.rootfs import Directory
+    from pycrictl.copy.node.on_node import locate  # noqa: PLC0415 - of containers' paths alone
+    from pycrictl.copy.tree.identity import ContainerRoot  # noqa: PLC0415
+    from pycrictl.copy.tree.rootfs import Directory  # noqa: PLC0415
 
     if not path:
         yield "/"

@@ -43,7 +43,7 @@ def redacted(message: M) -> M:
 def describe(message: Message) -> str:
     """Return ``message`` as one line for the log, without secrets, in protobuf's text form."""
     # Only for the log: kubectl's plugins, which need the texts here, have no protobuf.
-    from google.protobuf import text_format
+    from google.protobuf import text_format  # noqa: PLC0415 - kubectl's plugins have no protobuf
 
     text = text_format.MessageToString(redacted(message), as_one_line=True)
     text = escape(redact_text(text))

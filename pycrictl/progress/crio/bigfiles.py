@@ -10,6 +10,7 @@ committed. Nothing in it names the blob. Which directories a process uses can be
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import stat
@@ -112,8 +113,6 @@ def born_s(folder: str) -> float | None:
 
     It is in ``statx(2)`` alone, which Python has no function for.
     """
-    import ctypes
-
     buffer = ctypes.create_string_buffer(256)
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "statx"):

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
 from pycrictl.progress.reference import DEFAULT_TAG, parse
@@ -40,7 +41,7 @@ def fetch(question: Question, reference: str, *, timeout_s: float) -> bytes | No
     Returns:
         None if the registry refuses or has not answered after ``timeout_s``.
     """
-    import urllib3
+    import urllib3  # noqa: PLC0415 - on CRI-O alone
 
     host, path, tag, digest = parse(reference)
     site = "registry-1.docker.io" if host == "docker.io" else host
@@ -110,7 +111,7 @@ class _Exchange:
         self, url: str, authorization: str, form: dict[str, str] | None = None
     ) -> tuple[int, str, bytes]:
         """Return status, challenge and body; redirections lose the header on another host."""
-        import urllib3
+        import urllib3  # noqa: PLC0415
 
         left_s = self._until - time.monotonic()
         if left_s <= 0:
@@ -146,8 +147,6 @@ class _Exchange:
             return answer.status, answer.headers.get("WWW-Authenticate", ""), bytes(body)
 
     def _proxy(self, url: str) -> str:
-        from urllib.request import getproxies
-
         parts = urlsplit(url)
         named = {
             key.lower().removesuffix("_proxy"): value

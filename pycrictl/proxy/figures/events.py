@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pycrictl.kube.client import KubeClient
+from pycrictl.kube.credential import find_credential
 from pycrictl.kube.events import TIMEOUT_S, EventWriter
+from pycrictl.kube.kubelet import Kubelet, find_kubelet
 from pycrictl.proxy.figures.bulletin import Bulletin
 from pycrictl.proxy.pulls.book import Book
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import Bell
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks, in_thread
-
-if TYPE_CHECKING:
-    from pycrictl.kube.client import KubeClient
 
 _LOOK_S: Final = 0.5
 _IDLE_S: Final = 60.0
@@ -72,9 +72,5 @@ class Events:
                     await asyncio.sleep(await in_thread(partial(self._writer.write, news)))
 
     def _connect(self) -> KubeClient:
-        from pycrictl.kube.client import KubeClient  # not before there is an Event to write
-        from pycrictl.kube.credential import find_credential
-        from pycrictl.kube.kubelet import Kubelet, find_kubelet
-
         kubelet = Kubelet(kubeconfig=self._kubeconfig) if self._kubeconfig else find_kubelet()
         return KubeClient(find_credential(kubelet=kubelet), timeout_s=TIMEOUT_S)

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pycrictl.proxy.calls import CallRecord, Handler
+from pycrictl.proxy.figures.events import Events
 from pycrictl.proxy.figures.health import Health
 from pycrictl.proxy.figures.recorder import PullRecorder
+from pycrictl.proxy.figures.tracing import PullTracer
 from pycrictl.proxy.lookup import Lookup
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import Bell
@@ -23,8 +25,6 @@ from pycrictl.servicelog import Log
 if TYPE_CHECKING:
     from pycrictl.copy.rules.quotas import Quotas
     from pycrictl.proxy.copies.service import Copies
-    from pycrictl.proxy.figures.events import Events
-    from pycrictl.proxy.figures.tracing import PullTracer
     from pycrictl.proxy.serve.stream_server import StreamServer
     from pycrictl.proxy.serve.tokens import Tokens
 
@@ -65,8 +65,6 @@ class Figures:
         self._events: Events | None = None
         self._tracer: PullTracer | None = None
         if settings.tracing_endpoint:
-            from pycrictl.proxy.figures.tracing import PullTracer
-
             self._tracer = PullTracer(settings.tracing_endpoint, log=log)
             log.watchers.append(self._tracer.event)
 
@@ -86,7 +84,7 @@ class Figures:
     ) -> None:
         """Have metrics and Events made of the parts of the proxy."""
         if self._settings.metrics_address is not None:
-            from pycrictl.proxy.figures.metrics import Metrics, Sources
+            from pycrictl.proxy.figures.metrics import Metrics, Sources  # noqa: PLC0415 - an option
 
             health = Health(self._upstream)
             metrics = Metrics(Sources(queue, copies, quotas, tokens, streams, health))
@@ -95,8 +93,6 @@ class Figures:
             self.call = metrics.call
             self._pages = PageServer(metrics.pages(), log=self._log)
         if wanted := self._settings.events:
-            from pycrictl.proxy.figures.events import Events
-
             self._events = Events(
                 "" if wanted == OWN_KUBECONFIG else wanted,
                 book=queue.book,

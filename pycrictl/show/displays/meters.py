@@ -156,7 +156,7 @@ def _has_room(left: str, right: str, width: int) -> bool:
 
 @lru_cache(maxsize=64)
 def _render(meter: Meter, width: int, is_utf8: bool) -> str:
-    from tqdm.std import tqdm  # takes longer to load than everything else
+    from tqdm.std import tqdm  # noqa: PLC0415 - lists have no bars
 
     left, right = (text.replace("{", "{{").replace("}", "}}") for text in (meter.left, meter.right))
     return str(
