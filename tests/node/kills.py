@@ -75,8 +75,8 @@ def ways(method: str) -> list[Way]:
     """All that can be copied by a method."""
     found = [Way(method, kind, to) for kind in ("tree", "file", "merge") for to in ("in", "out")]
     found.append(Way(method, "archive", "in"))
-    # Programs in the container move one by one what meets something there.
-    return [way for way in found if way != ("exec", "merge", "in")]
+    # In a container, tar unpacks in place.
+    return [way for way in found if (way.method, way.direction) != ("exec", "in")]
 
 
 @dataclass

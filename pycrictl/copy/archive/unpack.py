@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pycrictl.copy.archive.arrival import Arrival
-from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import OnBytes, SparseWriter
 from pycrictl.copy.tree.places import Destination
@@ -63,6 +63,10 @@ class Unpacker:
     def has_absolute(self) -> bool:
         """Whether a name began with a slash, which was left out."""
         return self._arrival.has_absolute
+
+    def skip(self, skipped: Skipped) -> None:
+        """Count and report something that was left out before it came."""
+        self._arrival.skip(skipped)
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
         """Unpack the next bytes.

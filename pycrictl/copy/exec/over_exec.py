@@ -1,40 +1,44 @@
 """Copying through ``tar`` in the container, where no better method can be used.
 
-What comes out is as hostile as any archive. What goes in is unpacked in a stage beside its place
-and moved there by other programs of the container; see ``remote_stage``.
+What comes out is as hostile as any archive. What goes in is unpacked by ``tar`` where it belongs,
+and not in one step: where a copy is refused or breaks off, what has arrived stays, and is named.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from typing import Final
 
 from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.archive.repack import Repacker
 from pycrictl.copy.archive.unpack import Unpacker
+from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.exec.remote import Remote
-from pycrictl.copy.exec.remote_stage import RemoteStage
-from pycrictl.copy.exec.remote_tar import watched
+from pycrictl.copy.exec.remote_tar import unpack, watched
 from pycrictl.copy.exec.running import Ended, in_large_pieces
 from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.spec import SourceKind, take_apart
+from pycrictl.copy.rules.spec import Existing, Into, Meeting, SourceKind, meet, place, take_apart
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.total import report_total
-from pycrictl.copy.tree.content import CHUNK_BYTES, OnBytes
+from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
-from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.units import quote
-from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+
+log = logging.getLogger("pycrictl.copy")
 
 _GNU: Final = b"GNU tar"
 _PACK: Final = ("tar", "-c", "-f", "-")
 _COMPLAINT: Final = re.compile(rb"tar: (?P<name>.+): (?P<reason>[^:]+)")
 _CHANGED: Final = b"file changed as we read it"
 _VANISHED: Final = b"File removed before we read it"
+
+_INCOMPLETE: Final = "the copy is incomplete"
+_MAX_NAMED: Final = 3
 
 
 class OverExec:
@@ -53,7 +57,7 @@ class OverExec:
         self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         """Copy out of the container."""
-        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
+        source = _Packing(self._remote, path, follow=follow)
         with (
             open_destination(LocalRoot(), local) as destination,
             Unpacker(
@@ -63,51 +67,117 @@ class OverExec:
                 on_bytes=watch.on_bytes,
                 name=source.top,
             ) as unpacker,
+            closing(
+                source.pieces(rules, watch._replace(on_bytes=_ignore, on_skip=unpacker.skip))
+            ) as pieces,
         ):
-            with closing(
-                source.repacked(rules._replace(archive=True), on_bytes=_ignore)
-                if source.is_renamed
-                else source.pieces()
-            ) as pieces:
-                for piece in pieces:
-                    unpacker.receive_data(piece)
+            for piece in pieces:
+                unpacker.receive_data(piece)
             return unpacker.finish()
 
     def copy_to(
         self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Summary:
         """Copy into the container."""
-        _tar_version(self._remote)
-        with ExitStack() as stack:
-            source = stack.enter_context(open_source(LocalRoot(), local, follow=follow))
+        _require_plain(rules)
+        with open_source(LocalRoot(), local, follow=follow) as source:
+            _tar_version(self._remote)
             report_total(source, watch)
-            stage = RemoteStage(self._remote, path, rules, source.kind, source.top)
-            if stage.keeps:
-                return Summary(kept=1)
-            repacker = stage.repacker(
-                on_skip=watch.on_skip, on_bytes=watch.on_bytes, name=source.top
-            )
-            pieces = stack.enter_context(closing(pack(source, on_skip=watch.on_skip)))
-            return stage.fill(repacker, pieces)
+            with closing(pack(source, on_skip=watch.on_skip)) as pieces:
+                return self._write(pieces, path, rules, watch, source.kind, source.top)
 
     def pack_from(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Generator[memoryview, None, Summary]:
         """Yield what is at ``path`` as an archive."""
-        source = _Packing(self._remote, path, follow=follow, on_skip=watch.on_skip)
-        with closing(
-            source.repacked(rules._replace(archive=True), on_bytes=watch.on_bytes)
-        ) as pieces:
+        source = _Packing(self._remote, path, follow=follow)
+        with closing(source.pieces(rules, watch)) as pieces:
             return (yield from pieces)
 
     def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Unpack an archive into a directory of the container."""
+        _require_plain(rules)
         _tar_version(self._remote)
-        stage = RemoteStage(self._remote, path, rules, SourceKind.ARCHIVE, b".")
-        repacker = stage.repacker(on_skip=watch.on_skip, on_bytes=watch.on_bytes)
-        summary = stage.fill(repacker, _read(stream))
-        watch.note_names(has_absolute=repacker.has_absolute)
-        return summary
+        return self._write(_read(stream), path, rules, watch, SourceKind.ARCHIVE, None)
+
+    def _write(
+        self,
+        pieces: Iterable[memoryview],
+        path: bytes,
+        rules: Rules,
+        watch: Watch,
+        kind: SourceKind,
+        top: bytes | None,
+    ) -> Summary:
+        folder, name = self._place(path, kind, top or b".")
+        cleaner = Cleaner(
+            rules,
+            on_skip=watch.on_skip,
+            on_bytes=watch.on_bytes,
+            name=top,
+            top=name or b".",
+            unpacks=True,
+        )
+        # Without -a everything belongs to the user that tar runs as.
+        options = ["-p"] if rules.archive else ["-p", "-o"]
+        has_begun = False
+
+        def sent() -> Iterator[bytes]:
+            nonlocal has_begun
+            for piece in in_large_pieces(cleaner.clean(pieces)):
+                has_begun = True
+                yield piece
+
+        try:
+            ended = unpack(self._remote, folder, sent(), *options, path=path)
+            if not ended.status and rules.archive and cleaner.summary.links:
+                # BusyBox makes some links last, and the times of their directories are lost.
+                again = in_large_pieces(cleaner.directories())
+                ended = unpack(self._remote, folder, again, *options, path=path)
+            if ended.status:
+                raise ended.failure("copy to", path)
+        except PycrictlError as exc:
+            if has_begun:
+                raise CopyError(
+                    f"{exc.message}; {_INCOMPLETE}", hint=_left(folder, cleaner)
+                ) from exc
+            raise
+        except BaseException:
+            if has_begun:
+                log.warning("%s: %s", _INCOMPLETE, _left(folder, cleaner))
+            raise
+        watch.note_names(has_absolute=cleaner.has_absolute)
+        return cleaner.summary
+
+    def _place(self, path: bytes, kind: SourceKind, top: bytes) -> tuple[bytes, bytes | None]:
+        """Return the directory that the copy goes into, and its name there.
+
+        Without a name what is in the source goes there.
+
+        Raises:
+            CopyError: something is in the way.
+        """
+        text = take_apart(path)
+        folder = text.path
+        existing = self._remote.look(folder, follow=True)
+        into, name = place(kind, top, contents=top == b".", destination=text, existing=existing)
+        if into is Into.PARENT:
+            folder = folder.rpartition(b"/")[0] or b"/"
+            if self._remote.look(folder, follow=True) is not Existing.DIRECTORY:
+                raise CopyError(f"there is no directory {quote(os.fsdecode(folder))}")
+        if name is not None:
+            target = _join(folder, name)
+            is_file = kind is SourceKind.FILE
+            meeting = meet(
+                Existing.FILE if is_file else Existing.DIRECTORY,
+                self._remote.look(target),
+                no_clobber=False,
+                shown=quote(os.fsdecode(target)),
+            )
+            if meeting is Meeting.MERGE:  # it stays as it is, and what is in the source goes there
+                folder, name = target, None
+        self._remote.refuse_kernel_file_system(folder)
+        return folder, name
 
 
 class _Packing:
@@ -115,25 +185,22 @@ class _Packing:
 
     Attributes:
         top: what the file or directory is to be called in the archive.
-        is_renamed: ``tar`` calls it ``.`` instead.
 
     Raises:
         Unimplemented: there is no ``tar``.
         PycrictlError: the runtime cannot run it.
     """
 
-    def __init__(self, remote: Remote, path: bytes, *, follow: bool, on_skip: OnSkip) -> None:
+    def __init__(self, remote: Remote, path: bytes, *, follow: bool) -> None:
         self._remote = remote
         self._path = path
         self._follow = follow
-        self._on_skip = on_skip
         self._is_gnu = _GNU in _tar_version(remote)
         text = self._text = take_apart(path)
         self.top = b"." if text.wants_contents else text.name
         self._is_entered = text.wants_directory or (
-            follow and not remote.run_bytes(b"test", b"-d", text.path).status
+            follow and not remote.run("test", "-d", os.fsdecode(text.path)).status
         )
-        self.is_renamed = self._is_entered and not text.wants_contents
 
     def _command(self, mark: str) -> list[str]:
         path = self._text.path
@@ -149,34 +216,34 @@ class _Packing:
         parent = os.fsdecode(path.rpartition(b"/")[0] or b"/")
         return [*words, "-C", parent + mark, "--", "./" + os.fsdecode(self._text.name)]
 
-    def pieces(self) -> Generator[bytes, None, None]:
-        """Yield what ``tar`` writes, and raise its failure after that."""
+    def pieces(self, rules: Rules, watch: Watch) -> Generator[memoryview, None, Summary]:
+        """Yield a clean archive of what ``tar`` writes, and return what is in it.
+
+        What it fails with is raised before the end of the archive.
+        """
         self._remote.refuse_kernel_file_system(self._text.path)
+        cleaner = Cleaner(
+            rules._replace(archive=True),
+            on_skip=watch.on_skip,
+            on_bytes=watch.on_bytes,
+            name=b"." if self._is_entered else self.top,
+            top=self.top,
+            unpacks=False,
+        )
+        with closing(self._raw(watch)) as raw:
+            for piece in cleaner.clean(raw):
+                yield memoryview(piece)
+        return cleaner.summary
+
+    def _raw(self, watch: Watch) -> Generator[bytes, None, None]:
         with (
             watched(self._remote) as mark,
             self._remote.stream(*self._command(mark), stdin=False) as tar,
         ):
             yield from in_large_pieces(tar.pieces())
-            self._check(tar.ended())
+            self._check(tar.ended(), watch)
 
-    def repacked(self, rules: Rules, *, on_bytes: OnBytes) -> Generator[memoryview, None, Summary]:
-        """Yield a clean archive of what ``tar`` writes, and return what is in it."""
-        repacker = Repacker(
-            rules,
-            on_skip=self._on_skip,
-            on_bytes=on_bytes,
-            name=b"." if self.is_renamed else self.top,
-            top=self.top,
-            keeps_links=True,
-        )
-        with closing(self.pieces()) as pieces:
-            for piece in pieces:
-                yield from (memoryview(one) for one in repacker.receive_data(piece))
-        yield from (memoryview(one) for one in repacker.finish())
-        yield memoryview(END_OF_ARCHIVE)
-        return repacker.summary
-
-    def _check(self, ended: Ended) -> None:
+    def _check(self, ended: Ended, watch: Watch) -> None:
         """Require that ``tar`` has packed everything, as far as there was anything to pack."""
         complaints = [line for line in ended.stderr.splitlines() if line.strip()]
         known = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]
@@ -188,7 +255,7 @@ class _Packing:
         for match in known:
             if match["reason"] != _CHANGED:  # the other methods do not notice that either
                 reason = match["reason"].decode(errors="replace")
-                self._on_skip(Skipped(match["name"], "tar", f"tar says {quote(reason)}"))
+                watch.on_skip(Skipped(match["name"], "tar", f"tar says {quote(reason)}"))
 
 
 def _tar_version(remote: Remote) -> bytes:
@@ -198,6 +265,36 @@ def _tar_version(remote: Remote) -> bytes:
         Unimplemented: there is none.
     """
     return remote.run("tar", "--version").stdout
+
+
+def _require_plain(rules: Rules) -> None:
+    """Refuse what ``tar`` cannot do.
+
+    Raises:
+        Unimplemented: it is asked for.
+    """
+    for is_asked, what in (
+        (rules.no_clobber, "leave existing files alone (--no-clobber)"),
+        (rules.in_place, "write in place (--in-place)"),
+    ):
+        if is_asked:
+            raise Unimplemented(
+                f"tar in the container cannot {what}",
+                code="Unimplemented",
+                hint="--method node can do it",
+            )
+
+
+def _left(folder: bytes, cleaner: Cleaner) -> str:
+    """Name what a copy that broke off has left."""
+    paths = [quote(os.fsdecode(_join(folder, name))) for name in cleaner.made]
+    more = len(paths) - _MAX_NAMED
+    named = ", ".join(paths[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"what had arrived was left in {named}"
+
+
+def _join(folder: bytes, name: bytes) -> bytes:
+    return folder.rstrip(b"/") + b"/" + name
 
 
 def _read(stream: int) -> Iterator[memoryview]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.repack import Repacker
 from pycrictl.copy.archive.unpack import Unpacker
+from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_destination
@@ -117,24 +117,24 @@ def test_a_directory_that_does_not_exist_is_not_made(parent: Path, case: Case) -
         unpack(case, parent / "dest/nowhere", Rules(), [])
 
 
-def repack(case: Case) -> Repacker:
+def clean(case: Case) -> Cleaner:
     """What goes to tar in a container."""
-    repacker = Repacker(
+    cleaner = Cleaner(
         Rules(),
         on_skip=lambda _: None,
         on_bytes=lambda _: None,
-        single=False,
-        is_for_unpacking=True,
+        name=None,
+        top=b".",
+        unpacks=True,
     )
-    list(repacker.receive_data(case.data))
-    list(repacker.finish())
-    return repacker
+    list(cleaner.clean([case.data]))
+    return cleaner
 
 
 @pytest.mark.parametrize("name", [name for name in HONEST if not HONEST[name].by_exec])
 def test_no_tar_is_asked_to_take_back_more_than_a_file(name: str) -> None:
     with pytest.raises(EntryRefused, match="the same name came before"):
-        repack(HONEST[name])
+        clean(HONEST[name])
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,13 @@ def test_what_was_replaced_does_not_count(
 ) -> None:
     summary = unpack(HONEST[name], parent / "dest", Rules(), [])
     assert (summary.files, summary.size_bytes) == (files, size_bytes)
-    summary = repack(HONEST[name]).summary
+    summary = clean(HONEST[name]).summary
     assert (summary.files, summary.size_bytes) == (files, size_bytes)
 
 
 def test_slashes_that_were_left_out_are_known(parent: Path) -> None:
     for name in ("absolute", "file"):
-        assert repack(HONEST[name]).has_absolute == (name == "absolute")
+        assert clean(HONEST[name]).has_absolute == (name == "absolute")
         with (
             open_destination(LocalRoot(), os.fsencode(parent / "dest")) as destination,
             Unpacker(destination, Rules(), on_skip=lambda _: None, single=False) as unpacker,
