@@ -94,20 +94,24 @@ class Round(NamedTuple):
         objects: of all nodes.
         silent: nodes that did not answer, and why.
         odd: nodes of whose answers something was left out, and what.
+        unsure: nodes that do not know their pulls, and why.
     """
 
     objects: list[Document]
     silent: dict[str, str]
     odd: dict[str, str]
+    unsure: dict[str, str]
 
     @property
     def warnings(self) -> list[str]:
         """What to say to who asks."""
         found = [f"node {node} did not answer: {why}" for node, why in self.silent.items()]
         odd = [f"node {node} answers what is not valid: {what}" for node, what in self.odd.items()]
+        unsure = [f"node {node} does not know them: {why}" for node, why in self.unsure.items()]
         return [
             *_named(found, "more nodes did not answer"),
             *_named(odd, "more nodes answer what is not valid"),
+            *_named(unsure, "more nodes do not know them"),
         ]
 
 
@@ -192,6 +196,7 @@ class Cluster:
         where = {(pod.namespace, pod.name): pod.node for pod in pods}
         silent: dict[str, str] = {}
         odd: dict[str, str] = {}
+        unsure: dict[str, str] = {}
         for node, answer in zip(nodes, answers, strict=True):
             if answer.problem:
                 silent[node] = answer.problem
@@ -206,13 +211,15 @@ class Cluster:
                 pod_name = one["metadata"]["namespace"], one["spec"]["podName"]
                 if of_node.has(one) and where.get(pod_name, node) == node:
                     objects.append(one)
+                    if one["status"].get("unknown"):
+                        unsure[node] = one["status"].get("error", "")
         for node in silent.keys() - self._silent:
             self._log.warning("node_silent", node=node, error=silent[node])
         for node in odd.keys() - self._odd:
             self._log.warning("node_odd", node=node, left_out=odd[node])
         self._silent = (self._silent - nodes.keys()) | silent.keys()
         self._odd = (self._odd - nodes.keys()) | odd.keys()
-        return Round(objects, silent, odd)
+        return Round(objects, silent, odd, unsure)
 
     async def listed(self, scope: Scope, version: int) -> list[Document]:
         """Return what another agent had listed at a version of its own.

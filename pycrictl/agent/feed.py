@@ -30,7 +30,8 @@ FRESH_S: Final = 0.5
 """How old a round may be that answers a list."""
 
 DONE_S: Final = 30.0
-"""How long an object is listed by watches after its pull has succeeded."""
+"""How long an object is listed that no node speaks of any more: its pull has succeeded, or its node
+does not answer. Pods that wait on such a node have objects without it."""
 
 IDLE_S: Final = 120.0
 """How long is remembered what was listed last, so that a watch can go on from there."""
@@ -99,7 +100,7 @@ class Feed:
         self._lock = asyncio.Lock()
         self._round_at = -FRESH_S
         self._addresses: dict[str, str] = {}
-        self._done: dict[Key, float] = {}
+        self._left: dict[Key, float] = {}  # of what no node speaks of: when one did last
         self._log = Log(__name__)
 
     @property
@@ -201,17 +202,20 @@ class Feed:
 
     def _put(self, found: Round) -> None:
         now = time.monotonic()
+        left: dict[Key, float] = {}
         objects = {key_of(one): one for one in found.objects if self._scope.has(one)}
         for one in self.store.objects():
             key, node = key_of(one), one["spec"].get("nodeName", "")
             if key in objects:
                 continue
+            left[key] = seen_at = self._left.get(key, self._round_at)
+            if now - seen_at >= DONE_S:
+                continue
             if one["status"]["phase"] == PullPhase.SUCCEEDED:
-                if now - self._done.setdefault(key, now) < DONE_S:
-                    objects[key] = one
+                objects[key] = one
             elif node in found.silent:
                 objects[key] = _unknown(one, found.silent[node])
-        self._done = {key: at for key, at in self._done.items() if key in objects}
+        self._left = left
         events = self.store.replace(objects.values(), time.time())
         self.warnings = found.warnings
         self._round_at = now
@@ -232,7 +236,7 @@ class Feeds:
     def get(self, scope: Scope) -> Feed:
         """Return the feed of a scope."""
         feed = self._feeds.get(scope)
-        if feed is None:
+        if feed is None or feed.is_idle:
             feed = self._feeds[scope] = Feed(self._cluster, scope, self._tag)
         self._feeds.move_to_end(scope)
         self._forget()

@@ -51,6 +51,8 @@ STUCK_S: Final = 120.0
 _SAME_S: Final = 2.0
 """Two times of a beginning that are no further apart are the same."""
 
+_NOT_LOOKED: Final = "the node's pulls have not been looked at yet"
+
 Connect = Callable[[], "AbstractContextManager[tuple[CriClient, CriClient | None]]"]
 """Connects to the runtime, and to the proxy in front of it if there is one."""
 
@@ -70,6 +72,7 @@ class _Source:
         self._began: dict[str, float] = {}
         self.pulls: list[NodePull] = []
         self.has_looked = False
+        self.noted = ""
         self.alive_at = time.monotonic()
 
     def run(self, connect: Connect) -> None:
@@ -99,7 +102,7 @@ class _Source:
     def show(self, view: View) -> None:
         """Take a picture of all pulls."""
         self.alive_at = time.monotonic()
-        self.pulls, self.has_looked = pulls_in(view, self._began), True
+        self.pulls, self.has_looked = pulls_in(view, self._began), view.is_known
         self._began = {one.image: one.began_s for one in self.pulls}
         self._owner.look_for_failures()
         if not self._owner.is_asked(self):
@@ -108,6 +111,7 @@ class _Source:
 
     def note(self, text: str) -> None:
         """Log a line."""
+        self.noted = text
         self._owner.log.info("source", note=text)
 
     def end(self, images: Collection[str]) -> None:
@@ -192,6 +196,9 @@ class NodePulls:
     @property
     def error(self) -> str:
         """Why nothing is known of the pulls; empty if they are known."""
+        source = self._source
+        if source is not None and not source.has_looked:
+            return source.noted or _NOT_LOOKED
         return self._error
 
     def pods(self) -> tuple[Pod, ...]:

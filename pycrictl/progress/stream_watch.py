@@ -26,6 +26,7 @@ from pycrictl.progress.tracker import Item, Phase, Tracker, View
 from pycrictl.streaming.loop import in_thread, run_in_loop
 
 if TYPE_CHECKING:
+    from pycrictl.streaming.target import Target
     from pycrictl.wire.progress import Report
 
 Follow = Callable[[Callable[["Report"], None], Callable[[str], None]], Awaitable[None]]
@@ -35,8 +36,15 @@ RESUME_S: Final = 60.0
 """How long after a source broke its pulls may take to go on. kubelet tries one again that was
 cancelled with its proxy, after 10 s at first."""
 
+UNREACHED_TRIES: Final = 2
+"""After how many more tries an address counts as unreachable that no stream has come from yet."""
+
 _ENDED: Final = (Phase.DONE, Phase.PRESENT, Phase.FAILED)
 _LOST: Final = "it did not go on after the connection was lost"
+
+
+class Unreachable(ConnectError):
+    """The runtime offers a stream at an address that cannot be reached from here."""
 
 
 class _StreamWatch:
@@ -52,6 +60,7 @@ class _StreamWatch:
         self._broken_at: float | None = None
         self._whole: dict[str, Report] = {}  # of images, that they have ended
         self._ended = asyncio.Event()
+        tracker.is_known = False
 
     async def run(self) -> WatchOutcome:
         async with asyncio.TaskGroup() as tasks:
@@ -117,6 +126,9 @@ class _StreamWatch:
                 if not self._may_pass(exc):
                     raise
                 tries = 0 if self._has_news else tries
+                is_unreachable = isinstance(exc, Unreachable) and not self._has_begun
+                if is_unreachable and tries == UNREACHED_TRIES:
+                    raise
                 if tries == len(REOPEN_PAUSES_S):
                     # Whatever it is now, the stream was offered.
                     raise StreamError(exc.message, hint=exc.hint) from exc
@@ -126,7 +138,7 @@ class _StreamWatch:
                 await asyncio.sleep(REOPEN_PAUSES_S[tries])
                 tries += 1
                 continue
-            tries = 0
+            tries, self._tracker.is_known = 0, True
             if not self._pace.follow:
                 if not self._may_go_on():
                     return
@@ -144,7 +156,7 @@ class _StreamWatch:
 
     async def _follow_once(self) -> None:
         def receive(report: Report) -> None:
-            self._has_news = self._has_begun = True
+            self._has_news = self._has_begun = self._tracker.is_known = True
             if report.error:
                 report = report._replace(error=cause(report.error))
             age_s = max(time.time() - report.started, 0.0) if report.started else None
@@ -164,7 +176,12 @@ class _StreamWatch:
 
 
 def watch_stream(
-    open_url: Callable[[], str], tracker: Tracker, sink: Sink, *, timeout_s: float, pace: Pace
+    open_url: Callable[[], str | Target],
+    tracker: Tracker,
+    sink: Sink,
+    *,
+    timeout_s: float,
+    pace: Pace,
 ) -> WatchOutcome:
     """Watch a runtime's own progress stream until the runtime ends it.
 
@@ -175,12 +192,16 @@ def watch_stream(
     Raises:
         Unimplemented: the runtime does not offer the call.
         UpgradeRefused: it offers the call but not the stream.
+        Unreachable: the stream is at an address that cannot be reached.
         StreamError: the stream broke and could not be opened again.
     """
 
     async def follow(on_report: Callable[[Report], None], on_note: Callable[[str], None]) -> None:
         url = await in_thread(open_url)
-        await stream.follow(url, on_report=on_report, on_note=on_note, timeout_s=timeout_s)
+        try:
+            await stream.follow(url, on_report=on_report, on_note=on_note, timeout_s=timeout_s)
+        except ConnectError as exc:
+            raise Unreachable(exc.message, hint=exc.hint) from exc
 
     return watch_reports(follow, tracker, sink, pace=pace)
 

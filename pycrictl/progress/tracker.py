@@ -54,9 +54,13 @@ class Tracker:
         max_items: reports for new items beyond so many are dropped and counted. The space for
             names is limited in proportion.
         window_s: the rate is measured over this many seconds.
+
+    Attributes:
+        is_known: whether the source has said what it has.
     """
 
     def __init__(self, *, max_items: int = 10_000, window_s: float = 8.0) -> None:
+        self.is_known = True
         self._images: dict[str, dict[str, _Tracked]] = {}
         self._blobs: dict[str, Blob] = {}
         self._began: dict[str, float] = {}
@@ -132,7 +136,15 @@ class Tracker:
             items.append(item)
             pairs.append((tracked.blob, item))
         totals, images = self._sums.add_up(pairs, now, self._began)
-        return View(tuple(items), tuple(changed), totals, now, self._dropped, images=images)
+        return View(
+            tuple(items),
+            tuple(changed),
+            totals,
+            now,
+            self._dropped,
+            images=images,
+            is_known=self.is_known,
+        )
 
     def forget(self, image: str) -> None:
         """Drop all items of an image, so that watching without end has room for the next ones."""

@@ -131,7 +131,7 @@ class View:
     ``items`` is ordered by first appearance, images first, layers within their image. ``changed``
     are those whose fields differ from the previous view, ``idle_s`` aside. ``dropped`` counts the
     reports that found no room. ``awaited`` is the source's word, given where there are no items.
-    ``images`` are the totals of each image.
+    ``images`` are the totals of each image. Before ``is_known`` the source has not said anything.
     """
 
     items: tuple[Item, ...]
@@ -141,6 +141,7 @@ class View:
     dropped: int
     awaited: tuple[Awaited, ...] = ()
     images: Mapping[str, Totals] = field(default_factory=dict)
+    is_known: bool = True
 
 
 _ALMOST: Final = 0.995

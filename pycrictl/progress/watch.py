@@ -33,7 +33,8 @@ from pycrictl.progress.owners import Owners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry import tags
 from pycrictl.progress.sources import ImageTracker, open_namespaces, watch_content
-from pycrictl.progress.stream_watch import watch_stream
+from pycrictl.progress.stream_watch import Unreachable, watch_stream
+from pycrictl.streaming.target import Target, beside, parse_url
 from pycrictl.units import quote
 from pycrictl.wire.progress import WHOLE_NODE
 
@@ -117,8 +118,8 @@ class WatchTarget:
             )
         return self.container is not None
 
-    def open_stream(self) -> str:
-        """Ask for the URL of a progress stream (``ImagePullProgress``, KEP-5334)."""
+    def open_stream(self) -> Target:
+        """Ask for a progress stream (``ImagePullProgress``, KEP-5334); return where it is."""
         self.look_for_container()
         container_id = self.container.id if self.container is not None else ""
         message = cri_pb2.ImagePullProgressRequest(
@@ -128,7 +129,7 @@ class WatchTarget:
         url: str = self._asked.call("ImagePullProgress", message).url
         if not url:
             raise RemoteProtocolError("the runtime answered ImagePullProgress without a URL")
-        return url
+        return beside(parse_url(url), self._asked.path)
 
 
 def watch_podman(request: WatchRequest, sink: Sink, pace: Pace) -> None:
@@ -214,6 +215,10 @@ def _watch(
             return watch_stream(
                 target.open_stream, tracker, sink, timeout_s=client.timeout_s, pace=pace
             )
+        except Unreachable as exc:
+            if request.source == "cri":
+                raise
+            sink.note(f"{exc.message}; looking inside the runtime")
         except PycrictlError as exc:
             if not _is_unsupported(exc) and (is_named or not isinstance(exc, Invalid)):
                 raise

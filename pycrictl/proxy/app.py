@@ -181,6 +181,7 @@ class App:
             stack.push_async_callback(succession.stop)
             if not succession.has_old_port:
                 await self._streams.start(settings.stream_address)
+                self._streams.listen_in(succession.sockets[0].folder)
             stack.push_async_callback(self._layers.close)
             stack.push_async_callback(self._figures.stop)
             self._figures.start()

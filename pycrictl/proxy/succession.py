@@ -161,6 +161,7 @@ class Succession:
         state = await old.take(str(self.sockets[0].path), streams=self.has_old_port)
         if self.has_old_port:
             await self._streams.start(self._settings.stream_address, old.streams[1])
+            self._streams.listen_in(self.sockets[0].folder)
             self._streams.pass_unknown_to(old.channel)
         for document in state["running"]:
             self._adopt(document)

@@ -10,7 +10,9 @@ import ipaddress
 import os
 import re
 import ssl
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -97,6 +99,26 @@ def parse_url(url: str) -> Target:
         raise RemoteProtocolError("the stream URL has an invalid host or port")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], path)
+
+
+def beside(target: Target, socket: str) -> Target:
+    """Return a target with the Unix socket on which its server has the same streams, if it has one.
+
+    A proxy's is beside its own socket (``proxy.serve.listen``). It can be reached from a container
+    with a network of its own, where the loopback address is another one.
+
+    Args:
+        target: of a URL.
+        socket: the path by which the URL was asked for.
+    """
+    link = Path(socket)
+    folders = [link.resolve().parent]
+    with suppress(OSError):
+        # Who was asked may have handed over since.
+        folders += (one for one in link.parent.iterdir() if one.name.startswith(f"{link.name}."))
+    found = (folder / str(target.port) for folder in folders)
+    path = next((str(one) for one in found if one.is_socket()), "")
+    return replace(target, socket=path)
 
 
 def tls_context(files: TlsFiles | None) -> ssl.SSLContext:

@@ -69,6 +69,7 @@ def test_a_node_that_does_not_answer_is_named(cluster: Cluster, dead: None) -> N
     assert found.status == 200
     assert time.monotonic() - begun < TIMEOUT_S + 3
     assert sorted(found.headers.get_all("Warning") or ()) == [
+        '299 - "node n1 does not know them: no runtime here"',
         '299 - "node n8 did not answer: no agent runs on it, as far as is known"',
         '299 - "node n9 did not answer: it did not answer within 4 s"',
     ]

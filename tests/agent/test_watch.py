@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from pycrictl.agent.cluster import Round
+from pycrictl.agent.feed import DONE_S, FRESH_S
 from tests.agent.standing import Answer, Cluster
 from tests.waiting import wait_until
 
@@ -157,6 +159,48 @@ def test_an_object_that_ceases_to_fit(cluster: Cluster) -> None:
     assert names(events(cluster, f"{selector}&resourceVersion={version}")) == [
         ("DELETED", "web.main")
     ]
+
+
+SUCCEEDED = {
+    "metadata": {"name": "old.main", "namespace": "default", "uid": "uid-default-old-x"},
+    "spec": {"podName": "old", "podUID": "uid-default-old", "nodeName": "n1"},
+    "status": {"phase": "Succeeded"},
+}
+
+
+@pytest.mark.parametrize(("ago_s", "is_shown"), [(5.0, True), (DONE_S + 10, False), (360.0, False)])
+def test_what_is_over_does_not_come_back(cluster: Cluster, ago_s: float, *, is_shown: bool) -> None:
+    """Nobody has asked for a while, and the pod is gone by now."""
+    agent = cluster.start()
+    ask(cluster, "")
+
+    async def pause() -> None:
+        (feed,) = agent.feeds._feeds.values()
+        feed._put(Round([SUCCEEDED], {}, {}, {}))
+        feed._round_at -= ago_s
+        feed.used_at -= ago_s
+
+    cluster.loop.run(pause())
+    found = [one["metadata"]["name"] for one in ask(cluster, "").document["items"]]
+    assert found == (["old.main"] if is_shown else [])
+
+
+def test_a_pod_that_is_deleted_together_with_its_node(cluster: Cluster) -> None:
+    agent = cluster.start()
+    cluster.add_pod("web", node="lost")
+    found = ask(cluster, "")
+    assert [one["status"]["unknown"] for one in found.document["items"]] == [True]
+    cluster.api.objects.remove("", "pods", "default", "web")
+
+    async def wait() -> None:
+        for feed in agent.feeds._feeds.values():
+            feed._round_at -= DONE_S
+
+    cluster.loop.run(wait())
+    found = ask(cluster, "")
+    assert found.document["items"] == []
+    time.sleep(FRESH_S)
+    assert "Warning" not in ask(cluster, "").headers
 
 
 def test_many_watchers_cost_one_source_and_one_round(cluster: Cluster) -> None:

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -58,9 +58,9 @@ def status(proxy: Program) -> dict[str, Any]:
     return admin.ask(str(proxy.admin_path), "status", timeout_s=30.0)
 
 
-def pycrictl(*words: str) -> subprocess.Popen[str]:
+def pycrictl(*words: str, prefix: Sequence[str] = ()) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "pycrictl", *words],
+        [*prefix, sys.executable, "-m", "pycrictl", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -341,6 +341,35 @@ def test_progress_shows_only_the_pods_own_pulls(lab: Lab, start: Callable[..., P
     assert waiting[0]["phase"] == "waiting"
     assert {record["image"] for record in their_output} == {other}
     assert set(final_layers(their_output)) == {(other, layer.digest) for layer in theirs.layers}
+
+
+@pytest.mark.parametrize("source", ["cri", "containerd"])
+def test_a_client_with_a_network_of_its_own(
+    lab: Lab, start: Callable[..., Program], source: str
+) -> None:
+    """As an agent in a pod is one: it has the socket, and another loopback."""
+    proxy = start()
+    reference = lab.push(_image(lab, f"own{source}", 1))
+    pod = proxy.kubelet.run_pod(f"own-{source}")
+    lab.throttle.limit(MIB // 4)
+    pull = proxy.kubelet.start_pull(reference, pod)
+    wait_until(lambda: bool(status(proxy)["running"]))
+    words = ["image-pull-progress", pod.id[:13], "--progress", "json", "--interval", "0.2"]
+    if source == "containerd":  # a proxy of before, or one whose folder is not seen
+        for path in proxy.socket_path.parent.glob("cri.sock.*/[0-9]*"):
+            path.unlink()
+    else:
+        words += ["--source", "cri"]
+    watcher = pycrictl("-r", proxy.endpoint, *words, prefix=["unshare", "--net"])
+    first = first_line(watcher)
+    lab.throttle.limit(None)
+    text, told = watcher.communicate()
+    assert watcher.returncode == 0
+    assert pull.result().image_ref
+    layers = final_layers(records(first + text))
+    assert [f"own{source}" in image for image, _ in layers] == [True] * 3
+    assert {phase for _, _, phase in layers.values()} <= {"done", "present"}
+    assert ("looking inside the runtime" in told) == (source == "containerd")
 
 
 def _image(lab: Lab, name: str, number: int) -> Image:

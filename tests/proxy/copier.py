@@ -22,6 +22,7 @@ from pycrictl.copy.stream.connection import OUTCOME, CopyConnection, open_stream
 from pycrictl.copy.stream.over_rpc import OverRpc
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
+from pycrictl.streaming.target import parse_url
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.copy.node.test_on_node import ID, ignore, stop
@@ -160,7 +161,7 @@ def refusal(call: Callable[..., object], *arguments: object, **named: object) ->
 
 
 def stream(url: str) -> CopyConnection:
-    return open_stream(url, timeout_s=5, idle_s=5)
+    return open_stream(parse_url(url), timeout_s=5, idle_s=5)
 
 
 def outcome_of(connection: CopyConnection) -> Outcome:

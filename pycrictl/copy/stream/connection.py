@@ -18,7 +18,7 @@ from typing import Final
 
 from pycrictl.errors import StreamError
 from pycrictl.streaming.blocking import open_websocket
-from pycrictl.streaming.target import TlsFiles, parse_url, reason_of
+from pycrictl.streaming.target import Target, TlsFiles, reason_of
 from pycrictl.units import quote
 from pycrictl.wire.messages import CLIENT, SERVER, ChannelMessage, Messages, Side, by_channel
 
@@ -37,17 +37,16 @@ _GOODBYE_S: Final = 1.0
 
 
 def open_stream(
-    url: str, *, timeout_s: float, idle_s: float, tls: TlsFiles | None = None
+    target: Target, *, timeout_s: float, idle_s: float, tls: TlsFiles | None = None
 ) -> CopyConnection:
-    """Open the URL of a copy stream, as its client.
+    """Open a copy stream, as its client.
 
     Args:
-        url: http, https, ws or wss.
+        target: behind its URL.
         idle_s: see ``CopyConnection``.
 
     The rest is as for ``open_websocket``.
     """
-    target = parse_url(url)
     sock, early = open_websocket(target, PROTOCOL, timeout_s=timeout_s, tls=tls)
     label = quote(target.label)
     return CopyConnection(sock, CLIENT, label=label, early=early, idle_s=idle_s)

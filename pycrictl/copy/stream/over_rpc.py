@@ -24,6 +24,7 @@ from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.errors import Invalid, Unimplemented
+from pycrictl.streaming.target import beside, parse_url
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -253,7 +254,10 @@ class OverRpc:
         from pycrictl.copy.stream.connection import open_stream
 
         connection = open_stream(
-            url, timeout_s=max(self._client.timeout_s, 1.0), idle_s=self._idle_s, tls=self._tls
+            beside(parse_url(url), self._client.path),
+            timeout_s=max(self._client.timeout_s, 1.0),
+            idle_s=self._idle_s,
+            tls=self._tls,
         )
         try:
             yield connection

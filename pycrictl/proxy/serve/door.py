@@ -68,11 +68,19 @@ class Door:
         self._owners = Owners()
         self._dropped = Seldom(log.warning, "stream_dropped")
         self._sweep: asyncio.TimerHandle | None = None
-        self._acceptor = Acceptor(listener, self._accepted, log=log, name="streams")
+        self._log = log
+        self._acceptors: list[Acceptor] = []
+        self.listen(listener)
+
+    def listen(self, listener: socket.socket) -> None:
+        """Accept there, too."""
+        acceptor = Acceptor(listener, self._accepted, log=self._log, name="streams")
+        self._acceptors.append(acceptor)
 
     def pause(self) -> None:
         """Accept no more; those who wait go on."""
-        self._acceptor.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
 
     def bring_in(self, sock: socket.socket, data: bytes) -> None:
         """Take a connection that another program has accepted, and what it has read of it."""
@@ -88,7 +96,7 @@ class Door:
 
     def close(self) -> None:
         """Send all away who wait, and accept no more."""
-        self._acceptor.close()
+        self.pause()
         if self._sweep is not None:
             self._sweep.cancel()
         for guest in self._places.waiting:

@@ -5,6 +5,7 @@ it all who dial from then on. What is behind the link is in a directory that its
 for as long as it lives::
 
     /run/pycrictl/cri.sock -> cri.sock.k3x_9a2b/sock
+    /run/pycrictl/cri.sock.k3x_9a2b/38283   the streams behind URLs with that port
     /run/pycrictl/cri.sock.lock     locked by a program that starts, until it serves
 
 The socket hands out all the runtime's power, so it is never there with wrong permissions, not even
@@ -32,7 +33,7 @@ from pycrictl.units import quote
 _SUN_PATH_BYTES: Final = 107  # sun_path of struct sockaddr_un, without its NUL
 _SOCKET: Final = "sock"
 _LINK: Final = "link"
-MAX_PATH_BYTES: Final = _SUN_PATH_BYTES - len(".xxxxxxxx/") - len(_SOCKET)
+MAX_PATH_BYTES: Final = _SUN_PATH_BYTES - len(".xxxxxxxx/65535")
 
 
 class OwnSocket:

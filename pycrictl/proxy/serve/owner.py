@@ -1,4 +1,4 @@
-"""Whose the other end of a local TCP connection is: what ``SO_PEERCRED`` is for unix sockets.
+"""Whose the other end of a local connection is: of TCP, too, for which there is no ``SO_PEERCRED``.
 
 The kernel is asked for that one socket (sock_diag(7)), which takes it some microseconds. To read
 ``/proc/net/tcp`` takes it milliseconds, and the longer the more connections the node has.
@@ -20,6 +20,7 @@ _ANY_COOKIE: Final = b"\xff" * 8
 # struct nlmsghdr, struct inet_diag_req_v2
 _ASK: Final = struct.Struct("=IHHIIBBBxIHH16s16sI8s")
 # struct nlmsghdr, struct inet_diag_msg: the kind of answer, its number, the user and the inode
+_CREDENTIALS: Final = struct.Struct("=iII")  # struct ucred
 _ANSWER: Final = struct.Struct("=4xH2xI4x4x48x12xII")
 
 
@@ -46,6 +47,9 @@ class Owners:
 
         ``UNKNOWN`` if it is on another machine, or closed already.
         """
+        if sock.family == socket.AF_UNIX:
+            found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            return int(_CREDENTIALS.unpack(found)[1])
         if self._kernel is None:
             return UNKNOWN
         self._number = (self._number + 1) & 0xFFFFFFFF

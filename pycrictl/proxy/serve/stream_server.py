@@ -1,5 +1,7 @@
 """The streaming server: an HTTP listener on which a one-time URL becomes a stream.
 
+It is at the port that URLs name, and on a Unix socket, for clients whose loopback is another one.
+
 For a progress stream, a request that upgrades to a WebSocket gets a text message for each record
 and, at the end, a normal close. Any other GET gets the same records as lines of a chunked body, so
 that ``curl -N`` works. A copy stream is always a WebSocket, and its connection is handed over.
@@ -16,6 +18,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -167,6 +170,13 @@ class StreamServer(Generic[PayloadT]):
         self._door = Door(listener.dup(), self._requested, log=self._log)
         port: int = listener.getsockname()[1]
         self._address = Address(address.host, port)
+
+    def listen_in(self, folder: Path) -> None:
+        """Serve the same streams on a Unix socket that is named after the port."""
+        assert self._door is not None
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(folder / str(self._address.port)))
+        self._door.listen(listener)
 
     @property
     def address(self) -> Address:

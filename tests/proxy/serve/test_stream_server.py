@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from pycrictl.progress.stream import follow
 from pycrictl.proxy.serve.stream_server import Address, StreamServer, parse_address
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
 from pycrictl.servicelog import Log
+from pycrictl.streaming.target import beside, parse_url
 from pycrictl.wire import limits
 from pycrictl.wire.progress import ProgressDecoder, Report
 from tests.waiting import until
@@ -86,6 +89,35 @@ def test_a_websocket_gets_a_message_for_each_record() -> None:
         assert found == REPORTS
 
     serve(test)
+
+
+def test_streams_are_on_a_unix_socket_too(tmp_path: Path) -> None:
+    """A pod with a network of its own does not reach the node's loopback."""
+
+    async def test(server: StreamServer[str], source: Source) -> None:
+        server.listen_in(tmp_path)
+        target = beside(parse_url(server.url("good")), str(tmp_path / "sock"))
+        assert target.socket == str(tmp_path / str(server.address.port))
+        found: list[Report] = []
+        await follow(target, on_report=found.append, on_note=pytest.fail, timeout_s=60)
+        assert found == REPORTS
+
+    serve(test)
+
+
+def test_streams_of_a_program_that_has_handed_over(tmp_path: Path) -> None:
+    old, new = tmp_path / "cri.sock.old_old_", tmp_path / "cri.sock.new_new_"
+    link = tmp_path / "cri.sock"
+    for folder, port in ((old, "81"), (new, "82")):
+        folder.mkdir()
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.bind(str(folder / port))
+    link.symlink_to("cri.sock.new_new_/sock")
+    for folder, port in ((old, "81"), (new, "82")):
+        found = beside(parse_url(f"http://127.0.0.1:{port}/progress/x"), str(link))
+        assert found.socket == str(folder / port)
+    assert not beside(parse_url("http://127.0.0.1:83/progress/x"), str(link)).socket
+    assert not beside(parse_url("http://127.0.0.1:83/progress/x"), "/nowhere/sock").socket
 
 
 def test_plain_http_gets_a_line_for_each_record() -> None:
