@@ -65,6 +65,9 @@ class Receiver(Protocol):
     ) -> None:
         """Take in one report."""
 
+    def forget(self, image: str) -> None:
+        """Drop what is known of an image: what follows is of another pull."""
+
 
 class Ending(StrEnum):
     """How a pull ended, as far as that can be seen from outside.
@@ -248,7 +251,10 @@ class ContentWatcher:
         for pull in self._pulls.values():
             if pull.lease_id in held:
                 pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
+                had_name = bool(pull.image)
                 self._identifier.look(pull, held[pull.lease_id], nameless, now)
+                if pull.image and not had_name and not self._is_shared(pull):
+                    tracker.forget(pull.image)  # what an earlier pull has left
                 self._greet(pull, held[pull.lease_id], statuses, wall_s)
                 self._follow(pull, sight, now, wall_s)
                 if pull.is_ready(now):
@@ -256,6 +262,10 @@ class ContentWatcher:
                         pull.pods = self._owners.pods_of(pull.image)
                     _report(tracker, pull, now, wall_s)
             nameless += not pull.image
+
+    def _is_shared(self, pull: Pull) -> bool:
+        """Return whether another running pull has the name of this one."""
+        return any(one is not pull and one.image == pull.image for one in self._pulls.values())
 
     def _greet(
         self, pull: Pull, held: Held, statuses: Iterable[content_pb2.Status], wall_s: float

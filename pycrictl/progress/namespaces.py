@@ -75,6 +75,10 @@ class _Named:
         report = report._replace(image=named(report.image, self._namespace))
         self._receiver.apply(report, now=now, idle_s=idle_s, age_s=age_s)
 
+    def forget(self, image: str) -> None:
+        """Drop what is known of an image."""
+        self._receiver.forget(named(image, self._namespace))
+
 
 def bare(name: str) -> str:
     """Return an image's name without its namespace."""

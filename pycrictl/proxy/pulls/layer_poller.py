@@ -88,11 +88,17 @@ class _Connection:
     tracker: Tracker
 
     def poll(self, forgotten: set[str]) -> tuple[PollResult, dict[str, list[Item]]]:
-        """Look once; return the layers by the name of their image, too."""
+        """Look once; return the layers by the name of their image, too.
+
+        Args:
+            forgotten: images of which only the pulls that run now count.
+        """
         for name in forgotten:
             self.tracker.forget(name)
         now = time.monotonic()
         result = self.watcher.poll(self.tracker, now)
+        for name in forgotten - {pull.image for pull in result.active}:
+            self.tracker.forget(name)  # an earlier pull had ended since the last look
         items: dict[str, list[Item]] = {}
         for item in self.tracker.view(now).items:
             items.setdefault(item.image, []).append(item)
@@ -134,10 +140,27 @@ class LayerPoller:
     # Which pulls run
 
     def begin(
-        self, pull: int, reference: str, since_s: float, credentials: Credentials | None = None
+        self,
+        pull: int,
+        reference: str,
+        since_s: float,
+        credentials: Credentials | None = None,
+        *,
+        is_joined: bool = False,
     ) -> None:
-        """Follow a pull that is about to be asked of the runtime."""
-        if not any(known.reference == reference for known in self._pulls.values()):
+        """Follow a pull that is about to be asked of the runtime.
+
+        Args:
+            pull: its number.
+            reference: the image, as the request spells it.
+            since_s: wall time.
+            credentials: those of the request.
+            is_joined: an equal pull has just succeeded, and its layers are shown until those of
+                this one are known.
+        """
+        if not is_joined and not any(
+            known.reference == reference for known in self._pulls.values()
+        ):
             self._items.pop(reference, None)
             self._forgotten.add(reference)
         known = self._pulls[pull] = _Known(reference, since_s, credentials, Speed(_RATE_WINDOW_S))
@@ -190,7 +213,8 @@ class LayerPoller:
         self._node_watchers += whole_node
         try:
             if self._task is None:
-                self._task = asyncio.create_task(self._run())
+                self._looked = asyncio.Event()  # a task that is ending may set its own
+                self._task = asyncio.create_task(self._run(self._looked))
             self._wanted.set()
             if (self._pulls or whole_node) and self._can_see:
                 with contextlib.suppress(TimeoutError):
@@ -243,18 +267,18 @@ class LayerPoller:
         if self._executor is not None:
             self._executor.shutdown(wait=False)
 
-    async def _run(self) -> None:
+    async def _run(self, looked: asyncio.Event) -> None:
         try:
             while self._can_see:
                 if not self._pulls and not self._node_watchers:
                     self._wanted.clear()
                     await self._wanted.wait()
                 is_well = await self._look() is not None
-                self._looked.set()
+                looked.set()
                 self._on_look()
                 await asyncio.sleep(POLL_INTERVAL_S if is_well else RETRY_PAUSE_S)
         finally:
-            self._looked.set()
+            looked.set()
 
     async def _look(self) -> PollResult | None:
         forgotten, self._forgotten = self._forgotten, set()

@@ -172,10 +172,13 @@ class PullLimiter:
         return answer
 
     async def _pull(self, request: CallRequest, auth: cri_pb2.AuthConfig, call: Call) -> Answer:
-        # Where an equal pull has just succeeded, its layers are what is to be seen.
-        if not call.is_joined:
-            credentials = credentials_of(auth)
-            self._layers.begin(call.pull.number, call.reference, time.time(), credentials)
+        self._layers.begin(
+            call.pull.number,
+            call.reference,
+            time.time(),
+            credentials_of(auth),
+            is_joined=call.is_joined,
+        )
         try:
             return await self._forward(request)
         finally:

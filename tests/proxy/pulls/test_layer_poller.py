@@ -59,15 +59,17 @@ def path_of(containerd: FakeContainerd) -> str:
 
 def begin_pull(containerd: FakeContainerd) -> None:
     """400 of 1,000 bytes of the only layer are there."""
+    put_pull(containerd, "l1", MANIFEST, LAYER)
+
+
+def put_pull(containerd: FakeContainerd, lease: str, manifest: str, layer: str) -> None:
     now = time.time()
-    containerd.put_document(CONFIG, {"rootfs": {"diff_ids": [LAYER]}}, now)
-    layer = {"digest": LAYER, "size": 1000, "mediaType": "application/x-tar"}
-    containerd.put_document(
-        MANIFEST, {"config": {"digest": CONFIG}, "layers": [layer]}, now, LABELS
-    )
-    containerd.ingests[f"layer-{LAYER}"] = Ingest(400, 1000, now)
-    held = [("content", MANIFEST), ("content", CONFIG), ("ingests", f"layer-{LAYER}")]
-    containerd.leases["l1"] = Lease(now, held)
+    containerd.put_document(CONFIG, {"rootfs": {"diff_ids": [layer]}}, now)
+    layers = [{"digest": layer, "size": 1000, "mediaType": "application/x-tar"}]
+    containerd.put_document(manifest, {"config": {"digest": CONFIG}, "layers": layers}, now, LABELS)
+    containerd.ingests[f"layer-{layer}"] = Ingest(400, 1000, now)
+    held = [("content", manifest), ("content", CONFIG), ("ingests", f"layer-{layer}")]
+    containerd.leases[lease] = Lease(now, held)
 
 
 def test_nobody_watches(containerd: FakeContainerd) -> None:
@@ -153,6 +155,46 @@ def test_a_new_pull_of_an_image_begins_anew(containerd: FakeContainerd) -> None:
             assert bench.poller.progress(1) is None
             bench.poller.begin(2, IMAGE, time.time())
             assert bench.poller.items(IMAGE) == []
+
+    run(path_of(containerd), test)
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_a_tag_that_was_pushed_anew_after_a_look_that_ended_early(
+    containerd: FakeContainerd, is_joined: bool
+) -> None:
+    moved = "sha256:" + "12" * 32
+
+    async def test(bench: Bench) -> None:
+        bench.poller.begin(1, IMAGE, time.time() - 0.1)
+        begin_pull(containerd)
+        async with bench.poller.watching():
+            await until(lambda: bool(bench.poller.items(IMAGE)))
+        containerd.leases.clear()
+        containerd.ingests.clear()
+        bench.poller.end(1)
+        bench.poller.begin(2, IMAGE, time.time() - 0.1, is_joined=is_joined)
+        put_pull(containerd, "l2", "sha256:" + "34" * 32, moved)
+        seen = set[str]()
+        async with bench.poller.watching():
+            await until(lambda: [one.layer for one in bench.poller.items(IMAGE)] == [moved])
+            for _ in range(5):
+                seen |= {one.layer for one in bench.poller.items(IMAGE)}
+                await asyncio.sleep(0.2)
+        assert seen == {moved}
+
+    run(path_of(containerd), test)
+
+
+def test_what_was_seen_last_is_not_shown_to_who_comes_later(containerd: FakeContainerd) -> None:
+    async def test(bench: Bench) -> None:
+        bench.poller.begin(1, IMAGE, time.time() - 0.1)
+        begin_pull(containerd)
+        async with bench.poller.watching():
+            await until(lambda: bool(bench.poller.items(IMAGE)))
+        containerd.ingests[f"layer-{LAYER}"].offset = 900
+        async with bench.poller.watching():
+            assert [one.progress for one in bench.poller.items(IMAGE)] == [900]
 
     run(path_of(containerd), test)
 
