@@ -65,6 +65,7 @@ FAULTS: Final = {
     "a present image takes a slot": "L4",
     "places begin at 0": "L8",
     "the error has another name": "L9",
+    "equal pulls share an answer": "L11",
 }
 """What is broken, and the rule that says so."""
 
@@ -218,6 +219,9 @@ class Planted(grpc.GenericRpcHandler):
         pull = Pull(pod, image, is_present=image in self.images)
         takes_slot = not pull.is_present or self.fault == "a present image takes a slot"
         with self.lock:
+            if self.fault == "equal pulls share an answer" and image in self.running:
+                self.lock.wait_for(lambda: image not in self.running)
+                return cri_pb2.PullImageResponse(image_ref=image)
             self.pulls.append(pull)
             if takes_slot:
                 self._wait(pull, context)

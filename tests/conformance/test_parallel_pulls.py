@@ -129,6 +129,24 @@ def test_equal_pulls(endpoint: Endpoint, limit: int) -> None:
     assert [code(pull) for pull in pulls] == [None] * len(pulls)
 
 
+@rule("L11", "An equal pull that came later is made, too: a tag may have moved meanwhile.")
+def test_an_equal_pull_of_a_tag_that_has_moved(endpoint: Endpoint, limit: int) -> None:
+    (reference,) = images(endpoint, "moved", 1)
+    name = reference.partition("/")[2].rpartition(":")[0]
+    endpoint.throttle.stall(f"{name}/blobs")
+    first = endpoint.kubelet.start_pull(reference)
+    time.sleep(0.5)
+    layers = endpoint.layers(MIB // 2)
+    moved = endpoint.layout.image(reference.partition("/")[2], layers)
+    endpoint.registry.push(endpoint.layout, moved)
+    second = endpoint.kubelet.start_pull(reference)
+    time.sleep(0.2)
+    endpoint.throttle.heal()
+    assert (code(first), code(second)) == (None, None)
+    paths = [path for method, path, _ in endpoint.throttle.requests if method == "GET"]
+    assert f"/v2/{name}/blobs/{layers[-1].digest}" in paths
+
+
 @rule("L4", "An image that is present takes no slot.", f"{LIMIT} (if image already exists)")
 def test_a_present_image(endpoint: Endpoint, limit: int) -> None:
     reference = endpoint.shell
