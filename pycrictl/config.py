@@ -266,6 +266,15 @@ def read_text(path: str) -> str:
         content = stream.read(FILE_LIMIT_BYTES + 1)
     if len(content) > FILE_LIMIT_BYTES:
         raise ConfigError(f"it is larger than {FILE_LIMIT_BYTES // 1024} KiB")
+    return decoded(content)
+
+
+def decoded(content: bytes) -> str:
+    """Return the text of a configuration file.
+
+    Raises:
+        ConfigError: it is not text.
+    """
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -8,7 +8,9 @@ node: absolute ones begin below the directory, and ``..`` does not lead out of i
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections import deque
 from typing import Final
 
@@ -17,6 +19,9 @@ from pycrictl.units import quote
 
 DEBUG_ROOT: Final = "/host"
 """Where ``kubectl debug node`` mounts the root of the node."""
+
+FILE_LIMIT_BYTES: Final = 1024 * 1024
+"""Of a file that something on the node names."""
 
 MAX_LINKS: Final = 40
 """As many as Linux follows for one path."""
@@ -107,3 +112,50 @@ def given(path: str) -> str:
         return path
     found = locate(path)
     return found if os.path.lexists(found) else path
+
+
+def read_named(path: str) -> bytes:
+    """Return the content of a file that a process or another file of the node names.
+
+    Args:
+        path: as this process has it.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is too large. A pipe is not waited for.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    with open(descriptor, "rb") as stream:  # noqa: PTH123 (a descriptor)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        content = stream.read(FILE_LIMIT_BYTES + 1)
+    if len(content) > FILE_LIMIT_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {FILE_LIMIT_BYTES // 1024} KiB")
+    return content
+
+
+def is_nodes_own(pid: int, root: str = "") -> bool:
+    """Return whether the paths that a process names can be believed.
+
+    Anybody, in any container, may call a process ``kubelet`` and let it name files to be read, and
+    a server to send them to. The node's own has the user and the file systems of the first process,
+    or of this program.
+
+    Args:
+        pid: of the process, as the node numbers it.
+        root: of the node; empty for the one in use.
+    """
+    root = root or directory()
+    standing = _standing(f"{root}/proc/{pid}")
+    return standing is not None and standing in (
+        _standing(f"{root}/proc/{known}") for known in ("1", "self")
+    )
+
+
+def _standing(process: str) -> tuple[list[str], str] | None:
+    """Return the user IDs of a process and its mount namespace; None where they are not seen."""
+    try:
+        with open(f"{process}/status", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
+            users = [line for line in lines if line.startswith("Uid:")]
+        return users, os.readlink(f"{process}/ns/mnt")  # noqa: PTH115 (quick)
+    except OSError:
+        return None

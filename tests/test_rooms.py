@@ -112,7 +112,7 @@ ARROWS: dict[str, set[str]] = {
     "diagnosis.node": {
         *("diagnosis.disks", "diagnosis.findings", "diagnosis.registry", *_BASE),
     },
-    "diagnosis.registry": {"tls", "foreign", "units"},
+    "diagnosis.registry": {"tls", "foreign", "noderoot", "units"},
     "diagnosis.journal": {"diagnosis.facts", "kube.pods"},
     "show": {"show", "_proto", "progress.tracker", "environ", *_BASE},
     "proxy": set(),

@@ -49,15 +49,23 @@ class NodeProxy(NamedTuple):
         return admin.ask(self.admin, "status", timeout_s=TIMEOUT_S)
 
 
-def find_proxy(admin_socket: str) -> NodeProxy | None:
-    """Return the proxy at an admin socket; None if there is none, or an older one."""
+def find_proxy(admin_socket: str, *, is_strict: bool = False) -> NodeProxy | None:
+    """Return the proxy at an admin socket; None if there is none, or an older one.
+
+    Raises:
+        PycrictlError: only if ``is_strict``: something is there, but cannot be asked.
+    """
     path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
     if not Path(path).exists():
         return None
     try:
         sockets = admin.ask(path, "sockets", timeout_s=TIMEOUT_S)
         return NodeProxy(path, *(noderoot.locate(sockets[key]) for key in ("listen", "upstream")))
-    except (PycrictlError, KeyError):
+    except KeyError:
+        return None
+    except PycrictlError:
+        if is_strict:
+            raise
         return None
 
 

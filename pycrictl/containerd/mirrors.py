@@ -13,8 +13,6 @@ from pycrictl.errors import PycrictlError
 
 DEFAULT_FOLDER: Final = "/etc/containerd/certs.d"
 
-_FILE_LIMIT_BYTES: Final = 1024 * 1024
-
 
 class Site(NamedTuple):
     """A server that is asked for the images of a registry.
@@ -84,8 +82,7 @@ def _hosts(host: str, folders: list[Path]) -> tuple[Path, dict[str, Any] | None]
         for name in (host, host.replace(":", "_") + "_", "_default"):
             file = folder / name / "hosts.toml"
             try:
-                with Path(noderoot.locate(str(file))).open("rb") as stream:
-                    text = stream.read(_FILE_LIMIT_BYTES).decode()
+                text = noderoot.read_named(noderoot.locate(str(file))).decode()
                 return file.parent, tomli.loads(text)
             except (OSError, ValueError, RecursionError, PycrictlError):
                 continue

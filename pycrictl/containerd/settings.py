@@ -22,7 +22,6 @@ from pycrictl.units import parse_duration
 DEFAULT_PATH: Final = Path("/etc/containerd/config.toml")
 CRI_PLUGINS: Final = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images")
 _FILES_LIMIT: Final = 64
-_FILE_LIMIT_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +74,12 @@ def from_status(status_info: Mapping[str, str]) -> PullSettings:
 def config_path(pid: int | None) -> Path:
     """Return the configuration file of a containerd: its ``--config``, else the usual place.
 
+    What names it is believed of the node's own processes only (``noderoot.is_nodes_own``).
+
     It is a path of the node; so are all that this module gives.
     """
     arguments: list[str] = []
-    if pid:
+    if pid and noderoot.is_nodes_own(pid):
         with suppress(OSError):
             text = (
                 Path(noderoot.locate(f"/proc/{pid}/cmdline"))
@@ -146,9 +147,7 @@ def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        with Path(noderoot.locate(str(file))).open("rb") as stream:
-            text = stream.read(_FILE_LIMIT_BYTES).decode()
-        return tomli.loads(text)
+        return tomli.loads(noderoot.read_named(noderoot.locate(str(file))).decode())
     except (OSError, ValueError, RecursionError, PycrictlError):
         return None
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pycrictl._proto import cri_pb2
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.errors import PycrictlError
+from pycrictl.units import format_duration
 
 
 class Asking:
@@ -15,6 +18,7 @@ class Asking:
 
     def __init__(self) -> None:
         self._missing: list[Missing] = []
+        self._jobs: list[tuple[str, threading.Thread]] = []
 
     @contextmanager
     def _optional(self, source: str) -> Iterator[None]:
@@ -24,6 +28,26 @@ class Asking:
         except (PycrictlError, OSError) as exc:
             reason = exc.message if isinstance(exc, PycrictlError) else (exc.strerror or str(exc))
             self._missing.append(Missing(source, reason))
+
+    def _begin(self, source: str, ask: Callable[[], object]) -> None:
+        """Ask a source in a thread of its own, which nobody has to wait for."""
+
+        def run() -> None:
+            with self._optional(source):
+                ask()
+
+        thread = threading.Thread(target=run, daemon=True)
+        self._jobs.append((source, thread))
+        thread.start()
+
+    def _end(self, within_s: float) -> None:
+        """Wait for all that has begun, and for what that begins; name what takes longer."""
+        until = time.monotonic() + within_s
+        for source, thread in self._jobs:  # which grows
+            thread.join(max(until - time.monotonic(), 0.0))
+            if thread.is_alive():
+                reason = f"no answer within {format_duration(within_s)}"
+                self._missing.append(Missing(source, reason))
 
 
 def unmet(status: cri_pb2.RuntimeStatus) -> tuple[tuple[str, str], ...]:

@@ -212,7 +212,10 @@ class _Collector(Asking):
             if not one.is_volume:
                 known = found.pop(one.container, facts.Container(one.container, image=one.image))
                 found[one.container] = replace(
-                    known, waiting=one.reason, waiting_message=one.message
+                    known,
+                    waiting=one.reason,
+                    waiting_message=one.message,
+                    is_ready=one.is_ready,
                 )
         return tuple(found.values())
 

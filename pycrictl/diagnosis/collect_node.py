@@ -7,9 +7,9 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
@@ -18,27 +18,34 @@ from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.mirrors import sites_of
 from pycrictl.containerd.settings import config_path, pull_settings
 from pycrictl.cri.calls.discovery import others
-from pycrictl.cri.lists import fetch
+from pycrictl.cri.calls.errmap import unreachable
 from pycrictl.diagnosis.asking import Asking, unmet
-from pycrictl.diagnosis.filesystems import disks_of
+from pycrictl.diagnosis.filesystems import OTHERS, USUAL, disk_at, once_each, places_of
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node import NodeFacts
-from pycrictl.diagnosis.registry import Route, try_route
-from pycrictl.errors import ConfigError
+from pycrictl.diagnosis.registry import Trial
+from pycrictl.errors import ConnectError, DeadlineExceeded, PycrictlError
 from pycrictl.kube.kubelet import configuration, find_kubelet
-from pycrictl.kube.kubelet_config import find_kubelet_config, read_kubelet_config
+from pycrictl.kube.kubelet_config import find_kubelet_config
 from pycrictl.progress.leases import EXPIRY_LABEL, LeaseBook, created_at
 from pycrictl.progress.reference import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from google.protobuf.message import Message
+
     from pycrictl.cri.calls.client import CriClient
+    from pycrictl.diagnosis.disks import Disk
 
 STALE_S: Final = 3600.0
 MOST_REGISTRIES: Final = 4
+BUDGET_S: Final = 4.5
+"""For all of it; what takes longer is named."""
 
-_AT_ONCE: Final = 4
+CALL_S: Final = 1.5
+"""For one call of the runtime."""
+
 _START_S: Final = 0.1
 """A containerd takes longer than that to begin; one that is killed may have written just before."""
 
@@ -49,90 +56,183 @@ _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 512
 
 
+class NodeProxy(Protocol):
+    """A running proxy: where it listens, the runtime behind it, and what it says of itself."""
+
+    @property
+    def listen(self) -> str:
+        """Its socket."""
+
+    @property
+    def upstream(self) -> str:
+        """The runtime's socket."""
+
+    def status(self) -> Mapping[str, Any]:
+        """Return the document of ``pull-limiter status``."""
+
+
 class NodeCollector(Asking):
-    """Collects facts about a node, source by source.
+    """Collects facts about a node, source by source, and each within the same few seconds.
 
     Args:
         registries: HOST or HOST/REPO of the registries to try; empty for those of the images.
+        tries_registries: whether to try any.
     """
 
-    def __init__(self, registries: Iterable[str] = ()) -> None:
+    def __init__(self, registries: Iterable[str] = (), *, tries_registries: bool = True) -> None:
         super().__init__()
         self._registries = list(registries)
+        self._tries_registries = tries_registries
         self._known: dict[str, Any] = {}
+        self._silent: list[str] = []
+        self._trials: list[Trial] = []
         self._config = config_path(None)
 
-    def facts(self) -> NodeFacts:
-        """Return what was collected so far."""
-        return NodeFacts(**self._known, missing=tuple(self._missing))
+    def collect(
+        self,
+        connect: Callable[[], tuple[CriClient, CriClient]],
+        root: Path,
+        find_proxy: Callable[[], NodeProxy | None],
+    ) -> NodeFacts:
+        """Ask all sources at once, and return what has come in time.
 
-    def no_runtime(self, problem: str) -> None:
-        """Note that no runtime answers."""
-        self._known["problem"] = problem
+        Args:
+            connect: gives the clients of the runtime and of the image service.
+            root: of the node.
+            find_proxy: finds a proxy on the node.
+        """
+        clients: list[CriClient] = []
+        self._begin("runtime", lambda: self._ask_runtime(connect, clients))
+        self._begin("host", lambda: self._look_at_host(root))
+        self._begin("proxy", lambda: self._ask_proxy(find_proxy))
+        self._known["is_clock_synchronized"] = _is_synchronized()
+        self._end(BUDGET_S)
+        for client in clients:
+            client.close()
+        if os.geteuid():
+            reason = "the files and processes of root: settings, killed copies, perhaps the proxy"
+            self._missing.append(Missing("what only root sees", reason))
+        known = dict(self._known)
+        known["routes"] = tuple(trial.route() for trial in list(self._trials))
+        known["is_kubelets"] = self._is_kubelets(known)
+        return NodeFacts(**known, silent=tuple(self._silent), missing=tuple(self._missing))
 
-    def ask_runtime(self, client: CriClient, images: CriClient) -> None:
+    def _ask_runtime(
+        self, connect: Callable[[], tuple[CriClient, CriClient]], clients: list[CriClient]
+    ) -> None:
         """Ask the runtime, and containerd's own API if it is containerd."""
         known = self._known
+        try:
+            client, images = connect()
+        except ConnectError as exc:
+            known["problem"] = exc.message
+            known["is_forbidden"] = "permission denied" in exc.message
+            self._begin_disks(USUAL)
+            self._begin_registries()
+            return
+        clients += {client, images}
         known["endpoint"] = client.endpoint
-        info: dict[str, str] = {}
         with self._optional("runtime version"):
-            answer = client.call("Version", cri_pb2.VersionRequest())
+            answer = self._call(client, "Version", cri_pb2.VersionRequest())
             known["runtime"] = f"{answer.runtime_name} {answer.runtime_version}"
-        with self._optional("other sockets"):
-            known["other_sockets"] = tuple(others(client.path))
+        if self._silent:
+            self._begin_disks(USUAL)
+            self._begin_registries()
+            return
+        self._begin("other sockets", lambda: self._look_for_others(client))
+        self._begin("disks", lambda: self._look_at_disks(images))
+        self._begin(
+            "containers",
+            lambda: self._call(client, "ListContainers", cri_pb2.ListContainersRequest()),
+        )
+        info: dict[str, str] = {}
         with self._optional("runtime status"):
-            status = client.call("Status", cri_pb2.StatusRequest(verbose=True))
+            status = self._call(client, "Status", cri_pb2.StatusRequest(verbose=True))
             info = dict(status.info)
             known["conditions"] = unmet(status.status)
-        with self._optional("disks"):
-            known["disks"] = tuple(disks_of(images))
-            known["stages"] = tuple(_stages(images))
         with self._optional("containerd's own API"):
-            self._ask_containerd(ContainerdClient(client.path, timeout_s=2.0), info)
+            self._ask_containerd(ContainerdClient(client.path, timeout_s=CALL_S), info)
         if not self._registries:
             with self._optional("images"):
-                self._registries = _registries_of(fetch.images(images))
+                found = self._call(images, "ListImages", cri_pb2.ListImagesRequest())
+                self._registries = _registries_of(found.images)
+        self._begin_registries()
 
-    def look_at_host(self, root: Path) -> None:
-        """Read the clock's state and the kubelet's configuration."""
-        self._known["is_clock_synchronized"] = _is_synchronized()
-        kubelet = find_kubelet(root)
-        path = find_kubelet_config([kubelet.pid] if kubelet.pid else (), root=root)
-        settings = configuration(kubelet, root)
+    def _call(self, client: CriClient, name: str, request: Message) -> Any:
         try:
-            pulls = read_kubelet_config(path)
+            return client.call(name, request, timeout_s=CALL_S)
+        except (DeadlineExceeded, ConnectError) as exc:
+            said = exc.message.removeprefix(f"{name}: ")
+            self._silent.append(f"{name}: {said.removeprefix(unreachable(client.endpoint))}")
+            raise
+
+    def _look_for_others(self, client: CriClient) -> None:
+        self._known["other_sockets"] = tuple(others(client.path))
+
+    def _look_at_disks(self, images: CriClient) -> None:
+        """Measure the file systems; of containers' ones, look for what killed copies have left."""
+        try:
+            answer = self._call(images, "ImageFsInfo", cri_pb2.ImageFsInfoRequest())
+        except PycrictlError:
+            self._begin_disks(USUAL)
+            raise
+        places = places_of(answer)
+        self._begin_disks([*places, *OTHERS])
+        self._known["stages"] = tuple(_stages(path for path, use in places if use == "images"))
+
+    def _begin_disks(self, places: Iterable[tuple[str, str]]) -> None:
+        """Measure each in a thread of its own, as one that hangs hides no other."""
+        places = list(dict.fromkeys(places))
+        found: dict[tuple[str, str], tuple[int, Disk]] = {}
+
+        def measure(place: tuple[str, str]) -> None:
+            if (disk := disk_at(*place)) is not None:
+                found[place] = disk
+                self._known["disks"] = tuple(
+                    once_each(found[one] for one in places if one in found)
+                )
+
+        for place in places:
+            self._begin(f"disk of {place[0]}", partial(measure, place))
+
+    def _look_at_host(self, root: Path) -> None:
+        """Read the kubelet's configuration."""
+        kubelet = find_kubelet(root)
+        settings = configuration(kubelet, root)
+        with self._optional("kubelet's configuration"):
+            pulls = find_kubelet_config(kubelet, root)
             self._known["kubelet_config"] = pulls.path
             self._known["kubelet_limit"] = pulls.own_limit
-        except ConfigError as exc:
-            self._missing.append(Missing("kubelet's configuration", exc.message))
         runtime = kubelet.runtime_endpoint or settings.get("containerRuntimeEndpoint") or ""
         images = kubelet.image_endpoint or settings.get("imageServiceEndpoint") or runtime
         self._known["kubelet_endpoints"] = (str(runtime), str(images))
-        if runtime and (used := self._known.get("endpoint")):
-            socket = Path(noderoot.locate(str(runtime).removeprefix("unix://")))
-            with self._optional("the kubelet's runtime"):
-                self._known["is_kubelets"] = socket.samefile(used.removeprefix("unix://"))
 
-    def ask_proxy(
-        self, listen: str, upstream: str, status: Callable[[], Mapping[str, Any]]
-    ) -> None:
+    def _is_kubelets(self, known: Mapping[str, Any]) -> bool | None:
+        """Return whether the runtime is the one that the kubelet uses; None if that is unknown."""
+        runtime, used = known.get("kubelet_endpoints", ("",))[0], known.get("endpoint", "")
+        if not runtime or not used:
+            return None
+        with self._optional("the kubelet's runtime"):
+            socket = Path(noderoot.locate(runtime.removeprefix("unix://")))
+            return socket.samefile(used.removeprefix("unix://"))
+        return None
+
+    def _ask_proxy(self, find: Callable[[], NodeProxy | None]) -> None:
         """Note a proxy that runs on the node, and ask it for its limit."""
-        self._known |= {"proxy": listen, "proxy_upstream": upstream}
-        with self._optional("proxy"):
-            self._known["proxy_limit"] = status()["limit"]
+        if (proxy := find()) is not None:
+            self._known |= {"proxy": proxy.listen, "proxy_upstream": proxy.upstream}
+            self._known["proxy_limit"] = proxy.status()["limit"]
 
-    def try_registries(self) -> None:
-        """Try the ways to the registries, several at a time."""
-        todo = []
+    def _begin_registries(self) -> None:
+        """Try the ways to the registries, all at once."""
+        if not self._tries_registries:
+            return
         for name in self._registries[:MOST_REGISTRIES]:
             host, _, repository = name.partition("/")
-            todo += [(site, host, repository) for site in sites_of(host, self._config)]
-
-        def one(job: tuple[Any, str, str]) -> Route:
-            return try_route(*job)
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            self._known["routes"] = tuple(pool.map(one, todo))
+            for site in sites_of(host, self._config):
+                trial = Trial(site, host, repository)
+                self._trials.append(trial)
+                self._begin(f"registry {site.url}", trial.run)
 
     def _ask_containerd(self, native: ContainerdClient, info: Mapping[str, str]) -> None:
         native.version()
@@ -177,15 +277,14 @@ def _is_synchronized() -> bool | None:
     return None if state < 0 else bool(state != _TIME_ERROR)
 
 
-def _stages(images: CriClient) -> Iterator[str]:
+def _stages(mountpoints: Iterable[str]) -> Iterator[str]:
     """Yield what killed copies have left in the containers' file systems, as far as a second goes.
 
     They are looked for near the roots of overlayfs's upper directories.
     """
-    answer = images.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
     until = time.monotonic() + _LOOK_S
-    for filesystem in answer.image_filesystems:
-        top = os.path.join(noderoot.locate(filesystem.fs_id.mountpoint), "snapshots")  # noqa: PTH118 (os.walk's)
+    for mountpoint in mountpoints:
+        top = os.path.join(noderoot.locate(mountpoint), "snapshots")  # noqa: PTH118 (os.walk's)
         for folder, names, _ in os.walk(top):
             if time.monotonic() > until:
                 return

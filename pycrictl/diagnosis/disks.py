@@ -12,8 +12,8 @@ LOW_BYTES: Final = 0.15
 LOW_INODES: Final = 0.05
 """The kubelet's default ``imagefs.available<15%`` and ``nodefs.inodesFree<5%``."""
 
-FULL: Final = 0.01
-"""So little is left that nothing can be unpacked any more."""
+FULL: Final = 0.025
+"""So little is left, 2 % in round figures, that the next image is hardly unpacked any more."""
 
 
 class Disk(NamedTuple):

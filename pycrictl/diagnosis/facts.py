@@ -43,6 +43,7 @@ class Container:
         has_crashed_before: an earlier attempt that is still listed ended badly.
         waiting: what the kubelet says it waits for, such as ``CrashLoopBackOff``.
         waiting_message: what the kubelet says to that.
+        is_ready: what the kubelet says of its probes; None if that is not known.
         lines: the last lines of its log.
     """
 
@@ -59,6 +60,7 @@ class Container:
     has_crashed_before: bool = False
     waiting: str = ""
     waiting_message: str = ""
+    is_ready: bool | None = None
     lines: tuple[str, ...] = ()
 
 

@@ -15,6 +15,9 @@ SKEW_S: Final = 30.0
 BAD_SKEW_S: Final = 300.0
 """Clocks that differ by so much make fresh certificates and tokens invalid."""
 
+NEEDED: Final = ("RuntimeReady", "NetworkReady")
+"""The conditions without which the kubelet calls its node not ready; others are worth knowing."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
@@ -23,6 +26,8 @@ class NodeFacts:
     Attributes:
         endpoint: of the runtime; empty if none answers.
         problem: why none answers.
+        is_forbidden: whether that is because this user may not ask it.
+        silent: calls of the runtime that were not answered in time.
         runtime: name and version.
         conditions: of the runtime that do not hold, and why.
         is_clock_synchronized: as the kernel says.
@@ -43,6 +48,8 @@ class NodeFacts:
 
     endpoint: str = ""
     problem: str = ""
+    is_forbidden: bool = False
+    silent: tuple[str, ...] = ()
     runtime: str = ""
     conditions: tuple[tuple[str, str], ...] = ()
     disks: tuple[Disk, ...] = ()
@@ -72,6 +79,7 @@ class NodeFacts:
             "disks": [disk.document() for disk in self.disks],
             "other_sockets": [{"endpoint": at, "answer": who} for at, who in self.other_sockets],
             "kubelet_endpoints": list(self.kubelet_endpoints),
+            "silent": list(self.silent),
             "stages": list(self.stages),
             "routes": [route.document() for route in self.routes],
             "missing": [one._asdict() for one in self.missing],
@@ -103,15 +111,29 @@ def document(facts: NodeFacts) -> dict[str, Any]:
 
 
 def _runtime(facts: NodeFacts) -> Iterator[Finding]:
-    if not facts.endpoint:
+    service = "crio" if "crio" in facts.endpoint else "containerd"
+    if facts.is_forbidden:
+        text = f"the runtime could not be looked at: {facts.problem}"
+        advice = "run it as root; what else was not seen stands below"
+        yield Finding("not-allowed", Weight.SERIOUS, text, advice, 99)
+    elif not facts.endpoint:
         advice = "is the runtime running? 'systemctl status containerd' (or crio) says"
         yield Finding("runtime-down", Weight.SERIOUS, facts.problem, advice, 99)
+    if facts.silent:
+        text = f"the runtime at {facts.endpoint} does not answer: {', '.join(facts.silent)}"
+        advice = (
+            f"'journalctl -u {service} -n 50' may say why; 'systemctl restart {service}' leaves"
+            " containers running"
+        )
+        yield Finding("runtime-hung", Weight.SERIOUS, text, advice, 99)
     for condition, why in facts.conditions:
         advice = "'pycrictl info' shows the runtime's status"
         if condition == "NetworkReady":
             advice = "install or start a CNI plugin; /etc/cni/net.d holds its configuration"
         text = f"the runtime says that {condition} does not hold: {why}"
-        yield Finding("condition", Weight.SERIOUS, text, advice, 90)
+        is_needed = condition in NEEDED
+        weight = Weight.SERIOUS if is_needed else Weight.NOTE
+        yield Finding("condition", weight, text, advice, 90 if is_needed else 13)
 
     if facts.endpoint and facts.is_kubelets is False and not facts.proxy:
         text = f"the kubelet uses {facts.kubelet_endpoints[0]}, and this is {facts.endpoint}"

@@ -28,6 +28,9 @@ _KILLED: Final = (137, 143, 255)
 """How containers end whose sandbox was taken from them."""
 
 _PROBE_S: Final = 300.0
+PROBE_KILLS_S: Final = 900.0
+"""A failed probe counts for so long as why a container was killed, whose restarts take a while."""
+
 _CONFIG_ERRORS: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
 
@@ -39,9 +42,10 @@ def diagnose(facts: PodFacts) -> list[Finding]:
     found = [
         *_evicted(facts),
         *_sandbox(facts),
+        *_volumes(facts),
         *_images(facts),
         *_containers(facts),
-        *_journal(facts),
+        *_probes(facts),
     ]
     causes = [one for one in found if one.weight > Weight.NOTE]
     if causes or not _is_well(facts):
@@ -107,6 +111,25 @@ def _unknown(facts: PodFacts) -> Finding:
 
 # The pod as a whole
 
+_REJECTED: Final = (
+    *(
+        "UnexpectedAdmissionError",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "NodeShutdown",
+        "Taints",
+    ),
+    *(
+        "AppArmor",
+        "SysctlForbidden",
+        "TopologyAffinityError",
+        "InvalidNodeInfo",
+        "PodOSNotSupported",
+    ),
+)
+"""Reasons of the kubelet for not taking a pod (``lifecycle.PodAdmitHandler``), beside OutOf…."""
+
 _EVICTED: Final = "Eviction manager: pod is evicted"
 
 
@@ -117,6 +140,13 @@ def _evicted(facts: PodFacts) -> Iterator[Finding]:
     if facts.phase == "Failed" and facts.reason == "Evicted":
         text = f"is not running: the node has evicted it{message}"
         yield Finding("evicted", Weight.SERIOUS, text, advice, 96)
+    elif facts.phase == "Failed" and facts.reason.startswith(("OutOf", *_REJECTED)):
+        text = f"is not running: the node does not take it ({facts.reason}){message}"
+        advice = (
+            "the kubelet does not try again: free what it needs on this node or correct the pod,"
+            " then delete it, so that it is scheduled anew"
+        )
+        yield Finding("rejected", Weight.SERIOUS, text, advice, 96)
     elif facts.phase == "Failed" and facts.reason:
         text = f"is not running: the kubelet has ended it ({facts.reason}){message}"
         yield Finding("ended", Weight.SERIOUS, text, "its controller makes a new one", 96)
@@ -191,6 +221,36 @@ def _sandbox_error(journal: tuple[Line, ...]) -> tuple[str, bool]:
     return error, bool(re.search(r"network (?:info )?for sandbox|\bcni\b|plugin type=", error))
 
 
+# Volumes
+
+_MOUNT_ERRORS: Final = (
+    r'(?:Mount|Attach)Volume[^"]* failed for volume \\?"(?P<name>[^"\\]+)\\?".*? : (?P<error>.+)',
+    r"error processing PVC (?P<name>\S+?): (?P<error>[^\n]+)",
+    r"(?P<error>unmounted volumes=\[(?P<name>[^]]*)\].*)",
+)
+_MISSING_OBJECT: Final = r'(configmap|secret|persistentvolumeclaim)s? \\*"([^"\\]+)\\*" not found'
+
+
+def _volumes(facts: PodFacts) -> Iterator[Finding]:
+    """Yield why volumes of a pod cannot be mounted whose containers have not begun."""
+    if any(one.state for one in facts.containers) or facts.phase in ("Succeeded", "Failed"):
+        return
+    for pattern in _MOUNT_ERRORS:  # the last says only which, and so counts if it stands alone
+        found = [
+            match for line in reversed(facts.journal) if (match := re.search(pattern, line.message))
+        ]
+        if not found:
+            continue
+        name, error = found[0]["name"], found[0]["error"].split(" pod=")[0].strip(' "')
+        text = f"is not running: volume {quote(name)} cannot be mounted: {shortened(error)}"
+        advice = "'kubectl describe pod' and the storage driver's pods say more"
+        if missing := re.search(_MISSING_OBJECT, error):
+            kind, wanted = missing[1], missing[2].rpartition("/")[2]
+            advice = f"create it: 'kubectl get {kind} -n {facts.namespace} {wanted}' shows nothing"
+        yield Finding("volume", Weight.SERIOUS, text, advice, 89)
+        return
+
+
 # Images
 
 
@@ -237,6 +297,9 @@ def _pulling(pod: str, name: str, image: Image, pull: Pull) -> Finding:
 def _containers(facts: PodFacts) -> Iterator[Finding]:
     is_gone = facts.sandbox is not None and not facts.sandbox.is_ready
     for one in facts.containers:
+        if (killed := _killed_by_probe(facts, one)) is not None:
+            yield killed
+            continue
         name = f"container {quote(one.name)}"
         logs = f"'pycrictl logs {one.id[:13]}' shows its log"
         last = f"; its last line: {one.lines[-1].strip()}" if one.lines else ""
@@ -256,6 +319,33 @@ def _containers(facts: PodFacts) -> Iterator[Finding]:
         elif one.state == "unknown":
             text = f"is not running: the runtime does not say how {name} is"
             yield Finding("unknown-state", Weight.SERIOUS, text, "'pycrictl inspect' shows it", 75)
+
+
+def _killed_by_probe(facts: PodFacts, one: Container) -> Finding | None:
+    """Return that the kubelet kills a container as a probe of it fails; None if it does not."""
+    has_ended = one.state == "exited" or (
+        one.has_crashed_before and facts.now_s - one.started_s < RESTART_S
+    )
+    if not has_ended or one.exit_code not in _KILLED or one.reason == "OOMKilled":
+        return None
+    for line in reversed(facts.journal):
+        kind = re.search(r'"?Probe failed"? .*?probeType="(Liveness|Startup)"', line.message)
+        if kind is None or f'containerName="{one.name}"' not in line.message:
+            continue
+        if facts.now_s - line.at_s > PROBE_KILLS_S:
+            break
+        said = re.search(r'output="((?:[^"\\]|\\.)*)"', line.message)
+        answer = f" ({' '.join(said[1].split())[:200]})" if said and said[1] else ""
+        is_running = one.state == "running"
+        head = "is running, but" if is_running else "is not running:"
+        text = (
+            f"{head} container {quote(one.name)} is killed again and again, as its"
+            f" {kind[1].lower()} probe fails{answer}: {_restarts(one)}"
+        )
+        advice = "correct what the probe asks for, or give it more time (initialDelaySeconds)"
+        weight = Weight.WARNING if is_running else Weight.SERIOUS
+        return Finding("liveness", weight, text, advice, 82)
+    return None
 
 
 def _ended(facts: PodFacts, one: Container, name: str, logs: str, last: str) -> Finding:
@@ -286,10 +376,10 @@ def _restarts(one: Container) -> str:
     return f"exit code {one.exit_code}{words}, {plural(one.restarts, 'restart')}"
 
 
-# The journal
+# Probes
 
 
-def _journal(facts: PodFacts) -> Iterator[Finding]:
+def _probes(facts: PodFacts) -> Iterator[Finding]:
     probes = [
         line
         for line in facts.journal
@@ -300,6 +390,12 @@ def _journal(facts: PodFacts) -> Iterator[Finding]:
         what = f"its {kind[1].lower()} probe" if kind else "a probe"
         text = f"is not healthy: {what} fails ({plural(len(probes), 'time')} in the last 5 minutes)"
         yield Finding("probe", Weight.WARNING, text, "check what the probe asks for", 65)
+        return
+    for one in facts.containers:
+        if one.state == "running" and one.is_ready is False:
+            text = f"is not ready: container {quote(one.name)} runs, but its probe does not succeed"
+            advice = f"check what the probe asks for; 'pycrictl logs {one.id[:13]}' shows its log"
+            yield Finding("probe", Weight.WARNING, text, advice, 64)
 
 
 def _as_pods(finding: Finding) -> Finding:

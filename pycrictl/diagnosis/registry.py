@@ -20,6 +20,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
+from pycrictl import noderoot
 from pycrictl.foreign import count, mappings, parsed, text, texts
 from pycrictl.tls import client_context
 from pycrictl.units import format_bytes, format_duration
@@ -83,21 +84,37 @@ class Route(NamedTuple):
         return {**self._asdict(), "steps": [step._asdict() for step in self.steps]}
 
 
-def try_route(site: Site, registry: str, repository: str = "") -> Route:
-    """Try the way to a server.
+class Trial:
+    """The way to a server while it is tried, in a thread of its own or not.
 
     Args:
         site: the server.
         registry: as image references name it.
         repository: a layer of one of its images is downloaded in part; empty to leave that out.
     """
-    probe = _Probe(site, repository)
-    steps = []
-    for step in probe.steps():
-        steps.append(step)
-        if step.is_good is False:
-            break
-    return Route(registry, site.url, site.is_mirror, tuple(steps), probe.skew_s)
+
+    def __init__(self, site: Site, registry: str, repository: str = "") -> None:
+        self._site = site
+        self._registry = registry
+        self._probe = _Probe(site, repository)
+        self._steps: list[Step] = []
+        self._is_over = False
+
+    def run(self) -> None:
+        """Try step by step, up to the first that fails."""
+        for step in self._probe.steps():
+            self._steps.append(step)
+            if step.is_good is False:
+                break
+        self._is_over = True
+
+    def route(self) -> Route:
+        """Return how far it got."""
+        steps = tuple(self._steps)
+        if not self._is_over:
+            steps += (Step(self._probe.current, None, "there was no time left for it"),)
+        site = self._site
+        return Route(self._registry, site.url, site.is_mirror, steps, self._probe.skew_s)
 
 
 class _Probe:
@@ -110,6 +127,7 @@ class _Probe:
         self._port = parts.port or (443 if self._is_tls else 80)
         self._authorization = ""
         self.skew_s: float | None = None
+        self.current = "dns"
 
     def steps(self) -> Iterator[Step]:
         """Yield the steps as they are made."""
@@ -122,13 +140,13 @@ class _Probe:
                 ("first byte", self._first_byte),
                 ("speed", self._speed),
             ):
-                current = name
+                self.current = name
                 began = time.monotonic()
                 is_good, text = make()
                 took = format_duration(max(round(time.monotonic() - began, 3), 0.001))
                 yield Step(name, is_good, f"{text} ({took})" if is_good else text)
         except (OSError, ValueError) as exc:
-            yield Step(current, False, _reason(exc))
+            yield Step(self.current, False, _reason(exc))
 
     def _dns(self) -> tuple[bool | None, str]:
         found: list[str] = []
@@ -263,7 +281,8 @@ class _Probe:
         return socket.create_connection((self._host, self._port), timeout=STEP_S)
 
     def _context(self) -> ssl.SSLContext:
-        return client_context(verifies=self._site.verifies, ca_file=self._site.ca or None)
+        named = noderoot.read_named(self._site.ca).decode() if self._site.ca else None
+        return client_context(verifies=self._site.verifies, ca_data=named)
 
 
 def _reason(exc: Exception) -> str:

@@ -21,7 +21,7 @@ from pycrictl.kube.kubelet import (
     Kubelet,
     find_kubelet,
     host_name,
-    is_nodes_own,
+    parse_document,
     read_document,
     read_text,
 )
@@ -93,8 +93,7 @@ def find_credential(
         ConfigError: there is none, or it cannot be used.
     """
     kubelet = kubelet or find_kubelet(root)
-    named = kubelet.kubeconfig if is_nodes_own(kubelet, root) else ""
-    for path in filter(None, (named, *KUBECONFIGS)):
+    for path in filter(None, (kubelet.kubeconfig, *KUBECONFIGS)):
         try:
             document = read_document(path, root)
         except FileNotFoundError:
@@ -116,7 +115,7 @@ def read_kubeconfig(path: str, *, timeout_s: float = PLUGIN_S) -> Credential:
         ConfigError: it cannot be read, or cannot be used.
     """
     try:
-        document = read_document(path)
+        document = parse_document(path, config.read_text(path))
     except OSError as exc:
         raise _unreadable(path, exc) from None
     return _Kubeconfig(path, document, ROOT).credential(host_name(Kubelet()), timeout_s)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -50,22 +50,16 @@ class Kubelet(NamedTuple):
     image_endpoint: str = ""
 
 
-def find_kubelet(root: Path = ROOT, pids: Iterable[int] | None = None) -> Kubelet:
-    """Return what the running kubelet's command line says; an empty record if there is none.
-
-    Of several the node's own comes first, if it is among them.
-
-    Args:
-        root: of the node.
-        pids: the processes that may be it; None for all.
-    """
-    found = [
+def find_kubelet(root: Path = ROOT) -> Kubelet:
+    """Return what the command line of the node's own kubelet says; an empty record without one."""
+    found = (
         _kubelet(root, pid, _flags(words[1:]))
-        for pid, words in _command_lines(root / "proc", pids)
-        if words and words[0].rpartition("/")[2] in _PROGRAMS
-    ]
-    own = (one for one in found if is_nodes_own(one, root))
-    return next(own, found[0] if found else Kubelet())
+        for pid, words in _command_lines(root / "proc")
+        if words
+        and words[0].rpartition("/")[2] in _PROGRAMS
+        and noderoot.is_nodes_own(pid, str(root))
+    )
+    return next(found, Kubelet())
 
 
 def _kubelet(root: Path, pid: int, flags: Mapping[str, str]) -> Kubelet:
@@ -78,27 +72,6 @@ def _kubelet(root: Path, pid: int, flags: Mapping[str, str]) -> Kubelet:
         flags.get("container-runtime-endpoint", ""),
         flags.get("image-service-endpoint", ""),
     )
-
-
-def is_nodes_own(kubelet: Kubelet, root: Path = ROOT) -> bool:
-    """Return whether the paths of a kubelet's command line can be trusted.
-
-    Anybody, in any container, may call a process ``kubelet`` and let it name files to be read, and
-    a server to send them to. The node's own has the user and the files of the first process.
-    """
-    if not kubelet.pid:
-        return True  # nobody's command line
-    try:
-        return _standing(root / f"proc/{kubelet.pid}") == _standing(root / "proc/1")
-    except OSError:
-        return False
-
-
-def _standing(process: Path) -> tuple[list[str], str]:
-    """Return the user IDs of a process, and its mount namespace."""
-    lines = (process / "status").read_text("utf-8", "replace").splitlines()
-    users = [line for line in lines if line.startswith("Uid:")]
-    return users, str((process / "ns/mnt").readlink())
 
 
 def host_name(kubelet: Kubelet) -> str:
@@ -115,15 +88,24 @@ def configuration(kubelet: Kubelet, root: Path = ROOT) -> dict[str, Any]:
 
 
 def read_document(path: str, root: Path = ROOT) -> dict[str, Any]:
-    """Read a YAML or JSON file whose content is a mapping.
+    """Read a YAML or JSON file of the node whose content is a mapping.
 
     Raises:
         OSError: it cannot be read.
         ConfigError: it is not a mapping of YAML or JSON.
     """
+    return parse_document(path, read_text(path, root))
+
+
+def parse_document(path: str, content: str) -> dict[str, Any]:
+    """Return the mapping that a YAML or JSON file holds.
+
+    Raises:
+        ConfigError: it is not a mapping of YAML or JSON.
+    """
     name = quote(path, 4096)
     try:
-        document = yamltree.parse(read_text(path, root)).data
+        document = yamltree.parse(content).data
     except yamltree.Problem as exc:
         raise ConfigError(f"{name}, line {exc.line}: {exc}") from None
     if not isinstance(document, dict):
@@ -135,10 +117,10 @@ def read_text(path: str, root: Path = ROOT) -> str:
     """Read a file of the node, also through links that are absolute on the node itself.
 
     Raises:
-        OSError: it cannot be read.
-        ConfigError: it is too large, or not text.
+        OSError: it cannot be read, as with ``noderoot.read_named``.
+        ConfigError: it is not text.
     """
-    return config.read_text(str(below(root, path)))
+    return config.decoded(noderoot.read_named(str(below(root, path))))
 
 
 def below(root: Path, path: str) -> Path:
@@ -155,11 +137,9 @@ def below(root: Path, path: str) -> Path:
         raise OSError(errno.ELOOP, error.message) from None
 
 
-def _command_lines(proc: Path, pids: Iterable[int] | None) -> Iterator[tuple[int, list[str]]]:
+def _command_lines(proc: Path) -> Iterator[tuple[int, list[str]]]:
     with suppress(OSError):
-        if pids is None:
-            pids = (int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
-        for pid in sorted(pids):
+        for pid in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()):
             with suppress(OSError):
                 words = (proc / str(pid) / "cmdline").read_bytes().split(b"\0")
                 yield pid, [word.decode("utf-8", "replace") for word in words if word]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,8 @@ from typing import Final
 from pycrictl import noderoot, yamltree
 from pycrictl.config import read_text
 from pycrictl.errors import ConfigError
-from pycrictl.kube.kubelet import ROOT, below, find_kubelet
+from pycrictl.kube.kubelet import ROOT, Kubelet
+from pycrictl.kube.kubelet import read_text as read_named
 from pycrictl.units import parse_size, quote
 
 KUBELET_CONFIG: Final = "/var/lib/kubelet/config.yaml"
@@ -51,31 +52,29 @@ class KubeletConfig:
         return self.limit or 0
 
 
-def find_kubelet_config(pids: Iterable[int], *, root: Path = ROOT) -> str:
-    """Return where the kubelet's configuration is: its ``--config``, else the usual place.
+def find_kubelet_config(kubelet: Kubelet, root: Path = ROOT) -> KubeletConfig:
+    """Read the kubelet's configuration, from its ``--config`` or else the usual place.
+
+    Raises:
+        ConfigError: as ``read_kubelet_config``.
+    """
+    path = kubelet.config or KUBELET_CONFIG
+    return read_kubelet_config(path, lambda: read_named(path, root))
+
+
+def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> KubeletConfig:
+    """Read kubelet's configuration file.
 
     Args:
-        pids: the processes that may be the kubelet.
-        root: where its process is looked for.
-    """
-    kubelet = find_kubelet(root, pids)
-    if not kubelet.config:
-        return KUBELET_CONFIG
-    own = below(root, kubelet.config)
-    # A kubelet in a container has files of its own.
-    inside = root / f"proc/{kubelet.pid}/root{kubelet.config}"
-    return str(inside if not own.exists() and inside.exists() else own)
-
-
-def read_kubelet_config(path: str) -> KubeletConfig:
-    """Read kubelet's configuration file.
+        path: of the file, as somebody named it.
+        read: reads it; None for a plain file of this process.
 
     Raises:
         ConfigError: it cannot be read, or a value in it is not what kubelet takes.
     """
     name = quote(path, 4096)
     try:
-        root = yamltree.parse(read_text(noderoot.given(path)))
+        root = yamltree.parse(read() if read is not None else read_text(noderoot.given(path)))
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         raise ConfigError(f"cannot read kubelet's configuration {name}: {reason}") from None

@@ -48,6 +48,7 @@ class PodImage(NamedTuple):
         message: what the kubelet says to that.
         has_started: it has run, or runs: its image is there.
         is_volume: an image that is mounted, not run.
+        is_ready: what the kubelet says of its probes; None if that is not known.
     """
 
     container: str
@@ -56,6 +57,7 @@ class PodImage(NamedTuple):
     message: str = ""
     has_started: bool = False
     is_volume: bool = False
+    is_ready: bool | None = None
 
 
 class Pod(NamedTuple):
@@ -124,13 +126,11 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         return None
     images: list[PodImage] = []
     for key, status_key in _LISTS:
-        states = {
-            text(one.get("name")): mapping(one.get("state"))
-            for one in mappings(status.get(status_key))
-        }
+        statuses = {text(one.get("name")): one for one in mappings(status.get(status_key))}
         for one in mappings(spec.get(key)):
             container = text(one.get("name"))
-            state = states.get(container, {})
+            state = mapping(statuses.get(container, {}).get("state"))
+            ready = statuses.get(container, {}).get("ready")
             waiting = mapping(state.get("waiting"))
             images.append(
                 PodImage(
@@ -139,6 +139,7 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
                     text(waiting.get("reason")),
                     text(waiting.get("message")),
                     has_started="running" in state or "terminated" in state,
+                    is_ready=ready if isinstance(ready, bool) else None,
                 )
             )
     for volume in mappings(spec.get("volumes")):

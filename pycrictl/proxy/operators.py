@@ -14,7 +14,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.settings import pull_settings
 from pycrictl.errors import ConfigError
-from pycrictl.kube.kubelet import find_kubelet, is_nodes_own
+from pycrictl.kube.kubelet import find_kubelet
 from pycrictl.kube.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.admin import Call
 from pycrictl.proxy.lookup import version
@@ -124,11 +124,10 @@ class Operators:
         return {"listen": self._settings.listen, "upstream": self._settings.upstream}
 
     def _kubelet(self) -> dict[str, Any]:
-        kubelet = find_kubelet()
-        own = [kubelet.pid] if kubelet.pid and is_nodes_own(kubelet) else []
-        path = self._settings.kubelet_config or find_kubelet_config(own)
+        path = self._settings.kubelet_config
         try:
-            return kubelet_document(read_kubelet_config(path), "")
+            found = read_kubelet_config(path) if path else find_kubelet_config(find_kubelet())
+            return kubelet_document(found, "")
         except ConfigError as exc:
             return kubelet_document(None, exc.message)
 

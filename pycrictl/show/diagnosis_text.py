@@ -73,7 +73,9 @@ def write_node(document: Mapping[str, Any], out: TextIO, columns: int = 0) -> No
         if one["advice"]:
             rows.append(Row("", f"do: {one['advice']}"))
     if not rows:
-        rows.append(Row("", "nothing is wrong with this node as far as can be seen", 0))
+        unseen = ", ".join(one["source"] for one in document["facts"]["missing"])
+        text = f"nothing is wrong with what could be seen; not seen: {unseen}"
+        rows.append(Row("", text if unseen else "nothing is wrong with this node", 0))
     _write([*rows, Row("", "", 0), *_node_rows(document["facts"])], out, columns)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import threading
 from pathlib import Path
 
 import grpc
@@ -80,11 +83,10 @@ def test_the_runtime_that_the_kubelet_uses(fake: FakeServer, tmp_path: Path, is_
     (tmp_path / "other.sock").touch()
     endpoint = fake.endpoint if is_same else f"unix://{tmp_path}/other.sock"
     run_program(tmp_path, 7, "kubelet", f"--container-runtime-endpoint={endpoint}")
-    collector = NodeCollector()
-    with CriClient(fake.path, timeout_s=20) as client:
-        collector.ask_runtime(client, client)
-    collector.look_at_host(tmp_path)
-    found = {one.kind for one in examine(collector.facts())}
+    client = CriClient(fake.path, timeout_s=20)
+    collector = NodeCollector(tries_registries=False)
+    facts = collector.collect(lambda: (client, client), tmp_path, lambda: None)
+    found = {one.kind for one in examine(facts)}
     assert ("other-runtime" in found) == (not is_same)
 
 
@@ -93,6 +95,68 @@ def test_no_runtime_at_all(tmp_path: Path) -> None:
     assert (done.code, done.stderr) == (1, "")
     assert done.stdout.startswith("SERIOUS    ")
     assert "none.sock" in done.stdout.splitlines()[0]
+
+
+def test_a_runtime_that_hangs_is_the_first_finding(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(f"{tmp_path}/hung.sock")
+        silent.listen()
+        done = run(f"unix://{tmp_path}/hung.sock", "-o", "json")
+    found = json.loads(done.stdout)
+    assert (done.code, found["findings"][0]["kind"]) == (1, "runtime-hung")
+    assert "it accepts connections but does not answer" in found["findings"][0]["text"]
+    assert found["facts"]["disks"] is not None
+
+
+@pytest.mark.parametrize("name", ["Version", "Status", "ListContainers", "ImageFsInfo"])
+def test_a_call_that_hangs_is_the_first_finding_and_hides_no_other_source(
+    fake: FakeServer, name: str
+) -> None:
+    node(fake)
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse())
+    is_over = threading.Event()
+    fake.offer(name, lambda request, context: is_over.wait(60))
+    done = run(fake.endpoint, "--no-registry", "-o", "json")
+    is_over.set()
+    found = json.loads(done.stdout)
+    assert (done.code, found["findings"][0]["kind"]) == (1, "runtime-hung")
+    assert name in found["findings"][0]["text"]
+    assert found["facts"]["is_clock_synchronized"] is not None
+    assert bool(found["facts"]["runtime"]) == (name != "Version")
+
+
+def test_a_registry_that_hangs_is_named_as_what_there_was_no_time_for(fake: FakeServer) -> None:
+    node(fake)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = run(fake.endpoint, "--registry", f"{host}/a/b", "-o", "json")
+    (route,) = json.loads(done.stdout)["facts"]["routes"]
+    assert [step["is_good"] for step in route["steps"]] == [True, True, None, False]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+def test_somebody_without_rights_is_told_what_was_not_seen(
+    fake: FakeServer, tmp_path: Path
+) -> None:
+    Path(fake.path).chmod(0o600)
+    os.seteuid(65534)
+    try:
+        done = run(fake.endpoint)
+    finally:
+        os.seteuid(0)
+    assert done.code == 1
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("SERIOUS    the runtime could not be looked at: ")
+    assert "permission denied" in lines[0]
+    assert any(line.startswith("Not asked  what only root sees: ") for line in lines)
+
+
+def test_endpoints_that_cannot_be_meant_are_said_at_once() -> None:
+    done = run("tcp://127.0.0.1:1")
+    assert (done.code, done.stdout) == (1, "")
+    assert done.stderr.startswith("pycrictl: ")
 
 
 @pytest.mark.parametrize("words", [("--registry", ""), ("-o", "xml"), ("surplus",)])

@@ -43,6 +43,14 @@ CONFIG = WELL["kubelet_config"]
     [
         ({"endpoint": "", "problem": "no container runtime answers"}, "runtime-down", "serious"),
         ({"conditions": (("NetworkReady", "no network config"),)}, "condition", "serious"),
+        ({"silent": ("Status: no answer within 1.5s",)}, "runtime-hung", "serious"),
+        (
+            {"endpoint": "", "problem": "permission denied", "is_forbidden": True},
+            "not-allowed",
+            "serious",
+        ),
+        ({"conditions": (("ContainerdHasNoDeprecationWarnings", "…"),)}, "condition", "note"),
+        ({"disks": (Disk("/d", "images", 100, 2),)}, "disk-full", "serious"),
         ({"disks": (Disk("/d", "images", 100, 0),)}, "disk-full", "serious"),
         ({"disks": (Disk("/d", "images", 100, 10),)}, "disk-pressure", "warning"),
         ({"disks": (Disk("/d", "images", 100, 90, 100, 0),)}, "disk-full", "serious"),
@@ -100,7 +108,7 @@ def test_a_node_with_which_nothing_is_wrong() -> None:
     out = io.StringIO()
     write_node(document(facts), out)
     assert out.getvalue() == (
-        "nothing is wrong with this node as far as can be seen\n"
+        "nothing is wrong with this node\n"
         "\n"
         "Runtime    containerd 2.1.0 at unix:///run/containerd/containerd.sock\n"
         "Kubelet    3 pulls at once; /var/lib/kubelet/config.yaml\n"
@@ -131,3 +139,11 @@ def test_findings_are_ordered_by_weight() -> None:
     assert "           tls         FAILS  x509: certificate has expired" in lines
     assert lines[-1] == "Not asked  proxy: it does not answer"
     assert json.loads(document_json(document(facts)))["serious"] == 2
+
+
+def test_a_node_of_which_not_all_was_seen_is_not_called_well() -> None:
+    facts = NodeFacts(**WELL, missing=(Missing("proxy", "it does not answer"),))
+    out = io.StringIO()
+    write_node(document(facts), out)
+    first = "nothing is wrong with what could be seen; not seen: proxy"
+    assert out.getvalue().splitlines()[0] == first

@@ -372,3 +372,82 @@ def test_the_journal_without_what_only_a_log_needs() -> None:
     journal = [row.split(": ", 1)[1] for row in shown(found) if row.startswith("Journal")]
     assert [one[-30:] for one in journal] == [CNI[-31:-1], '"No" err="b"'[-30:]]
     assert "level=" not in journal[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "cause", "advice"),
+    [
+        (
+            'Operation for "{volumeName:kubernetes.io/configmap/u1-cfg podName:u1}" failed. No '
+            "retries permitted until 2026-05-01 (durationBeforeRetry 500ms). Error: "
+            'MountVolume.SetUp failed for volume "cfg" (UniqueName: "kubernetes.io/configmap/u1")'
+            ' pod "web" (UID: "u1") : configmap "settings" not found',
+            'volume "cfg" cannot be mounted: configmap "settings" not found',
+            "'kubectl get configmap -n default settings'",
+        ),
+        (
+            '"Error processing volume" err="error processing PVC default/data: failed to fetch PVC '
+            'from API server: persistentvolumeclaims \\"data\\" not found" pod="default/web"',
+            'volume "default/data" cannot be mounted: failed to fetch PVC',
+            "'kubectl get persistentvolumeclaim -n default data'",
+        ),
+        (
+            '"Unable to attach or mount volumes for pod; skipping" err="unmounted volumes=[data],'
+            ' unattached volumes=[], failed to process volumes=[]: context deadline exceeded"'
+            ' pod="default/web"',
+            'volume "data" cannot be mounted: unmounted volumes=[data]',
+            "kubectl describe pod",
+        ),
+        (
+            'AttachVolume.Attach failed for volume "pv-1" : rpc error: code = Internal desc = disk'
+            " is attached elsewhere",
+            'volume "pv-1" cannot be mounted: disk is attached elsewhere',
+            "the storage driver",
+        ),
+    ],
+)
+def test_volumes(said: str, cause: str, advice: str) -> None:
+    found = facts(sandbox=None, containers=(TO_COME,), journal=(Line(NOW - 9, "kubelet", said),))
+    first = diagnose(found)[0]
+    assert first.kind == "volume"
+    assert cause in first.text
+    assert advice in first.advice
+    assert diagnose(replace(found, containers=(RUNNING,), sandbox=READY))[0].kind == "healthy"
+
+
+PROBE = (
+    '"Probe failed" probeType="Liveness" pod="default/web" podUID="u1" containerName="app"'
+    ' probeResult="failure" output="HTTP probe failed with statuscode: 500"'
+)
+
+
+@pytest.mark.parametrize("code", [137, 143])
+def test_a_liveness_probe_comes_before_the_crashes_that_it_makes(code: int) -> None:
+    killed = replace(ENDED, exit_code=code, restarts=3, has_crashed_before=True)
+    journal = (Line(NOW - 100, "kubelet", PROBE),)
+    first = diagnose(facts(containers=(killed,), journal=journal))[0]
+    assert first.kind == "liveness"
+    assert "its liveness probe fails (HTTP probe failed with statuscode: 500)" in first.text
+    again = replace(killed, state="running", started_s=NOW - 20)
+    assert diagnose(facts(containers=(again,), journal=journal))[0].kind == "liveness"
+    others = (
+        facts(containers=(killed,)),
+        facts(containers=(killed,), journal=(Line(NOW - 2000, "kubelet", PROBE),)),
+        facts(containers=(replace(killed, name="other"),), journal=journal),
+        facts(containers=(replace(killed, exit_code=3),), journal=journal),
+    )
+    assert {diagnose(one)[0].kind for one in others} == {"crash-loop"}
+
+
+def test_readiness_as_the_pods_status_has_it() -> None:
+    (cause,) = diagnose(facts(containers=(replace(RUNNING, is_ready=False),)))
+    assert cause.kind == "probe"
+    assert cause.text.startswith('is not ready: container "app" runs')
+    assert diagnose(facts(containers=(replace(RUNNING, is_ready=True),)))[0].kind == "healthy"
+
+
+@pytest.mark.parametrize("reason", ["OutOfcpu", "UnexpectedAdmissionError", "NodeAffinity"])
+def test_nobody_makes_a_new_pod_of_one_that_admission_rejected(reason: str) -> None:
+    first = diagnose(facts(sandbox=None, containers=(), phase="Failed", reason=reason))[0]
+    assert first.kind == "rejected"
+    assert "controller" not in first.advice

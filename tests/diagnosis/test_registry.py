@@ -13,12 +13,18 @@ from typing import ClassVar
 import pytest
 
 from pycrictl.containerd.mirrors import Site
-from pycrictl.diagnosis.registry import RANGE_BYTES, Route, try_route
+from pycrictl.diagnosis.registry import RANGE_BYTES, Route, Trial
 from tests.once import made_once
 from tests.serving import Handler, serving
 from tests.streaming.servers import Certificates, make_certificates
 
 LAYER = b"x" * (2 * RANGE_BYTES)
+
+
+def try_route(site: Site, name: str, repository: str = "") -> Route:
+    trial = Trial(site, name, repository)
+    trial.run()
+    return trial.route()
 
 
 class Registry(Handler):

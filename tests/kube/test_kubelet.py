@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from pycrictl.kube.kubelet import (
     configuration,
     find_kubelet,
     host_name,
-    is_nodes_own,
     read_document,
 )
+from pycrictl.kube.kubelet_config import find_kubelet_config
+from pycrictl.kube.pods import static_pods
 
 
 def run_program(root: Path, pid: int, *words: str, cwd: str = "/") -> None:
@@ -54,21 +56,38 @@ def test_the_command_line_of_the_running_kubelet(tmp_path: Path) -> None:
 
 def test_a_kubelet_is_the_nodes_own_by_its_user_and_its_files(tmp_path: Path) -> None:
     run_program(tmp_path, 7, "kubelet", "--kubeconfig=/evil")
-    found = find_kubelet(tmp_path)
-    assert is_nodes_own(found, tmp_path)
+    assert find_kubelet(tmp_path).pid == 7
     link = tmp_path / "proc/7/ns/mnt"
     link.unlink()
-    assert not is_nodes_own(found, tmp_path)
+    assert find_kubelet(tmp_path) == Kubelet()
     link.symlink_to("mnt:[2]")  # a container's
-    assert not is_nodes_own(found, tmp_path)
-    assert find_kubelet(tmp_path).pid == 7
+    assert find_kubelet(tmp_path) == Kubelet()
     run_program(tmp_path, 8, "kubelet")
     assert find_kubelet(tmp_path).pid == 8
+    shutil.rmtree(tmp_path / "proc/8")
     link.unlink()
     link.symlink_to("mnt:[1]")
     (tmp_path / "proc/7/status").write_text("Uid:\t1000\t1000\t1000\t1000\n")
-    assert not is_nodes_own(found, tmp_path)
-    assert is_nodes_own(Kubelet(), tmp_path)
+    assert find_kubelet(tmp_path) == Kubelet()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "large"])
+def test_what_a_kubelet_names_is_a_regular_file_of_a_mebibyte(tmp_path: Path, kind: str) -> None:
+    named = tmp_path / "etc/k.yaml"
+    named.parent.mkdir()
+    if kind == "pipe":
+        os.mkfifo(named)
+    elif kind == "device":
+        named.symlink_to("/dev/zero")
+    else:
+        with named.open("wb") as file:
+            file.truncate(1 << 40)
+    run_program(tmp_path, 7, "kubelet", "--config=/etc/k.yaml", "--pod-manifest-path=/etc")
+    kubelet = find_kubelet(tmp_path)
+    assert configuration(kubelet, tmp_path) == {}
+    assert static_pods(kubelet, "n", tmp_path) == ()
+    with pytest.raises(ConfigError, match=r"k\.yaml"):
+        find_kubelet_config(kubelet, tmp_path)
 
 
 def test_no_kubelet(tmp_path: Path) -> None:

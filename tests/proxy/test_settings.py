@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.kube.kubelet import Kubelet
 from pycrictl.kube.kubelet_config import (
     KUBELET_CONFIG,
     KubeletConfig,
@@ -44,24 +45,13 @@ no-manifest = true
 """
 
 
-def run_kubelet(root: Path, pid: int, *words: str) -> None:
-    """A process of a node below ``root``."""
-    process = root / "proc" / str(pid)
-    process.mkdir(parents=True)
-    (process / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")
-
-
 def test_kubelets_file_is_the_one_that_it_was_started_with(tmp_path: Path) -> None:
-    assert find_kubelet_config([], root=tmp_path) == KUBELET_CONFIG
-    run_kubelet(tmp_path, 7, "/usr/bin/crictl", "--config=/crictl.yaml")
-    run_kubelet(tmp_path, 8, "/usr/bin/kubelet", "--v=2", "--config", "/etc/k.yaml")
-    run_kubelet(tmp_path, 9, "kubelet")
-    assert find_kubelet_config([7, 9], root=tmp_path) == KUBELET_CONFIG
-    assert find_kubelet_config([7, 8, 99], root=tmp_path) == f"{tmp_path}/etc/k.yaml"
-    inside = tmp_path / "proc/8/root/etc/k.yaml"  # a kubelet in a container
-    inside.parent.mkdir(parents=True)
-    inside.write_text("")
-    assert find_kubelet_config([8], root=tmp_path) == str(inside)
+    for path, limit in ((KUBELET_CONFIG, 2), ("/etc/k.yaml", 5)):
+        file = Path(f"{tmp_path}{path}")
+        file.parent.mkdir(parents=True)
+        file.write_text(f"serializeImagePulls: false\nmaxParallelImagePulls: {limit}\n")
+    assert find_kubelet_config(Kubelet(), tmp_path).limit == 2
+    assert find_kubelet_config(Kubelet(config="/etc/k.yaml"), tmp_path).limit == 5
 
 
 def settings(tmp_path: Path, toml: str = "", **flags: object) -> ProxySettings:

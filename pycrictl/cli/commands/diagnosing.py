@@ -12,12 +12,14 @@ from pycrictl import noderoot
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, find_proxy, proxy_of
 from pycrictl.cli.context import AppContext
+from pycrictl.config import Setting, socket_path
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.calls.discovery import open_client
 from pycrictl.cri.inspection.status import checked
 from pycrictl.diagnosis.collect import Sources, collect_pod
-from pycrictl.diagnosis.collect_node import NodeCollector
+from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node import document as node_document
 from pycrictl.diagnosis.pod import document as pod_document
-from pycrictl.errors import ConnectError
 from pycrictl.kube.node import NodePods
 from pycrictl.logs import journal
 from pycrictl.show import diagnosis_text
@@ -94,18 +96,32 @@ def doctor(
     app: AppContext = ctx.obj
 
     chosen = InspectFormat(output, template=template)
-    collector = NodeCollector(checked(options.split_list(registry), "registry"))
-    try:
-        with app.open_clients(needs_images=True) as (client, images):
-            collector.ask_runtime(client, images)
-    except ConnectError as exc:
-        collector.no_runtime(exc.message)
-    collector.look_at_host(Path(noderoot.directory()))
-    if (proxy := find_proxy(admin_socket)) is not None:
-        collector.ask_proxy(proxy.listen, proxy.upstream, proxy.status)
-    if not no_registry:
-        collector.try_registries()
-    found = node_document(collector.facts())
+    collector = NodeCollector(
+        checked(options.split_list(registry), "registry"), tries_registries=not no_registry
+    )
+    # Whether a runtime is just starting shows as well as that it is not there: no second attempts.
+    patience_s = Setting(min(app.config.timeout_s.value, CALL_S), "default")
+    config = app.config._replace(timeout_s=patience_s, max_retries=Setting(0, "default"))
+
+    for endpoint, option in (
+        (config.runtime_endpoint, "runtime-endpoint"),
+        (config.image_endpoint, "image-endpoint"),
+        (Setting(admin_socket, "flag"), "admin-socket"),
+    ):
+        if endpoint.origin != "default":
+            socket_path(endpoint, option)
+
+    def connect() -> tuple[CriClient, CriClient]:
+        client = open_client(config, "runtime")
+        client.tracer = app.tracer
+        if config.image_endpoint == config.runtime_endpoint:
+            return client, client
+        return client, open_client(config, "image")
+
+    facts = collector.collect(
+        connect, Path(noderoot.directory()), partial(find_proxy, admin_socket, is_strict=True)
+    )
+    found = node_document(facts)
     if chosen.is_table:
         diagnosis_text.write_node(found, app.env.stdout, app.env.columns)
     else:
