@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from benchmarks.harness import Benchmark, Goal, Measured, interleave, wall_s
-from pycrictl.progress.tracker import Phase, Tracker
+from pycrictl.pulls.tracker import Phase, Tracker
 from pycrictl.wire.progress import ProgressDecoder, Report, encode_report
 
 ROUNDS = 15

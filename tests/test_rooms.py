@@ -43,7 +43,7 @@ ARROWS: dict[str, set[str]] = {
     "kube": {"kube", "config", "environ", "noderoot", "tls", "yamltree", *_BASE},
     "kubectl": {
         *("kubectl", "agent.api.names", "progress.endings", "progress.outcome", "progress.stream"),
-        *("progress.stream_watch", "progress.tracker", "streaming", "wire.progress", *_BASE),
+        *("progress.stream_watch", "pulls", "streaming", "wire.progress", *_BASE),
     },
     "kubectl.refusals": {"", "agent.api.names", "errors", "foreign"},
     "kubectl.copies": {
@@ -60,23 +60,30 @@ ARROWS: dict[str, set[str]] = {
         *("kubectl.program", "kubectl.refusals", "agent.api.names", "streaming.target", "errors"),
     },
     "streaming": {"streaming", "wire", "environ", "signals", "tls", *_BASE},
+    "pulls": {"pulls", *_BASE},
     "progress": {
-        *("progress", "wire", "cri", "containerd", "streaming", "kube.pods", "_proto", *_BASE),
+        *(
+            "progress",
+            "pulls",
+            "wire",
+            "cri",
+            "containerd",
+            "streaming",
+            "kube.pods",
+            "_proto",
+            *_BASE,
+        ),
     },
-    "progress.tracker": {"progress.totals", "progress.view", *_BASE},
-    "progress.totals": {"progress.speed", "progress.view"},
-    "progress.view": set(),
-    "progress.outcome": {"progress.endings", "progress.view", "cri.calls.redact", *_BASE},
-    "progress.speed": set(),
+    "progress.outcome": {"progress.endings", "pulls", "cri.calls.redact", *_BASE},
     "progress.reference": _BASE,
     "progress.crio": {
-        *("progress", "containerd.daemon", "containerd.store", "wire.progress", "cri"),
+        *("progress", "pulls", "containerd.daemon", "containerd.store", "wire.progress", "cri"),
         *("noderoot", "_proto", *_BASE),
     },
     "progress.registry": {
         *("progress.registry", "progress.reference", "containerd.store", "_proto", "tls", *_BASE),
     },
-    "pull": {"pull", "progress", "cri", "_proto", *_BASE},
+    "pull": {"pull", "progress", "pulls", "cri", "_proto", *_BASE},
     "pull.slots": {"noderoot", *_BASE},
     "copy": set(),
     "copy.copier": {"copy", "cri.lists.lookup", "_proto", *_BASE},
@@ -98,7 +105,17 @@ ARROWS: dict[str, set[str]] = {
         *("wire", "cri", "streaming", "_proto", "signals", *_BASE),
     },
     "diagnosis": {
-        *("diagnosis", "cri", "progress", "logs", "kube", "containerd", "noderoot", "_proto"),
+        *(
+            "diagnosis",
+            "cri",
+            "progress",
+            "pulls",
+            "logs",
+            "kube",
+            "containerd",
+            "noderoot",
+            "_proto",
+        ),
         *_BASE,
     },
     "diagnosis.findings": set(),
@@ -114,7 +131,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "diagnosis.registry": {"tls", "foreign", "noderoot", "units"},
     "diagnosis.journal": {"diagnosis.facts", "kube.pods"},
-    "show": {"show", "_proto", "progress.tracker", "environ", *_BASE},
+    "show": {"show", "_proto", "pulls", "environ", *_BASE},
     "proxy": set(),
     "proxy.app": {
         "servicelog",
@@ -166,7 +183,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.serve.owner": set(),
     "proxy.pulls": {
         *("proxy.pulls", "proxy.lookup", "proxy.calls", "proxy.upstream"),
-        *("servicelog", "proxy.serve.tokens", "progress", "containerd.settings"),
+        *("servicelog", "proxy.serve.tokens", "progress", "pulls", "containerd.settings"),
         "kube.kubelet_config",
         *("cri.calls.client", "cri.calls.redact", "streaming.loop", "wire.codes", "wire.progress"),
         *("_proto", *_BASE),
@@ -175,7 +192,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.pulls.decisions": set(),
     "proxy.pulls.queue": {"proxy.pulls.book", "proxy.pulls.decisions", *_BASE},
     "proxy.pulls.reports": {
-        *("proxy.pulls.book", "progress.reference", "progress.tracker", "wire.progress"),
+        *("proxy.pulls.book", "progress.reference", "pulls", "wire.progress"),
     },
     "proxy.pulls.status": {"proxy.pulls", "containerd.settings", "kube.kubelet_config", *_BASE},
     "proxy.pulls.forecast": {"proxy.pulls.book"},
@@ -202,7 +219,15 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.serve.tokens": _BASE,
     "agent": {
-        *("agent", "kube", "progress", "cri.calls.client", "wire.progress", "streaming.loop"),
+        *(
+            "agent",
+            "kube",
+            "progress",
+            "pulls",
+            "cri.calls.client",
+            "wire.progress",
+            "streaming.loop",
+        ),
         *("copy.rules.quotas", "servicelog", "tls", "", *_BASE),
     },
     "agent.copies": {
@@ -223,11 +248,11 @@ ARROWS: dict[str, set[str]] = {
     "agent.frontproxy": {"agent.api.names", "foreign"},
     "agent.objects": {
         *("agent.api.names", "agent.api.openapi", "kube.pods", "progress.failures"),
-        *("progress.reference", "progress.tracker", "units"),
+        *("progress.reference", "pulls", "units"),
     },
-    "agent.records": {"agent.objects", "kube.pods", "progress.tracker", "wire.progress"},
+    "agent.records": {"agent.objects", "kube.pods", "pulls", "wire.progress"},
     "cli": {
-        *("", "agent", "cli", "proxy", "show", "progress", "pull", "copy", "streaming"),
+        *("", "agent", "cli", "proxy", "show", "progress", "pull", "pulls", "copy", "streaming"),
         "containerd",
         *("diagnosis", "cri", "kube", "kubectl", "logs", "wire", "_proto"),
         *("config", "configfile", "environ", "noderoot", "profiles", "servicelog", "signals"),
@@ -310,7 +335,7 @@ def graph() -> dict[str, set[str]]:
 
 
 def rule_of(module: str, table: dict[str, set[str]]) -> set[str] | None:
-    """The row of the most exact name: ``progress.tracker`` before ``progress``."""
+    """The row of the most exact name: ``pulls.tracker`` before ``pulls``."""
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
         if (row := table.get(".".join(parts[:length]))) is not None:
@@ -392,7 +417,7 @@ def test_a_forbidden_arrow_is_seen() -> None:
     assert not is_allowed("cri.calls.client", ARROWS["wire"])
     assert not is_allowed("cri.calls.client", ARROWS["containerd"])
     assert is_allowed("cri.calls.errmap", ARROWS["containerd"])
-    assert rule_of("progress.tracker", ARROWS) == {"progress.totals", "progress.view", *_BASE}
+    assert rule_of("pulls.tracker", ARROWS) == {"pulls", *_BASE}
 
 
 def test_the_walk_sees_imports_inside_functions(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from pycrictl.servicelog import Log
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.logs.journal import JournalLine
-    from pycrictl.progress.tracker import Item, View
+    from pycrictl.pulls.tracker import Item, View
 
 LOOK_S: Final = 0.5
 """How often the source is looked at."""

@@ -20,7 +20,7 @@ from pycrictl.agent.api.openapi import MAX_LAYERS, MAX_TEXT
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
 from pycrictl.progress.reference import canonical, is_same_image
-from pycrictl.progress.tracker import COMPLETE, Item, Phase, Totals
+from pycrictl.pulls.tracker import COMPLETE, Item, Phase, Totals
 from pycrictl.units import escape
 
 STALLED_S: Final = 10

@@ -7,7 +7,7 @@ from typing import Final
 
 from pycrictl.agent.objects import Need, NodePull, PullPhase, needs_of, phase_of
 from pycrictl.kube.pods import Pod
-from pycrictl.progress.tracker import COMPLETE, Item, Phase
+from pycrictl.pulls.tracker import COMPLETE, Item, Phase
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 _FAILED: Final = (PullPhase.FAILED, PullPhase.BACK_OFF)

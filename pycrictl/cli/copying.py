@@ -18,7 +18,7 @@ from pycrictl.copy.method import Watch
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.errors import ExitCode, UsageError
-from pycrictl.progress.speed import Speed
+from pycrictl.pulls.speed import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
 from pycrictl.show.displays.writers import Silent
 from pycrictl.units import plural

@@ -18,7 +18,7 @@ from pycrictl.units import format_duration
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.kube.node import NodePods
-    from pycrictl.progress.tracker import View
+    from pycrictl.pulls.tracker import View
 
 WATCH_S: Final = 2.0
 """For how long a pull is watched: its rate is known after a second."""

@@ -29,7 +29,7 @@ from pycrictl.progress import stream
 from pycrictl.progress.endings import SETTLE_S, Sink
 from pycrictl.progress.outcome import Pace, conclude
 from pycrictl.progress.stream_watch import Follow, watch_reports
-from pycrictl.progress.tracker import Tracker
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.streaming.dial import dial
 from pycrictl.streaming.exchange import Exchange
 from pycrictl.streaming.loop import end_tasks, in_thread

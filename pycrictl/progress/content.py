@@ -33,8 +33,8 @@ from pycrictl.progress.leases import (
     created_at,
 )
 from pycrictl.progress.names import Expected, Names
-from pycrictl.progress.tracker import Phase
 from pycrictl.progress.weight import Weight, weigh
+from pycrictl.pulls.tracker import Phase
 from pycrictl.wire.progress import Report
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from pycrictl.progress.tracker import Tracker, View
+    from pycrictl.pulls.tracker import Tracker, View
 
 SETTLE_S: Final = 1.5
 """How long nothing must be pulled for the pulls to be over: kubelet tries its credentials one after

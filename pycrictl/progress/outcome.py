@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.errors import PullFailed
-from pycrictl.progress.view import Phase
+from pycrictl.pulls.model import Phase
 
 if TYPE_CHECKING:
     from pycrictl.progress.endings import Sink
-    from pycrictl.progress.view import View
+    from pycrictl.pulls.model import View
 
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 """Pauses before a broken source is tried again; as many tries as there are pauses."""

@@ -30,7 +30,7 @@ from pycrictl.progress.endings import SETTLE_S, Endings, Sink
 from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher, bare
 from pycrictl.progress.outcome import REOPEN_PAUSES_S, Pace, WatchOutcome, failed_items
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.tracker import Awaited, Phase, Tracker, View
+from pycrictl.pulls.tracker import Awaited, Phase, Tracker, View
 from pycrictl.units import format_duration
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from pycrictl.errors import (
 from pycrictl.progress.endings import Sink
 from pycrictl.progress.registry.question import credentials_of
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
-from pycrictl.progress.tracker import Awaited
 from pycrictl.pull.slots import Retry, pull_slot
+from pycrictl.pulls.tracker import Awaited
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import Call, CriClient

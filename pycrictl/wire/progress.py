@@ -7,7 +7,7 @@ ignores. Over a WebSocket every message has its own frame, over plain HTTP every
 line.
 
 This module reads what a message says and not what it means: phases, sums and rates are up to
-``pycrictl.progress.tracker``.
+``pycrictl.pulls.tracker``.
 
 Messages are outside data, and many: a watcher of a busy node decodes thousands a second. So what
 an ordinary message needs stands in one function without a call more than necessary, and every

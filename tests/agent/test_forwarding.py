@@ -13,7 +13,7 @@ import pytest
 
 from pycrictl.agent.objects import NodePull
 from pycrictl.agent.peers import TIMEOUT_S
-from pycrictl.progress.tracker import Tracker
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 from tests.agent.standing import Answer, Cluster
 

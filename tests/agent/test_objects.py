@@ -15,7 +15,7 @@ from pycrictl.agent.objects import NodePull, is_waiting, objects_of
 from pycrictl.agent.records import reports_of, wanted
 from pycrictl.agent.store import Gone, Store
 from pycrictl.kube.pods import Pod, parse_pod
-from pycrictl.progress.tracker import Tracker
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 from tests.agent import standing
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pycrictl.containerd.client import ContainerdClient
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
-from pycrictl.progress.tracker import Item, Phase, Tracker
+from pycrictl.pulls.tracker import Item, Phase, Tracker
 
 
 class Watch:

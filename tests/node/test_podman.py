@@ -17,7 +17,7 @@ from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.registry import skopeo
 from pycrictl.progress.registry.manifest import ask
 from pycrictl.progress.registry.question import Credentials, Question
-from pycrictl.progress.tracker import Phase, Tracker, View
+from pycrictl.pulls.tracker import Phase, Tracker, View
 
 from .images import Image
 from .lab import MIB, Lab

@@ -13,7 +13,7 @@ from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.settings import PullSettings, config_path, from_file, from_status
 from pycrictl.errors import ConnectError, Unavailable
 from pycrictl.progress.content import Ending
-from pycrictl.progress.tracker import Item, Phase
+from pycrictl.pulls.tracker import Item, Phase
 from tests.containerd.watching import Watch
 
 from .images import Image, zero_file

@@ -12,7 +12,7 @@ import pytest
 
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.progress.stream import follow
-from pycrictl.progress.tracker import Phase, Tracker
+from pycrictl.pulls.tracker import Phase, Tracker
 from pycrictl.wire.progress import Report
 from tests.progress.following import (
     CHUNKED,

@@ -14,8 +14,8 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import Interrupted
-from pycrictl.progress.tracker import View
 from pycrictl.pull.image import pull
+from pycrictl.pulls.tracker import View
 from tests.containerd.fakectd import FakeContainerd, Lease
 
 REFERENCE = "https://u:topsecret@registry.example/app:1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pycrictl.progress.tracker import Awaited, Item, Phase, Totals, View
+from pycrictl.pulls.tracker import Awaited, Item, Phase, Totals, View
 
 MIB = 1024 * 1024
 DEMO = "127.0.0.1:5000/demo:1"

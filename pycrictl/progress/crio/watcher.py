@@ -31,8 +31,8 @@ from pycrictl.progress.crio.storage import DEFAULT_ROOT, Storage
 from pycrictl.progress.names import Expected
 from pycrictl.progress.registry.manifest import Inquiry, ask
 from pycrictl.progress.registry.question import Credentials, Question
-from pycrictl.progress.tracker import Phase, Tracker
 from pycrictl.progress.weight import Weight
+from pycrictl.pulls.tracker import Phase, Tracker
 from pycrictl.wire.progress import Report
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError, Unimplemented
 from pycrictl.progress.sources import open_watcher
-from pycrictl.progress.speed import Speed
-from pycrictl.progress.tracker import Item, Phase, Tracker
+from pycrictl.pulls.speed import Speed
+from pycrictl.pulls.tracker import Item, Phase, Tracker
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:

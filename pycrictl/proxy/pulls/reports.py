@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.tracker import Item, Phase
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
+from pycrictl.pulls.tracker import Item, Phase
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 if TYPE_CHECKING:

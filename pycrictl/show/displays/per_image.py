@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pycrictl.progress.tracker import COMPLETE, Awaited, Item, Phase, Totals, View
+from pycrictl.pulls.tracker import COMPLETE, Awaited, Item, Phase, Totals, View
 from pycrictl.show.displays import phrases
 from pycrictl.units import format_bytes, ordinal, plural
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TextIO
 
-from pycrictl.progress.tracker import Awaited, Item, Phase, View
+from pycrictl.pulls.tracker import Awaited, Item, Phase, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import NARROW, Meter, Meters, amount_line, fit, join, sentence
 from pycrictl.show.displays.per_image import ACTIVE, ImagePull

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, Final, TextIO
 
-from pycrictl.progress.tracker import COMPLETE, Awaited, Item, Phase, View
+from pycrictl.pulls.tracker import COMPLETE, Awaited, Item, Phase, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
 from pycrictl.show.displays.per_image import ImagePull

@@ -21,7 +21,7 @@ from pycrictl.progress.crio.downloaders import CrioProcess, Downloader
 from pycrictl.progress.crio.watcher import CrioWatcher, Processes, open_crio
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.registry.question import Credentials, Question
-from pycrictl.progress.tracker import Item, Phase, Tracker, View
+from pycrictl.pulls.tracker import Item, Phase, Tracker, View
 from tests.fakecri import FakeServer
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
 

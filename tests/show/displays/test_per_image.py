@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pycrictl.progress.tracker import Awaited, Phase, View
+from pycrictl.pulls.tracker import Awaited, Phase, View
 from pycrictl.show.displays import per_image
 from tests.show.views import DEMO, MIB, layer, view
 

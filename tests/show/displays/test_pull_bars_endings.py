@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.progress.tracker import Awaited, Item, Phase
+from pycrictl.pulls.tracker import Awaited, Item, Phase
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.drawing import terminal
 from tests.show.screen import Terminal

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pycrictl.environ import Environment
-from pycrictl.progress.tracker import Awaited, Item, Phase, Totals, View
+from pycrictl.pulls.tracker import Awaited, Item, Phase, Totals, View
 from pycrictl.show.displays.modes import Outlet
 from pycrictl.show.displays.pull_lines import JsonLines, PlainLines
 from tests.show.views import DEMO, MIB, digest, forty_layers, layer, view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pycrictl.progress.tracker import Item, Phase, Tracker, View
+from pycrictl.pulls.tracker import Item, Phase, Tracker, View
 from pycrictl.wire.progress import Report
 
 MIB = 2**20

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycrictl.progress.tracker import UNPACKED_RATIO, Phase, Tracker, View
+from pycrictl.pulls.tracker import UNPACKED_RATIO, Phase, Tracker, View
 from pycrictl.wire.progress import Report
-from tests.progress.tracking import MIB
+from tests.pulls.tracking import MIB
 
 
 def extracting(extracted: int, total: int = 400, *, image: str = "a", layer: str = "l") -> Report:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.progress.tracker import MAX_ERROR, Phase, Totals, Tracker, View
+from pycrictl.pulls.tracker import MAX_ERROR, Phase, Totals, Tracker, View
 from pycrictl.wire.progress import Report
-from tests.progress.tracking import FINISHED, keys, only, see
+from tests.pulls.tracking import FINISHED, keys, only, see
 
 # Phases
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.progress.tracker import Item, Phase, Tracker, View
+from pycrictl.pulls.tracker import Item, Phase, Tracker, View
 from pycrictl.wire.progress import Report
-from tests.progress.tracking import FINISHED, keys
+from tests.pulls.tracking import FINISHED, keys
 
 few_names = st.sampled_from(["", "a", "b", "c"])
 numbers = st.integers(-5, 30) | st.sampled_from([2**63 - 1, -(2**63)])

@@ -6,9 +6,9 @@ import sys
 import time
 import tracemalloc
 
-from pycrictl.progress.tracker import Tracker
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
-from tests.progress.tracking import MIB, keys, pull, see
+from tests.pulls.tracking import MIB, keys, pull, see
 
 
 def test_items_beyond_the_limit_are_dropped_and_counted() -> None:

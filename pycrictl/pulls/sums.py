@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pycrictl.progress.speed import Speed
-from pycrictl.progress.view import COMPLETE, Item, Phase, Totals
+from pycrictl.pulls.model import COMPLETE, Item, Phase, Totals
+from pycrictl.pulls.speed import Speed
 
 ETA_AFTER_S: Final = 3.0
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.progress.tracker import Tracker
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
-from tests.progress.tracking import MIB, pull, see
+from tests.pulls.tracking import MIB, pull, see
 
 
 def test_rate_and_time_left() -> None:

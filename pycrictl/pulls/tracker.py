@@ -18,7 +18,7 @@ latest report of an item, and ``view`` does the thinking:
 * *Names.* A digest is the same layer under each image; any other name (``layer 3 of 7``) is one
   image's own. ``IMAGE on NODE`` is an image of that node, whose layers are its own as well.
 
-Sums, rates and the time left are the business of ``totals``.
+Sums, rates and the time left are the business of ``sums``.
 
 All times are seconds of one monotonic clock, given as ``now``. Not thread-safe.
 """
@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from pycrictl.progress.totals import Blob, Sums
-from pycrictl.progress.view import COMPLETE, FINISHED, Awaited, Item, Phase, Totals, View
+from pycrictl.pulls.model import COMPLETE, FINISHED, Awaited, Item, Phase, Totals, View
+from pycrictl.pulls.sums import Blob, Sums
 
 if TYPE_CHECKING:
     from pycrictl.wire.progress import Report
