@@ -151,7 +151,7 @@ def objects_of(
     retries = retries or {}
     for pod in pods:
         for need in needs_of(pod):
-            pull = next((one for one in reversed(pulls) if one.is_of(need.image)), None)
+            pull = pull_for(need, pulls)
             if wants_all or need.is_open or pull is not None:
                 document = _object(need, pull, node, problem)
                 phase, retry_s = document["status"]["phase"], retries.get(canonical(need.image))
@@ -159,6 +159,18 @@ def objects_of(
                     document["status"]["nextRetryTime"] = moment(retry_s)
                 found.append(document)
     return found
+
+
+def pull_for(need: Need, pulls: Sequence[NodePull]) -> NodePull | None:
+    """Return the pull of an image that a pod needs.
+
+    One that was over before the pod was made was another one's: all that it says is that the image
+    is there. Pods' times are in whole seconds.
+    """
+    pull = next((one for one in reversed(pulls) if one.is_of(need.image)), None)
+    if pull is None or pull.is_running or pull.ended_s >= need.pod.created_s:
+        return pull
+    return None if pull.has_failed else NodePull(pull.image, is_running=False, ended_s=pull.ended_s)
 
 
 def _object(need: Need, pull: NodePull | None, node: str, problem: str) -> Document:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pycrictl.agent.objects import Need, NodePull, PullPhase, needs_of, phase_of
+from pycrictl.agent.objects import Need, NodePull, PullPhase, needs_of, phase_of, pull_for
 from pycrictl.kube.pods import Pod
 from pycrictl.pulls.tracker import COMPLETE, Item, Phase
 from pycrictl.wire.progress import MAX_TEXT, Report
@@ -22,17 +22,28 @@ def wanted(pod: Pod, container: str) -> list[Need]:
     ]
 
 
-def reports_of(needs: Sequence[Need], pulls: Sequence[NodePull]) -> tuple[list[Report], bool]:
-    """Return what is known of the pulls of some images, and whether one of them runs."""
+def reports_of(
+    needs: Sequence[Need], pulls: Sequence[NodePull], since_s: float = 0.0
+) -> tuple[list[Report], bool]:
+    """Return what is known of the pulls of some images, and whether one of them runs.
+
+    Args:
+        needs: the images.
+        pulls: of the node.
+        since_s: when somebody began to watch; of what had arrived by then only that is said.
+    """
     found: list[Report] = []
     runs = False
     for need in needs:
-        pull = next((one for one in reversed(pulls) if one.is_of(need.image)), None)
+        pull = pull_for(need, pulls)
         phase = phase_of(need, pull)
         image = need.image[:MAX_TEXT]
         is_over = phase in (PullPhase.SUCCEEDED, *_FAILED)
         runs |= pull is not None and not is_over
-        if pull is not None and pull.items:
+        is_old = pull is not None and not pull.is_running and pull.ended_s < since_s
+        if phase is PullPhase.SUCCEEDED and pull is not None and (is_old or not pull.items):
+            found.append(Report(image, "", 0, 0, phase=Phase.PRESENT))
+        elif pull is not None and pull.items:
             started = round(pull.began_s, 3)
             found += [_report(item, image, phase, started) for item in pull.items]
         elif phase in _FAILED and need.reason is not None:

@@ -138,7 +138,7 @@ class Streams:
         """Iterate over the records about a pod of this node, until nothing is pulled for it."""
         sent: dict[tuple[str, str], Report] = {}
         begun_at = spoke_at = quiet_at = time.monotonic()
-        has_pulled = False
+        has_pulled, since_s = False, time.time()
         while time.monotonic() - begun_at < limit_s:
             pulls, _ = await self._own.ask()
             current = self._own.known.find(pod.namespace, pod.name)
@@ -147,7 +147,7 @@ class Streams:
             if current is None or current.uid != pod.uid:
                 return
             needs = wanted(current, container)
-            reports, runs = reports_of(needs, pulls)
+            reports, runs = reports_of(needs, pulls, since_s)
             now = time.monotonic()
             for report in reports:
                 key = report.image, report.layer

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.errors import ConfigError, RemoteProtocolError
-from pycrictl.foreign import mapping, mappings, text
+from pycrictl.foreign import mapping, mappings, moment, text
 from pycrictl.kube.kubelet import ROOT, Kubelet, below, configuration, read_document
 
 if TYPE_CHECKING:
@@ -90,6 +90,11 @@ class Pod(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def created_s(self) -> float:
+        """When it was made, as wall time; 0 if that is not known."""
+        return moment(self.created)
 
 
 def list_pods(client: KubeClient) -> tuple[Pod, ...]:

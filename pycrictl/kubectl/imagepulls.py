@@ -30,6 +30,7 @@ _LAYER_PHASES: Final = frozenset(
     ("waiting", "downloading", "extracting", "done", "present", "failed")
 )
 _ENDED: Final = ("done", "failed")
+_ARRIVED: Final = ("done", "present")
 
 
 class ExpiredError(Exception):
@@ -125,7 +126,6 @@ class Pulls:
         document = parsed(body)
         if document.get("kind") != "ImagePullList":
             raise ValueError("not an ImagePullList")
-        self._take_version(document)
         self._line.clear()
         before, self._objects = self._objects, {}
         self.silent.clear()
@@ -134,6 +134,7 @@ class Pulls:
             reports += self._apply(item, before)
         for uid in before.keys() - self._objects.keys():
             self._lose(before[uid])
+        self._take_version(document)
         return reports
 
     def receive_message(self, message: bytes) -> Report | None:
@@ -201,6 +202,11 @@ class Pulls:
             pod=next((one.pod for one in others if one and one.shares(pull)), pull.pod)
         )
         self._objects[uid] = pull
+        if stands == "Succeeded" and not self.version:
+            return  # it was over before anybody watched
+        has_begun = count(status.get("totalBytes")) or status.get("startTime")
+        if stands == "Succeeded" and not has_begun:
+            phase = "present"
         common = {
             "queue_position": count(status.get("queuePosition")),
             "started": moment(status.get("startTime")),
@@ -212,7 +218,7 @@ class Pulls:
         if phase == "failed":
             error = error or text(status.get("kubeletReason")) or "the pull failed"
             yield _report(name, {**status, "error": error, "phase": phase}, phase, common)
-        elif not layers or phase == "done":
+        elif not layers or phase in _ARRIVED:
             yield _report(name, {**status, "phase": phase}, phase, common)
 
     def _is_wanted(self, namespace: str, node: str, pod: str, spec: dict[str, Any]) -> bool:

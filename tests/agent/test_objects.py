@@ -11,7 +11,7 @@ from pycrictl.agent.api.selectors import fits_labels, parse_fields
 from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.api.table import age, cells
 from pycrictl.agent.frontproxy import is_signed_by, parse_trust
-from pycrictl.agent.objects import NodePull, is_waiting, objects_of
+from pycrictl.agent.objects import NodePull, is_waiting, moment, objects_of
 from pycrictl.agent.records import reports_of, wanted
 from pycrictl.agent.store import Gone, Store
 from pycrictl.kube.pods import Pod, parse_pod
@@ -102,6 +102,32 @@ def test_numbers() -> None:
     queued = status(pod(), pull(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=3)))
     assert queued["queuePosition"] == 3
     assert "percent" not in queued
+
+
+def test_an_image_that_another_pod_pulled() -> None:
+    """What was over before the pod was made is not its pull; only that the image is there."""
+    document = standing.pod("late")
+    document["metadata"]["creationTimestamp"] = moment(NOW_S + 1)
+    late = parse_pod(document)
+    assert late is not None
+    theirs = pull(layer("done", 100), is_running=False)
+    assert status(late, theirs) == {"phase": "Succeeded", "percent": 100}
+    found, runs = reports_of(wanted(late, ""), [theirs])
+    assert [(one.phase, one.layer, one.total, one.started) for one in found] == [
+        ("present", "", 0, 0.0)
+    ]
+    assert not runs
+    failed = pull(layer("failed", 5, error="reset"), is_running=False)
+    assert status(late, failed) == {"phase": "Waiting"}
+
+
+def test_what_had_arrived_before_somebody_watched() -> None:
+    done = pull(layer("done", 100), is_running=False)
+    needs = wanted(pod(), "")
+    (report,), _ = reports_of(needs, [done], NOW_S + 1)
+    assert (report.phase, report.total, report.started) == ("present", 0, 0.0)
+    (report,), _ = reports_of(needs, [done], NOW_S - 1)
+    assert (report.phase, report.total) == ("done", 100)
 
 
 def test_why_it_failed() -> None:

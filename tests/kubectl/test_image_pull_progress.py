@@ -157,10 +157,12 @@ def test_all_namespaces(cluster: Cluster, plugin: Plugin) -> None:
 
 def test_one_node(cluster: Cluster, plugin: Plugin) -> None:
     cluster.nodes = [NODE]
-    cluster.pulls = [[pull("web", "Succeeded", total=5), pull("db", "Failed", node="n2")]]
+    cluster.pulls = [[pull("web", total=5), pull("db", "Failed", node="n2")]]
+    done = event("MODIFIED", pull("web", "Succeeded", total=5))
+    cluster.watches = [Stream([done], 0.3, "hold")]
     run = plugin.run("--node=n1", "--progress=json")
     assert run.code == 0
-    assert [each["image"] for each in run.objects] == ["web:1"]
+    assert {each["image"] for each in run.objects} == {"web:1"}
     assert asked(cluster, "imagepulls?fieldSelector=spec.nodeName%3Dn1")
 
 
@@ -192,7 +194,7 @@ def test_the_same_image_on_two_nodes_is_pulled_twice(cluster: Cluster, plugin: P
     run = plugin.run("-A", "--progress=json", "--aggregate")
     assert run.code == 0
     assert [each["total"] for each in run.objects][-1] == 8 * MB
-    cluster.pulls = [done]
+    cluster.watches = [Stream([event("MODIFIED", each) for each in done], 0.5, "hold")]
     run = plugin.run("-A", "--progress=json")
     assert {each["node"] for each in run.objects} == {"n1", "n2"}
     assert {each["image"] for each in run.objects} == {"web:1"}

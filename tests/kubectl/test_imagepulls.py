@@ -49,9 +49,21 @@ def test_a_layer() -> None:
 )
 def test_phases(phase: str, is_idle: bool, said: str) -> None:
     pulls = Pulls(Wanted())
-    (report,) = pulls.receive_list(listing(pull("web", phase)))
+    pulls.receive_list(listing())
+    begun = pull("web", phase, startTime="2026-11-22T10:00:00Z")
+    (report,) = pulls.receive_data(line(event("ADDED", begun)))
     assert (report.phase, pulls.is_idle) == (said, is_idle)
     assert bool(report.error) == (said == "failed")
+
+
+def test_what_was_over_before() -> None:
+    """It is no part of what is watched; a pod that comes later may find its image there."""
+    pulls = Pulls(Wanted())
+    over = pull("web", "Succeeded", total=27, progress=27, startTime="2026-11-22T10:00:00Z")
+    assert pulls.receive_list(listing(over)) == []
+    assert pulls.is_idle
+    (report,) = pulls.receive_data(line(event("ADDED", pull("db", "Succeeded", node="n2"))))
+    assert (report.phase, report.total, report.started) == ("present", 0, 0.0)
 
 
 def test_pods_of_one_node_share_a_pull() -> None:
