@@ -39,6 +39,13 @@ def _natural(text: str) -> int:
     return number
 
 
+def _duration(text: str) -> float:
+    seconds = units.parse_duration(text)
+    if seconds < 0 and not crictl.is_called():
+        raise ValueError("it must not be negative")
+    return seconds
+
+
 def _interval(text: str) -> float:
     try:
         seconds = float(text)
@@ -49,7 +56,7 @@ def _interval(text: str) -> float:
     return seconds
 
 
-duration = parser(units.parse_duration)
+duration = parser(_duration)
 """Of a Go duration, in seconds."""
 
 integer = parser(units.parse_int)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pycrictl.cli import crictl
+from pycrictl.cri.calls.redact import redact_text
+from pycrictl.diagnosis.errors import Words, pull_words, sandbox_words
+from pycrictl.errors import RuntimeFault
 from pycrictl.pull.image import pull, pull_in_turn
 from pycrictl.show.displays.pulls import open_display
+from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
@@ -37,11 +44,38 @@ def pull_image(
         Interrupted: Ctrl-C; the pull was cancelled.
     """
     run = pull if turns is None else partial(pull_in_turn, turns=turns)
-    return run(
-        client,
-        request,
-        timeout_s=timeout_s or None,
-        open_sink=None if outlet.form == "none" else partial(open_display, outlet),
-        interval_s=outlet.interval_s,
-        wants_manifests=wants_manifests,
-    )
+    try:
+        return run(
+            client,
+            request,
+            timeout_s=timeout_s or None,
+            open_sink=None if outlet.form == "none" else partial(open_display, outlet),
+            interval_s=outlet.interval_s,
+            wants_manifests=wants_manifests,
+        )
+    except RuntimeFault as error:
+        image = redact_text(request.image.image)
+        raise worded(error, pull_words(error.details, image), f"pulling {quote(image)}") from None
+
+
+def worded(error: RuntimeFault, words: Words | None, what: str) -> RuntimeFault:
+    """Say an error in the words for it, if there are any; the log of ``--debug`` has the runtime's.
+
+    Args:
+        error: of the runtime.
+        words: what it means.
+        what: what was being done.
+    """
+    if words is not None and error.details and not crictl.is_called():
+        error.message, error.hint = f"{what}: {words.text}", words.advice
+    return error
+
+
+@contextmanager
+def worded_sandbox(name: str) -> Iterator[None]:
+    """Say in words that the image of pod sandboxes is missing, if that is why one fails."""
+    try:
+        yield
+    except RuntimeFault as error:
+        what = f"running pod sandbox {quote(name)}"
+        raise worded(error, sandbox_words(error.details), what) from None

@@ -245,12 +245,14 @@ BY_NAME: Final = {name: entry for entry in COMMANDS for name in entry.names}
 
 ELSEWHERE: Final = {
     "delete": "rm",
-    "describe": "inspect",
+    "describe": "why",
     "df": "imagefsinfo",
     "get": "ps",
-    "kill": "stop",
+    "kill": "stop -t 0",
     "log": "logs",
+    "login": "pull --creds",
     "ls": "ps",
+    "prune": "rmi --prune",
     "top": "stats",
 }
 """Words of other programs. By its letters ``top`` would be ``stop``."""

@@ -19,6 +19,7 @@ from pycrictl.containerd.mirrors import sites_of
 from pycrictl.containerd.settings import config_path, pull_settings
 from pycrictl.cri.calls.discovery import others
 from pycrictl.cri.calls.errmap import unreachable
+from pycrictl.cri.lifecycle.image_removal import sandbox_image
 from pycrictl.diagnosis.asking import Asking, unmet
 from pycrictl.diagnosis.filesystems import OTHERS, USUAL, disk_at, once_each, places_of
 from pycrictl.diagnosis.findings import Missing
@@ -150,6 +151,11 @@ class NodeCollector(Asking):
             status = self._call(client, "Status", cri_pb2.StatusRequest(verbose=True))
             info = dict(status.info)
             known["conditions"] = unmet(status.status)
+        if name := sandbox_image(info):
+            with self._optional("sandbox image"):
+                request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=name))
+                if not self._call(images, "ImageStatus", request).HasField("image"):
+                    known["missing_sandbox_image"] = name
         with self._optional("containerd's own API"):
             self._ask_containerd(ContainerdClient(client.path, timeout_s=CALL_S), info)
         if not self._registries:

@@ -17,15 +17,18 @@ class Trouble(NamedTuple):
         rank: how likely it is the cause of all the rest, the highest first.
         text: what is the case, after the image's name.
         advice: what to do; IMAGE and HOST stand for the image and its registry.
+        retry: the same for somebody whose own pull has failed; empty if nothing else.
     """
 
     kind: str
     rank: int
     text: str
     advice: str
+    retry: str = ""
 
 
 NO_SPACE: Final = "no space left on device"
+_REASON_CHARS: Final = 100
 
 _PULLS: Final = (
     (
@@ -80,6 +83,7 @@ _PULLS: Final = (
             87,
             "the registry refuses access to it",
             "check the pod's imagePullSecrets; 'pycrictl pull --creds USER IMAGE' tries others",
+            "'pycrictl pull --creds USER IMAGE' takes other credentials",
         ),
     ),
     (
@@ -118,11 +122,14 @@ _PULLS: Final = (
             85,
             "the registry does not have it",
             "check its name and tag; 'pycrictl pull IMAGE' tries it at once",
+            "check its name and tag, in upper and lower case",
         ),
     ),
     (
         r"InvalidImageName|invalid reference format|couldn't parse image",
-        Trouble("invalid-name", 85, "its name is invalid", "correct the name in the pod"),
+        Trouble(
+            "invalid-name", 85, "its name is invalid", "correct the name in the pod", "correct it"
+        ),
     ),
     (
         r"ErrImageNeverPull|is not present with pull policy of Never",
@@ -150,6 +157,49 @@ _FAILED: Final = Trouble("pull-failed", 84, "its pull fails", "'pycrictl pull IM
 def pull_trouble(cause: str) -> Trouble:
     """Return what the error of a pull means."""
     return next((one for pattern, one in _PULLS if re.search(pattern, cause, re.I)), _FAILED)
+
+
+class Words(NamedTuple):
+    """An error for people: what is the case, and what helps."""
+
+    text: str
+    advice: str
+
+
+def pull_words(cause: str, image: str) -> Words | None:
+    """Return what the error of somebody's own pull means; None if its words have to do."""
+    trouble = pull_trouble(cause)
+    if trouble is _FAILED:
+        return None
+    advice = (trouble.retry or trouble.advice).replace("IMAGE", image)
+    text, reason = trouble.text, last_reason(cause)
+    if trouble.kind in ("registry-down", "x509", "plain-http", "disk-full") and reason:
+        text += f" ({reason})"
+    return Words(text, advice.replace("HOST", image.partition("/")[0]))
+
+
+_SANDBOX_IMAGE: Final = r'get sandbox image \\?"(?P<image>[^"\\]+)\\?"(?P<why>.*)'
+
+
+def sandbox_words(cause: str) -> Words | None:
+    """Return what it means that the image of a pod sandbox is missing; None for another error."""
+    if (found := re.search(_SANDBOX_IMAGE, cause, re.DOTALL)) is None:
+        return None
+    image = found["image"]
+    trouble = pull_trouble(found["why"])
+    advice = (
+        f"'pycrictl pull {image}' tries it; the runtime's configuration names another one"
+        " (sandbox_image, in containerd 2 pinned_images.sandbox; in CRI-O pause_image)"
+    )
+    text = f'the image of every pod sandbox (pause), "{image}", is not on the node: {trouble.text}'
+    return Words(text, advice)
+
+
+def last_reason(cause: str) -> str:
+    """Return the innermost of a chain of errors if it is short; empty if there is no chain."""
+    chain = " ".join(cause.split()).removesuffix(": unknown")
+    _, colon, reason = chain.rpartition(": ")
+    return reason if colon and len(reason) <= _REASON_CHARS else ""
 
 
 _BAD_COMMAND: Final = (

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pycrictl.diagnosis.disks import Disk, disk_findings
 from pycrictl.diagnosis.findings import Finding, Missing, Weight, ranked
 from pycrictl.diagnosis.registry import Route
-from pycrictl.units import format_bytes, format_duration, plural
+from pycrictl.units import format_bytes, format_duration, plural, quote
 
 SKEW_S: Final = 30.0
 BAD_SKEW_S: Final = 300.0
@@ -29,6 +29,7 @@ class NodeFacts:
         is_forbidden: whether that is because this user may not ask it.
         silent: calls of the runtime that were not answered in time.
         runtime: name and version.
+        missing_sandbox_image: the image of pod sandboxes (pause) if the node does not have it.
         conditions: of the runtime that do not hold, and why.
         is_clock_synchronized: as the kernel says.
         other_sockets: other endpoints of runtimes on the node, and who answers there or why not.
@@ -51,6 +52,7 @@ class NodeFacts:
     is_forbidden: bool = False
     silent: tuple[str, ...] = ()
     runtime: str = ""
+    missing_sandbox_image: str = ""
     conditions: tuple[tuple[str, str], ...] = ()
     disks: tuple[Disk, ...] = ()
     is_clock_synchronized: bool | None = None
@@ -134,7 +136,10 @@ def _runtime(facts: NodeFacts) -> Iterator[Finding]:
         is_needed = condition in NEEDED
         weight = Weight.SERIOUS if is_needed else Weight.NOTE
         yield Finding("condition", weight, text, advice, 90 if is_needed else 13)
-
+    if name := facts.missing_sandbox_image:
+        text = f"the image of every pod sandbox (pause), {quote(name)}, is not on the node"
+        advice = f"'pycrictl pull {name}' shows whether the next pod can get it"
+        yield Finding("sandbox-image", Weight.WARNING, text, advice, 60)
     if facts.endpoint and facts.is_kubelets is False and not facts.proxy:
         text = f"the kubelet uses {facts.kubelet_endpoints[0]}, and this is {facts.endpoint}"
         advice = "name the kubelet's with -r, or as runtime-endpoint in /etc/crictl.yaml"

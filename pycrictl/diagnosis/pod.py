@@ -12,6 +12,7 @@ from pycrictl.diagnosis.errors import (
     exit_words,
     is_bad_command,
     pull_trouble,
+    sandbox_words,
     shortened,
 )
 from pycrictl.diagnosis.facts import STALLED_S, Container, Image, Line, PodFacts, Pull
@@ -168,6 +169,9 @@ def _sandbox(facts: PodFacts) -> Iterator[Finding]:
         text = f"is not running: there is no space left to make its sandbox ({shortened(error)})"
         advice = "'pycrictl imagefsinfo -o wide' shows the disk, 'pycrictl rmi --prune' frees it"
         yield Finding("disk-full", Weight.SERIOUS, text, advice, 95)
+    elif words := sandbox_words(error):
+        text = f"is not running: {words.text}"
+        yield Finding("sandbox-image", Weight.SERIOUS, text, words.advice, 93)
     elif error and is_network:
         text = f"is not running: its network cannot be set up: {shortened(error)}"
         advice = "check the CNI plugin's pods, /etc/cni/net.d and /opt/cni/bin"

@@ -77,7 +77,7 @@ def select(
     """
     return Selection(
         only=stream,
-        since_ns=parse_since(since, now=now) if since else None,
+        since_ns=parse_since(since, now=now, is_strict=is_strict) if since else None,
         tail_lines=tail_lines if tail_lines >= 0 else None,
         limit_bytes=limit_bytes if limit_bytes >= 0 else None,
         has_timestamps=has_timestamps,
@@ -85,7 +85,7 @@ def select(
     )
 
 
-def parse_since(text: str, *, now: float) -> int:
+def parse_since(text: str, *, now: float, is_strict: bool = False) -> int:
     """Read the time from which lines are wanted: a duration back from ``now``, or a point in time.
 
     Durations count in whole seconds, as crictl's do; ``0`` is 1970.
@@ -98,7 +98,10 @@ def parse_since(text: str, *, now: float) -> int:
     except UsageError:
         pass
     try:
-        return int((now - parse_duration(text)) // 1) * _SECOND_NS
+        ago_s = parse_duration(text)
+        if ago_s < 0 and not is_strict:
+            raise ValueError(text)
+        return int((now - ago_s) // 1) * _SECOND_NS
     except ValueError:
         raise UsageError(
             f"{quote(text)} is not a time to begin at",

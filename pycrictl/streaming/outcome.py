@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from pycrictl.errors import PycrictlError, RuntimeFault
 from pycrictl.wire.command import ExitReported
 
@@ -20,12 +23,18 @@ class CommandRefused(RuntimeFault):
     exit_code = 126
 
 
+_NO_SHELL: Final = r'exec: "(?:[^"]*/)?(?:ba|da|a|z|k)?sh": '
+
+
 def not_started(what: str, outcome: ExitReported) -> PycrictlError:
     """Return the error of a command that did not start; its exit status is what shells have."""
     details = outcome.message
+    hint = None
+    if re.search(_NO_SHELL, details):
+        hint = "it has no shell: 'pycrictl cp' copies files without one"
     message = f"{what}: {details}"
     if "executable file not found" in details or "no such file or directory" in details:
-        return CommandMissing(message, details=details)
+        return CommandMissing(message, details=details, hint=hint)
     if "permission denied" in details:
         return CommandRefused(message, details=details)
     return RuntimeFault(message, details=details)

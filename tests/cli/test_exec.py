@@ -6,6 +6,8 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.streaming.outcome import not_started
+from pycrictl.wire.command import ExitReported
 from tests.cli.run import NO_TRANSPORT, Run, start
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status
@@ -88,6 +90,15 @@ def test_selected_containers(fake: FakeServer) -> None:
     ignored = run(fake, "-e", "--name", "other", "id")
     assert (ignored.code, ignored.stdout) == (0, "")
     assert ignored.stderr.endswith("warning: no container is selected\n")
+
+
+@pytest.mark.parametrize("shell", ["sh", "/bin/bash", "ash"])
+def test_without_a_shell_the_next_step_is_named(shell: str) -> None:
+    said = f'OCI runtime exec failed: exec: "{shell}": executable file not found in $PATH: unknown'
+    error = not_started("running a command", ExitReported(None, said))
+    assert error.exit_code == 127
+    assert "'pycrictl cp' copies files without one" in (error.hint or "")
+    assert not_started("x", ExitReported(None, said.replace(shell, "psql"))).hint is None
 
 
 @pytest.mark.parametrize(

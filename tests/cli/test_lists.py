@@ -579,7 +579,10 @@ def test_free_space(fake: FakeServer, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("word", "command"),
-    [("top", "stats"), ("TOP", "stats"), ("describe", "inspect"), ("sto", "stop")],
+    [
+        *(("top", "stats"), ("TOP", "stats"), ("describe", "why"), ("sto", "stop")),
+        *(("prune", "rmi --prune"), ("login", "pull --creds"), ("kill", "stop -t 0")),
+    ],
 )
 def test_other_programs_words(word: str, command: str) -> None:
     shown = Run(word)

@@ -399,6 +399,17 @@ def test_the_logs_of_a_pod(fake: FakeServer, pods: Path, word: str) -> None:
     )
 
 
+def test_a_pod_of_the_same_name_as_its_container_is_meant(fake: FakeServer, pods: Path) -> None:
+    listed = cri_pb2.ListContainersResponse()
+    for letter, name in (("1", "web"), ("2", "side")):
+        container = listed.containers.add(id=letter * 64, pod_sandbox_id="a" * 64)
+        container.metadata.name, container.state = name, cri_pb2.CONTAINER_RUNNING
+    fake.offer("ListContainers", listed)
+    both = b"[pod/web/web] from 1\n[pod/web/side] from 2\n"
+    assert run("-r", fake.endpoint, "logs", "shop/web").stdout == both
+    assert run("-r", fake.endpoint, "logs", "shop/web/web").stdout == b"from 1\n"
+
+
 def test_a_pod_with_one_container_is_that(fake: FakeServer, pods: Path) -> None:
     assert run("-r", fake.endpoint, "logs", "db").stdout == b"from 3\n"
     whole = run("-r", fake.endpoint, "logs", "--all", "db")

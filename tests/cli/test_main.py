@@ -55,7 +55,7 @@ def test_unknown_command_suggests_and_exits_3() -> None:
         (["-t", "5", "version"], "pycrictl: invalid value for '-t': \"5\" has no"),
         (["--timeout"], 'pycrictl: option "--timeout" needs a value'),
         (["pull", "--creds", ":x", "a"], "pycrictl: --creds needs a user name before the colon"),
-        (["pull", "--pull-timeout=-1s", "a"], "pycrictl: --pull-timeout must not be negative"),
+        (["pull", "--pull-timeout=-1s", "a"], "pycrictl: invalid value for '--pull-timeout'"),
     ],
 )
 def test_usage_errors_are_one_line(words: list[str], line: str) -> None:

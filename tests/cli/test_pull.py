@@ -45,7 +45,10 @@ def test_several_images_one_after_the_other(fake: FakeServer) -> None:
     run = pull(fake, "x/a", "x/b", "x/c")
     assert run.code == 1
     assert run.stdout == "Image is up to date for a\nImage is up to date for c\n"
-    assert run.stderr == 'pycrictl: pulling "x/b": not found: manifest unknown\n'
+    assert run.stderr == (
+        'pycrictl: pulling "x/b": the registry does not have it\n'
+        "hint: check its name and tag, in upper and lower case\n"
+    )
     assert [request.image.image for request in requests(fake)] == ["x/a", "x/b", "x/c"]
 
 
@@ -55,9 +58,71 @@ def test_every_failure_has_its_line(fake: FakeServer) -> None:
     run = pull(fake, "x/a", "x/b")
     assert run.code == 1
     assert run.stderr.splitlines() == [
-        'pycrictl: pulling "x/a": 401 Unauthorized',
-        'pycrictl: pulling "x/b": 401 Unauthorized',
+        'pycrictl: pulling "x/a": the registry refuses access to it',
+        "hint: 'pycrictl pull --creds USER x/a' takes other credentials",
+        'pycrictl: pulling "x/b": the registry refuses access to it',
+        "hint: 'pycrictl pull --creds USER x/b' takes other credentials",
     ]
+
+
+CHAIN = (
+    'failed to pull and unpack image "reg.example:5000/a:1": failed to resolve reference: failed to'
+    ' do request: Head "https://reg.example:5000/v2/a/manifests/1": dial tcp 10.0.0.1: connect:'
+    " connection refused"
+)
+
+
+def test_a_failure_is_said_in_words_and_debug_has_the_runtimes(fake: FakeServer) -> None:
+    refused = Status(grpc.StatusCode.UNKNOWN, CHAIN)
+    fake.prepare("PullImage", refused, refused)
+    run = pull(fake, "reg.example:5000/a:1")
+    assert (run.code, run.stderr.splitlines()) == (
+        1,
+        [
+            'pycrictl: pulling "reg.example:5000/a:1": its registry cannot be reached'
+            " (connection refused)",
+            "hint: 'pycrictl doctor --registry reg.example:5000' shows which step fails",
+        ],
+    )
+    assert CHAIN in Run("-r", fake.endpoint, "-D", "pull", "reg.example:5000/a:1").stderr
+
+
+def test_words_that_nobody_knows_are_the_runtimes(fake: FakeServer) -> None:
+    fake.prepare("PullImage", Status(grpc.StatusCode.UNKNOWN, "the moon is full"))
+    assert pull(fake, "a").stderr == 'pycrictl: pulling "a": the moon is full\n'
+
+
+def test_a_missing_pause_image_is_named(fake: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "pod.json").write_text('{"metadata": {"name": "p", "namespace": "n", "uid": "u"}}')
+    fake.prepare(
+        "RunPodSandbox",
+        Status(
+            grpc.StatusCode.UNKNOWN,
+            'failed to get sandbox image "reg.example/pause:3.8": failed to pull image: failed to'
+            ' resolve reference "reg.example/pause:3.8": reg.example/pause:3.8: not found',
+        ),
+    )
+    run = Run("-r", fake.endpoint, "runp", str(tmp_path / "pod.json"))
+    line, hint = run.stderr.splitlines()
+    assert line == (
+        'pycrictl: running pod sandbox "p": the image of every pod sandbox (pause),'
+        ' "reg.example/pause:3.8", is not on the node: the registry does not have it'
+    )
+    assert hint.startswith("hint: 'pycrictl pull reg.example/pause:3.8' tries it; ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("-t", "-1s", "pull", "a"), ("pull", "--pull-timeout", "-1s", "a")),
+        *(("pull", "--retry-interval=-1s", "a"), ("logs", "--since=-5m", "a")),
+        ("runp", "-T", "-1s", "a"),
+    ],
+)
+def test_negative_times_are_refused(fake: FakeServer, words: tuple[str, ...]) -> None:
+    run = Run("-r", fake.endpoint, *words)
+    assert (run.code, run.stdout) == (1, "")
+    assert fake.calls == []
 
 
 @pytest.mark.parametrize(

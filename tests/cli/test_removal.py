@@ -197,6 +197,24 @@ def test_rmi_prune_adds_to_what_is_named(fake: FakeServer) -> None:
     )
 
 
+@pytest.mark.parametrize("flag", ["--prune", "-q", "-a"])
+def test_rmi_removes_no_more_than_is_named(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    result = run(fake, "rmi", "x/a:1", flag)
+    assert (result.code, result.stdout, fake.calls) == (1, "", [])
+    assert "as well" in result.stderr
+    monkeypatch.setattr("sys.argv", ["crictl"])
+    fake.prepare("ListImages", cri_pb2.ListImagesResponse())
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse())
+    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse())
+    fake.offer("Status", cri_pb2.StatusResponse())
+    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse())
+    result = run(fake, "rmi", "x/a:1", flag)
+    assert "beside those that are named" in result.stderr
+    assert "ListImages" in fake.methods()
+
+
 def test_many_containers_are_removed_at_once(fake: FakeServer) -> None:
     lock, flying, most = threading.Lock(), 0, 0
 

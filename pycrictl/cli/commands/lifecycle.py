@@ -8,6 +8,7 @@ import typer
 
 from pycrictl.cli import complete, crictl, launch_options, options
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.pulling import worded_sandbox
 from pycrictl.cli.results import Results
 from pycrictl.cri.lifecycle.control import (
     Resources,
@@ -104,7 +105,9 @@ def run(
         pull_options=pull_options,
         cancel_timeout_s=cancel_timeout,
     ) as (client, launch):
-        app.env.stdout.write(f"{run_container(client, launch, handler=runtime)}\n")
+        with worded_sandbox(launch.pod.metadata.name):
+            container_id = run_container(client, launch, handler=runtime)
+        app.env.stdout.write(f"{container_id}\n")
 
 
 def runp(
@@ -122,7 +125,10 @@ def runp(
     app: AppContext = ctx.obj
     config = launch_options.load_pod(app, pod_config)
     flag = launch_options.timeout_flag(cancel_timeout)
-    with launch_options.launch_clients(app, cancel_timeout) as (client, _):
+    with (
+        launch_options.launch_clients(app, cancel_timeout) as (client, _),
+        worded_sandbox(config.metadata.name),
+    ):
         pod_id = run_pod(client, config, handler=runtime, timeout_flag=flag)
     app.env.stdout.write(f"{pod_id}\n")
 

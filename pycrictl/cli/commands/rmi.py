@@ -53,6 +53,12 @@ def rmi(
     app: AppContext = ctx.obj
     if all_ and prune:
         raise UsageError("--all and --prune cannot be combined")
+    if images and (all_ or prune):
+        flag, what = ("--all", "all images") if all_ else ("--prune (-q)", "all unused images")
+        if not crictl.is_called():
+            hint = f"'pycrictl rmi {flag[:7].strip()}' alone does; without it only those named go"
+            raise UsageError(f"{flag} with images would remove {what} as well", hint=hint)
+        app.env.warn(f"{flag} removes {what} beside those that are named")
     targets = () if not images and (all_ or prune) else check_ids(images or (), "image")
     results = Results(app.env)
     with ExitStack() as stack:

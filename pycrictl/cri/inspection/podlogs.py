@@ -69,6 +69,8 @@ def find(client: CriClient, text: str, *, whole_pod: bool = False) -> str | Pods
     if not whole_pod:
         if re.fullmatch(WHOLE_ID, text):
             return text
+        if (named := lookup.named_pod(text)) is not None and len(lookup.containers_of(named)) > 1:
+            return Pods(text)
         target = lookup.target(text, "container")
         if target.error is None:
             return target.id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -184,11 +184,21 @@ def _image_id(client: CriClient, name: str) -> str:
 
 
 def _sandbox_image(client: CriClient) -> str:
-    """Return the image of pod sandboxes, which containerd has in its configuration; else ""."""
     try:
-        answer = client.call("Status", cri_pb2.StatusRequest(verbose=True))
-        config = json.loads(answer.info.get("config", "null"))
-    except (RuntimeFault, ValueError, RecursionError):
+        return sandbox_image(client.call("Status", cri_pb2.StatusRequest(verbose=True)).info)
+    except RuntimeFault:
+        return ""
+
+
+def sandbox_image(info: Mapping[str, str]) -> str:
+    """Return the image of pod sandboxes, which containerd has in its configuration; else "".
+
+    Args:
+        info: of a verbose ``StatusResponse``.
+    """
+    try:
+        config = json.loads(info.get("config", "null"))
+    except (ValueError, RecursionError):
         return ""
     name = config.get("sandboxImage") if isinstance(config, dict) else None
     return name if isinstance(name, str) else ""

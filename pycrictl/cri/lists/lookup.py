@@ -194,6 +194,11 @@ class Lookup:
             owner = pod_name(pod)
         return f"{owner}/{container.metadata.name}" if owner else container.metadata.name
 
+    def named_pod(self, text: str) -> cri_pb2.PodSandbox | None:
+        """Return the pod whose NAMESPACE/NAME a word is; None if it is none's."""
+        known = self._pods_by_id.values() if "/" in text else ()
+        return next((each for each in known if pod_name(each) == text), None)
+
     def containers_of(self, pod: cri_pb2.PodSandbox) -> list[cri_pb2.Container]:
         """Return the newest attempt of each container of a pod, whichever of its sandboxes."""
         known = self._pods_by_id.values()
