@@ -275,6 +275,8 @@ class Succession:
             self.publish()
             return "the new program ended at once"
         self._heir = Upstream(successor.socket)
+        # First: of the new program's "READY=1" systemd takes notice only if it is the main one.
+        notify(f"MAINPID={successor.pid}", self._environ)
         successor.confirm()
         self.successor = successor
         for number, error in self._early:
@@ -284,7 +286,6 @@ class Succession:
         if successor.has_streams:
             self._streams.pause()
             successor.take_back_streams(self._streams.bring_in)
-        notify(f"MAINPID={successor.pid}", self._environ)
         self.handed_over_at = self._loop.time()
         self._log.info("handed_over", pid=successor.pid, running=len(running), waiting=waiting)
         self._stop.set()
