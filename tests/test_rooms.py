@@ -176,7 +176,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.serve": {
         "servicelog",
         *("proxy.serve", "proxy.accept", "copy.stream.connection", "streaming.loop"),
-        *("wire.http1_server", "wire.limits", "wire.progress", "wire.upgrade", *_BASE),
+        *("wire.http1", "wire.limits", "wire.progress", "wire.upgrade", *_BASE),
     },
     "proxy.serve.systemd": set(),
     "proxy.serve.places": {"wire.limits"},
@@ -271,6 +271,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "cri": {"google"},
     "cri.calls.channel": {"grpc"},
     "containerd": {"google", "tomli"},
+    "streaming.opening": {"h11"},
+    "wire.http1": {"h11"},
     "wire.messages": {"websockets"},
     "wire.upgrade": {"websockets"},
     "progress.registry.client": {"urllib3"},
@@ -292,7 +294,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 KNOWN_THIRD_PARTY = {
     *("grpc", "google", "tqdm", "websockets", "yaml", "tomli", "typer", "rich"),
-    *("prometheus_client", "urllib3", "aiohttp", "cryptography"),
+    *("prometheus_client", "urllib3", "aiohttp", "cryptography", "h11"),
 }
 
 BESIDE: Final = {"tools", "tests", "benchmarks", "packaging"}

@@ -9,7 +9,7 @@ from pycrictl.errors import StreamError, UpgradeRefused
 from pycrictl.streaming.connection import Connection
 from pycrictl.streaming.opening import MAX_REFUSAL_BYTES, REFUSAL_S, Opening
 from pycrictl.streaming.target import Target
-from pycrictl.wire.http1 import ResponseReceived
+from pycrictl.wire.http1 import ResponseHead
 
 __all__ = ["Exchange"]
 
@@ -32,7 +32,7 @@ class Exchange:
         self._connection = connection
         self._opening = Opening(target, method, headers)
 
-    async def request(self, *, timeout_s: float) -> ResponseReceived:
+    async def request(self, *, timeout_s: float) -> ResponseHead:
         """Send the request; return the response's head. What came after a 101 is unread again.
 
         Raises:

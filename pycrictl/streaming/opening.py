@@ -1,19 +1,29 @@
-"""One HTTP request and its response: the opening of every stream. It does no IO."""
+"""One HTTP request and its response, by ``h11``: the opening of every stream. It does no IO."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
 
-from pycrictl.errors import ConnectError, UpgradeRefused
+import h11
+
+from pycrictl.errors import (
+    ConnectError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamError,
+    UpgradeRefused,
+)
 from pycrictl.streaming.target import Target
 from pycrictl.units import quote
-from pycrictl.wire.http1 import BodyReceived, ResponseParser, ResponseReceived, serialize_request
+from pycrictl.wire.http1 import SWITCHING_PROTOCOLS, Headers, ResponseHead
 
 REFUSAL_S: Final = 1.0
 """How long to wait for the reason of a refusal."""
 
 MAX_REFUSAL_BYTES: Final = 4096
+MAX_HEAD_BYTES: Final = 65536
+MAX_INTERIM_RESPONSES: Final = 8
 _MAX_REFUSAL_CHARACTERS: Final = 200
 
 
@@ -24,20 +34,33 @@ class Opening:
         request: what to send.
         response: the response's head, once it has come.
         body: what has come of its body; who takes it empties it.
+
+    Raises:
+        LocalProtocolError: something in the request cannot be sent. The message does not repeat
+            it, as it may be a secret.
     """
 
     def __init__(self, target: Target, method: str, headers: Iterable[tuple[str, str]]) -> None:
-        fields = [("Host", target.authority), ("User-Agent", "pycrictl"), *headers]
-        self.request = serialize_request(method, target.path, fields)
-        self.response: ResponseReceived | None = None
-        self.body = b""
         self._label = target.label
-        self._parser = ResponseParser()
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        fields = [("Host", target.authority), ("User-Agent", "pycrictl"), *headers]
+        try:
+            request = h11.Request(method=method, target=target.path, headers=fields)
+            # Without a body, its end has no bytes.
+            self.request = self._http.send(request) or b""
+            self._http.send(h11.EndOfMessage())
+        except (h11.LocalProtocolError, UnicodeError):
+            raise LocalProtocolError("an HTTP request with invalid characters") from None
+        self.response: ResponseHead | None = None
+        self.body = b""
+        self._interim = 0
+        self._is_complete = False
+        self._error: StreamError | None = None
 
     @property
     def leftover(self) -> bytes:
         """What came after a 101, to be read before anything else from the connection."""
-        return self._parser.leftover
+        return bytes(self._http.trailing_data[0]) if self._is_complete else b""
 
     def is_complete(self) -> bool:
         """Return whether all of the response has come.
@@ -45,22 +68,46 @@ class Opening:
         Raises:
             StreamError: it ended too early, or is not well-formed.
         """
-        error = self._parser.error
-        if error is not None:
-            raise type(error)(f'{error.message} (from "{self._label}")')
-        return self._parser.is_finished
+        if self._error is not None:
+            raise self._error
+        return self._is_complete
 
     def receive(self, data: bytes) -> None:
         """Take in bytes from the peer, empty at the end. The response must not be complete."""
-        if data:
-            self._parser.receive_data(data)
-        else:
-            self._parser.receive_eof()
-        for event in self._parser.events_received():
-            if isinstance(event, ResponseReceived):
-                self.response = event
-            elif isinstance(event, BodyReceived):
+        try:
+            self._http.receive_data(data)
+            event: object = None
+            while event is not h11.NEED_DATA and not self._is_complete:
+                begin = self._http.trailing_data[0][:5]
+                if self.response is None and not b"HTTP/".startswith(begin):
+                    raise h11.RemoteProtocolError("another protocol")  # its head may never end
+                event = self._http.next_event()
+                self._take(event)
+        except h11.RemoteProtocolError:
+            if not data:
+                self._error = self._failure("the connection ended before the HTTP response did")
+            elif self.response is None:
+                self._error = self._failure("the peer does not speak HTTP/1.1", RemoteProtocolError)
+            else:
+                self._error = self._failure("the HTTP response is malformed", RemoteProtocolError)
+
+    def _take(self, event: object) -> None:
+        match event:
+            case h11.Response() | h11.InformationalResponse(status_code=101):
+                reason = event.reason.decode("latin-1")
+                self.response = ResponseHead(event.status_code, reason, Headers.of(event))
+                self._is_complete = event.status_code == SWITCHING_PROTOCOLS
+            case h11.InformationalResponse():
+                self._interim += 1
+                if self._interim > MAX_INTERIM_RESPONSES:
+                    raise h11.RemoteProtocolError("too many interim responses")
+            case h11.Data():
                 self.body += event.data
+            case h11.EndOfMessage():
+                self._is_complete = True
+
+    def _failure(self, what: str, kind: type[StreamError] = StreamError) -> StreamError:
+        return kind(f'{what} (from "{self._label}")')
 
     def silence(self, timeout_s: float) -> ConnectError:
         """Make an error of a head that did not come within so many seconds."""

@@ -1,7 +1,7 @@
 """The opening handshake of a WebSocket (RFC 6455, 4) on both sides, by ``websockets``. Pure.
 
 The library makes and checks the fields of the handshake. The heads that have them are read and
-written here (``wire.http1``, ``wire.http1_server``, and aiohttp for the agent), because a server
+written here (``wire.http1``, ``wire.http1``, and aiohttp for the agent), because a server
 without WebSocket may go on with a plain response, and one with it may have other URLs.
 """
 
@@ -21,7 +21,7 @@ from websockets.uri import WebSocketURI
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.units import escape
-from pycrictl.wire.http1 import SWITCHING_PROTOCOLS, ResponseReceived
+from pycrictl.wire.http1 import SWITCHING_PROTOCOLS, ResponseHead
 
 _NAME: Final = re.compile("connection|upgrade|sec-websocket-.*", re.IGNORECASE)
 _ANYWHERE: Final = WebSocketURI(
@@ -46,7 +46,7 @@ class ClientHandshake:
         fields = self._protocol.connect().headers
         return [(name, value) for name, value in fields.raw_items() if name != "Host"]
 
-    def check(self, response: ResponseReceived) -> str:
+    def check(self, response: ResponseHead) -> str:
         """Check a 101 (RFC 6455, 4.1); return the subprotocol chosen, empty for none.
 
         Raises:

@@ -21,7 +21,7 @@ from pycrictl.copy.stream.connection import (
     serve_stream,
 )
 from pycrictl.errors import StreamError
-from pycrictl.wire.http1_server import parse_request
+from pycrictl.wire.http1 import parse_request
 from pycrictl.wire.upgrade import accepted
 from tests.fakecri.server import FakeServer
 

@@ -13,14 +13,15 @@ from typing import Any, Final
 from pycrictl import config, configfile, yamltree
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.specs import configuration
-from pycrictl.errors import ConfigError, RemoteProtocolError, UsageError
+from pycrictl.errors import ConfigError, RemoteProtocolError, StreamError, UsageError
 from pycrictl.proxy import settings
 from pycrictl.show import gotemplate, jsonpath
 from pycrictl.show.custom_columns import Columns
+from pycrictl.streaming.opening import Opening
+from pycrictl.streaming.target import parse_url
 from pycrictl.wire.channels import remote_command
 from pycrictl.wire.command import Streams, parse_status
-from pycrictl.wire.http1 import BodyReceived, Event, ResponseParser
-from pycrictl.wire.http1_server import parse_request
+from pycrictl.wire.http1 import parse_request
 from pycrictl.wire.logline import LogDecoder
 from pycrictl.wire.portforward import SpdyForward, WebSocketForward
 from pycrictl.wire.progress import ProgressDecoder
@@ -79,20 +80,16 @@ def _forward(data: bytes, chance: random.Random) -> None:
 
 
 def _response(parts: list[bytes]) -> object:
-    parser = ResponseParser()
-    heads: list[Event] = []
-    body = b""
-    for part in parts:
-        if parser.is_finished:
-            break
-        parser.receive_data(part)
-        for event in parser.events_received():
-            if isinstance(event, BodyReceived):
-                body += event.data
-            else:
-                heads.append(event)
-    parser.receive_eof()
-    return len(heads), body, str(parser.error), parser.is_finished
+    opening = Opening(parse_url("http://a/"), "GET", [("Upgrade", "x"), ("Connection", "Upgrade")])
+    try:
+        for part in [*parts, b""]:
+            if opening.is_complete():
+                break
+            opening.receive(part)
+        opening.is_complete()
+    except StreamError as exc:
+        return opening.response and opening.response.status, opening.body, type(exc)
+    return opening.response and opening.response.status, opening.body, None
 
 
 def _request(data: bytes, chance: random.Random) -> None:

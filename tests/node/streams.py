@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from pycrictl._proto import cri_pb2
+from pycrictl.streaming.opening import Opening
+from pycrictl.streaming.target import parse_url
 from pycrictl.wire.channels import SPDY_PROTOCOLS, remote_command
 from pycrictl.wire.command import (
     ExitReported,
@@ -20,7 +22,6 @@ from pycrictl.wire.command import (
     StdoutReceived,
     Streams,
 )
-from pycrictl.wire.http1 import ResponseParser, ResponseReceived, serialize_request
 from pycrictl.wire.portforward import SPDY_PROTOCOL, PortForward, SpdyForward
 
 from .kubelet import RUNTIME, Kubelet, Pod
@@ -48,18 +49,15 @@ class Driver:
         self._socket = socket.create_connection((parts.hostname, parts.port), timeout=TIMEOUT_S)
         versions = [("X-Stream-Protocol-Version", protocol) for protocol in protocols]
         upgrade = [("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1"), *versions]
-        self._socket.sendall(
-            serialize_request("POST", parts.path, [("Host", parts.netloc), *upgrade])
-        )
-        parser = ResponseParser()
-        while not parser.is_finished:
-            parser.receive_data(self._socket.recv(PIECE_BYTES))
-        assert parser.error is None, parser.error
-        head = parser.events_received()[0]
-        assert isinstance(head, ResponseReceived)
+        opening = Opening(parse_url(url), "POST", upgrade)
+        self._socket.sendall(opening.request)
+        while not opening.is_complete():
+            opening.receive(self._socket.recv(PIECE_BYTES))
+        head = opening.response
+        assert head is not None
         assert head.status == 101, head
         self.protocol = head.headers.get("X-Stream-Protocol-Version") or ""
-        self._leftover = parser.leftover
+        self._leftover = opening.leftover
         self._socket.setblocking(False)
 
     def run(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire.http1 import Headers, ResponseParser, ResponseReceived
-from pycrictl.wire.http1_server import parse_request
+from pycrictl.streaming.opening import Opening
+from pycrictl.streaming.target import parse_url
+from pycrictl.wire.http1 import Headers, ResponseHead, parse_request
 from pycrictl.wire.upgrade import ClientHandshake, accepted
 
 # The example of RFC 6455, 1.3.
@@ -24,10 +25,10 @@ def handshake(*protocols: str) -> ClientHandshake:
     return result
 
 
-def response(**changes: str | None) -> ResponseReceived:
+def response(**changes: str | None) -> ResponseHead:
     fields = {**GOOD, **{name.replace("_", "-"): value for name, value in changes.items()}}
     headers = Headers((name, value) for name, value in fields.items() if value is not None)
-    return ResponseReceived(101, "Switching Protocols", headers)
+    return ResponseHead(101, "Switching Protocols", headers)
 
 
 def test_request_headers() -> None:
@@ -50,7 +51,7 @@ def test_request_headers() -> None:
         (response(Upgrade="WebSocket", Connection="keep-alive, upgrade"), ""),
     ],
 )
-def test_good_answers(answer: ResponseReceived, protocol: str) -> None:
+def test_good_answers(answer: ResponseHead, protocol: str) -> None:
     assert handshake("v5", "v4").check(answer) == protocol
 
 
@@ -69,7 +70,7 @@ def test_good_answers(answer: ResponseReceived, protocol: str) -> None:
         response(Sec_WebSocket_Protocol="v5, v4"),
     ],
 )
-def test_bad_answers(answer: ResponseReceived) -> None:
+def test_bad_answers(answer: ResponseHead) -> None:
     with pytest.raises(RemoteProtocolError, match="handshake is wrong: ") as caught:
         handshake("v5", "v4").check(answer)
     assert caught.value.message.isprintable()
@@ -91,12 +92,11 @@ def test_what_the_server_answers_is_what_the_client_takes(protocol: str) -> None
     assert asked.wants_websocket
     head = accepted(asked.headers, protocol)
     assert head is not None
-    parser = ResponseParser()
-    parser.receive_data(head + b"more")
-    answer = parser.events_received()[0]
-    assert isinstance(answer, ResponseReceived)
-    assert client.check(answer) == protocol
-    assert parser.leftover == b"more"
+    opening = Opening(parse_url("http://a:1/x"), "GET", client.headers)
+    opening.receive(head + b"more")
+    assert opening.response is not None
+    assert client.check(opening.response) == protocol
+    assert opening.leftover == b"more"
 
 
 RIGHT = {

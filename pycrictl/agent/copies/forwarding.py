@@ -27,7 +27,7 @@ from pycrictl.agent.peers import Peers
 from pycrictl.copy.archive.pieces import PROTOCOL
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import parse
-from pycrictl.wire.http1_server import serialize_response
+from pycrictl.wire.http1 import serialize_response
 
 OWNER: Final = "X-Pycrictl-Owner"
 FORWARD_S: Final = 55.0

@@ -19,7 +19,7 @@ from pycrictl.proxy.serve.owner import Owners
 from pycrictl.proxy.serve.places import Places
 from pycrictl.servicelog import Log, Seldom
 from pycrictl.wire import limits
-from pycrictl.wire.http1_server import MAX_HEAD_BYTES
+from pycrictl.wire.http1 import MAX_HEAD_BYTES
 
 _HEAD_END: Final = b"\r\n\r\n"
 _SWEEP_S: Final = 0.25

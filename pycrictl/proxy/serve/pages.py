@@ -11,7 +11,7 @@ from pycrictl.proxy.serve.door import Door, Guest
 from pycrictl.proxy.serve.stream_server import Address, listening
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
-from pycrictl.wire.http1_server import parse_request, serialize_response
+from pycrictl.wire.http1 import parse_request, serialize_response
 
 PAGE_S: Final = 30.0
 """How long a page may take to be made and sent."""

@@ -9,7 +9,7 @@ from typing import Final
 from websockets.frames import CloseCode
 from websockets.protocol import OPEN, SERVER, Protocol
 
-from pycrictl.wire.http1_server import LAST_CHUNK, chunk, serialize_response
+from pycrictl.wire.http1 import LAST_CHUNK, chunk, serialize_response
 
 BUFFER_BYTES: Final = 64 * 1024
 """The most that waits for a client before nothing more is made for it."""

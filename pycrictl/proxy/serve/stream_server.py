@@ -29,7 +29,7 @@ from pycrictl.proxy.serve.records import BUFFER_BYTES, LineRecords, MessageRecor
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
-from pycrictl.wire.http1_server import Request, parse_request, serialize_response
+from pycrictl.wire.http1 import Request, parse_request, serialize_response
 from pycrictl.wire.progress import Report, encode_report
 from pycrictl.wire.upgrade import accepted
 
