@@ -749,7 +749,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--spool-size'\t''\t'What all copies may take there, such as 50Gi; 0 for no limit (default: 10Gi)' \
                 '--container-copy-size-limit'\t''\t'The most bytes of one copy, such as 2Gi; 0 for no limit (default)' \
                 '--container-copies-per-pod'\t''\t'The most copies of a pod at once; 0 for no limit (default)' \
-                '--kubelet-config'\t'@file'\t'Take the quotas of copies that are not given from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml' \
+                '--kubelet-config'\t'@file'\t'Take the quotas of copies that are not given from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies and streams off' \
                 '--log-format'\t'text|json'\t'How log lines look' \
                 '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)'
         case 'completion'

@@ -77,6 +77,8 @@ class Settings:
         spool_limit_bytes: what they may take there; 0 for no limit.
         copy_size_limit_bytes: of one copy, as an archive; 0 for no limit.
         copies_per_pod: at once; 0 for no limit.
+        debugs: as the kubelet's ``enableDebuggingHandlers``: without, there are neither streams
+            nor copies of pods of this node.
     """
 
     listen: tuple[str, int]
@@ -93,6 +95,7 @@ class Settings:
     spool_limit_bytes: int = 0
     copy_size_limit_bytes: int = 0
     copies_per_pod: int = 0
+    debugs: bool = True
 
 
 class Agent:
@@ -142,11 +145,17 @@ class Agent:
         self.access = Access(self.api, settings.node, self.peers.own_user)
         cluster = Cluster(self.api, self.pulls, self.peers)
         self.feeds = Feeds(cluster)
-        self.streams = Streams(self.pulls, self.peers)
+        self.streams = Streams(self.pulls, self.peers, is_off=not settings.debugs)
         self.figures = Figures()
         self.copies = self._own_copies(connect) if settings.spool_dir else None
         copies = CopyRoutes(
-            self.access, cluster, Forwarding(self.peers), settings.node, self.copies, self._audit
+            self.access,
+            cluster,
+            Forwarding(self.peers),
+            settings.node,
+            self.copies,
+            self._audit,
+            is_off=not settings.debugs,
         )
         self.routes = Routes(
             self.access,

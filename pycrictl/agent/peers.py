@@ -27,6 +27,7 @@ from pycrictl.errors import (
     RemoteProtocolError,
     RuntimeFault,
     Unavailable,
+    Unimplemented,
 )
 from pycrictl.foreign import mappings, parsed, text
 from pycrictl.tls import client_context
@@ -298,7 +299,12 @@ async def _refusal(response: aiohttp.ClientResponse) -> PycrictlError:
     content = await response.content.read(64 * 1024)
     message = text(parsed(content).get("message"), _TEXT_LIMIT)
     line = escape(message or f"it answered {response.status}")
-    kinds: dict[int, type[RuntimeFault]] = {401: Denied, 403: Denied, 404: NotFound}
+    kinds: dict[int, type[RuntimeFault]] = {
+        401: Denied,
+        403: Denied,
+        404: NotFound,
+        405: Unimplemented,
+    }
     return kinds.get(response.status, RuntimeFault)(line)
 
 

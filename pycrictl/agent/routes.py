@@ -16,18 +16,22 @@ from pycrictl.agent.access import Access
 from pycrictl.agent.api import discovery, openapi
 from pycrictl.agent.api.answers import Query, form_of, parameters, parse_query, refuse, respond
 from pycrictl.agent.api.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
-from pycrictl.agent.api.status import Refusal, expired, not_found, pod_not_found
+from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, expired, not_found, pod_not_found
 from pycrictl.agent.cluster import Cluster, Scope
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import User
 from pycrictl.agent.objects import pod_of
+from pycrictl.agent.records import wanted
 from pycrictl.agent.store import Gone
 from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, Streams
 from pycrictl.agent.watching import Watch
 from pycrictl.errors import Denied, PycrictlError
 from pycrictl.servicelog import Log
+
+OF_KUBELET: Final = "imagePullProgress"
+"""What the paths begin with that a kubelet is to have (KEP-5334)."""
 
 MAX_PATH_CHARS: Final = 1024
 MAX_WATCHES: Final = 1000
@@ -104,13 +108,12 @@ class Routes:
         has_body = request.can_read_body or request.headers.get("Content-Length", "0") != "0"
         words = path.strip("/").split("/")
         given = parameters(query)
+        if words[0] == OF_KUBELET:
+            return "kubelet", self._kubelet(request, words[1:], given, has_body=has_body)
         if not _is_of_copies(words):
             if request.method != "GET" or has_body:
                 self._access.user(request)
-            if request.method != "GET":
-                raise Refusal(405, f"only GET is served here, not {request.method[:20]}")
-            if has_body:
-                raise Refusal(413, "a body is not taken")
+            _require_get(request, has_body=has_body)
         match words:
             case ["livez" | "healthz"]:
                 return "health", self._page("livez")
@@ -120,10 +123,6 @@ class Routes:
                 return "metrics", self._metrics(request)
             case ["node", "v1alpha1", *rest]:
                 return "peer", self._peer(request, rest, given)
-            case ["imagePullProgress", namespace, pod]:
-                return "kubelet", self._kubelet(request, namespace, pod, "", given)
-            case ["imagePullProgress", namespace, pod, container]:
-                return "kubelet", self._kubelet(request, namespace, pod, container, given)
         return "api", self._api(request, words, given)
 
     # For who has the right
@@ -133,28 +132,27 @@ class Routes:
         return await self._page("metrics")
 
     async def _kubelet(
-        self,
-        request: web.BaseRequest,
-        namespace: str,
-        name: str,
-        container: str,
-        given: dict[str, str],
+        self, request: web.BaseRequest, words: list[str], given: dict[str, str], *, has_body: bool
     ) -> web.StreamResponse:
         """Answer as a kubelet would (KEP-5334); its ``podID`` is the pod's name."""
         user = await self._access.node_proxy(request)
+        if self._streams.is_off:
+            raise Refusal(405, DEBUGGING_OFF)
+        if len(words) not in (2, 3):
+            raise _no_such_resource()
+        _require_get(request, has_body=has_body)
         query = parse_query(given)
+        namespace, name, container = (*words, query.container)[:3]
         if not (is_name(namespace) and is_name(name)):
             raise pod_not_found(name)
         pod = await self._streams.find(namespace, name)
         if pod is None:
             raise pod_not_found(name)
+        if container and not wanted(pod, container):
+            raise Refusal(404, f'container "{container}" not found in pod "{name}"')
         async with self._counted(user):
             return await self._streams.serve(
-                request,
-                pod,
-                container or query.container,
-                is_watch=True,
-                timeout_s=query.timeout_s,
+                request, pod, container, is_watch=True, timeout_s=query.timeout_s
             )
 
     # For other agents
@@ -306,6 +304,13 @@ class Routes:
     def watches(self) -> int:
         """How many watches and streams are open."""
         return sum(self._watches.values())
+
+
+def _require_get(request: web.BaseRequest, *, has_body: bool) -> None:
+    if request.method != "GET":
+        raise Refusal(405, f"only GET is served here, not {request.method[:20]}")
+    if has_body:
+        raise Refusal(413, "a body is not taken")
 
 
 def _is_of_copies(words: list[str]) -> bool:

@@ -10,12 +10,12 @@ from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent.api.status import Refusal, pod_not_found
+from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.node import NodePulls
 from pycrictl.agent.objects import needs_of
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.records import reports_of, wanted
-from pycrictl.errors import Denied, NotFound, PycrictlError
+from pycrictl.errors import Denied, NotFound, PycrictlError, Unimplemented
 from pycrictl.kube.pods import Pod
 from pycrictl.units import escape
 from pycrictl.wire.progress import ProgressDecoder, Report, encode_report
@@ -42,10 +42,12 @@ class Streams:
     Args:
         own: the pulls of this node.
         peers: the other agents.
+        is_off: serve none of pods of this node.
     """
 
-    def __init__(self, own: NodePulls, peers: Peers) -> None:
+    def __init__(self, own: NodePulls, peers: Peers, *, is_off: bool = False) -> None:
         self.open = 0
+        self.is_off = is_off
         self._own = own
         self._peers = peers
 
@@ -73,6 +75,8 @@ class Streams:
             return await self._send(request, lines, limit_s)
         except NotFound:
             raise pod_not_found(pod.name) from None
+        except Unimplemented as exc:
+            raise Refusal(405, exc.message) from None
         except (Denied, PycrictlError) as exc:
             raise Refusal(
                 503, f"node {pod.node} did not answer: {escape(exc.message)}", retry_after_s=2
@@ -84,8 +88,10 @@ class Streams:
         """Answer with the stream of a pod of this node.
 
         Raises:
-            Refusal: there is no such pod; or nothing is known of the node's pulls.
+            Refusal: streams are off; there is no such pod; or nothing is known of the node's pulls.
         """
+        if self.is_off:
+            raise Refusal(405, DEBUGGING_OFF)
         if pod is None:
             raise Refusal(404, "not found", kind="pods")
         pulls, _ = await self._own.ask()

@@ -27,6 +27,7 @@ class KubeletConfig:
         max_parallel: ``maxParallelImagePulls``.
         copy_size_limit_bytes: ``containerCopySizeLimit`` (KEP-4582); 0 for no limit.
         copies_per_pod: ``containerCopiesPerPod`` (KEP-4582); 0 for no limit.
+        debugs: ``enableDebuggingHandlers``: whether it serves exec, logs and the like.
     """
 
     path: str
@@ -34,6 +35,7 @@ class KubeletConfig:
     max_parallel: int | None = None
     copy_size_limit_bytes: int | None = None
     copies_per_pod: int | None = None
+    debugs: bool = True
 
     @property
     def limit(self) -> int | None:
@@ -95,34 +97,33 @@ def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> Kub
         raise ConfigError(
             f"{name}: maxParallelImagePulls: it is {number}, but serializeImagePulls is true"
         )
+    debugs = values.get("enableDebuggingHandlers")
+    if debugs is not None and not isinstance(debugs, bool):
+        raise ConfigError(f"{name}: enableDebuggingHandlers: it is not true or false")
     return KubeletConfig(
         path,
         serialize,
         number,
         _quantity(name, "containerCopySizeLimit", values.get("containerCopySizeLimit")),
         _natural(name, "containerCopiesPerPod", values.get("containerCopiesPerPod")),
+        debugs is not False,
     )
 
 
 def copy_quotas(
-    path: str, size_limit_bytes: int | None, copies_per_pod: int | None
+    kubelet: KubeletConfig, size_limit_bytes: int | None, copies_per_pod: int | None
 ) -> tuple[int, int]:
     """Return the quotas of copies, 0 for none: those given, else kubelet's.
 
     Args:
-        path: of kubelet's configuration, which is read where a quota is not given; may be empty.
+        kubelet: its configuration.
         size_limit_bytes: ``ContainerCopySizeLimit``; None if it is not given.
         copies_per_pod: ``ContainerCopiesPerPod``; None if it is not given.
-
-    Raises:
-        ConfigError: as ``read_kubelet_config``.
     """
-    if path and None in (size_limit_bytes, copies_per_pod):
-        kubelet = read_kubelet_config(path)
-        if size_limit_bytes is None:
-            size_limit_bytes = kubelet.copy_size_limit_bytes
-        if copies_per_pod is None:
-            copies_per_pod = kubelet.copies_per_pod
+    if size_limit_bytes is None:
+        size_limit_bytes = kubelet.copy_size_limit_bytes
+    if copies_per_pod is None:
+        copies_per_pod = kubelet.copies_per_pod
     return size_limit_bytes or 0, copies_per_pod or 0
 
 

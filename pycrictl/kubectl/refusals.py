@@ -78,7 +78,8 @@ def of_text(text: str, code: int) -> PycrictlError:
 def of_answer(refusal: UpgradeRefused) -> PycrictlError:
     """Return the error of an answer of the API server, or of the agent behind it.
 
-    A 404 that is no ``Status`` is returned as ``Unimplemented``: nobody serves the path.
+    A 404 that is no ``Status`` is returned as ``Unimplemented``: nobody serves the path. So is a
+    405, for which the kubelet's configuration may be the reason.
     """
     status = _status(refusal.body)
     message = str(status.get("message") or "")
@@ -93,6 +94,8 @@ def of_answer(refusal: UpgradeRefused) -> PycrictlError:
             return _not_found(message)
         case 404:
             return Unimplemented(f"the API server does not know {GROUP}/{VERSION}")
+        case 405:
+            return Unimplemented(f"this is not served for that pod: {text}")
         case 500 | 502 if not status:  # kubectl proxy itself
             return Unavailable(f"cannot reach the API server: {text}", hint=_WHICH_SERVER)
         case 503 if message and not message.startswith("error trying to reach service"):

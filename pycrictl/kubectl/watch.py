@@ -102,7 +102,7 @@ async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_not
         await follow(on_report, on_note)
     except UpgradeRefused as exc:
         error = refusals.of_answer(exc)
-        if isinstance(error, Unimplemented):
+        if isinstance(error, Unimplemented) and exc.status == 404:
             error = await in_thread(partial(kubectl.why_not_served, refusals.INSTALL))
         raise error from exc
     except RemoteProtocolError:

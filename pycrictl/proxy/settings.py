@@ -19,7 +19,7 @@ from pycrictl.config import Setting, socket_path
 from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
-from pycrictl.kube.kubelet_config import copy_quotas, read_kubelet_config
+from pycrictl.kube.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
 from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.serve.stream_server import Address, parse_address
 from pycrictl.servicelog import LogFormat, LogLevel
@@ -117,11 +117,11 @@ def load(
     if len(set(sockets)) < len(sockets):
         raise UsageError("upstream, listen and admin-socket must be three different sockets")
     limit, origin = _limit(source, file, values)
-    size_limit_bytes, copies_per_pod = copy_quotas(
-        values["kubelet-config"],
-        values["container-copy-size-limit"],
-        values["container-copies-per-pod"],
-    )
+    quotas = values["container-copy-size-limit"], values["container-copies-per-pod"]
+    kubelet = KubeletConfig(values["kubelet-config"])
+    if kubelet.path and None in quotas:
+        kubelet = read_kubelet_config(kubelet.path)
+    size_limit_bytes, copies_per_pod = copy_quotas(kubelet, *quotas)
     return ProxySettings(
         upstream=values["upstream"],
         listen=values["listen"],

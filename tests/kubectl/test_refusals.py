@@ -55,7 +55,7 @@ def test_what_kubectl_writes(text: str, kind: type[Exception], message: str) -> 
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b"null", b'{"kind":"Status","details":3}'])
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 502, 503])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 429, 500, 502, 503])
 def test_any_answer_is_one_line(status: int, body: bytes) -> None:
     refusal = UpgradeRefused("no", status=status, body=body)
     assert refusals.of_answer(refusal).message

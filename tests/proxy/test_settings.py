@@ -251,6 +251,7 @@ def test_other_mistakes(tmp_path: Path, toml: str, flags: dict[str, object], mes
         ("containerCopySizeLimit: much", 'containerCopySizeLimit: "much" is not a size'),
         ("containerCopiesPerPod: 4Ki", "containerCopiesPerPod: it is not a number of 0 or more"),
         ("containerCopiesPerPod: true", "containerCopiesPerPod: it is not a number of 0 or more"),
+        ("enableDebuggingHandlers: 0", "enableDebuggingHandlers: it is not true or false"),
         ("- a", "is not a mapping"),
         ("a: [", ", line 1: it is not YAML"),
         ("a: &x 1\nb: *x", ", line 2: aliases are not supported"),
@@ -263,6 +264,13 @@ def test_a_bad_kubelet_configuration(tmp_path: Path, text: str, message: str) ->
         read_kubelet_config(str(file))
     assert str(file) in caught.value.message
     assert message in caught.value.message
+
+
+def test_debugging_handlers_are_on_unless_they_are_switched_off(tmp_path: Path) -> None:
+    file = tmp_path / "k.yaml"
+    for text, debugs in (("{}", True), ("true", True), ("false", False)):
+        file.write_text(text if text == "{}" else f"enableDebuggingHandlers: {text}")
+        assert read_kubelet_config(str(file)).debugs is debugs
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,9 @@ _REASONS: Final = {
     503: "ServiceUnavailable",
 }
 
+DEBUGGING_OFF: Final = "Debug endpoints are disabled."
+"""What a kubelet with ``enableDebuggingHandlers: false`` answers, with 405."""
+
 
 class Refusal(Exception):
     """What a request is answered in place of what it asked for.

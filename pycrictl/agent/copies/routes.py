@@ -9,7 +9,7 @@ from aiohttp import web
 
 from pycrictl.agent.access import Access
 from pycrictl.agent.api.names import COPIES, GROUP_VERSION
-from pycrictl.agent.api.status import Refusal, pod_not_found
+from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.audit import Audit, End
 from pycrictl.agent.copies.forwarding import Forwarding, owner_of
@@ -40,6 +40,7 @@ class CopyRoutes:
         node: the name of this one.
         copies: of this node; None if it offers none.
         audit: is told of copies that users may not make.
+        is_off: refuse all that are about pods of this node.
     """
 
     def __init__(
@@ -50,7 +51,10 @@ class CopyRoutes:
         node: str,
         copies: Copies | None,
         audit: Audit,
+        *,
+        is_off: bool = False,
     ) -> None:
+        self._is_off = is_off
         self._access = access
         self._cluster = cluster
         self._forwarding = forwarding
@@ -147,6 +151,8 @@ class CopyRoutes:
         words: list[str],
         given: dict[str, str],
     ) -> web.StreamResponse:
+        if self._is_off:
+            raise Refused(405, DEBUGGING_OFF)
         if self._handlers is None:
             raise Refused(
                 501, f"the agent of node {self._node} offers no copies: it has no --spool-dir"

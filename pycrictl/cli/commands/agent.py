@@ -16,7 +16,7 @@ from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.errors import PycrictlError, UsageError
 from pycrictl.kube import credential
-from pycrictl.kube.kubelet_config import copy_quotas
+from pycrictl.kube.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
 from pycrictl.logs import journal
 from pycrictl.proxy.serve.systemd import is_journal, notify
 from pycrictl.servicelog import LogFormat, LogLevel, write_to
@@ -174,7 +174,8 @@ def agent(
             metavar="FILE",
             autocompletion=complete.files,
             help="Take the quotas of copies that are not given from kubelet's configuration, such"
-            " as /var/lib/kubelet/config.yaml.",
+            " as /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies"
+            " and streams off.",
         ),
     ] = "",
     log_format: Annotated[
@@ -226,8 +227,9 @@ def agent(
             raise UsageError(f"{what} cannot be called {quote(name)}")
         return name
 
+    kubelet = read_kubelet_config(kubelet_config) if kubelet_config else KubeletConfig("")
     size_limit_bytes, copies_per_pod = copy_quotas(
-        kubelet_config, container_copy_size_limit, container_copies_per_pod
+        kubelet, container_copy_size_limit, container_copies_per_pod
     )
     settings = service.Settings(
         listen=service.address(listen, "listen"),
@@ -250,6 +252,7 @@ def agent(
         spool_limit_bytes=spool_size,
         copy_size_limit_bytes=size_limit_bytes,
         copies_per_pod=copies_per_pod,
+        debugs=kubelet.debugs,
     )
     write_to(stderr, log_format, level, has_priorities=is_journal(stderr, environ))
     read_journal = partial(journal.read, root=Path(noderoot.directory()))
