@@ -7,7 +7,7 @@ import shlex
 from typing import Any, Final
 
 from pycrictl import __version__
-from pycrictl.agent.api.names import GROUP, VERSION
+from pycrictl.agent.api.names import COPIES, GROUP, VERSION
 from pycrictl.errors import (
     ConnectError,
     Denied,
@@ -26,6 +26,9 @@ _AGENTS: Final = f"kubectl -n {AGENT_NAMESPACE} get pods -o wide"
 _WHICH_SERVER: Final = "'kubectl config view --minify' shows which server is asked"
 VIEW_ROLE: Final = "pycrictl-imagepulls-view"
 """The ClusterRole of the manifests that lets a user see pulls; it is aggregated to ``view``."""
+
+COPY_ROLE: Final = "pycrictl-containercopies"
+"""The one that lets a user copy, who needs ``pods/exec`` as well; it is aggregated to ``edit``."""
 
 OFFERED_AT: Final = f"/apis/{GROUP}"
 """Where the API server says which versions of the agents' API there are."""
@@ -89,7 +92,7 @@ def of_answer(refusal: UpgradeRefused) -> PycrictlError:
         case 401:
             return _unauthorized()
         case 403:
-            return _forbidden(message)
+            return forbidden(message)
         case 404 if reason == "NotFound" and status.get("details", {}).get("name"):
             return _not_found(message)
         case 404:
@@ -137,7 +140,7 @@ def other_version(versions: list[str], install: str = INSTALL) -> PycrictlError:
 def _of_reason(reason: str, message: str) -> PycrictlError:
     match reason:
         case "Forbidden":
-            return _forbidden(message)
+            return forbidden(message)
         case "NotFound":
             return _not_found(message)
         case "ServiceUnavailable":
@@ -170,13 +173,21 @@ def _unauthorized() -> PycrictlError:
     )
 
 
-def _forbidden(message: str) -> PycrictlError:
+def forbidden(message: str) -> PycrictlError:
     """Return the error of a missing right, with the command that grants it."""
     hint = None
     if match := _FORBIDDEN.search(message):
-        is_ours = match["group"] == GROUP
-        role = VIEW_ROLE if is_ours else "view"
-        hint = f"an administrator may grant it: {binding(match['user'], role, match['namespace'])}"
+        user, resource, namespace = match["user"], match["resource"], match["namespace"]
+        role = VIEW_ROLE if match["group"] == GROUP else "view"
+        if resource == f"pods/{COPIES}":
+            role = COPY_ROLE
+        elif resource == "pods/exec":
+            role = "pycrictl-exec"
+        command = binding(user, role, namespace)
+        if resource == "pods/exec":  # no role of every cluster has this and nothing more
+            made = f"kubectl create clusterrole {role} --verb=create --resource=pods/exec"
+            command = f"{made}; {command}"
+        hint = f"an administrator may grant it: {command}"
     return Denied(message or "forbidden", code="Forbidden", details=message, hint=hint)
 
 

@@ -143,6 +143,9 @@ class Call:
         deadline_s, elapsed_s = self._deadline_s, time.monotonic() - self._started
         # A deadline that the runtime set itself and that passed earlier is not ours.
         is_ours = deadline_s is not None and elapsed_s >= 0.9 * deadline_s
+        if is_ours and status.code == codes.CANCELLED and status.details:
+            # The runtime keeps our deadline too, and its end of the call may come first.
+            status = status._replace(code=codes.DEADLINE_EXCEEDED)
         return to_error(
             status,
             what=self._what,

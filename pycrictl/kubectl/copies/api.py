@@ -15,7 +15,6 @@ from pycrictl.copy.stream.connection import CopyConnection
 from pycrictl.errors import (
     ConnectError,
     CopyError,
-    Denied,
     Exhausted,
     PycrictlError,
     RemoteProtocolError,
@@ -152,7 +151,7 @@ def error_of(status: int, body: bytes) -> PycrictlError:
     is_ours = mapping(found.get("details")).get("kind") == COPIES
     message = escape(text(found.get("message")))
     if status == 403 and message:
-        return Denied(message, code="Forbidden", details=message, hint=_grant(message))
+        return refusals.forbidden(message)
     if status == 429:
         return Exhausted(message or "try again later", code="ResourceExhausted", details=message)
     if is_ours and message:
@@ -165,15 +164,6 @@ def error_of(status: int, body: bytes) -> PycrictlError:
         if status == 503:
             return Unavailable(message, code="Unavailable", details=message)
     return refusals.of_answer(UpgradeRefused(message, status=status, body=body))
-
-
-def _grant(message: str) -> str | None:
-    """Return the rule that a Role needs for what was refused."""
-    if "pods/exec" in message:
-        return "a Role needs the verb create on pods/exec: a copy is as powerful as exec"
-    if COPIES in message:
-        return f"a Role needs the verbs create and get on pods/{COPIES} of {GROUP}"
-    return None
 
 
 def _dial(target: Target, timeout_s: float) -> socket.socket:

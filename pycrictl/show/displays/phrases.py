@@ -172,8 +172,35 @@ def cut(text: str, columns: int) -> str:
     return _start(text, columns - 1) + "…"[:columns]
 
 
+def cut_name(name: str, columns: int) -> str:
+    """Return what a pull is called (``IMAGE on NODE for POD``), shortened to so many columns.
+
+    What people look for is the image's last name and its tag. The registry goes first, then the
+    rest of the path, the pod's namespace, the pod and the node.
+    """
+    image, space, rest = name.partition(" ")
+    if space and not rest.startswith(("on ", "for ")):
+        return cut_middle(name, columns)
+    registry, slash, path = image.partition("/")
+    is_registry = slash and (registry == "localhost" or not {".", ":"}.isdisjoint(registry))
+    path = path if is_registry else image
+    parts = path.split("/")
+    short = parts[-1]
+    where, is_for, pod = f" {rest}".rpartition(" for ") if space else ("", "", "")
+    choices = [
+        name,
+        f"{path}{space}{rest}",
+        *(f"…/{'/'.join(parts[at:])}{space}{rest}" for at in range(1, len(parts))),
+        f"{short}{space}{rest}",
+        f"{short}{where}{is_for}{pod.rpartition('/')[2]}",
+        f"{short}{where if is_for else ''}",
+        short,
+    ]
+    return next((one for one in choices if width(one) <= columns), cut_middle(short, columns))
+
+
 def cut_middle(text: str, columns: int) -> str:
-    """Return a text, or its ends with an ellipsis between: an image's host and tag stay.
+    """Return a text, or its ends with an ellipsis between.
 
     At least the ellipsis is left, in one column.
     """
@@ -187,8 +214,8 @@ def cut_middle(text: str, columns: int) -> str:
 
 
 def fill(text: str, columns: int) -> str:
-    """Return a text in exactly so many columns: padded, or shortened in the middle."""
-    text = cut_middle(text, columns)
+    """Return a pull's name in exactly so many columns: padded, or shortened."""
+    text = cut_name(text, columns)
     return text + " " * (columns - width(text))
 
 

@@ -130,9 +130,9 @@ def awaited_lines(pulls: Sequence[Awaited], most: int, width: int) -> list[str]:
             words = short
         room = width - len(words) - 2
         if phrases.width(name) > room and 2 * len(pulls) <= most:
-            lines += phrases.cut_middle(name, width), phrases.cut(words, width)
+            lines += phrases.cut_name(name, width), phrases.cut(words, width)
         else:
-            lines.append(phrases.cut(f"{phrases.cut_middle(name, room)}  {words}", width))
+            lines.append(phrases.cut(f"{phrases.cut_name(name, room)}  {words}", width))
     return lines
 
 
@@ -169,7 +169,7 @@ def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str
             item, label = pull.items[0], phrases.fill(pull.name, name_width)
             if item.queue_position:  # it has no bar, which would have to begin where others do
                 room = width - phrases.width(per_image.queue(item)) - 1
-                label = phrases.cut_middle(pull.name, max(room, name_width))
+                label = phrases.cut_name(pull.name, max(room, name_width))
             lines.append(item_line(item, label, width))
             continue
         if has_headings:
@@ -179,7 +179,7 @@ def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str
                 columns = NARROW_DIGEST if is_narrow else phrases.DIGEST_WIDTH
                 label = phrases.layer(item.layer, item.digest, columns)
                 if item.phase is Phase.FAILED:  # the image has, whichever layer it was
-                    label = "" if has_headings else phrases.cut_middle(pull.name, width // 3)
+                    label = "" if has_headings else phrases.cut_name(pull.name, width // 3)
                 label = label[:NARROW_DIGEST] if is_narrow else "  " * has_headings + label
                 lines.append(item_line(item, label, width))
     return lines
@@ -197,7 +197,7 @@ def heading(pull: ImagePull, width: int) -> str:
     counts = f"  {pull.counts}"
     if width < NARROW or len(counts) > width // 2:
         counts = ""
-    return phrases.cut_middle(pull.name, width - len(counts)) + counts
+    return phrases.cut_name(pull.name, width - len(counts)) + counts
 
 
 def item_line(item: Item, label: str, width: int) -> Meter | str:

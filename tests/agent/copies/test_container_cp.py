@@ -95,11 +95,16 @@ def test_who_may(
         done = jane(str(tmp_path / "f"), "web:/to")
         assert done.returncode == 1
         assert b'cannot create resource "pods/containercopies"' in done.stderr
-        assert b"a Role needs the verbs create and get on pods/containercopies" in done.stderr
+        binding = b"kubectl create rolebinding pycrictl-containercopies-jane"
+        role = b"--clusterrole=pycrictl-containercopies --user=jane --namespace=default"
+        assert binding + b" " + role in done.stderr
         cluster.api.grants.append(Grant("jane", [copies], "default"))
         done = jane(str(tmp_path / "f"), "web:/to")
         assert done.returncode == 1
         assert b'User "jane" cannot create resource "pods/exec"' in done.stderr
+        made = b"kubectl create clusterrole pycrictl-exec --verb=create --resource=pods/exec"
+        role = b"--clusterrole=pycrictl-exec --user=jane --namespace=default"
+        assert made + b"; kubectl create rolebinding pycrictl-exec-jane " + role in done.stderr
         line = "copy user=jane pod=default/web direction=to path=/to size_bytes=3072 moved_bytes=0"
         assert f'{line} end=refused error="pods \\"web\\" is forbidden' in caplog.text
         assert not (container.root / "to/f").exists()

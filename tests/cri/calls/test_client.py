@@ -137,6 +137,19 @@ class TestErrors:
         assert caught.value.hint is not None
         assert "--timeout" in caught.value.hint
 
+    def test_a_runtime_that_keeps_the_same_deadline(
+        self, fake: FakeServer, client: CriClient
+    ) -> None:
+        """Its end of the call may come before gRPC's own."""
+
+        def give_up(request: object, context: grpc.ServicerContext) -> Status:
+            time.sleep(0.95)
+            return Status(grpc.StatusCode.CANCELLED, "Received RST_STREAM with error code 8")
+
+        fake.prepare("ListImages", give_up)
+        with pytest.raises(errors.DeadlineExceeded, match="listing images: no answer within 1s"):
+            client.call("ListImages", LIST, timeout_s=1, what="listing images")
+
     def test_a_deadline_of_the_runtime_itself(self, fake: FakeServer, client: CriClient) -> None:
         details = "context deadline exceeded"
         fake.prepare("ListImages", Status(grpc.StatusCode.DEADLINE_EXCEEDED, details))

@@ -136,6 +136,26 @@ def test_cut() -> None:
     assert phrases.cut("abc", 0) == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "columns", "shown"),
+    [
+        ("127.0.0.1:34127/slow5:1 for default/w2", 38, "127.0.0.1:34127/slow5:1 for default/w2"),
+        ("127.0.0.1:34127/slow5:1 for default/w2", 26, "slow5:1 for default/w2"),
+        ("127.0.0.1:34127/slow5:1 for default/w2", 17, "slow5:1 for w2"),
+        ("127.0.0.1:34127/slow5:1 for default/w2", 10, "slow5:1"),
+        ("127.0.0.1:34127/slow5:1 for default/w2", 5, "sl…:1"),
+        ("ghcr.io/team/shop/web:1.4 on n1 for shop/web-0", 34, "…/web:1.4 on n1 for shop/web-0"),
+        ("ghcr.io/team/shop/web:1.4 on n1 for shop/web-0", 27, "web:1.4 on n1 for web-0"),
+        ("ghcr.io/team/shop/web:1.4 on n1", 26, "team/shop/web:1.4 on n1"),
+        ("ghcr.io/team/shop/web:1.4 on n1", 21, "…/shop/web:1.4 on n1"),
+        ("team/shop/web:1.4", 10, "…/web:1.4"),
+        ("one of a/b:1, c/d:2 (sha256:0)", 11, "one o…56:0)"),
+    ],
+)
+def test_of_a_pulls_name_the_image_stays(name: str, columns: int, shown: str) -> None:
+    assert phrases.cut_name(name, columns) == shown
+
+
 def test_cut_middle() -> None:
     assert phrases.cut_middle("registry/path/name:tag", 11) == "regis…e:tag"
     assert phrases.cut_middle("宽宽宽宽", 6) == "宽…宽"

@@ -94,7 +94,7 @@ def test_one_item_for_an_image_or_a_pod() -> None:
         layer(name="", image="docker.io/library/a-rather-long-name:2026", progress=MIB),
     )
     assert lines[0].startswith("127.0.0.1:5000/demo:1      downloading  25%|")
-    assert lines[1] == "docker.io/lib…ng-name:2026 downloading  1.0 MiB"
+    assert lines[1] == "…/a-rather-long-name:2026  downloading  1.0 MiB"
     assert lines[2].endswith("0/2 images")
     lines = drawn(layer(name="", image="", progress=MIB, total=4 * MIB))
     assert lines[0].startswith("pod downloading  25%|")
@@ -158,13 +158,12 @@ def test_what_has_arrived_collapses_into_a_count() -> None:
     assert len(lines) == 3
 
 
-def test_a_long_name_is_shortened_in_the_middle() -> None:
+def test_a_long_name_is_shortened_from_its_registry_on() -> None:
     image = f"registry.example/{'path/' * 30}name:1.2.3"
     heading = drawn(layer(image=image, progress=MIB, total=4 * MIB))[0]
-    assert heading.startswith("registry.example/path/")
+    assert heading.startswith("…/path/path/")
     assert heading.endswith("name:1.2.3  0/1 done")
-    assert "…" in heading
-    assert len(heading) == 79
+    assert len(heading) <= 79
 
 
 @pytest.mark.parametrize(
@@ -221,7 +220,7 @@ def test_notes_stand_above_the_bars(terminal: Terminal) -> None:
         (12.0, False, 80, [f"{DEMO}  waiting for the runtime, 12 s"]),
         (12.0, True, 40, [DEMO, "waiting for the registry, 12 s"]),
         (12.0, True, 30, [DEMO, "waiting, 12 s"]),
-        (12.0, True, 20, ["127.0.0.1…00/demo:1", "waiting, 12 s"]),
+        (12.0, True, 20, ["demo:1", "waiting, 12 s"]),
     ],
 )
 def test_a_pull_that_waits_is_named_with_its_age(
