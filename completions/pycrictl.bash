@@ -319,7 +319,7 @@ _pycrictl_describe() {
             )
             ;;
         why)
-            switches=(--no-kube -h --help)
+            switches=(--no-kube -w --watch -h --help)
             valued=(
                 '-o=json|yaml|go-template|table|jsonpath='
                 '--output=json|yaml|go-template|table|jsonpath='

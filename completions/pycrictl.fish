@@ -64,7 +64,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'statsp'\t'Show the resource usage of pods' \
                 'metricsp'\t'Show the metrics of pods' \
                 'metricdescs'\t'List the pod metrics that the runtime provides' \
-                'why'\t'Show why a pod is not running' \
+                'why'\t'Show why pods are not running' \
                 'runp'\t'Start a new pod sandbox' \
                 'stopp'\t'Stop running pod sandboxes' \
                 'rmp'\t'Remove pod sandboxes and their containers' \
@@ -483,6 +483,8 @@ function __pycrictl_describe --no-scope-shadowing
         case 'why'
             set switches \
                 '--no-kube'\t'Do not ask the API server what the pod waits for' \
+                '-w'\t'Without POD: show it again until Ctrl-C' \
+                '--watch'\t'Without POD: show it again until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -781,7 +783,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'statsp'\t'Show the resource usage of pods' \
                 'metricsp'\t'Show the metrics of pods' \
                 'metricdescs'\t'List the pod metrics that the runtime provides' \
-                'why'\t'Show why a pod is not running' \
+                'why'\t'Show why pods are not running' \
                 'runp'\t'Start a new pod sandbox' \
                 'stopp'\t'Stop running pod sandboxes' \
                 'rmp'\t'Remove pod sandboxes and their containers' \

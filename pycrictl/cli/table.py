@@ -163,7 +163,7 @@ COMMANDS: Final = (
         "List the pod metrics that the runtime provides",
         PODS,
     ),
-    Entry("why", "diagnosing:why", "Show why a pod is not running", PODS, grammar=Grammar.NEW),
+    Entry("why", "diagnosing:why", "Show why pods are not running", PODS, grammar=Grammar.NEW),
     Entry("runp", "lifecycle:runp", "Start a new pod sandbox", PODS, subcommands=(POD_SCHEMA,)),
     Entry("stopp", "lifecycle:stopp", "Stop running pod sandboxes", PODS),
     Entry("rmp", "lifecycle:rmp", "Remove pod sandboxes and their containers", PODS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -83,10 +83,12 @@ def collect_pod(
         UsageError: several pods match.
         ConnectError: the runtime does not answer.
     """
-    return _Collector(client, images, sources, wall_s).collect(text)
+    return Collector(client, images, sources, wall_s).collect(text)
 
 
-class _Collector(Asking):
+class Collector(Asking):
+    """Asks about one pod."""
+
     def __init__(
         self, client: CriClient, images: CriClient, sources: Sources, wall_s: Callable[[], float]
     ) -> None:
@@ -97,6 +99,7 @@ class _Collector(Asking):
         self._wall_s = wall_s
 
     def collect(self, text: str) -> facts.PodFacts:
+        """Return all that is known of the pod that a word stands for."""
         lookup = Lookup(self._client)
         journal = self._journal()
         sandbox, pod = self._find(lookup, text, journal)
@@ -206,9 +209,15 @@ class _Collector(Asking):
                 is_running = each.state == cri_pb2.CONTAINER_RUNNING
                 state = "running" if is_running else "unknown"
                 found.setdefault(name, facts.Container(name, each.id, image, state))
-        if pod is None:
-            return tuple(found.values())
-        for one in pod.images:
+        return self._with_kubelets(found.values(), pod)
+
+    @staticmethod
+    def _with_kubelets(
+        containers: Iterable[facts.Container], pod: Pod | None
+    ) -> tuple[facts.Container, ...]:
+        """Return containers with what the kubelet says of them, and those that are to come."""
+        found = {one.name: one for one in containers}
+        for one in pod.images if pod is not None else ():
             if not one.is_volume:
                 known = found.pop(one.container, facts.Container(one.container, image=one.image))
                 found[one.container] = replace(
@@ -297,6 +306,17 @@ class _Collector(Asking):
         if not pulls.own and (absent or not is_known):
             with self._optional("containerd's pulls"):
                 pulls = pulls.joined(watch_briefly(self._client, absent, self._sources.pods))
+        found = self._image_facts(needed, pod, failed, present, pulls)
+        return found, {} if is_known else dict(pulls.stray)
+
+    def _image_facts(
+        self,
+        needed: Iterable[str],
+        pod: Pod | None,
+        failed: Sequence[Failure],
+        present: Mapping[str, bool | None],
+        pulls: Pulls,
+    ) -> tuple[facts.Image, ...]:
         references = list(dict.fromkeys([*needed, *pulls.own, *pulls.failed]))
         waiting = {one.image: one for one in pod.images if one.reason} if pod is not None else {}
         found = []
@@ -314,7 +334,7 @@ class _Collector(Asking):
                     failure.next_try(self._wall_s()) if failure is not None else "",
                 )
             )
-        return tuple(found), {} if is_known else dict(pulls.stray)
+        return tuple(found)
 
     def _failures(self, journal: Sequence[JournalLine]) -> list[Failure]:
         pods = self._sources.pods.pods if self._sources.pods is not None else tuple

@@ -59,6 +59,28 @@ def write_pod(document: Mapping[str, Any], out: TextIO, columns: int = 0) -> Non
     _write(rows, out, columns)
 
 
+def write_pods(document: Mapping[str, Any], out: TextIO, columns: int = 0) -> None:
+    """Write each pod that is not what it should be, the gravest first, with what to do next.
+
+    Args:
+        document: of ``diagnosis.survey``.
+        out: where to.
+        columns: of the terminal, within which lines are wrapped; 0 for lines of any length.
+    """
+    rows = []
+    for one in document["findings"]:
+        cause = one["cause"]
+        advice = f"; next: {cause['advice']}" if cause["advice"] else ""
+        rows.append(Row("", f"{one['pod']} {cause['text']}{advice}", 0))
+    if not rows:
+        count = plural(document["pods"], "pod")
+        rows.append(Row("", f"{count}: nothing is wrong as far as can be seen", 0))
+    rows += [
+        Row("", f"not asked: {one['source']}: {one['reason']}", 0) for one in document["missing"]
+    ]
+    _write(rows, out, columns)
+
+
 def write_node(document: Mapping[str, Any], out: TextIO, columns: int = 0) -> None:
     """Write the findings, the heaviest first, each with what to do, and what they rest on.
 

@@ -9,6 +9,10 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.diagnosis.collect import Sources
+from pycrictl.diagnosis.pulls import Pulls
+from pycrictl.diagnosis.survey import Survey
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status
 
@@ -202,3 +206,91 @@ def test_what_cannot_be_meant(fake: FakeServer, root: str, words: tuple[str, ...
     assert done.code != 0
     assert done.stdout == ""
     assert done.stderr.count("\n") <= 3
+
+
+def several(fake: FakeServer, **exit_codes: int | None) -> None:
+    """Offer a pod for each name, whose container has ended so; None: it runs."""
+    pods, listed = cri_pb2.ListPodSandboxResponse(), cri_pb2.ListContainersResponse()
+    made_ns = int((NOW - 7200) * 1e9)
+    for number, (name, code) in enumerate(exit_codes.items()):
+        sandbox = pods.items.add(id=f"{number:x}" * 64, created_at=made_ns)
+        sandbox.metadata.CopyFrom(cri_pb2.PodSandboxMetadata(name=name, namespace="a", uid=name))
+        state = cri_pb2.CONTAINER_RUNNING if code is None else cri_pb2.CONTAINER_EXITED
+        one = listed.containers.add(id=f"{number:x}c" * 32, pod_sandbox_id=sandbox.id, state=state)
+        one.metadata.name, one.created_at = "app", made_ns
+
+    def status(
+        request: cri_pb2.ContainerStatusRequest, _: object
+    ) -> cri_pb2.ContainerStatusResponse:
+        code = list(exit_codes.values())[int(request.container_id[0], 16)]
+        return cri_pb2.ContainerStatusResponse(
+            status=cri_pb2.ContainerStatus(
+                id=request.container_id,
+                metadata=cri_pb2.ContainerMetadata(name="app"),
+                state=cri_pb2.CONTAINER_EXITED,
+                exit_code=code or 0,
+                created_at=made_ns,
+                started_at=made_ns,
+                finished_at=made_ns,
+                image=cri_pb2.ImageSpec(image="reg.example/web:1"),
+                image_ref="sha256:1",
+            )
+        )
+
+    fake.offer("ListPodSandbox", pods)
+    fake.offer("ListContainers", listed)
+    fake.offer("ContainerStatus", status)
+    fake.offer("ImageFsInfo", cri_pb2.ImageFsInfoResponse())
+    fake.offer("Status", cri_pb2.StatusResponse())
+
+
+def test_all_pods_that_are_not_what_they_should_be(fake: FakeServer) -> None:
+    several(fake, ok=None, done=0, bad=3, worse=1)
+    done = Run("-r", fake.endpoint, "why", "--no-kube", wall_clock=lambda: NOW)
+    assert (done.code, done.stderr) == (1, "")
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("not asked: ")]
+    assert lines == [
+        'a/bad is not running: container "app" has ended: exit code 3;'
+        f" next: 'pycrictl logs {'2c' * 6}2' shows its log",
+        'a/worse is not running: container "app" has ended: exit code 1;'
+        f" next: 'pycrictl logs {'3c' * 6}3' shows its log",
+    ]
+    asked = [
+        call.request.container_id[0] for call in fake.calls if call.method == "ContainerStatus"
+    ]
+    assert "0" not in asked  # it runs, as the list says
+
+
+def test_all_pods_as_data(fake: FakeServer) -> None:
+    several(fake, ok=None, bad=3)
+    done = Run("-r", fake.endpoint, "why", "--no-kube", "-o", "json", wall_clock=lambda: NOW)
+    found = json.loads(done.stdout)
+    assert (found["sick"], found["pods"]) == (1, 2)
+    assert [one["pod"] for one in found["findings"]] == ["a/bad"]
+    assert found["findings"][0]["cause"]["kind"] == "crashed"
+
+
+def test_no_pod_is_sick(fake: FakeServer) -> None:
+    several(fake, ok=None, done=0)
+    done = Run("-r", fake.endpoint, "why", "--no-kube", wall_clock=lambda: NOW)
+    assert done.code == 0
+    assert done.stdout.startswith("2 pods: nothing is wrong as far as can be seen\n")
+
+
+@pytest.mark.parametrize("words", [("--watch", "web"), ("--watch", "-o", "json")])
+def test_watching_is_for_the_table_of_all(fake: FakeServer, words: tuple[str, ...]) -> None:
+    done = Run("-r", fake.endpoint, "why", *words)
+    assert (done.code, done.stdout, fake.calls) == (1, "", [])
+
+
+def test_ended_containers_are_asked_for_once(fake: FakeServer) -> None:
+    several(fake, ok=None, bad=3)
+    with CriClient(fake.path, timeout_s=20) as client:
+        sources = Sources()
+        survey = Survey(client, client, sources, lambda _: lambda _: Pulls(), wall_s=lambda: NOW)
+        first = survey.look()
+        asked = fake.methods().count("ContainerStatus")
+        second = survey.look()
+    assert [one.facts.full_name for one in first.reports if one.is_sick] == ["a/bad"]
+    assert second.reports == first.reports
+    assert fake.methods().count("ContainerStatus") == asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, TextIO
 
 import typer
 
@@ -20,39 +20,52 @@ from pycrictl.diagnosis.collect import Sources, collect_pod
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node import document as node_document
 from pycrictl.diagnosis.pod import document as pod_document
+from pycrictl.diagnosis.survey import Look, Survey, brief_pulls
+from pycrictl.diagnosis.survey import document as pods_document
+from pycrictl.errors import UsageError
 from pycrictl.kube.node import NodePods
 from pycrictl.logs import journal
 from pycrictl.show import diagnosis_text
 from pycrictl.show.inspect_format import InspectFormat
 
+WATCH_PAUSE_S: Final = 2.0
+
 
 def why(
     ctx: typer.Context,
     pod: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="POD",
+            metavar="[POD]",
             autocompletion=complete.pods,
-            help="ID, start of an ID, name, or NAMESPACE/NAME.",
+            help="ID, start of an ID, name, or NAMESPACE/NAME (default: all pods).",
+            show_default=False,
         ),
-    ],
+    ] = None,
     output: list_options.InspectOutput = "table",
     template: list_options.Template = "",
     no_kube: Annotated[
         bool, typer.Option("--no-kube", help="Do not ask the API server what the pod waits for.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Without POD: show it again until Ctrl-C.")
+    ] = False,
     admin_socket: AdminSocket = DEFAULT,
 ) -> None:
-    """Show why a pod is not running.
+    """Show why pods are not running.
 
-    The first line is the most likely cause. Exits with 0 if the pod is running or has finished,
+    The first line is the most likely cause. Without POD, each pod with a problem has a line, the
+    gravest first. Exits with 0 if the pod is running or has finished, or if there is no such pod,
     else with 1.
 
     Example: pycrictl why default/web
     """
     app: AppContext = ctx.obj
     chosen = InspectFormat(output, template=template)
-    checked([pod], "pod")
+    if pod is not None:
+        checked([pod], "pod")
+    if watch and (pod is not None or not chosen.is_table):
+        raise UsageError("--watch goes with the table of all pods only")
     root = Path(noderoot.directory())
     with app.open_clients(needs_images=True) as (client, images):
         proxy = proxy_of(client, admin_socket)
@@ -61,12 +74,34 @@ def why(
             partial(journal.read, root=root, timeout_s=journal.PATIENCE_S),
             proxy.status if proxy is not None else None,
         )
+        if pod is None:
+            pulls = brief_pulls(client, sources)
+            survey = Survey(client, images, sources, pulls, wall_s=app.env.wall_clock)
+            _why_all(app, survey, chosen, watch=watch)
+            return
         found = pod_document(collect_pod(client, images, pod, sources, wall_s=app.env.wall_clock))
     if chosen.is_table:
         diagnosis_text.write_pod(found, app.env.stdout, app.env.columns)
     else:
         chosen.write_document(found, app.env.stdout)
     if not found["healthy"]:
+        raise typer.Exit(1)
+
+
+def _why_all(app: AppContext, survey: Survey, chosen: InspectFormat, *, watch: bool) -> None:
+    def write(look: Look, out: TextIO) -> None:
+        diagnosis_text.write_pods(pods_document(look), out, app.env.columns)
+
+    if watch:
+        with app.until_interrupted() as viewer:
+            viewer.follow(survey.look, write, pause_s=WATCH_PAUSE_S)
+        return
+    look = survey.look()
+    if chosen.is_table:
+        write(look, app.env.stdout)
+    else:
+        chosen.write_document(pods_document(look), app.env.stdout)
+    if any(one.is_sick for one in look.reports):
         raise typer.Exit(1)
 
 
