@@ -82,6 +82,13 @@ def count(value: object, most: int = INT64_MAX) -> int:
     return value if type(value) is int and 0 <= value <= most else 0
 
 
+def number(value: object) -> float | None:
+    """Return a number from 0 on; None if it is none."""
+    if type(value) not in (int, float):
+        return None
+    return float(value) if 0 <= value <= INT64_MAX else None  # type: ignore[operator,arg-type]
+
+
 def moment(value: object) -> float:
     """Return a time as the API server writes it (RFC 3339), in Unix seconds; 0 if it is none."""
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):

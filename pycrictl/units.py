@@ -206,6 +206,17 @@ def age_in_words(seconds: float) -> str:
     return text[0].lower() + text[1:]
 
 
+def duration_in_words(seconds: float) -> str:
+    """Return ``6.2 s``, ``42 s``, ``2 min 5 s``, ``1 h 2 min``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, left = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{left} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s"
+
+
 def ordinal(number: int) -> str:
     """Return ``1st``, ``2nd``, ``3rd``, ``11th``."""
     teens = 11 <= number % 100 <= 13

@@ -121,7 +121,7 @@ ARROWS: dict[str, set[str]] = {
     "diagnosis.findings": set(),
     "diagnosis.disks": {"diagnosis.findings", *_BASE},
     "diagnosis.errors": set(),
-    "diagnosis.facts": {"diagnosis.disks", "diagnosis.findings", *_BASE},
+    "diagnosis.facts": {"diagnosis.disks", "diagnosis.findings", "pulls.model", *_BASE},
     "diagnosis.pod": {
         *("diagnosis.disks", "diagnosis.errors", "diagnosis.facts", "diagnosis.findings"),
         *_BASE,
@@ -194,7 +194,9 @@ ARROWS: dict[str, set[str]] = {
     "proxy.pulls.reports": {
         *("proxy.pulls.book", "progress.reference", "pulls", "wire.progress"),
     },
-    "proxy.pulls.status": {"proxy.pulls", "containerd.settings", "kube.kubelet_config", *_BASE},
+    "proxy.pulls.status": {
+        *("proxy.pulls", "pulls.model", "containerd.settings", "kube.kubelet_config", *_BASE),
+    },
     "proxy.pulls.forecast": {"proxy.pulls.book"},
     "proxy.figures": {
         "servicelog",
@@ -204,7 +206,7 @@ ARROWS: dict[str, set[str]] = {
         "copy.rules.quotas",
         *("progress.reference", "streaming.loop", "wire.limits", "_proto", *_BASE),
     },
-    "proxy.figures.bulletin": {"kube.events", "proxy.pulls.book", "units"},
+    "proxy.figures.bulletin": {"kube.events", "proxy.pulls.book", "pulls.model", "units"},
     "proxy.figures.events": {
         *("proxy.figures.bulletin", "proxy.pulls", "servicelog", "kube", "errors"),
         "streaming.loop",

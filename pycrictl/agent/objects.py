@@ -8,7 +8,6 @@ escaped here, since kubectl shows objects as they are.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,9 +21,6 @@ from pycrictl.progress.failures import REASONS
 from pycrictl.progress.reference import canonical, is_same_image
 from pycrictl.pulls.tracker import COMPLETE, Item, Phase, Totals
 from pycrictl.units import escape
-
-STALLED_S: Final = 10
-"""After so long without a byte an object says for how long."""
 
 _NOT_ITS_IMAGE: Final = frozenset(
     {
@@ -258,24 +254,21 @@ def _running_phase(pull: NodePull) -> PullPhase:
 
 
 def _numbers(pull: NodePull, totals: Totals, phase: PullPhase) -> Document:
-    # Without a manifest, as of CRI-O's private images, nobody knows a total; what came is known.
-    progress = totals.progress if totals.total else sum(item.progress for item in pull.items)
-    found: Document = {"progressBytes": progress, "totalBytes": totals.total}
+    found: Document = {"progressBytes": totals.progress, "totalBytes": totals.total}
     if totals.extracted_total:
         found |= {
             "extractedBytes": totals.extracted,
             "extractedTotalBytes": totals.extracted_total,
         }
-    if totals.share is not None:
-        found["percent"] = math.floor(100 * totals.share)
+    if totals.percent is not None:
+        found["percent"] = totals.percent
     if pull.is_running and phase in (PullPhase.PULLING, PullPhase.EXTRACTING):
         if totals.rate is not None:
             found["bytesPerSecond"] = round(totals.rate)
-        if totals.eta_s is not None:
-            found["etaSeconds"] = math.ceil(totals.eta_s)
-        idle_s = min((one.idle_s for one in pull.items if not one.is_finished), default=0.0)
-        if idle_s >= STALLED_S:
-            found["stalledSeconds"] = math.floor(idle_s)
+        if totals.eta_whole_s is not None:
+            found["etaSeconds"] = totals.eta_whole_s
+        if totals.is_stalled:
+            found["stalledSeconds"] = int(totals.idle_s)
     if position := max((item.queue_position for item in pull.items), default=0):
         found["queuePosition"] = position
     if layers := [_layer(item) for item in pull.items[:MAX_LAYERS] if item.layer]:

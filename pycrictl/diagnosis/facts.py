@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from pycrictl.diagnosis.disks import Disk
 from pycrictl.diagnosis.findings import Missing
-from pycrictl.units import format_bytes
+from pycrictl.pulls.model import Totals, stall
+from pycrictl.units import format_bytes, format_duration
 
-STALLED_S: Final = 30.0
-"""A pull that has brought nothing for so long has stalled."""
+_ASKED: Final = "the registry is being asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +65,16 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A pull that is under way or in line; None stands for what is not known.
+    """A pull that is under way or in line.
 
     Attributes:
-        percent: of download and unpacking.
-        rate: bytes a second.
-        eta: the time left, in words.
-        idle_s: for how long nothing has come.
+        totals: how far it is; None if that is not known.
         place: in the line of a proxy; 0 if it has begun.
         behind: whose pull is ahead.
         starts_in: when it is expected to start, in words.
     """
 
-    percent: float | None = None
-    done_bytes: int | None = None
-    total_bytes: int | None = None
-    rate: float | None = None
-    eta: str = ""
-    idle_s: float = 0.0
-    is_unpacking: bool = False
+    totals: Totals | None = None
     place: int = 0
     behind: str = ""
     starts_in: str = ""
@@ -93,18 +83,21 @@ class Pull:
     def far(self) -> str:
         """How far it is."""
         parts = []
-        if self.percent is not None:
-            parts.append(f"{math.floor(self.percent)} %")
-        if self.total_bytes:
-            done = format_bytes(self.done_bytes or 0)
-            parts.append(f"{done} of {format_bytes(self.total_bytes)}")
-        if self.is_unpacking:
+        if (far := self.totals) is None:
+            return _ASKED
+        if far.percent is not None:
+            parts.append(f"{far.percent} %")
+        if far.total:
+            parts.append(f"{format_bytes(far.progress)} of {format_bytes(far.total)}")
+        if far.is_unpacking:
             parts.append("unpacking")
-        elif self.rate is not None:
-            parts.append(f"{format_bytes(self.rate)}/s")
-        if self.eta:
-            parts.append(f"{self.eta} left")
-        return ", ".join(parts) or "the registry is being asked"
+        elif far.is_stalled:
+            parts.append(stall(far.idle_s))
+        elif far.rate is not None:
+            parts.append(f"{format_bytes(far.rate)}/s")
+        if far.eta_whole_s is not None:
+            parts.append(f"{format_duration(far.eta_whole_s)} left")
+        return ", ".join(parts) or _ASKED
 
     def __str__(self) -> str:
         if self.place:
@@ -114,7 +107,11 @@ class Pull:
 
     def document(self) -> dict[str, Any]:
         """Return it as data for JSON."""
-        return {**asdict(self), "text": str(self)}
+        far = {} if self.totals is None else {**self.totals.to_json()}
+        if self.totals is not None and self.totals.percent is not None:
+            far["percent"] = self.totals.percent
+        own = {"place": self.place, "behind": self.behind, "starts_in": self.starts_in}
+        return {**far, **own, "text": str(self)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pycrictl.diagnosis.errors import (
     sandbox_words,
     shortened,
 )
-from pycrictl.diagnosis.facts import STALLED_S, Container, Image, Line, PodFacts, Pull
+from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, Pull
 from pycrictl.diagnosis.findings import Finding, Weight, ranked
 from pycrictl.units import age_in_words, format_duration, ordinal, plural, quote
 
@@ -286,8 +286,8 @@ def _pulling(pod: str, name: str, image: Image, pull: Pull) -> Finding:
         text = f"is waiting: image {name} is queued, {ordinal(pull.place)} in line{behind}{starts}"
         advice = "'pycrictl pull-limiter status' shows the line and the limit"
         return Finding("queued", Weight.WARNING, text + contrary, advice, 60)
-    if pull.idle_s >= STALLED_S:
-        since = format_duration(round(pull.idle_s))
+    if pull.totals is not None and pull.totals.is_stalled:
+        since = format_duration(int(pull.totals.idle_s))
         text = f"is waiting: the pull of image {name} has stalled for {since}, {pull.far}"
         advice = f"'pycrictl doctor --registry {image.reference.partition('/')[0]}' tests the way"
         return Finding("stalled", Weight.SERIOUS, text + contrary, advice, 83)

@@ -6,19 +6,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl.containerd.client import ContainerdClient
-from pycrictl.diagnosis.facts import STALLED_S, Pull
-from pycrictl.errors import PycrictlError
+from pycrictl.diagnosis.facts import Pull
 from pycrictl.progress.namespaces import bare
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.sources import ImageTracker, open_watcher
-from pycrictl.units import format_duration
+from pycrictl.pulls.model import Totals
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.kube.node import NodePods
-    from pycrictl.pulls.tracker import View
 
 WATCH_S: Final = 2.0
 """For how long a pull is watched: its rate is known after a second."""
@@ -59,14 +56,7 @@ def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
     stray: dict[str, Pull] = {}
     by_number: dict[int, Pull] = {}
     for one in status.get("running", ()):
-        pull = by_number[one["pull"]] = Pull(
-            one["percent"],
-            one["bytes"],
-            one["total"],
-            one["rate"],
-            one["eta"] or "",
-            is_unpacking=one["unpacking"],
-        )
+        pull = by_number[one["pull"]] = Pull(Totals.from_json(one.get("sums")))
         (own if one["pod"] == owner else stray)[one["image"]] = pull
     ahead = [one["pod"] or one["image"] for one in status.get("running", ())]
     first = ahead[0] if len(ahead) == 1 else "any running pull"
@@ -112,9 +102,8 @@ def watch_briefly(client: CriClient, references: Sequence[str], pods: NodePods |
         time.sleep(_PAUSE_S)
     own: dict[str, Pull] = {}
     stray: dict[str, Pull] = {}
-    idle = _idle(client) if active else {}
     for name in active:
-        pull = _pull(view, name, idle)
+        pull = Pull(view.images.get(name))
         choices = [one for one in references if _may_be(one, name, owners)]
         if choices:
             own.setdefault(choices[0], pull)
@@ -129,37 +118,3 @@ def _may_be(reference: str, name: str, owners: Any) -> bool:
     if owners is not None:
         return bool(owners.is_one_of(name, [reference]))
     return is_same_image(reference, bare(name))
-
-
-def _idle(client: CriClient) -> dict[str, float]:
-    """Return for how many seconds each unfinished download has brought nothing, by its digest."""
-    try:
-        statuses = ContainerdClient(client.path, timeout_s=client.timeout_s).statuses()
-    except PycrictlError:  # not containerd, and so not that precise
-        return {}
-    wall_s = time.time()
-    return {one.ref.rpartition("-")[2]: wall_s - one.updated_at.seconds for one in statuses}
-
-
-def _pull(view: View, name: str, idle: Mapping[str, float]) -> Pull:
-    totals = view.images.get(name)
-    if totals is None:
-        return Pull()
-    layers = [one for one in view.items if one.image == name and not one.is_finished]
-    begun = [one for one in layers if one.phase != "waiting"] or layers
-    idle_s = min((idle.get(one.layer, one.idle_s) for one in begun), default=0.0)
-    rate, eta_s = totals.rate, totals.eta_s
-    if not rate and totals.began is not None and view.now > totals.began and idle_s < STALLED_S:
-        rate = (totals.progress - totals.resumed) / (view.now - totals.began)  # since it began
-    if eta_s is None and rate:
-        eta_s = max(totals.total - totals.progress, 0) / rate
-    phases = {one.phase for one in layers}
-    return Pull(
-        totals.percent,
-        totals.progress,
-        totals.total,
-        rate,
-        format_duration(round(eta_s)) if eta_s is not None else "",
-        idle_s,
-        is_unpacking=bool(phases) and all(phase == "extracting" for phase in phases),
-    )

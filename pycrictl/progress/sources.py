@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.client import ContainerdClient
@@ -30,6 +30,7 @@ from pycrictl.progress.endings import SETTLE_S, Endings, Sink
 from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher, bare
 from pycrictl.progress.outcome import REOPEN_PAUSES_S, Pace, WatchOutcome, failed_items
 from pycrictl.progress.reference import is_same_image
+from pycrictl.pulls.model import STALLED_S
 from pycrictl.pulls.tracker import Awaited, Phase, Tracker, View
 from pycrictl.units import format_duration
 
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.progress.owners import Owners
     from pycrictl.wire.progress import Report
-
-STALL_S: Final = 30.0
-"""A layer that has received nothing for so long is stalled."""
 
 
 class ImageTracker(Tracker):
@@ -243,7 +241,7 @@ class _ContentWatch:
         timeout_s = self._settings.progress_timeout_s
         if self._has_noted_timeout or not timeout_s:
             return
-        if any(item.phase is Phase.DOWNLOADING and item.idle_s >= STALL_S for item in view.items):
+        if any(item.phase is Phase.DOWNLOADING and item.idle_s >= STALLED_S for item in view.items):
             self._has_noted_timeout = True
             self._sink.note(
                 f"containerd cancels a pull that receives nothing for {format_duration(timeout_s)}"

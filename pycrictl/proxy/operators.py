@@ -81,7 +81,7 @@ class Operators:
                 self._queue,
                 now=asyncio.get_running_loop().time(),
                 wall_s=time.time(),
-                progress=self._layers.progress,
+                totals=self._layers.totals,
                 limit_origin=self._limit_origin,
             ),
             "predecessor": self._predecessor(),

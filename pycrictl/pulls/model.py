@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Final
+
+from pycrictl import foreign
+from pycrictl.units import duration_in_words
+
+
+def stall(idle_s: float) -> str:
+    """Return what is said of a stall: ``no data for 42 s``."""
+    return f"no data for {duration_in_words(int(idle_s))}"
 
 
 class Phase(StrEnum):
@@ -18,6 +27,9 @@ class Phase(StrEnum):
     PRESENT = "present"
     FAILED = "failed"
 
+
+STALLED_S: Final = 10.0
+"""A download without a byte for so long is said to stall, and has no rate and no end."""
 
 COMPLETE: Final = frozenset({Phase.DONE, Phase.PRESENT})
 FINISHED: Final = COMPLETE | {Phase.FAILED}
@@ -89,7 +101,8 @@ class Awaited:
 class Totals:
     """Sums over the finest level known, each digest counted once.
 
-    ``progress`` and ``total`` are bytes downloaded, without items of unknown total. ``extracted``
+    ``progress`` and ``total`` are bytes downloaded, without items of unknown total (unless none is
+    known), ``has_unknown`` if an unfinished one is among them. ``extracted``
     and ``extracted_total`` are bytes unpacked of what is unpacked, ``is_estimated`` if the latter
     is not known of each layer. ``share`` is how much of all work is done, from 0 to 1; it is 1 when
     everything has arrived, and None while no total is known.
@@ -98,9 +111,11 @@ class Totals:
     ``done`` counts those present already as well, ``to_come`` the images whose layers are not
     known yet, beside those whose layers are. ``resumed`` are the bytes that an earlier pull left.
 
-    ``rate`` is in bytes downloaded a second, None in the first second; ``eta_s`` counts unpacking
-    too, and is None in the first three seconds, while nothing moves and while an unfinished item's
-    total is unknown. ``began`` is when the pull began, in the tracker's time, None if unknown.
+    ``rate`` is in bytes downloaded a second, None in the first second and 0 in a stall; ``eta_s``
+    counts unpacking too, and is None in the first three seconds, while nothing moves and while an
+    unfinished item's total is unknown. ``began`` is when the pull began, in the tracker's time,
+    None if unknown. ``idle_s`` is for how long no byte of a download has come, 0 while something
+    is being unpacked.
     """
 
     progress: int
@@ -117,11 +132,74 @@ class Totals:
     share: float | None = None
     to_come: int = 0
     began: float | None = None
+    idle_s: float = 0.0
+    has_unknown: bool = False
+
+    def to_json(self) -> dict[str, int | float | bool]:
+        """Return the object that a stream or a status has of them; 0 and False are left out."""
+        found = {
+            name: round(value, _DIGITS) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+            if value is not None and name != "began"
+        }
+        if self.share is not None:  # rounded down, so that no percent is added
+            found["share"] = math.floor(self.share * _SHARES + _EPSILON) / _SHARES
+        unknown = ("rate", "eta_s", "share")
+        return {name: value for name, value in found.items() if value or name in unknown}
+
+    @classmethod
+    def from_json(cls, value: object, began: float | None = None) -> Totals | None:
+        """Return the sums that somebody else has written; None if there are none.
+
+        Args:
+            value: of JSON.
+            began: when the pull began.
+        """
+        found = foreign.mapping(value)
+        if not found:
+            return None
+        numbers = {name: foreign.count(found.get(name)) for name in _COUNTS}
+        share = foreign.number(found.get("share"))
+        return cls(
+            **numbers,
+            rate=foreign.number(found.get("rate")),
+            eta_s=foreign.number(found.get("eta_s")),
+            is_estimated=found.get("is_estimated") is True,
+            share=None if share is None else min(share, 1.0),
+            began=began,
+            idle_s=foreign.number(found.get("idle_s")) or 0.0,
+            has_unknown=found.get("has_unknown") is True,
+        )
 
     @property
-    def percent(self) -> float | None:
-        """``share`` in percent."""
-        return None if self.share is None else 100.0 * self.share
+    def percent(self) -> int | None:
+        """``share`` in whole percent, rounded down, so that 100 means that nothing is missing."""
+        return None if self.share is None else math.floor(100.0 * self.share + _EPSILON)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether bytes should be coming, but have not for a while."""
+        return self.idle_s >= STALLED_S
+
+    @property
+    def is_unpacking(self) -> bool:
+        """Whether all bytes are here, and not all of them unpacked."""
+        is_here = 0 < self.total == self.progress and not self.has_unknown
+        return is_here and self.share != 1.0
+
+    @property
+    def eta_whole_s(self) -> int | None:
+        """``eta_s`` in whole seconds, rounded up, so that 0 means that it has come."""
+        return None if self.eta_s is None else math.ceil(self.eta_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """One image on its way: its layers, or one item for all of it, and their sums."""
+
+    image: str
+    items: tuple[Item, ...]
+    totals: Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +221,23 @@ class View:
     images: Mapping[str, Totals] = field(default_factory=dict)
     is_known: bool = True
 
+    @property
+    def pulls(self) -> dict[str, Pull]:
+        """The items by image, with the sums of each."""
+        found: dict[str, list[Item]] = {}
+        for item in self.items:
+            found.setdefault(item.image, []).append(item)
+        return {
+            image: Pull(image, tuple(items), self.images[image]) for image, items in found.items()
+        }
 
+
+_COUNTS: Final = (
+    *("progress", "total", "done", "count", "failed", "resumed", "extracted", "extracted_total"),
+    "to_come",
+)
+_DIGITS: Final = 3
+_SHARES: Final = 10**4
+_EPSILON: Final = 1e-9
 _ALMOST: Final = 0.995
 """The most that is said of what has not arrived."""

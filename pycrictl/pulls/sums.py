@@ -3,7 +3,8 @@
 * *Shared layers.* A digest under several images counts once, as far as it has come under any. So
   what one image's pull brings counts for the rate and the time left of the others as well.
 * *Rate.* Bytes that were there at first sight, and layers that the runtime has already, were not
-  downloaded now. When an item starts again from less, what it downloads again counts again.
+  downloaded now. When an item starts again from less, what it downloads again counts again. Before
+  a rate was measured, that since the pull began counts, if it is known when that was.
 * *Time left.* Layers are unpacked one after the other in their order, each after its download. The
   speed of unpacking is that of the times from one look to the next all through which a layer was
   being unpacked.
@@ -16,9 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pycrictl.pulls.model import COMPLETE, Item, Phase, Totals
+from pycrictl.pulls.model import COMPLETE, STALLED_S, Item, Phase, Totals
 from pycrictl.pulls.speed import Speed
 
+RATE_AFTER_S: Final = 1.0
 ETA_AFTER_S: Final = 3.0
 
 
@@ -153,15 +155,24 @@ def _sum(
     now: float,
     began: float | None,
 ) -> Totals:
-    progress = total = resumed = extracted = extracted_total = 0
+    progress = arrived = total = resumed = extracted = extracted_total = 0
     weighed = 0.0
     layers, others = [0, 0, 0], [0, 0, 0]
     left: list[tuple[int, int]] = []
+    idle: list[float] = []
+    fetched = 0
+    is_unpacked = False
     has_unknown = is_estimated = False
     for blob, item in parts:
         resumed += item.resumed
+        is_unpacked |= item.phase is Phase.EXTRACTING
+        if item.phase is Phase.DOWNLOADING:
+            idle.append(item.idle_s)
+        if item.phase is not Phase.PRESENT:
+            fetched += item.progress - item.resumed
         numbers = layers if item.layer else others
         numbers[0] += 1
+        arrived += item.progress
         if item.total:
             progress += item.progress
             total += item.total
@@ -179,55 +190,57 @@ def _sum(
             left.append((item.total - item.progress, unpacking))
         else:
             has_unknown = True
-    rate = speed.rate(now)
+    rate, measured_s = speed.rate(now), speed.measured_s(now)
+    if rate is None and began is not None and now - began >= RATE_AFTER_S:
+        rate, measured_s = fetched / (now - began), now - began
+    idle_s = 0.0 if is_unpacked else min(idle, default=0.0)
+    if idle_s >= STALLED_S:
+        rate = 0.0
     count, done, failed = layers if layers[0] else others
     share = None
     if total:
         is_whole = layers[1] + others[1] == layers[0] + others[0]
         share = 1.0 if is_whole else min(weighed / total, 0.995)
     return Totals(
-        progress=progress,
+        progress=progress if total else arrived,
         total=total,
         done=done,
         count=count,
         failed=failed,
         resumed=resumed,
         rate=rate,
-        eta_s=None if has_unknown else _time_left(left, speed, rate, pace, now),
+        eta_s=None if has_unknown else _time_left(left, rate, pace, measured_s),
         extracted=extracted,
         extracted_total=extracted_total,
         is_estimated=is_estimated,
         share=share,
         to_come=others[0] - others[1] - others[2] if layers[0] else 0,
         began=began,
+        idle_s=idle_s,
+        has_unknown=has_unknown,
     )
 
 
 def _time_left(
-    left: Sequence[tuple[int, int]],
-    speed: Speed,
-    rate: float | None,
-    pace: float | None,
-    now: float,
+    left: Sequence[tuple[int, int]], rate: float | None, pace: float | None, measured_s: float
 ) -> float | None:
     """Return the seconds until the last layer is unpacked; None if that cannot be said.
 
     Args:
         left: bytes to download and bytes to unpack of each unfinished layer, in their order.
-        speed: of the download.
-        rate: its bytes a second.
+        rate: bytes downloaded a second.
         pace: bytes unpacked a second.
-        now: the tracker's time.
+        measured_s: for how long the rate was measured.
     """
     to_download = sum(one for one, _ in left)
     to_unpack = sum(one for _, one in left)
     if to_download:
-        if not rate or speed.measured_s(now) < ETA_AFTER_S:
+        if not rate or measured_s < ETA_AFTER_S:
             return None
     elif to_unpack and not pace:
         return None
     elif not left:
-        return 0.0 if rate and speed.measured_s(now) >= ETA_AFTER_S else None
+        return 0.0 if rate and measured_s >= ETA_AFTER_S else None
     downloaded_s = unpacked_s = 0.0
     for download, unpack in left:
         downloaded_s += download / rate if download and rate else 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
@@ -59,7 +58,9 @@ def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
     size = NONE if done is None else format_bytes(done)
     if done is not None and total is not None:
         size = f"{size} of {format_bytes(total)}"
-    percent = NONE if pull["percent"] is None else f"{math.floor(pull['percent'])} %"
+    percent = NONE if pull["percent"] is None else f"{pull['percent']} %"
+    left = "unpacking" if pull["unpacking"] and not pull["eta"] else pull["eta"] or NONE
+    left = pull.get("stalled") or left
     if not pull["takesSlot"]:
         size = f"{size} (present, no slot)"
     return (
@@ -69,7 +70,7 @@ def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
         percent,
         size,
         NONE if pull["rate"] is None else f"{format_bytes(pull['rate'])}/s",
-        "unpacking" if pull["unpacking"] else pull["eta"] or NONE,
+        left,
         str(pull["attempt"]),
         str(pull["joined"]),
     )

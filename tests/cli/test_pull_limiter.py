@@ -20,20 +20,20 @@ from pycrictl.proxy.figures.record import Outcome
 from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import PullKey, State
 from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.pulls.layer_poller import Progress
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from tests.cli.run import Run, start
 from tests.proxy.figures.records import record
+from tests.pulls.tracking import sums
 
 TABLE = """\
 LIMIT   SLOTS TAKEN   WHEN FULL   LIMIT FROM
 2       2/2           wait        flag
 
-RUNNING   POD          FOR   DONE   BYTES                  RATE          ETA     ATTEMPT   JOINED
-a/one     default/w1   20s   25 %   1.0 MiB of 4.0 MiB     100.0 KiB/s   30.7s   1         1
-a/two     -            19s   -      -                      -             -       1         0
-a/there   default/w3   17s   -      - (present, no slot)   -             -       1         0
+RUNNING   POD          FOR   DONE   BYTES                  RATE          ETA   ATTEMPT   JOINED
+a/one     default/w1   20s   25 %   1.0 MiB of 4.0 MiB     100.0 KiB/s   31s   1         1
+a/two     -            19s   -      -                      -             -     1         0
+a/there   default/w3   17s   -      - (present, no slot)   -             -     1         0
 
 WAITING     POD          FOR   PLACE   STARTS IN   BEHIND                 JOINED
 a/three     default/w3   16s   1       30.7s       any running pull       0
@@ -80,13 +80,13 @@ def document() -> dict[str, Any]:
     queue.submit(5, PullKey("a/there"), now=83, pod=pod("w3"), is_present=True)
     queue.submit(6, PullKey("a/three"), now=84, pod=pod("w3"))
     queue.submit(7, PullKey("a/\x1b[2J"), now=85, pod=pod("w4"))
-    known = {2: Progress(1024**2, 4 * 1024**2, 100 * 1024.0)}
+    known = {2: sums(1024**2, 4 * 1024**2, 100 * 1024.0, 30.72)}
     return {
         **status_document(
             queue,
             now=100,
             wall_s=1_000_000_000,
-            progress=known.get,
+            totals=known.get,
             limit_origin="flag",
         ),
         "copies": [

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from pycrictl.diagnosis.facts import Pull
 from pycrictl.diagnosis.pulls import from_proxy
+from tests.pulls.tracking import sums
 
+SUMS = sums(1, 4, 2.0, 2.0)
 STATUS = {
     "running": [
         {
             "pull": 1,
             "image": "a/one",
             "pod": "default/batch",
-            "percent": 25.0,
-            "bytes": 1,
-            "total": 4,
-            "rate": 2,
-            "eta": "2s",
-            "unpacking": False,
+            "sums": SUMS.to_json(),
         }
     ],
     "waiting": [
@@ -36,7 +33,7 @@ STATUS = {
         {"image": "a/other", "pod": "default/batch", "error": "denied"},
     ],
 }
-RUNNING = Pull(25.0, 1, 4, 2, "2s")
+RUNNING = Pull(SUMS)
 
 
 def test_what_a_proxy_says_of_a_pod() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycrictl.pulls.tracker import UNPACKED_RATIO, Phase, Tracker, View
+from pycrictl.pulls.model import STALLED_S
+from pycrictl.pulls.tracker import UNPACKED_RATIO, Phase, Totals, Tracker, View
 from pycrictl.wire.progress import Report
 from tests.pulls.tracking import MIB
 
@@ -33,29 +36,29 @@ def look(tracker: Tracker, now: float, *reports: Report) -> View:
 def test_what_is_downloaded_is_half_of_the_work() -> None:
     tracker = Tracker()
     totals = look(tracker, 0.0, downloading(50)).totals
-    assert totals.percent == 25.0
+    assert totals.percent == 25
     assert (totals.extracted, totals.extracted_total) == (0, int(100 * MIB * UNPACKED_RATIO))
     assert totals.is_estimated
     totals = look(tracker, 1.0, extracting(0)).totals
-    assert totals.percent == 50.0
+    assert totals.percent == 50
     assert (totals.extracted, totals.extracted_total) == (0, 400 * MIB)
     assert not totals.is_estimated
-    assert look(tracker, 2.0, extracting(200)).totals.percent == 75.0
-    assert look(tracker, 3.0, extracting(400)).totals.percent == pytest.approx(99.5)
+    assert look(tracker, 2.0, extracting(200)).totals.percent == 75
+    assert look(tracker, 3.0, extracting(400)).totals.percent == 99
     done = extracting(400)._replace(phase="done")
-    assert look(tracker, 4.0, done).totals.percent == 100.0
+    assert look(tracker, 4.0, done).totals.percent == 100
 
 
 def test_a_source_that_says_nothing_of_unpacking_has_no_work_but_the_download() -> None:
     tracker = Tracker()
-    assert look(tracker, 0.0, Report("a", "l", 50, 100)).totals.percent == 50.0
+    assert look(tracker, 0.0, Report("a", "l", 50, 100)).totals.percent == 50
     totals = look(tracker, 0.0, Report("a", "l", 100, 100)).totals
-    assert (totals.percent, totals.extracted_total) == (100.0, 0)
+    assert (totals.percent, totals.extracted_total) == (100, 0)
 
 
 def test_present_layers_are_not_unpacked() -> None:
     totals = look(Tracker(), 0.0, Report("a", "l", 100, 100, phase="present")).totals
-    assert (totals.percent, totals.extracted_total, totals.is_estimated) == (100.0, 0, False)
+    assert (totals.percent, totals.extracted_total, totals.is_estimated) == (100, 0, False)
 
 
 def test_it_has_a_time_left_while_it_unpacks() -> None:
@@ -198,9 +201,65 @@ def test_progress_never_goes_backwards_and_ends_at_100(
         assert view.totals.progress == sum(item.progress for item in sizes.values())
         assert view.totals.total == sum(item.total for item in sizes.values())
         is_over = all(item.phase in (Phase.DONE, Phase.PRESENT) for item in view.items)
-        assert (view.totals.percent == 100.0) == is_over
+        assert (view.totals.percent == 100) == is_over
         for totals in (view.totals, *view.images.values()):
             assert totals.eta_s is None or totals.eta_s >= 0
             assert totals.extracted <= totals.extracted_total
-    assert views[-1].totals.percent == 100.0
+    assert views[-1].totals.percent == 100
     assert views[-1].totals.progress == views[-1].totals.total
+
+
+def test_a_pull_that_hangs_has_no_rate_and_no_end() -> None:
+    tracker = Tracker()
+    for second in range(6):
+        totals = look(tracker, second, downloading(10 * (second + 1))).totals
+    assert totals.rate == pytest.approx(10 * MIB)
+    assert totals.eta_s is not None
+    totals = look(tracker, 5 + STALLED_S - 0.1).totals
+    assert not totals.is_stalled
+    totals = look(tracker, 5 + STALLED_S).totals
+    assert (totals.is_stalled, totals.rate, totals.eta_s) == (True, 0.0, None)
+    totals = look(tracker, 60.0, extracting(0, layer="other")).totals
+    assert (totals.is_stalled, totals.idle_s) == (False, 0.0)
+
+
+def test_who_looks_once_sees_a_stall_that_began_before() -> None:
+    tracker = Tracker()
+    tracker.apply(downloading(10), now=100.0, idle_s=12.0, age_s=20.0)
+    totals = tracker.view(100.0).totals
+    assert (totals.idle_s, totals.rate, totals.eta_s) == (12.0, 0.0, None)
+
+
+def test_before_a_rate_was_measured_that_since_the_beginning_counts() -> None:
+    tracker = Tracker()
+    tracker.apply(downloading(40)._replace(resumed=20 * MIB), now=100.0, age_s=10.0)
+    tracker.apply(Report("a", "there", 5, 5, phase="present"), now=100.0, age_s=10.0)
+    totals = tracker.view(100.0).totals
+    assert totals.rate == pytest.approx(2 * MIB)
+    assert totals.eta_s is not None
+
+
+@given(share=st.floats(0, 1), numbers=st.lists(st.integers(0, 2**53), min_size=4, max_size=4))
+def test_sums_that_are_handed_on_are_the_same(share: float, numbers: list[int]) -> None:
+    progress, total, extracted, count = numbers
+    one = Totals(
+        progress,
+        total,
+        *(count, count, 0, 0),
+        rate=1000.25,
+        eta_s=None,
+        extracted=extracted,
+        share=share,
+        began=7.0,
+        idle_s=11.5,
+    )
+    found = Totals.from_json(json.loads(json.dumps(one.to_json())), began=7.0)
+    assert found is not None
+    assert found.percent == one.percent
+    assert replace(found, share=share) == one
+
+
+@pytest.mark.parametrize("wrong", [None, [], {"progress": "5"}, {"share": float("nan")}])
+def test_sums_that_are_none(wrong: object) -> None:
+    found = Totals.from_json(wrong)
+    assert found is None or (found.progress, found.share) == (0, None)

@@ -43,7 +43,7 @@ def test_numbers_are_always_sensible(history: list[tuple[Report, float, bool]]) 
             assert item.idle_s >= 0.0
             assert item.idle_s == 0.0 or item.phase not in FINISHED
         totals = view.totals
-        assert 0 <= totals.progress <= totals.total
+        assert 0 <= totals.progress <= (totals.total or totals.progress)
         assert totals.percent is None or 0.0 <= totals.percent <= 100.0
         assert 0 <= totals.done + totals.failed <= totals.count <= len(view.items)
         assert totals.resumed >= 0

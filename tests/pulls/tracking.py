@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from pycrictl.pulls.tracker import Item, Phase, Tracker, View
+from pycrictl.pulls.tracker import Item, Phase, Totals, Tracker, View
 from pycrictl.wire.progress import Report
 
 MIB = 2**20
@@ -19,6 +20,14 @@ def see(
     for report in reports:
         tracker.apply(Report(*report), now=now)
     return tracker.view(now)
+
+
+def sums(
+    progress: int, total: int, rate: float | None = None, eta_s: float | None = None, **more: float
+) -> Totals:
+    """The sums of a pull that only downloads, unless ``more`` says something else."""
+    found = Totals(progress, total, 0, 1, 0, 0, rate, eta_s, share=progress / total)
+    return replace(found, **more)  # type: ignore[arg-type]  # checked where it is used
 
 
 def only(view: View) -> Item:

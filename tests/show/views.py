@@ -66,7 +66,7 @@ def view(
     """
     known = [item for item in items if item.total]
     totals = Totals(
-        progress=sum(item.progress for item in known),
+        progress=sum(item.progress for item in known or items),
         total=sum(item.total for item in known),
         done=sum(item.phase in (Phase.DONE, Phase.PRESENT) for item in items),
         count=len(items),

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.kube.events import MAX_MESSAGE, PACE_S, QUIET_S, News, event_name, is_valid
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
+from pycrictl.pulls.model import Totals, stall
 from pycrictl.units import format_bytes, format_duration, ordinal
 
 if TYPE_CHECKING:
     from pycrictl.proxy.lookup import PodKey
-    from pycrictl.proxy.pulls.layer_poller import Progress
 
 MAX_ENTRIES: Final = 1000
 
@@ -36,12 +36,12 @@ class Bulletin:
 
     Args:
         book: the pulls.
-        progress: how far a pull is, by its number; None where that is not known.
+        totals: how far a pull is, by its number; None where that is not known.
     """
 
-    def __init__(self, book: Book, progress: Callable[[int], Progress | None]) -> None:
+    def __init__(self, book: Book, totals: Callable[[int], Totals | None]) -> None:
         self._book = book
-        self._progress = progress
+        self._totals = totals
         self._entries: dict[tuple[PodKey, str], _Entry] = {}
 
     def look(self, now: float) -> float | None:
@@ -96,7 +96,7 @@ class Bulletin:
             return "failed" if now - call.ended >= ATTEMPT_GAP_S else entry.phase
         if call.state is State.WAITING:
             return "waiting"
-        far = self._progress(call.pull.number)
+        far = self._totals(call.pull.number)
         return "unpacking" if far is not None and far.is_unpacking else "pulling"
 
     def _due(self, entry: _Entry) -> float:
@@ -119,16 +119,19 @@ class Bulletin:
         if entry.phase == "failed":
             error = call.error or "its caller gave it up"
             return f"Image {call.name} was not pulled: {error}"
-        far = self._progress(call.pull.number)
+        far = self._totals(call.pull.number)
         if far is None or far.percent is None:
             return f"Pulling image {call.name} for {took}"
-        done, total = format_bytes(far.done_bytes), format_bytes(far.total_bytes)
+        done, total = format_bytes(far.progress), format_bytes(far.total)
         if far.is_unpacking:
             return f"Pulling image {call.name}: {total} are there and are unpacked"
         if done.partition(" ")[2] == total.partition(" ")[2]:
             done = done.partition(" ")[0]
-        text = f"Pulling image {call.name}: {math.floor(far.percent)} % ({done} of {total})"
-        return text if far.left_s is None else f"{text}, ETA {format_duration(round(far.left_s))}"
+        text = f"Pulling image {call.name}: {far.percent} % ({done} of {total})"
+        if far.is_stalled:
+            return f"{text}, {stall(far.idle_s)}"
+        eta_s = far.eta_whole_s
+        return text if eta_s is None else f"{text}, ETA {format_duration(eta_s)}"
 
     def _place(self, call: Call) -> str:
         if call.pull.next_try is not None:

@@ -41,7 +41,7 @@ class Events:
         self._kubeconfig = kubeconfig
         self._layers = layers
         self._bell = bell
-        self._bulletin = Bulletin(book, layers.progress)
+        self._bulletin = Bulletin(book, layers.totals)
         self._writer = EventWriter(
             self._connect, lambda exc: log.info("no_events", error=exc.message)
         )

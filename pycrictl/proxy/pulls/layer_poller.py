@@ -1,7 +1,7 @@
 """The layers of running pulls, as containerd or CRI-O show them: one poller for all watchers.
 
-It polls in a thread, since it waits for containerd and for files, and only while somebody watches
-and a pull is running. With another runtime it gives up after the first try.
+It polls in a thread, since it waits for containerd and for files, and only while a pull is running
+and somebody watches, and for a moment longer. With another runtime it gives up after the first try.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError, Unimplemented
 from pycrictl.progress.sources import open_watcher
-from pycrictl.pulls.speed import Speed
-from pycrictl.pulls.tracker import Item, Phase, Tracker
+from pycrictl.pulls.model import Item, Pull, Totals
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL_S: Final = 0.3
 RETRY_PAUSE_S: Final = 2.0
+LINGER_S: Final = 5.0
+"""How long polling goes on that nobody watches: who looks now and then sees how fast it goes."""
+
 STRANGER_S: Final = 3.0
 """How long after its end a pull that did not pass through the proxy is still reported."""
 
@@ -38,37 +41,7 @@ MAX_ENDED: Final = 200
 
 _TIMEOUT_S: Final = 2.0
 
-_RATE_WINDOW_S: Final = 8.0
-
 T = TypeVar("T")
-
-
-class Progress(NamedTuple):
-    """How far a running pull is.
-
-    Attributes:
-        done_bytes: of all layers, those that were there included.
-        total_bytes: of the same; 0 while that is unknown of some.
-        rate: bytes a second; None while it is not known.
-        is_unpacking: everything is there and not yet unpacked.
-    """
-
-    done_bytes: int
-    total_bytes: int
-    rate: float | None = None
-    is_unpacking: bool = False
-
-    @property
-    def percent(self) -> float | None:
-        """Return what share is there; None while no total is known."""
-        return 100.0 * self.done_bytes / self.total_bytes if self.total_bytes else None
-
-    @property
-    def left_s(self) -> float | None:
-        """Return how long the rest takes at this rate; None if that cannot be told."""
-        if not self.rate or self.is_unpacking or not self.total_bytes:
-            return None
-        return (self.total_bytes - self.done_bytes) / self.rate
 
 
 @dataclass(slots=True, eq=False)
@@ -76,8 +49,6 @@ class _Known:
     reference: str
     since_s: float
     credentials: Credentials | None
-    speed: Speed
-    got_bytes: int = 0
     expected: Expected | None = None
 
 
@@ -87,8 +58,8 @@ class _Connection:
     watcher: ContentWatcher | CrioWatcher
     tracker: Tracker
 
-    def poll(self, forgotten: set[str]) -> tuple[PollResult, dict[str, list[Item]]]:
-        """Look once; return the layers by the name of their image, too.
+    def poll(self, forgotten: set[str]) -> tuple[PollResult, dict[str, Pull]]:
+        """Look once; return what is seen of each image, too.
 
         Args:
             forgotten: images of which only the pulls that run now count.
@@ -99,10 +70,7 @@ class _Connection:
         result = self.watcher.poll(self.tracker, now)
         for name in forgotten - {pull.image for pull in result.active}:
             self.tracker.forget(name)  # an earlier pull had ended since the last look
-        items: dict[str, list[Item]] = {}
-        for item in self.tracker.view(now).items:
-            items.setdefault(item.image, []).append(item)
-        return result, items
+        return result, self.tracker.view(now).pulls
 
 
 class LayerPoller:
@@ -123,12 +91,13 @@ class LayerPoller:
         self._on_look = on_look
         self._wants_manifests = wants_manifests
         self._pulls: dict[int, _Known] = {}
-        self._items: dict[str, list[Item]] = {}
+        self._seen: dict[str, Pull] = {}
         self._forgotten: set[str] = set()
         self._strangers: dict[str, float] = {}
         self._met_at = 0.0
         self._watchers = self._node_watchers = 0
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._wanted = asyncio.Event()
         self._looked = asyncio.Event()
         self._connection: _Connection | None = None
@@ -161,10 +130,9 @@ class LayerPoller:
         if not is_joined and not any(
             known.reference == reference for known in self._pulls.values()
         ):
-            self._items.pop(reference, None)
+            self._seen.pop(reference, None)
             self._forgotten.add(reference)
-        known = self._pulls[pull] = _Known(reference, since_s, credentials, Speed(_RATE_WINDOW_S))
-        known.speed.start(time.monotonic())
+        known = self._pulls[pull] = _Known(reference, since_s, credentials)
         if self._connection is not None:
             known.expected = self._connection.watcher.expect(reference, since_s, credentials)
         self._looked.clear()
@@ -178,23 +146,18 @@ class LayerPoller:
 
     # What is seen of them
 
-    def items(self, reference: str) -> list[Item]:
+    def items(self, reference: str) -> tuple[Item, ...]:
         """Return the layers of an image as a pull, running or just ended, names it."""
-        return self._items.get(reference, [])
+        seen = self._seen.get(reference)
+        return () if seen is None else seen.items
 
-    def progress(self, pull: int) -> Progress | None:
+    def totals(self, pull: int) -> Totals | None:
         """Return how far a running pull is; None while nothing is known of its layers."""
         known = self._pulls.get(pull)
-        items = self.items(known.reference) if known is not None else []
-        if known is None or not items:
-            return None
-        done_bytes = sum(item.progress for item in items)
-        has_total = all(item.total or not item.progress for item in items)
-        total_bytes = sum(item.total for item in items) if has_total else 0
-        rate = known.speed.rate(time.monotonic())
-        return Progress(done_bytes, total_bytes, rate, 0 < total_bytes == done_bytes)
+        seen = self._seen.get(known.reference) if known is not None else None
+        return None if seen is None else seen.totals
 
-    def strangers(self) -> dict[str, tuple[list[Item], bool]]:
+    def strangers(self) -> dict[str, tuple[tuple[Item, ...], bool]]:
         """Return the pulls of others by image: their layers, and whether they are running.
 
         They are known while somebody watches the whole node, and a moment longer than they run.
@@ -212,6 +175,9 @@ class LayerPoller:
         self._watchers += 1
         self._node_watchers += whole_node
         try:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             if self._task is None:
                 self._looked = asyncio.Event()  # a task that is ending may set its own
                 self._task = asyncio.create_task(self._run(self._looked))
@@ -225,8 +191,7 @@ class LayerPoller:
             self._watchers -= 1
             self._node_watchers -= whole_node
             if not self._watchers and self._task is not None:
-                self._task.cancel()
-                self._task = None
+                self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._stop_polling)
 
     async def running(self) -> list[str] | None:
         """Return the leases of all pulls running at the runtime, the proxy's or not.
@@ -245,9 +210,10 @@ class LayerPoller:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def refresh(self) -> None:
-        """Look once if nobody watches."""
-        if self._task is None and self._pulls:
-            await self._look()
+        """Return when what is known of running pulls is no older than a look."""
+        if self._pulls:
+            async with self.watching():
+                pass
 
     async def weigh(self, name: str, since_s: float) -> Weight | None:
         """Return what a pull took that has just ended; see ``progress.weight``.
@@ -259,13 +225,19 @@ class LayerPoller:
 
     async def close(self) -> None:
         """End polling for good."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._stop_polling()
         async with self._lock:
             self._disconnect()
         if self._executor is not None:
             self._executor.shutdown(wait=False)
+
+    def _stop_polling(self) -> None:
+        self._timer = None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
 
     async def _run(self, looked: asyncio.Event) -> None:
         try:
@@ -285,19 +257,13 @@ class LayerPoller:
         looked = await self._ask(lambda connection: connection.poll(forgotten))
         if looked is None:
             return None
-        result, items = looked
+        result, seen = looked
         mine = {known.reference for known in self._pulls.values()}
-        self._items = {name: found for name, found in items.items() if name not in self._forgotten}
+        self._seen = {name: found for name, found in seen.items() if name not in self._forgotten}
         self._meet({pull.image for pull in result.active if pull.image} - mine)
-        others = items.keys() - mine - {pull.image for pull in result.active}
+        others = seen.keys() - mine - {pull.image for pull in result.active}
         if len(others) > MAX_ENDED:
             self._forgotten |= others
-        now = time.monotonic()
-        for known in self._pulls.values():
-            layers = self.items(known.reference)
-            got = sum(item.progress for item in layers if item.phase is not Phase.PRESENT)
-            known.speed.record(max(got - known.got_bytes, 0), now)
-            known.got_bytes = got
         return result
 
     def _meet(self, images: set[str]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pycrictl.containerd.settings import PullSettings
 from pycrictl.kube.kubelet_config import KubeletConfig
@@ -15,10 +15,8 @@ from pycrictl.proxy.pulls.book import Call, Pull
 from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.forecast import starts, typical_s
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.pulls.model import Totals, stall
 from pycrictl.units import format_duration
-
-if TYPE_CHECKING:
-    from pycrictl.proxy.pulls.layer_poller import Progress
 
 CONTAINERD_DOWNLOADS: Final = 3
 CONTAINERD_TIMEOUT_S: Final = 300.0
@@ -32,7 +30,7 @@ def status_document(
     *,
     now: float,
     wall_s: float,
-    progress: Callable[[int], Progress | None],
+    totals: Callable[[int], Totals | None],
     limit_origin: str,
 ) -> dict[str, Any]:
     """Return the limiter's part of the document.
@@ -41,7 +39,7 @@ def status_document(
         queue: what to show.
         now: the queue's time.
         wall_s: the same moment in wall time.
-        progress: how far a running pull is; None where that is not known.
+        totals: how far a running pull is; None where that is not known.
         limit_origin: where the limit came from.
     """
     book = queue.book
@@ -58,12 +56,11 @@ def status_document(
     def duration(seconds: float | None) -> str | None:
         return None if seconds is None else format_duration(round(seconds, 1))
 
-    known = {number: progress(number) for number in book.running}
+    known = {number: totals(number) for number in book.running}
 
     def running(pull: Pull) -> dict[str, Any]:
         leader = pull.leader
         far = known[pull.number]
-        percent = far.percent if far else None
         return {
             "pull": pull.number,
             "image": pull.key.image,
@@ -71,12 +68,14 @@ def status_document(
             "since": moment(pull.started),
             "elapsed": elapsed(pull.started),
             "asked": moment(pull.started if leader is None else leader.asked),
-            "bytes": far.done_bytes if far else None,
-            "total": (far.total_bytes or None) if far else None,
-            "percent": None if percent is None else round(percent, 1),
+            "bytes": far.progress if far else None,
+            "total": (far.total or None) if far else None,
+            "percent": far.percent if far else None,
             "rate": round(far.rate) if far and far.rate is not None else None,
-            "eta": duration(far.left_s) if far else None,
+            "eta": duration(far.eta_whole_s) if far else None,
             "unpacking": far.is_unpacking if far else False,
+            "sums": far.to_json() if far else None,
+            "stalled": stall(far.idle_s) if far and far.is_stalled else None,
             "attempt": 1 if leader is None else leader.attempt,
             "joined": max(len(pull.calls) - 1, 0),
             "takesSlot": pull.takes_slot,
@@ -140,18 +139,16 @@ def status_document(
     }
 
 
-def _starts(
-    queue: PullQueue, known: Mapping[int, Progress | None], now: float
-) -> list[float | None]:
+def _starts(queue: PullQueue, known: Mapping[int, Totals | None], now: float) -> list[float | None]:
     """Return in how many seconds each pull in the line is expected to start."""
     left_s: list[float | None] = []
     unfinished_s: list[float] = []
     for pull in queue.book.running.values():
         if pull.takes_slot:
             far = known[pull.number]
-            left_s.append(far.left_s if far else None)
-            if far and far.left_s is not None and pull.started is not None:
-                unfinished_s.append(now - pull.started + far.left_s)
+            left_s.append(far.eta_s if far else None)
+            if far and far.eta_s is not None and pull.started is not None:
+                unfinished_s.append(now - pull.started + far.eta_s)
     if not queue.book.line:
         return []
     return starts(

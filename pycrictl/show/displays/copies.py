@@ -10,7 +10,7 @@ from pycrictl.show.displays import phrases
 from pycrictl.show.displays.meters import Meters, amount_line
 from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
 from pycrictl.show.displays.writers import Lines, Objects, Silent
-from pycrictl.units import format_bytes, plural
+from pycrictl.units import duration_in_words, format_bytes, plural
 
 MAX_WARNINGS: Final = 10
 """Most things left out that are named one by one."""
@@ -52,7 +52,7 @@ def summary(copied: Copied) -> str:
     if links:
         words.append(plural(links, "link"))
     size = f" ({format_bytes(copied['size_bytes'])})" if files else ""
-    text = f"copied {', '.join(words)}{size} in {phrases.duration(copied['elapsed_s'])}"
+    text = f"copied {', '.join(words)}{size} in {duration_in_words(copied['elapsed_s'])}"
     if copied["kept"]:
         text += f", kept {copied['kept']} existing"
     if copied["skipped"]:

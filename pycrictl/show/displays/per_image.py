@@ -6,31 +6,29 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pycrictl.pulls.tracker import COMPLETE, Awaited, Item, Phase, Totals, View
+from pycrictl.pulls import model
+from pycrictl.pulls.model import COMPLETE, STALLED_S, Awaited, Item, Phase, Totals, View
 from pycrictl.show.displays import phrases
-from pycrictl.units import format_bytes, ordinal, plural
+from pycrictl.units import duration_in_words, format_bytes, ordinal, plural
 
 ACTIVE: Final = frozenset({Phase.DOWNLOADING, Phase.EXTRACTING})
-STALL_S: Final = 30.0
-"""A download without a byte for this long is said to stall."""
-
 AWAITED_S: Final = 10.0
 """From this age on the display says how long a pull has been waiting for its registry."""
 
 
 def is_stalled(item: Item) -> bool:
     """Return whether bytes of this item should be coming, but have not for a while."""
-    return item.phase is Phase.DOWNLOADING and item.idle_s >= STALL_S
+    return item.phase is Phase.DOWNLOADING and item.idle_s >= STALLED_S
 
 
 def stall(item: Item) -> str:
     """Return ``no data for 42 s``."""
-    return f"no data for {phrases.duration(int(item.idle_s))}"
+    return model.stall(item.idle_s)
 
 
 def awaited(pull: Awaited) -> tuple[str, str]:
     """Return ``waiting for the registry, 12 s``, and for little room ``waiting, 12 s``."""
-    age = f", {phrases.duration(int(pull.waited_s))}" if pull.waited_s >= AWAITED_S else ""
+    age = f", {duration_in_words(int(pull.waited_s))}" if pull.waited_s >= AWAITED_S else ""
     return f"waiting for the {'registry' if pull.is_begun else 'runtime'}{age}", f"waiting{age}"
 
 
@@ -141,7 +139,7 @@ class ImagePull:
             words.append("already present")
         elif self.has_moved or elapsed_s >= 1.0:  # else it has failed before it was seen
             verb = "in" if self.is_complete else "after"
-            words.append(f"{verb} {phrases.duration(elapsed_s)}")
+            words.append(f"{verb} {duration_in_words(elapsed_s)}")
         return "  ".join(words)
 
 
@@ -203,13 +201,12 @@ class History:
             self.last = replace(self.last, items=left)
 
 
-def amount(totals: Totals, done: int | None = None) -> phrases.Amount:
-    """Return how far something is; ``done`` are bytes that ``totals`` does not count."""
-    is_here = 0 < totals.total == totals.progress  # what is left is to unpack it
+def amount(totals: Totals) -> phrases.Amount:
+    """Return how far something is."""
     return phrases.Amount(
-        totals.progress if done is None else done,
+        totals.progress,
         totals.total,
-        None if is_here else totals.rate,
+        None if 0 < totals.total == totals.progress else totals.rate,
         totals.eta_s,
         totals.share,
         totals.extracted,
@@ -224,10 +221,9 @@ def totals(view: View) -> tuple[phrases.Amount, list[str]]:
     noun = "pod"
     if any(item.image for item in view.items):
         noun = "layer" if any(item.layer for item in view.items) else "image"
-    done = None if totals.total else sum(item.progress for item in view.items)
     words = [f"{totals.done}/{plural(totals.count, noun)}"]
     if totals.to_come:
         words.append(f"{plural(totals.to_come, 'image')} to come")
     if totals.failed:
         words.append(f"{totals.failed} failed")
-    return amount(totals, done), words
+    return amount(totals), words

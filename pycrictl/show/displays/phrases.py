@@ -92,7 +92,7 @@ class Amount(NamedTuple):
         if self.total <= 0:
             return ""
         if self.share is not None:
-            return f"{int(self.share * 100)}%"
+            return f"{int(self.share * 100 + 1e-9)}%"
         return f"{percent(self.done, self.total)}%"
 
     @property
@@ -145,17 +145,6 @@ def clock(seconds: float) -> str:
     minutes, left = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
-
-
-def duration(seconds: float) -> str:
-    """Return ``6.2 s``, ``42 s``, ``2 min 5 s``, ``1 h 2 min``."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    minutes, left = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{left} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s"
 
 
 def width(text: str) -> int:

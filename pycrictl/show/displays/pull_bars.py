@@ -9,7 +9,7 @@ from pycrictl.pulls.tracker import Awaited, Item, Phase, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import NARROW, Meter, Meters, amount_line, fit, join, sentence
 from pycrictl.show.displays.per_image import ACTIVE, ImagePull
-from pycrictl.units import format_bytes
+from pycrictl.units import duration_in_words, format_bytes
 
 POOL_LINES: Final = 10
 """Most lines above the total."""
@@ -94,7 +94,7 @@ class Bars(Meters):
             amount, words = per_image.totals(view)
             verb = "in" if all(pull.is_complete for pull in pulls) else "after"
             began = self._first_s if view.totals.began is None else view.totals.began
-            elapsed = f"{verb} {phrases.duration(view.now - began)}"
+            elapsed = f"{verb} {duration_in_words(view.now - began)}"
             end = [sentence("Total", amount.words[1], *words, elapsed)]
             pulls = [pull for pull in pulls if pull.count(Phase.FAILED)]
         return [*self._last_lines(pulls), *end]

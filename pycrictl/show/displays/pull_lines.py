@@ -97,7 +97,7 @@ class PlainLines(Lines):
         key = item.image, item.layer
         if not per_image.is_stalled(item):
             self._stalled_s.pop(key, None)
-        elif item.idle_s >= self._stalled_s.get(key, 0.0) + STALL_REPEAT_S:
+        elif key not in self._stalled_s or item.idle_s >= self._stalled_s[key] + STALL_REPEAT_S:
             self._stalled_s[key] = item.idle_s
             size = phrases.part(item.progress, item.total)
             yield f"{_subject(item)} {per_image.stall(item)}, {size}"
@@ -184,8 +184,8 @@ class JsonLines(Objects):
         if totals is None or not totals.total:
             return {}
         fields: dict[str, Any] = {"image_progress": totals.progress, "image_total": totals.total}
-        if totals.share is not None:
-            fields["percent"] = int(totals.share * 100)
+        if totals.percent is not None:
+            fields["percent"] = totals.percent
         fields |= per_image.amount(totals).speed
         if totals.began is not None:
             fields["elapsed_s"] = round(view.now - totals.began, 1)
@@ -227,7 +227,7 @@ def _object(item: Item) -> dict[str, Any]:
 def _totals(view: View) -> dict[str, Any]:
     amount, _ = per_image.totals(view)
     error = next((item.error for item in view.items if item.error), "")
-    fields = amount._replace(done=view.totals.progress).fields | amount.speed
-    if view.totals.share is not None:
-        fields["percent"] = int(view.totals.share * 100)
+    fields = amount.fields | amount.speed
+    if view.totals.percent is not None:
+        fields["percent"] = view.totals.percent
     return fields | ({"error": error} if error else {})

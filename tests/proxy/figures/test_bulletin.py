@@ -6,8 +6,9 @@ from pycrictl.kube.events import PACE_S, QUIET_S, News
 from pycrictl.proxy.figures.bulletin import Bulletin
 from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import PullKey, State
-from pycrictl.proxy.pulls.layer_poller import Progress
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.pulls.model import Totals
+from tests.pulls.tracking import sums
 
 MIB = 1024**2
 WEB, DB = PodKey("default", "web", "u1"), PodKey("default", "db", "u2")
@@ -18,8 +19,8 @@ class Desk:
 
     def __init__(self) -> None:
         self.queue = PullQueue(1)
-        self.progress: dict[int, Progress] = {}
-        self.bulletin = Bulletin(self.queue.book, self.progress.get)
+        self.totals: dict[int, Totals] = {}
+        self.bulletin = Bulletin(self.queue.book, self.totals.get)
 
     def submit(self, ticket: int, pod: PodKey | None, now: float, image: str = "") -> None:
         image = image or f"i{ticket}"
@@ -52,10 +53,10 @@ def test_a_pull_from_its_place_in_line_to_its_end() -> None:
     desk.queue.end(1, State.DONE, now=5)
     desk.queue.end(2, State.DONE, now=6)
     assert desk.messages(6) == ["Image i2 was pulled in 1s", "Pulling image i3 for 0s"]
-    desk.progress[3] = Progress(85 * MIB // 10, 10 * MIB, MIB)
+    desk.totals[3] = sums(85 * MIB // 10, 10 * MIB, MIB, 1.5)
     assert desk.messages(6 + PACE_S - 0.1) == []
     assert desk.messages(6 + PACE_S) == ["Pulling image i3: 85 % (8.5 of 10.0 MiB), ETA 2s"]
-    desk.progress[3] = Progress(10 * MIB, 10 * MIB, MIB, is_unpacking=True)
+    desk.totals[3] = sums(10 * MIB, 10 * MIB, MIB, share=0.5)
     assert desk.messages(17) == ["Pulling image i3: 10.0 MiB are there and are unpacked"]
     desk.queue.end(3, State.DONE, now=20)
     (last,) = desk.all_at(20)
@@ -66,8 +67,16 @@ def test_a_pull_from_its_place_in_line_to_its_end() -> None:
 def test_units_that_differ_are_both_named() -> None:
     desk = Desk()
     desk.submit(1, WEB, 0)
-    desk.progress[1] = Progress(512 * 1024, 2 * MIB)
+    desk.totals[1] = sums(512 * 1024, 2 * MIB)
     assert desk.messages(3) == ["Pulling image i1: 25 % (512.0 KiB of 2.0 MiB)"]
+
+
+def test_a_pull_that_hangs_is_not_said_to_go_on() -> None:
+    desk = Desk()
+    desk.submit(1, WEB, 0)
+    desk.totals[1] = sums(MIB // 2, 2 * MIB, 0.0, idle_s=12.7)
+    expected = "Pulling image i1: 25 % (512.0 KiB of 2.0 MiB), no data for 12 s"
+    assert desk.messages(3) == [expected]
 
 
 def test_what_is_over_soon_has_no_event() -> None:

@@ -37,8 +37,8 @@ def test_an_image_is_over_when_all_arrived_or_failed() -> None:
 
 
 def test_only_a_download_stalls() -> None:
-    assert per_image.is_stalled(layer(1, Phase.DOWNLOADING, idle_s=30.0))
-    assert not per_image.is_stalled(layer(1, Phase.DOWNLOADING, idle_s=29.0))
+    assert per_image.is_stalled(layer(1, Phase.DOWNLOADING, idle_s=10.0))
+    assert not per_image.is_stalled(layer(1, Phase.DOWNLOADING, idle_s=9.9))
     assert not per_image.is_stalled(layer(1, Phase.EXTRACTING, idle_s=99.0))
     assert per_image.stall(layer(1, idle_s=42.9)) == "no data for 42 s"
 

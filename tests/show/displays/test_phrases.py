@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.show.displays import phrases
+from pycrictl.units import duration_in_words
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_clock(seconds: float, expected: str) -> None:
     ],
 )
 def test_duration(seconds: float, expected: str) -> None:
-    assert phrases.duration(seconds) == expected
+    assert duration_in_words(seconds) == expected
 
 
 TEXTS = ["", "x", "abcdef", "宽宽宽", "a宽b", "é" * 5]

@@ -52,7 +52,7 @@ def test_tells_what_was_there_before_the_first_look() -> None:
     [
         (layer(progress=MIB, total=4 * MIB, idle_s=42.3), "  no data for 42 s"),
         (layer(progress=MIB, total=4 * MIB, idle_s=125), "  no data for 2 min 5 s"),
-        (layer(progress=MIB, total=4 * MIB, idle_s=29.9), "1.0/4.0 MiB"),
+        (layer(progress=MIB, total=4 * MIB, idle_s=9.9), "1.0/4.0 MiB"),
         (layer(progress=MIB), "downloading  1.0 MiB"),
         (layer(phase=Phase.EXTRACTING, progress=MIB, total=MIB), "extracting   1.0 MiB"),
         (

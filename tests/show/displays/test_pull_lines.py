@@ -100,13 +100,14 @@ def test_a_stall_is_told_at_once_and_then_each_half_minute() -> None:
         idle_s = float(now) if now < 100 else now - 100.0
         item = layer(1, Phase.DOWNLOADING, MIB, 4 * MIB, idle_s=idle_s)
         views.append(view([item], now=now, changed=[]))
-    views.append(view([layer(1, idle_s=31.0, total=4 * MIB)], now=131, changed=[]))
+    views.append(view([layer(1, idle_s=41.0, total=4 * MIB)], now=131, changed=[]))
     lines = [line for line in plain(*views) if "no data" in line]
     assert lines == [
-        f"{DEMO} {A} no data for 30 s, 1.0/4.0 MiB",
-        f"{DEMO} {A} no data for 1 min 0 s, 1.0/4.0 MiB",
-        f"{DEMO} {A} no data for 1 min 30 s, 1.0/4.0 MiB",
-        f"{DEMO} {A} no data for 31 s, 0.0/4.0 MiB",
+        f"{DEMO} {A} no data for 10 s, 1.0/4.0 MiB",
+        f"{DEMO} {A} no data for 40 s, 1.0/4.0 MiB",
+        f"{DEMO} {A} no data for 1 min 10 s, 1.0/4.0 MiB",
+        f"{DEMO} {A} no data for 10 s, 1.0/4.0 MiB",
+        f"{DEMO} {A} no data for 41 s, 0.0/4.0 MiB",
     ]
 
 
