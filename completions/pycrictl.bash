@@ -242,7 +242,7 @@ _pycrictl_describe() {
             is_endless=1
             ;;
         cp)
-            switches=(-a --archive -L --follow-link --in-place --no-clobber -q --quiet -h --help)
+            switches=(-a --archive -L --follow-link --in-place --no-clobber -q --quiet --sweep -h --help)
             valued=(
                 '--max-entries='
                 '--max-size='

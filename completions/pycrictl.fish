@@ -386,6 +386,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--no-clobber'\t'Do not replace existing files' \
                 '-q'\t'Print nothing but errors' \
                 '--quiet'\t'Print nothing but errors' \
+                '--sweep'\t'Only remove what killed copies have left' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \

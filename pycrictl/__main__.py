@@ -23,10 +23,10 @@ def run() -> NoReturn:
     opened.
     """
     _open_standard_streams()
-    if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--survivor"]:
-        from pycrictl.copy.tree.survivor import wait_and_act
+    if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--orphan"]:
+        from pycrictl.proxy.program import fork
 
-        wait_and_act(sys.argv[2:])
+        fork(*sys.argv[2:])
         os._exit(0)
     if sys.argv[1:2] == ["__complete"]:  # what the completion scripts ask
         from pycrictl.cli.completion import answer

@@ -152,7 +152,7 @@ ARROWS: dict[str, set[str]] = {
         "proxy.succession",
     },
     "proxy.handover": {"proxy.program", *_BASE},
-    "proxy.program": {"copy.tree.survivor"},
+    "proxy.program": set(),
     "proxy.server": {
         *("proxy.accept", "proxy.calls", "proxy.upstream", "servicelog", "wire.codes"),
         *("wire.limits", "_proto"),
@@ -260,7 +260,7 @@ ARROWS: dict[str, set[str]] = {
         *("config", "configfile", "environ", "noderoot", "profiles", "servicelog", "signals"),
         *_BASE,
     },
-    "__main__": {"cli", "copy.tree.survivor", "signals"},
+    "__main__": {"cli", "proxy.program", "signals"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {

@@ -67,6 +67,16 @@ def copy(
     return carry_out(app, request, options, opened, quiet=quiet, progress=progress)
 
 
+def sweep(app: AppContext) -> int:
+    """Clear up what copies that were killed have left; return the exit status."""
+    from pycrictl.copy.node import on_node  # noqa: PLC0415 (loaded when its turn comes)
+
+    with app.open_client("runtime") as client:
+        count = on_node.sweep(partial(on_node.locate_here, client))
+    app.env.stdout.write(f"removed what {plural(count, 'killed copy', 'killed copies')} had left\n")
+    return ExitCode.OK
+
+
 def carry_out(
     app: AppContext,
     request: spec.CopyTo | spec.CopyFrom,

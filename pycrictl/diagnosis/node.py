@@ -226,7 +226,7 @@ def _leftovers(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding("dead-pulls", Weight.NOTE, text, f"{advice} after a day", 10)
     if facts.stages:
         text = f"copies that were killed have left {', '.join(facts.stages[:3])}"
-        advice = "the next 'pycrictl cp' to the same directory removes it; so does rm -r"
+        advice = "'pycrictl cp --sweep' removes it, as does the next copy to the same container"
         yield Finding("dead-copies", Weight.NOTE, text, advice, 11)
 
 

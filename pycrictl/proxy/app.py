@@ -218,6 +218,7 @@ class App:
             if (interval_s := watchdog_s(self._environ)) is not None:
                 self._spawn(self._keep_alive(interval_s / 3))
             self._spawn(self._look_at_runtime())
+            self._spawn(self._copies.sweep())
             await self._stop.wait()
             if succession.successor is None:
                 notify("STOPPING=1", self._environ)

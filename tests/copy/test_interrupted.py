@@ -14,15 +14,14 @@ from typing import Final
 import pytest
 
 from pycrictl.copy.tree.commit import Merge
-from pycrictl.copy.tree.janitor import clear, sweep
+from pycrictl.copy.tree.janitor import sweep, sweep_root
+from pycrictl.copy.tree.notes import VARIABLE
 from pycrictl.copy.tree.places import LocalRoot, open_destination
 from pycrictl.copy.tree.rootfs import RENAME_EXCHANGE, Directory
-from pycrictl.copy.tree.survivor import Survivor
 from pycrictl.errors import CopyError
 from pycrictl.signals import undisturbed
 from tests.copy.hostile import snapshot
 from tests.copy.trees import directly, nothing_is_left, stages_in
-from tests.waiting import wait_until
 
 __all__ = ["nothing_is_left"]
 
@@ -33,7 +32,7 @@ OLD_MODE: Final = 0o606
 
 
 def killed(source: Path, into: Path, how: str, *, fails_at: int, killed_at: int) -> bool:
-    """Copy in another process that has no survivor.
+    """Copy in another process.
 
     Args:
         how: what files are replaced by, as far as the file system is able to: ``links`` to the old
@@ -69,19 +68,22 @@ def killed(source: Path, into: Path, how: str, *, fails_at: int, killed_at: int)
             raise OSError(errno.EPERM, "links")
         link(self, other, other_name, name)
 
-    def alone(self: Survivor, *_: object, **__: object) -> None:
-        self._process = None
-
     for owner, name, function in (
         (Directory, "move", counted),
         (Directory, "link", linked),
-        (Survivor, "__init__", alone),
     ):
         setattr(owner, name, function)
     try:
         directly(f"{source}/.", into)
     finally:
         os._exit(0)
+
+
+@pytest.fixture(autouse=True)
+def noted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    os.environ[VARIABLE] = str(tmp_path_factory.mktemp("noted"))
+    yield
+    del os.environ[VARIABLE]
 
 
 @pytest.fixture
@@ -132,8 +134,7 @@ def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str) -> Non
         for killed_at in range(1, 40):
             was_killed = killed(source, into, how, fails_at=fails_at, killed_at=killed_at)
             assert len(stages_in(into)) == was_killed
-            for stage in stages_in(into):
-                clear(str(os.open(into, os.O_PATH)), stage.name)
+            assert sweep_root(LocalRoot()) == was_killed
             seen.append(found(into))
             assert seen[-1] in (OLD, BOTH), (fails_at, killed_at)
             shutil.rmtree(into)
@@ -205,7 +206,7 @@ def test_a_signal_in_a_step_takes_effect_after_it(
 def test_what_cannot_be_taken_back_stays(
     source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The survivor finishes the merge then, as far as it can."""
+    """Who clears up finishes the merge then, as far as it can."""
     monkeypatch.setattr(Merge, "_replace", last_fails(Merge._replace, 2))
 
     def broken(*_: object) -> None:
@@ -215,7 +216,9 @@ def test_what_cannot_be_taken_back_stays(
     with pytest.raises(CopyError, match="failed halfway") as info:
         directly(f"{source}/.", into)
     assert "/into/.pycrictl-" in str(info.value.hint)
-    wait_until(lambda: not stages_in(into))
+    monkeypatch.undo()
+    sweep_root(LocalRoot())
+    assert stages_in(into) == []
     assert found(into) == BOTH
 
 
@@ -239,11 +242,13 @@ def test_a_signal_while_the_stage_is_removed(
         monkeypatch.setattr(Merge, "_replace", last_fails(Merge._replace, 2))
     with pytest.raises(KeyboardInterrupt):
         directly(f"{source}/.", into)
-    wait_until(lambda: not stages_in(into))
+    monkeypatch.undo()
+    sweep_root(LocalRoot())
+    assert stages_in(into) == []
     assert found(into) == (BOTH if is_over else OLD)
 
 
-# A merge whose program and survivor were killed
+# A merge whose program was killed
 
 
 def kill_both(source: Path, into: Path, *, fails_at: int = 1000, killed_at: int) -> None:

@@ -29,7 +29,7 @@ from tests.waiting import settled
 from .copying import processes_below
 from .forked import Ended
 from .in_cluster import Distroless, InCluster, in_cluster
-from .kills import EXPIRE_S, LATEST, Tally, read, say, survivors, unnamed
+from .kills import EXPIRE_S, LATEST, Tally, read, say, unnamed
 from .lab import MIB, Lab
 from .soak import children
 
@@ -258,8 +258,6 @@ class Kills:
 
         if not settled(lambda: not slots() and not unnamed(self.proxy.pid), limit_s=EXPIRE_S):
             faults.append(f"slots or spool files are left: {slots()} {unnamed(self.proxy.pid)}")
-        if not settled(lambda: not survivors(self.world.folder.name)):
-            faults.append(f"processes are left: {survivors(self.world.folder.name)}")
         return faults
 
 

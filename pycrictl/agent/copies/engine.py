@@ -8,7 +8,8 @@ container. All of it blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto import cri_pb2
@@ -19,7 +20,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.over_rpc import OverRpc
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
-from pycrictl.errors import FailedPrecondition, NotFound
+from pycrictl.errors import FailedPrecondition, NotFound, PycrictlError
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class Engine(Protocol):
         Raises:
             Gone: it does not, or another one runs in its place.
         """
+
+    def sweep(self) -> None:
+        """Clear up what copies of programs that were killed have left."""
 
     def pack(
         self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
@@ -96,6 +100,11 @@ class NodeEngine:
             found = client.call("ListContainers", request).containers
         if not any(one.state == cri_pb2.CONTAINER_RUNNING for one in found):
             raise replaced(place)
+
+    def sweep(self) -> None:
+        """See ``Engine``."""
+        with suppress(PycrictlError, OSError), self._open_client() as client:
+            on_node.sweep(partial(on_node.locate_here, client))
 
     def pack(
         self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch

@@ -89,6 +89,7 @@ class Copies:
 
     async def start(self) -> None:
         """Take up the sessions that an earlier agent has left."""
+        work.start(self._engine.sweep)
         for session in await work.run(self._store.load):
             session.heard_s = self._clock()
             copy = self._copies[session.name] = Copy(session, None)

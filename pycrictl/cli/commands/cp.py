@@ -10,12 +10,13 @@ from pycrictl.cli import complete, copy_options, copying, options, stream_option
 from pycrictl.cli.context import AppContext
 from pycrictl.copy.copier import CopyOptions
 from pycrictl.copy.rules.policy import Rules
+from pycrictl.errors import MissingArgument, UsageError
 
 
 def cp(
     ctx: typer.Context,
-    source: Annotated[str, copy_options.source(complete.container_paths)],
-    destination: Annotated[str, copy_options.destination(complete.container_paths)],
+    source: Annotated[str, copy_options.source(complete.container_paths)] = "",
+    destination: Annotated[str, copy_options.destination(complete.container_paths)] = "",
     archive: copy_options.Archive = False,
     follow_link: copy_options.FollowLink = False,
     in_place: Annotated[
@@ -42,6 +43,9 @@ def cp(
     no_clobber: copy_options.NoClobber = False,
     progress: options.Progress = "auto",
     quiet: copy_options.Quiet = False,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Only remove what killed copies have left.")
+    ] = False,
     tls_ca: stream_options.TlsCa = "",
     tls_cert: stream_options.TlsCert = "",
     tls_key: stream_options.TlsKey = "",
@@ -58,6 +62,15 @@ def cp(
     Example: pycrictl cp -a web:/etc/nginx ./nginx
     """
     app: AppContext = ctx.obj
+    if sweep:
+        if source:
+            raise UsageError("--sweep takes no arguments")
+        raise typer.Exit(copying.sweep(app))
+    if not destination:
+        missing = "DST" if source else "SRC"
+        raise MissingArgument(
+            f"missing argument '{missing}'", hint=f"see '{ctx.command_path} --help'"
+        )
     how = CopyOptions(
         rules=Rules(
             archive=archive,

@@ -114,12 +114,20 @@ class Arrival:
         if self._stage is None and verdict.make is Make.FILE and not verdict.path:
             replaces = self._meeting is Meeting.REPLACE
             self._lone = LoneFile(
-                self._directory, self._name, replaces=replaces, in_place=self._rules.in_place
+                self._directory,
+                self._name,
+                replaces=replaces,
+                in_place=self._rules.in_place,
+                container_id=self._destination.root.container_id,
             )
             self._item, self._fd = verdict, self._lone.create()
             return self._fd
         if self._stage is None:
-            self._stage = Stage(self._spread or self._directory, self._host_owner)
+            self._stage = Stage(
+                self._spread or self._directory,
+                self._host_owner,
+                self._destination.root.container_id,
+            )
         fd = self._stage.make(verdict)
         if fd is None:
             return None
@@ -250,7 +258,7 @@ class Arrival:
         with staged:
             merge = Merge(staged, self._spread, stage.directory, no_clobber=self._rules.no_clobber)
             merge.check()
-            # From now on a janitor would finish the work.
+            # From now on whoever clears up would finish the work.
             marker = COMMIT_NEW if self._rules.no_clobber else COMMIT
             stage.directory.move(TOP, stage.directory, marker)
             try:

@@ -8,11 +8,13 @@ the file systems of a virtual machine cannot be seen from here.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import struct
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -30,8 +32,10 @@ from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.total import report_total
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
+from pycrictl.copy.tree.janitor import sweep_root
+from pycrictl.copy.tree.notes import forget, of_the_dead
 from pycrictl.copy.tree.places import LocalRoot, Root, Source, open_destination, open_source
-from pycrictl.errors import CopyError, Unimplemented
+from pycrictl.errors import CopyError, FailedPrecondition, NotFound, Unimplemented
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
     from pycrictl.cri.calls.client import CriClient
 
+
+log = logging.getLogger("pycrictl.copy")
 
 _CONNECT_S: Final = 5.0
 _PEER: Final = struct.Struct("3i")
@@ -158,6 +164,7 @@ class OnNode:
                 "this user cannot access the file systems of containers", hint="run as root"
             ) from exc
         with root:
+            sweep_root(root)
             yield root
 
 
@@ -168,12 +175,13 @@ def for_client(client: CriClient, container_id: str) -> OnNode:
         client: of the runtime service.
         container_id: the full ID.
     """
+    return OnNode(partial(locate_here, client, container_id))
 
-    def locate_here() -> FirstProcess:
-        check_node(client.path)
-        return locate(client, container_id)
 
-    return OnNode(locate_here)
+def locate_here(client: CriClient, container_id: str) -> FirstProcess:
+    """Ask the runtime for a container's first process, as ``locate`` does, if it is this node's."""
+    check_node(client.path)
+    return locate(client, container_id)
 
 
 def locate(runtime: Runtime, container_id: str) -> FirstProcess:
@@ -203,6 +211,32 @@ def locate(runtime: Runtime, container_id: str) -> FirstProcess:
         )
     uid, gid = _user(info)
     return FirstProcess(status.id or container_id, pid, status.started_at, uid, gid)
+
+
+def sweep(locate_one: Callable[[str], FirstProcess]) -> int:
+    """Clear up what copies whose programs were killed have left; return how much that was.
+
+    Args:
+        locate_one: asks the runtime for the first process of a container, by its full ID.
+
+    Raises:
+        PycrictlError: the runtime cannot be asked; the rest stays noted.
+    """
+    count = 0
+    for container_id in {noted.container_id for noted in of_the_dead()}:
+        if not container_id:
+            count += sweep_root(LocalRoot())
+            continue
+        try:
+            with ContainerRoot(partial(locate_one, container_id)) as root:
+                count += sweep_root(root)
+        except (NotFound, FailedPrecondition):  # what it had left has gone with it
+            for noted in of_the_dead():
+                if noted.container_id == container_id:
+                    forget(noted)
+        except (CopyError, OSError):
+            log.debug("cannot clear up in container %s", container_id, exc_info=True)
+    return count
 
 
 def check_node(socket_path: str) -> None:

@@ -123,6 +123,11 @@ class ContainerRoot:
         return resolve(self.fd, path, follow=follow)
 
     @property
+    def container_id(self) -> str:
+        """Its full ID."""
+        return self.process.container_id
+
+    @property
     def default_owner(self) -> tuple[int, int]:
         """The owner of files copied into it: its user, in its own numbers."""
         return self.process.uid, self.process.gid

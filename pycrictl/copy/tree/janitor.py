@@ -1,10 +1,11 @@
 """What becomes of a stage when the program that made it is killed.
 
-Each stage has a process of its own that waits for the end of this program and then removes it; a
-merge that had begun is finished first, so that nothing half done is left. If that process is killed
-too, as with a whole cgroup, the stage stays until the next copy to the same directory does what is
-left to do: the owner of the stage held a lock, which the kernel has released. A merge that cannot
-be finished stays as it is: what it has replaced is in its stage.
+It stays until somebody looks for it: the next copy from or to the same container, ``cp --sweep``,
+and the services at their start, by what is noted (``notes``); and the next copy into the same
+directory. Whether its program is dead is seen by its locks, which the kernel has released then.
+
+A merge that had begun is finished first, so that nothing half done is left. One that cannot be
+finished stays as it is: what it has replaced is in its stage.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from itertools import islice
 from typing import Final
 
 from pycrictl.copy.tree.commit import Merge
+from pycrictl.copy.tree.notes import Noted, forget, of_the_dead
+from pycrictl.copy.tree.places import Root
 from pycrictl.copy.tree.resolve import own_descriptors
 from pycrictl.copy.tree.rootfs import Directory
-from pycrictl.copy.tree.survivor import Survivor
 from pycrictl.errors import CopyError
 
 PREFIX: Final = ".pycrictl-"
@@ -53,36 +55,46 @@ def random_name() -> bytes:
     return f"{PREFIX}{os.urandom(8).hex()}".encode()
 
 
-class Janitor(Survivor):
-    """Removes something when this program is killed.
-
-    It is a process that knows no path, only the open directory that the thing is in. It is started
-    before the thing is made, which it does not delay: the two need not wait for each other.
+def clear(noted: Noted, root: Root) -> None:
+    """Remove a stage or a file whose program is dead; finish a merge that has begun.
 
     Args:
-        place: the directory.
-        name: of the thing, which may not be there yet.
+        noted: where it was.
+        root: of the container, or of this machine.
+
+    Raises:
+        OSError, CopyError: it is still there.
     """
+    if not STAGE_NAME.fullmatch(noted.name):
+        return
+    with (
+        suppress(FileNotFoundError, NotADirectoryError),
+        Directory(root.find(noted.folder, follow=True), noted.folder) as place,
+    ):
+        status = place.lstat(noted.name)
+        if status is None or status.st_uid != os.geteuid():
+            return
+        if not stat.S_ISDIR(status.st_mode):
+            place.unlink(noted.name)
+        elif status.st_mode == stat.S_IFDIR | 0o700:
+            locked = _wait_for_lock(place, noted.name)
+            try:
+                _settle(place, noted.name)
+            finally:
+                if locked >= 0:
+                    os.close(locked)
 
-    def __init__(self, place: Directory, name: bytes) -> None:
-        super().__init__(__name__, [str(place.fd), os.fsdecode(name)], fds=[place.fd])
 
-
-def clear(fd: str, name: str) -> None:
-    """Remove a stage or a file from an open directory; finish a merge that has begun.
-
-    Args:
-        fd: the number of the directory's descriptor, which is closed.
-        name: of the stage or file.
-    """
-    stage = os.fsencode(name)
-    with Directory(int(fd), b"") as place, suppress(OSError, CopyError):
-        locked = _wait_for_lock(place, stage)
-        try:
-            _settle(place, stage)
-        finally:
-            if locked >= 0:
-                os.close(locked)
+def sweep_root(root: Root) -> int:
+    """Clear up what dead programs have left in a container, or on this machine; return how much."""
+    count = 0
+    for noted in of_the_dead():
+        if noted.container_id == root.container_id:
+            with suppress(OSError, CopyError):
+                clear(noted, root)
+                forget(noted)
+                count += 1
+    return count
 
 
 def _wait_for_lock(place: Directory, name: bytes) -> int:

@@ -14,7 +14,8 @@ from pycrictl.copy.rules.policy import Item
 from pycrictl.copy.tree.commit import move_new
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.copy.tree.in_place import overwrite
-from pycrictl.copy.tree.janitor import Janitor, lock, random_name
+from pycrictl.copy.tree.janitor import lock, random_name
+from pycrictl.copy.tree.notes import Note, Noted
 from pycrictl.copy.tree.resolve import own_descriptors, refuse_kernel_file_system
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.stage import Owner, finish
@@ -36,16 +37,24 @@ class LoneFile:
         name: what it will be called.
         replaces: whether there is a file of that name, which it replaces.
         in_place: write into a file that cannot be replaced because it is mounted there.
+        container_id: of the container that the directory is in; empty for this machine.
     """
 
     def __init__(
-        self, directory: Directory, name: bytes, *, replaces: bool, in_place: bool
+        self,
+        directory: Directory,
+        name: bytes,
+        *,
+        replaces: bool,
+        in_place: bool,
+        container_id: str = "",
     ) -> None:
         self._directory = directory
         self._name = name
         self._replaces = replaces
         self._temporary: bytes | None = None
-        self._janitor: Janitor | None = None
+        self._note: Note | None = None
+        self._container_id = container_id
         self._fd = -1
         self._mounted = self._open_mounted(in_place=in_place) if replaces else -1
         self._item: Item | None = None
@@ -62,12 +71,15 @@ class LoneFile:
         except OSError as exc:
             if exc.errno not in _NO_UNNAMED:
                 raise
-            # Known before it is there: a signal may come in between.
-            self._temporary = random_name()
-            self._janitor = Janitor(self._directory, self._temporary)
-            self._fd = self._directory.create(self._temporary)
+            self._fd = self._directory.create(self._new_name())
             lock(self._fd)
         return self._fd
+
+    def _new_name(self) -> bytes:
+        """Return a name for the file, known before it has it: a signal may come in between."""
+        self._temporary = random_name()
+        self._note = Note(Noted(self._container_id, self._directory.shown, self._temporary))
+        return self._temporary
 
     def finish(self, item: Item, owner: Owner | None) -> None:
         """Give it its owner, mode and times."""
@@ -92,10 +104,10 @@ class LoneFile:
             self._directory.give_name(self._fd, self._name)
             return
         if self._temporary is None:
-            self._temporary = random_name()
             # Should this program be killed between here and the renaming, the next one finds it.
             lock(self._fd)
-            self._directory.give_name(self._fd, self._temporary)
+            self._directory.give_name(self._fd, self._new_name())
+        assert self._temporary is not None
         if self._replaces:
             # It may have been mounted since the copy began.
             self._directory.refuse_mounted(self._name, hint=_WRITE_INTO)
@@ -112,11 +124,9 @@ class LoneFile:
                 if fd >= 0:
                     os.close(fd)
             self._fd = self._mounted = -1
-            janitor, self._janitor = self._janitor, None
-            if janitor is not None and is_removed:
-                janitor.dismiss()
-            elif janitor is not None:
-                janitor.release()
+            note, self._note = self._note, None
+            if note is not None:
+                note.close(is_removed=is_removed)
 
     def _remove_temporary(self) -> bool:
         """Remove the temporary name of the file, if it has one; return whether it has none now."""

@@ -49,6 +49,10 @@ class Root(Protocol):
     """Where paths begin."""
 
     @property
+    def container_id(self) -> str:
+        """The full ID of the container; empty for this machine."""
+
+    @property
     def uids(self) -> IdMap:
         """The user numbers that are valid there."""
 
@@ -70,6 +74,7 @@ class Root(Protocol):
 class LocalRoot:
     """The file systems of this machine, as the user of this program sees them."""
 
+    container_id = ""
     uids = SAME_IDS
     gids = SAME_IDS
     default_owner = None

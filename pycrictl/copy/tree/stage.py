@@ -1,8 +1,8 @@
 """A place beside the destination where a copy is put together before it can be seen.
 
 It is a directory of a random name that only this program may enter, in the directory that the copy
-goes into: on the same file system, so that a rename is all that is left to do. A process of its own
-waits for the end of this one and removes the stage if that is still to be done (see ``janitor``).
+goes into: on the same file system, so that a rename is all that is left to do. It is noted and
+locked, so that it is found and removed if this program is killed (see ``janitor``).
 
 If the stage is in a container, a process there may look into it and change it, if it is privileged
 enough. It gains nothing: no link is followed, owners and modes are set on descriptors of what was
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.copy.rules.policy import Item, Make, Path
-from pycrictl.copy.tree.janitor import TOP, Janitor, claim, random_name, remove_stage
+from pycrictl.copy.tree.janitor import TOP, claim, random_name, remove_stage
+from pycrictl.copy.tree.notes import Note, Noted
 from pycrictl.copy.tree.rootfs import Directory, descend, set_link_time, set_owner
 from pycrictl.errors import CopyError
 
@@ -47,17 +48,18 @@ class Stage:
     Args:
         place: the directory that the copy goes into; not closed here.
         host_owner: gives the owner of things on this machine.
+        container_id: of the container that the directory is in; empty for this machine.
 
     Attributes:
         directory: the stage itself.
     """
 
-    def __init__(self, place: Directory, host_owner: HostOwner) -> None:
+    def __init__(self, place: Directory, host_owner: HostOwner, container_id: str = "") -> None:
         self._place = place
         self._host_owner = host_owner
         self._name = random_name()
         self._lock = -1
-        self._janitor = Janitor(place, self._name)
+        self._note = Note(Noted(container_id, place.shown, self._name))
         try:
             self.directory = place.make(self._name)
         except BaseException:
@@ -167,10 +169,7 @@ class Stage:
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
-        if is_removed:
-            self._janitor.dismiss()
-        else:
-            self._janitor.release()
+        self._note.close(is_removed=is_removed)
 
     def item_at(self, path: Path) -> Item | None:
         """Return the item that a directory was made from; None if it was only needed."""

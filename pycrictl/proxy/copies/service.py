@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -27,6 +28,7 @@ from pycrictl.errors import (
     Exhausted,
     FailedPrecondition,
     NoSpace,
+    NotFound,
     PycrictlError,
     Unimplemented,
     UsageError,
@@ -111,6 +113,22 @@ class Copies:
         self._url = url
         self._loop = asyncio.get_running_loop()
         self._copies: set[CopyJob] = set()
+
+    async def sweep(self) -> None:
+        """Clear up what copies of programs that were killed have left in containers."""
+        runtime = _Runtime(self._lookup, self._loop)
+
+        def locate(container_id: str) -> FirstProcess:
+            try:
+                return on_node.locate(runtime, container_id)
+            except CallFailed as exc:
+                if exc.answer.code == NOT_FOUND:
+                    raise NotFound(exc.message, code="NotFound") from exc
+                raise
+
+        with suppress(PycrictlError, OSError):  # the next one does it
+            if count := await asyncio.to_thread(on_node.sweep, locate):
+                self._log.info("swept", stages=count)
 
     async def handle_to(self, request: CallRequest) -> Answer:
         """Answer CopyToContainer."""

@@ -18,6 +18,7 @@ from pycrictl.copy.tree import resolve
 from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.janitor import COMMIT, clear
 from pycrictl.copy.tree.lone import LoneFile
+from pycrictl.copy.tree.notes import Noted
 from pycrictl.copy.tree.places import open_destination
 from pycrictl.copy.tree.resolve import is_mount_point
 from pycrictl.errors import CopyError
@@ -182,12 +183,14 @@ def test_a_merge_that_cannot_be_finished_stays(container: Container) -> None:
     (stage / "commit/other").write_text("new")
     (stage / "old-7").write_text("replaced")
     before = container.state()
-    clear(str(os.open(container.root / "etc", os.O_PATH)), stage.name)
+    noted = Noted("", bytes(container.root / "etc"), os.fsencode(stage.name))
+    with pytest.raises(CopyError):
+        clear(noted, LOCAL)
     assert container.mounts() == before[0]
     assert (stage / "old-7").read_text() == "replaced"
     assert (container.root / "etc/other").read_text() == "below"
     (stage / "commit/hosts").unlink()
-    clear(str(os.open(container.root / "etc", os.O_PATH)), stage.name)
+    clear(noted, LOCAL)
     assert not stage.exists()
     assert (container.root / "etc/other").read_text() == "new"
     assert container.mounts() == before[0]

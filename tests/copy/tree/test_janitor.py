@@ -1,4 +1,4 @@
-"""Stages whose program is killed: their janitors, and the sweep of the next copy."""
+"""Stages whose program is killed: found by notes, and by the next copy into their directory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,16 +15,14 @@ from typing import Final
 
 import pytest
 
-import pycrictl
 from pycrictl.copy.tree import janitor
-from pycrictl.copy.tree.janitor import OWNER, Janitor, claim, random_name, sweep
+from pycrictl.copy.tree.janitor import OWNER, claim, random_name, sweep, sweep_root
+from pycrictl.copy.tree.notes import VARIABLE
 from pycrictl.copy.tree.places import LocalRoot, open_destination
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.stage import Stage
 from tests.copy.trees import stages_in
-from tests.waiting import wait_until
 
-PACKAGE: Final = Path(pycrictl.__file__).parent
 NAME: Final = b".pycrictl-0123456789abcdef"
 
 # A program that has a stage with a tree in it, and waits.
@@ -36,42 +32,38 @@ from pycrictl.copy.tree.places import LocalRoot, open_destination
 from pycrictl.copy.rules.policy import Item, Make
 from pycrictl.copy.tree.stage import Stage
 
-if len(sys.argv) > 2:
-    sys.executable, sys.frozen = sys.argv[2], True
 with open_destination(LocalRoot(), os.fsencode(sys.argv[1])) as place:
-    stage = Stage(place.directory, lambda _: None)
+    stage = Stage(place.directory, lambda _: None, *sys.argv[2:])
     stage.make(Item((b"d",), Make.DIRECTORY))
     os.write(stage.make(Item((b"d", b"f"), Make.FILE)), b"1")
-    print(stage._janitor._process.pid, flush=True)
+    print("ready", flush=True)
     sys.stdin.read()
 """
 
 
 class Victim:
-    """A program with a stage in ``into``, in a session of its own."""
+    """A program with a stage in ``into``."""
 
-    def __init__(
-        self, into: Path, *, script: str = PROGRAM, program: str = "", more: tuple[str, ...] = ()
-    ) -> None:
-        code = [program] if program else ["-c", script]
+    def __init__(self, into: Path, container_id: str = "") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, *code, str(into), *more],
+            [sys.executable, "-c", PROGRAM, str(into), container_id],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,
         )
         assert self._process.stdout is not None
-        self.janitor = int(self._process.stdout.readline())
+        assert self._process.stdout.readline()
         [self.stage] = stages_in(into)
         assert (self.stage / "top/d/f").read_text() == "1"
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def kill(self) -> None:
         self._process.kill()
         self._process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "noted"))
+    return tmp_path / "noted"
 
 
 @pytest.fixture
@@ -80,30 +72,13 @@ def into(tmp_path: Path) -> Path:
     return tmp_path / "into"
 
 
-def until_empty(folder: Path) -> None:
-    wait_until(lambda: not any(folder.iterdir()))
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def arguments(pid: int) -> list[bytes]:
-    """The words that a process was started with: /proc shows none in its first moment."""
-    wait_until(Path(f"/proc/{pid}/cmdline").read_bytes)
-    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-
-
 @contextmanager
 def opened(folder: Path) -> Iterator[Directory]:
     with open_destination(LocalRoot(), os.fsencode(folder)) as place:
         yield place.directory
 
 
-def test_the_stage_of_a_killed_program_goes(into: Path) -> None:
+def test_the_stage_of_a_killed_program_goes(into: Path, noted: Path) -> None:
     victim = Victim(into)
     outside = into.parent / "outside"
     outside.mkdir()
@@ -111,112 +86,121 @@ def test_the_stage_of_a_killed_program_goes(into: Path) -> None:
     (victim.stage / "top/link").symlink_to(outside)
     (victim.stage / "top/d/link").symlink_to("../../../../outside")
     os.mkfifo(victim.stage / "pipe")
+    assert sweep_root(LocalRoot()) == 0  # the living are left alone
     victim.kill()
-    until_empty(into)
+    assert sweep_root(LocalRoot()) == 1
+    assert list(into.iterdir()) == list(noted.iterdir()) == []
     assert (outside / "kept").read_text() == "1"
 
 
-def test_a_stage_that_became_a_link_is_not_followed(into: Path) -> None:
+def test_a_stage_is_looked_for_in_its_own_container(into: Path, noted: Path) -> None:
+    class Container(LocalRoot):
+        container_id = "c2"
+
+        def find(self, path: bytes, *, follow: bool) -> int:
+            return super().find(os.fsencode(into.parent / "c2") + path, follow=follow)
+
+    (into.parent / "c2").mkdir()
+    moved = into.parent / "c2" / str(into).lstrip("/")
+    moved.parent.mkdir(parents=True)
+    victim = Victim(into, "c2")
+    victim.kill()
+    assert sweep_root(LocalRoot()) == 0
+    into.rename(moved)
+    assert sweep_root(Container()) == 1
+    assert list(moved.iterdir()) == list(noted.iterdir()) == []
+    moved.rename(into)
+
+
+def test_a_stage_that_became_something_else(into: Path, noted: Path) -> None:
     victim = Victim(into)
     outside = into.parent / "outside"
     victim.stage.rename(outside)
     victim.stage.symlink_to(outside)
     victim.kill()
-    until_empty(into)
+    assert sweep_root(LocalRoot()) == 1
+    assert list(into.iterdir()) == list(noted.iterdir()) == []
     assert (outside / "top/d/f").read_text() == "1"
 
 
-def test_signals_to_all_processes_spare_the_janitor(into: Path) -> None:
-    victim = Victim(into)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        os.kill(victim.janitor, number)
-    os.killpg(victim.pid, signal.SIGKILL)
-    victim.kill()
-    until_empty(into)
+def test_notes_of_what_is_gone_go(into: Path, noted: Path) -> None:
+    for act in (shutil.rmtree, Path.touch):
+        victim = Victim(into)
+        shutil.rmtree(into)
+        if act is Path.touch:
+            into.touch()
+        victim.kill()
+        assert sweep_root(LocalRoot()) == 1
+        assert list(noted.iterdir()) == []
+        if into.exists():
+            into.unlink()
+        into.mkdir()
 
 
-def test_a_program_that_lives_on_leaves_no_janitor(into: Path) -> None:
-    """Also where many threads copy at once, and signals keep coming as they did."""
-    pids: list[int] = []
-
-    def work() -> None:
-        for _ in range(5):
-            with opened(into) as place:
-                stage = Stage(place, lambda _: None)
-                process = stage._janitor._process
-                assert process is not None
-                pids.append(process.pid)
-                stage.remove()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(pids) == 20
-    assert not any(is_alive(pid) for pid in pids)
-    assert not any(into.iterdir())
-    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+@pytest.mark.parametrize("text", ["", "{", "[]", '["", 1, 2]', '["", "/etc", "passwd"]'])
+def test_notes_that_say_nothing(into: Path, noted: Path, text: str) -> None:
+    noted.mkdir(mode=0o700)
+    (noted / "x").write_text(text)
+    (noted / "link").symlink_to("x")
+    os.mkfifo(noted / "pipe")
+    sweep_root(LocalRoot())
+    assert Path("/etc/passwd").exists()
+    assert (noted / "pipe").exists()
 
 
-def test_a_stage_that_cannot_be_made_leaves_no_janitor(
-    into: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[Janitor] = []
+def test_a_child_does_not_hold_the_locks_of_the_dead(into: Path) -> None:
+    """Neither one that is forked and runs another program, nor one of another thread."""
+    stage_and_child = PROGRAM.replace(
+        "sys.stdin.read()",
+        "import subprocess\nprint(subprocess.Popen(['sleep', '100']).pid, flush=True)\n"
+        "sys.stdin.read()",
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", stage_and_child, str(into)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    child = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    try:
+        assert sweep_root(LocalRoot()) == 1
+        assert not any(into.iterdir())
+    finally:
+        os.kill(child, signal.SIGKILL)
+        process.communicate()
 
-    class Watched(Janitor):
-        def __init__(self, place: Directory, name: bytes) -> None:
-            super().__init__(place, name)
-            started.append(self)
-            into.rmdir()
 
-    monkeypatch.setattr("pycrictl.copy.tree.stage.Janitor", Watched)
-    with opened(into) as place, pytest.raises(FileNotFoundError):
-        Stage(place, lambda _: None)
-    [only] = started
-    process = only._process
-    assert process is not None
-    assert process.returncode == -signal.SIGKILL
+def test_a_program_that_lives_on_leaves_no_note(into: Path, noted: Path) -> None:
+    with opened(into) as place:
+        stage = Stage(place, lambda _: None)
+        assert len(list(noted.iterdir())) == 1
+        stage.remove()
+    assert list(noted.iterdir()) == list(into.iterdir()) == []
+    into.rmdir()
+    (into.parent / "other").mkdir()
+    with opened(into.parent / "other") as place:
+        (into.parent / "other").rmdir()
+        with pytest.raises(FileNotFoundError):
+            Stage(place, lambda _: None)
+    assert list(noted.iterdir()) == []
 
 
-def test_without_a_janitor_the_copy_goes_on(into: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+@pytest.mark.parametrize("mode", [0o777, None])
+def test_without_a_note_the_copy_goes_on(into: Path, noted: Path, mode: int | None) -> None:
+    """Where others may write to the folder, or there is none."""
+    if mode is None:
+        noted.touch()
+    else:
+        noted.mkdir()
+        noted.chmod(mode)
     with opened(into) as place:
         stage = Stage(place, lambda _: None)
         assert any(into.iterdir())
         stage.remove()
     assert not any(into.iterdir())
-
-
-def test_a_frozen_program_is_its_own_janitor(into: Path) -> None:
-    program = into.parent / "frozen"
-    program.write_text(
-        f"#!{sys.executable}\n"
-        f"import sys\n"
-        f"sys.frozen = True\n"
-        f"sys.path.insert(0, {str(PACKAGE.parent)!r})\n"
-        f"from pycrictl.__main__ import run\n"
-        f"run()\n"
-    )
-    program.chmod(0o755)
-    victim = Victim(into, more=(str(program),))
-    command = arguments(victim.janitor)
-    assert b"--survivor" in command
-    victim.kill()
-    until_empty(into)
-
-
-def test_a_program_in_an_archive(into: Path) -> None:
-    path = into.parent / "program.pyz"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("__main__.py", PROGRAM)
-        for module in PACKAGE.rglob("*.py"):
-            archive.write(module, module.relative_to(PACKAGE.parent))
-    victim = Victim(into, program=str(path))
-    command = arguments(victim.janitor)
-    assert any(word.startswith(os.fsencode(path) + b":") for word in command)
-    victim.kill()
-    until_empty(into)
 
 
 # A merge that has begun
@@ -268,7 +252,8 @@ def test_a_merge_is_finished_or_not_begun(into: Path, no_clobber: bool) -> None:
         is_done = process.stdout.readline() == b"done\n"
         process.kill()
         process.communicate()
-        wait_until(lambda: not stages_in(into))
+        sweep_root(LocalRoot())
+        assert stages_in(into) == []
         found = {
             str(path.relative_to(into)): path.read_text()
             for path in into.rglob("*")
@@ -287,16 +272,15 @@ def test_a_merge_is_finished_or_not_begun(into: Path, no_clobber: bool) -> None:
 # The next copy
 
 
-def killed_with_its_janitor(into: Path) -> Path:
+def killed(into: Path) -> Path:
     victim = Victim(into)
-    os.kill(victim.janitor, signal.SIGKILL)
     victim.kill()
     assert (victim.stage / "top/d/f").read_text() == "1"
     return victim.stage
 
 
 def test_the_next_copy_removes_the_stage_of_the_dead(into: Path) -> None:
-    killed_with_its_janitor(into)
+    killed(into)
     with opened(into) as place:
         sweep(place)
     assert not any(into.iterdir())
@@ -304,7 +288,7 @@ def test_the_next_copy_removes_the_stage_of_the_dead(into: Path) -> None:
 
 def test_a_stage_that_was_being_removed(into: Path) -> None:
     """The lock is removed last."""
-    stage = killed_with_its_janitor(into)
+    stage = killed(into)
     (stage / "top/d/f").unlink()
     assert (stage / "owner").read_bytes() == os.fsencode(stage.name)
     with opened(into) as place:
@@ -318,7 +302,9 @@ def test_the_living_are_left_alone(into: Path) -> None:
         sweep(place)
     assert (victim.stage / "top/d/f").read_text() == "1"
     victim.kill()
-    until_empty(into)
+    with opened(into) as place:
+        sweep(place)
+    assert not any(into.iterdir())
 
 
 def test_what_is_no_stage_is_left_alone(into: Path) -> None:
@@ -347,7 +333,7 @@ def test_what_is_no_stage_is_left_alone(into: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_stages_of_others_are_left_alone(into: Path) -> None:
-    stage = killed_with_its_janitor(into)
+    stage = killed(into)
     os.chown(stage, 1000, 1000)
     with opened(into) as place:
         sweep(place)
@@ -356,7 +342,7 @@ def test_stages_of_others_are_left_alone(into: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_what_is_mounted_in_a_stage_is_not_emptied(into: Path) -> None:
-    stage = killed_with_its_janitor(into)
+    stage = killed(into)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", stage / "top/d"], check=True)
     try:
         (stage / "top/d/kept").write_text("1")
