@@ -46,6 +46,7 @@ class Copy:
         job: what a thread does for it, or did.
         stream: serves its connection, if it has one.
         putting: puts what arrives beside its place.
+        moved_s: when a byte of it has moved, on the service's clock.
         sent_bytes: up to where its archive was read to be sent.
         is_unwanted: its job is to stop.
         skipped: what was left out, as far as it is listed.
@@ -58,6 +59,7 @@ class Copy:
     job: asyncio.Task[None] | None = None
     stream: asyncio.Task[Any] | None = None
     putting: Putting | None = None
+    moved_s: float = 0.0
     sent_bytes: int = 0
     is_unwanted: bool = False
     skipped: list[Skipped] = field(default_factory=list)

@@ -32,7 +32,7 @@ from pycrictl.agent.copies.session import (
 from pycrictl.agent.copies.spool import SpoolSpace
 from pycrictl.agent.copies.store import Store, new_name
 from pycrictl.copy.archive.pieces import Arriving
-from pycrictl.copy.rules.quotas import Quotas
+from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.errors import Cancelled, CopyError, Exhausted, FailedPrecondition
 from pycrictl.units import quote
@@ -48,6 +48,11 @@ MAX_SESSIONS: Final = 1000
 STOP_S: Final = 5.0
 """How long jobs may take to end when the agent does."""
 
+REST_S: Final = 60.0
+"""A copy of which no byte has moved for so long gives its place up if another one needs it; so long
+it is remembered that somebody was refused for want of one."""
+
+_MAX_ASKING: Final = 1000
 _SWEEP_S: Final = 5.0
 
 
@@ -84,6 +89,7 @@ class Copies:
         self._lifetime_s = lifetime_s
         self._copies: dict[str, Copy] = {}
         self._unwanted: dict[tuple[str, Owner], None] = {}
+        self._asking: dict[Owner, float] = {}  # who was refused for want of a place, and when
         self._sweeper: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -92,7 +98,7 @@ class Copies:
         work.start(self._engine.sweep)
         for session in await work.run(self._store.load):
             session.heard_s = self._clock()
-            copy = self._copies[session.name] = Copy(session, None)
+            copy = self._copies[session.name] = Copy(session, None, moved_s=session.heard_s)
             if session.is_over:
                 continue
             try:
@@ -182,14 +188,15 @@ class Copies:
         session.place = await work.run(
             lambda: self._engine.find(asked.namespace, asked.pod, asked.pod_uid, asked.container)
         )
+        self._space.check(session.size_bytes)
+        await self._take(session)
         if name in self._copies or (name, owner) in self._unwanted:
+            self._quotas.give(session.place.sandbox_id)
             raise _given_up()
-        self._quotas.take(session.place.sandbox_id)
         if len(self._copies) >= MAX_SESSIONS:  # fewer than that go on, by the quotas
             self._forget(next(one for one in self._copies.values() if one.session.is_over))
-        copy = self._copies[name] = Copy(session, None)
+        copy = self._copies[name] = Copy(session, None, moved_s=self._clock())
         try:
-            self._space.hold(name, session.size_bytes)
             archive = await work.run(lambda: self._store.open_archive(session, is_new=True))
             copy.archive = archive
             await self._save(session)
@@ -324,10 +331,28 @@ class Copies:
 
     def acknowledged(self, copy: Copy, offset: int) -> None:
         """Note how much of an archive is where it shall be."""
+        if offset > copy.session.offset:
+            copy.moved_s = self._clock()
         copy.session.offset = offset
-        if copy.session.spec.direction is Direction.TO:
-            self._space.wrote(copy.session.name, offset)
         self.hear(copy)
+
+    async def hold(self, copy: Copy, size_bytes: int) -> None:
+        """Let a copy have so much of the disk, if need be that of others; see ``REST_S``.
+
+        Raises:
+            Exhausted: there is no space.
+        """
+        while True:
+            try:
+                self._hold(copy, size_bytes)
+            except Exhausted:
+                if self._is_over_share(copy.session.owner, size_bytes - copy.has_bytes):
+                    raise
+                self._ask(copy.session.owner)
+                if not await self._make_room(copy.session):
+                    raise
+            else:
+                return
 
     def put_early(self, copy: Copy) -> Putting:
         """Put what arrives beside its place, so that less is left for the end."""
@@ -344,6 +369,85 @@ class Copies:
         running = sum(not copy.session.is_over for copy in self._copies.values())
         return {"copies": running, "spool_bytes": self._space.held_bytes}
 
+    # Who gives way
+
+    def _hold(self, copy: Copy, size_bytes: int) -> None:
+        session = copy.session
+        if self._is_over_share(session.owner, size_bytes - copy.has_bytes):
+            raise _more_than_half("of what copies may take of the disk", session.owner)
+        self._space.hold(session.name, session.owner, size_bytes)
+        copy.moved_s = self._clock()
+
+    async def _take(self, session: Session) -> None:
+        """Take a place for a copy, if need be that of another one.
+
+        Raises:
+            Exhausted: there is none.
+        """
+        pod = session.place.sandbox_id
+        while True:
+            if self._others_ask(session.owner) and self._places(session.owner) >= MAX_COPIES // 2:
+                raise _more_than_half("of the copies at once", session.owner)
+            try:
+                self._quotas.take(pod)
+            except Exhausted:
+                self._ask(session.owner)
+                if not await self._make_room(session, pod if self._quotas.is_full(pod) else ""):
+                    raise
+            else:
+                return
+
+    async def _make_room(self, session: Session, pod: str = "") -> bool:
+        """End a copy for the sake of another one; return whether there was one that gives way.
+
+        Args:
+            session: the other one.
+            pod: the ID of a sandbox: only copies of that pod; empty for all.
+        """
+        now = self._clock()
+        found = [
+            copy
+            for copy in self._copies.values()
+            if not (copy.session is session or copy.session.is_over or copy.is_working)
+            and pod in ("", copy.session.place.sandbox_id)
+            and (now - copy.moved_s >= REST_S or self._has_too_much(copy, session.owner))
+        ]
+        if not found:
+            return False
+        await self._expire(min(found, key=lambda one: one.moved_s), "another copy needs its place")
+        return True
+
+    def _has_too_much(self, copy: Copy, asking: Owner) -> bool:
+        """Return whether a copy is of a user who has more than half while another one asks."""
+        owner = copy.session.owner
+        if owner == asking:
+            return False
+        return self._places(owner) > MAX_COPIES // 2 or self._is_over_half(owner, 0)
+
+    def _is_over_share(self, owner: Owner, growth_bytes: int) -> bool:
+        return self._others_ask(owner) and self._is_over_half(owner, growth_bytes)
+
+    def _is_over_half(self, owner: Owner, growth_bytes: int) -> bool:
+        limit_bytes = self._space.limit_bytes
+        return 0 < limit_bytes < 2 * (self._space.held_by(owner) + growth_bytes)
+
+    def _places(self, owner: Owner) -> int:
+        return sum(
+            copy.session.owner == owner and not copy.session.is_over
+            for copy in list(self._copies.values())
+        )
+
+    def _ask(self, owner: Owner) -> None:
+        """Remember that somebody was refused."""
+        self._asking.pop(owner, None)
+        self._asking[owner] = self._clock()
+        if len(self._asking) > _MAX_ASKING:
+            del self._asking[next(iter(self._asking))]
+
+    def _others_ask(self, owner: Owner) -> bool:
+        since_s = self._clock() - REST_S
+        return any(at > since_s and one != owner for one, at in list(self._asking.items()))
+
     # What threads do
 
     async def _measure(self, copy: Copy) -> None:
@@ -355,8 +459,11 @@ class Copies:
 
         def admit(size_bytes: int) -> None:
             self._quotas.check_size(size_bytes)
-            self._space.hold(session.name, size_bytes)
-            self._space.wrote(session.name, size_bytes)
+            try:
+                self._hold(copy, size_bytes)
+            except Exhausted:
+                made = asyncio.run_coroutine_threadsafe(self.hold(copy, size_bytes), loop)
+                made.result(PATIENCE_S)
 
         async with self._failing(copy):
             crc32 = await work.start(lambda: make_archive(copy, self._engine, admit, grew))
@@ -410,8 +517,7 @@ class Copies:
                 return
             if session.spec.direction is Direction.TO:
                 session.offset = copy.archive.size_bytes
-            self._space.hold(session.name, session.size_bytes)
-            self._space.wrote(session.name, copy.archive.size_bytes)
+            self._space.hold(session.name, session.owner, copy.archive.size_bytes)
 
     @asynccontextmanager
     async def _failing(self, copy: Copy) -> AsyncIterator[None]:
@@ -499,14 +605,26 @@ class Copies:
                     continue
                 if copy.is_working and copy.session.phase is CopyPhase.COMMITTING:
                     continue
-                copy.is_unwanted = True
-                await copy.disconnect()
-                if copy.is_working:
-                    continue  # it ends soon, and is removed the next time
-                if not copy.session.is_over:
-                    copy.session.fail("nothing was heard of it for too long", 410)
-                    self._end(copy, End.EXPIRED)
-                self._forget(copy)
+                await self._expire(copy, "nothing was heard of it for too long")
+
+    async def _expire(self, copy: Copy, why: str) -> None:
+        """End and forget a copy; one that is being worked at ends soon, and stays until then."""
+        copy.is_unwanted = True
+        await copy.disconnect()
+        if copy.is_working:
+            return
+        if not copy.session.is_over:
+            copy.session.fail(why, 410)
+            self._end(copy, End.EXPIRED)
+        self._forget(copy)
+
+
+def _more_than_half(of_what: str, owner: Owner) -> Exhausted:
+    message = (
+        f"user {quote(owner.name)} has half {of_what} on this node, and others wait for a place;"
+        " try again later"
+    )
+    return Exhausted(message, code="ResourceExhausted", details=message)
 
 
 def _given_up() -> Refused:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from pycrictl.errors import Exhausted
@@ -14,7 +14,10 @@ RESERVE_BYTES: Final = 64 * 1024 * 1024
 
 
 class SpoolSpace:
-    """Counts the bytes that sessions hold, or will.
+    """Counts the bytes that sessions have on the disk.
+
+    Nothing is kept free for bytes that are only announced, or whoever announces much keeps all
+    others out.
 
     Args:
         limit_bytes: of all sessions together; 0 for none.
@@ -22,48 +25,68 @@ class SpoolSpace:
     """
 
     def __init__(self, limit_bytes: int, free_bytes: Callable[[], int]) -> None:
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._free_bytes = free_bytes
-        self._held: dict[str, int] = {}
-        self._written: dict[str, int] = {}
+        self._held: dict[str, tuple[Hashable, int]] = {}
         self._lock = threading.Lock()
 
     @property
     def held_bytes(self) -> int:
         """How much is held."""
         with self._lock:
-            return sum(self._held.values())
+            return self._sum()
 
-    def hold(self, name: str, size_bytes: int) -> None:
-        """Let a session have so much in all; what it had before is in that.
+    def held_by(self, owner: Hashable) -> int:
+        """Return how much the sessions of a user hold."""
+        with self._lock:
+            return sum(size_bytes for whose, size_bytes in self._held.values() if whose == owner)
+
+    def check(self, size_bytes: int) -> None:
+        """Require that a copy of that size can fit, once all others are over.
+
+        Raises:
+            Exhausted: it cannot.
+        """
+        with self._lock:
+            if 0 < self.limit_bytes < size_bytes:
+                raise self._too_much(size_bytes)
+            if self._free_bytes() + self._sum() < size_bytes + RESERVE_BYTES:
+                raise _exhausted("there is not enough space for the copy on the node's disk")
+
+    def hold(self, name: str, owner: Hashable, size_bytes: int) -> None:
+        """Let a session have so much in all, which it is about to write.
+
+        Args:
+            name: of the session.
+            owner: whose it is.
+            size_bytes: what it had before is in that.
 
         Raises:
             Exhausted: that would be too much, and it has what it had.
         """
         with self._lock:
-            others = sum(self._held.values()) - self._held.get(name, 0)
-            if 0 < self._limit_bytes < others + size_bytes:
-                raise _exhausted(
-                    f"the copies on this node would take {format_bytes(others + size_bytes)} of its"
-                    f" disk, and may take {format_bytes(self._limit_bytes)}"
-                )
-            growth = size_bytes - self._held.get(name, 0)
-            missing = sum(self._held.values()) - sum(self._written.values())
-            if growth > 0 and self._free_bytes() < missing + growth + RESERVE_BYTES:
+            _, before_bytes = self._held.get(name, (owner, 0))
+            growth_bytes = size_bytes - before_bytes
+            whole_bytes = self._sum() + growth_bytes
+            if growth_bytes > 0 and 0 < self.limit_bytes < whole_bytes:
+                raise self._too_much(whole_bytes)
+            if growth_bytes > 0 and self._free_bytes() < growth_bytes + RESERVE_BYTES:
                 raise _exhausted("there is not enough space for the copy on the node's disk")
-            self._held[name] = size_bytes
-
-    def wrote(self, name: str, size_bytes: int) -> None:
-        """Note how much of what a session holds is on the disk already."""
-        with self._lock:
-            if name in self._held:
-                self._written[name] = min(size_bytes, self._held[name])
+            self._held[name] = owner, size_bytes
 
     def give(self, name: str) -> None:
         """Take back what a session holds."""
         with self._lock:
             self._held.pop(name, None)
-            self._written.pop(name, None)
+
+    def _sum(self) -> int:
+        return sum(size_bytes for _, size_bytes in self._held.values())
+
+    def _too_much(self, size_bytes: int) -> Exhausted:
+        return _exhausted(
+            f"the copies on this node would take {format_bytes(size_bytes)} of its disk, and may"
+            f" take {format_bytes(self.limit_bytes)}"
+        )
 
 
 def _exhausted(reason: str) -> Exhausted:

@@ -59,6 +59,8 @@ async def serve(
         Refused: the copy is not in the phase for it, or this is not an upgrade.
     """
     session = copy.session
+    if session.phase is CopyPhase.FAILED:  # a moment ago
+        raise Refused(session.lasting_code, session.message)
     if session.phase not in (CopyPhase.MEASURING, CopyPhase.TRANSFERRING):
         raise Refused(409, f"the copy is {session.phase.value.lower()}: no bytes are wanted")
     if session.phase is CopyPhase.TRANSFERRING and offset > session.size_bytes:
@@ -108,6 +110,7 @@ async def _receive(connection: Connection, copies: Copies, copy: Copy) -> None:
             kind, message = await connection.receive()
             if kind != PIECE:
                 raise RemoteProtocolError("the client sent what is not a piece")
+            await copies.hold(copy, arriving.offset + max(len(message) - HEAD.size, 0))
             content = arriving.take(message)
             copy.arriving = None  # until it is what is in the file
             await work.run(lambda content=content: archive.append(content))  # type: ignore[misc]  # mypy knows no defaults of lambdas

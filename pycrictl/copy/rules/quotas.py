@@ -50,6 +50,10 @@ class Quotas:
         """How many copies there are."""
         return self._taken.total()
 
+    def is_full(self, pod: str) -> bool:
+        """Return whether a pod has as many copies as one may have (``ContainerCopiesPerPod``)."""
+        return 0 < self._copies_per_pod <= self._taken[pod]
+
     def check_size(self, size_bytes: int) -> None:
         """Require that a copy is not too large.
 
@@ -74,7 +78,7 @@ class Quotas:
             Exhausted: there are too many.
         """
         held = self._taken[pod]
-        if 0 < self._copies_per_pod <= held:
+        if self.is_full(pod):
             self.refused["copies_per_pod"] += 1
             raise _exhausted(
                 f"pod {quote(pod)} has {plural(held, 'copy', 'copies')} under way,"

@@ -379,10 +379,10 @@ def test_quotas(start: Start, work: Workstation, container: Pretended, tmp_path:
     ends = [str(end) for _, end in agent.agent.audits]
     assert ends == ["refused", "failed", "refused", "abandoned", "abandoned"]
     start(spool_limit=3 * MIB)
-    work.api.begin({**spec, "size": 2 * MIB})
     with pytest.raises(Exhausted, match=r"of its disk, and may take 3\.0 MiB; try again later"):
-        work.api.begin({**spec, "size": 2 * MIB})
-    with pytest.raises(Exhausted, match="of its disk"):
+        work.api.begin({**spec, "size": 4 * MIB})
+    (container.root / "to/f").write_bytes(os.urandom(4 * MIB))
+    with pytest.raises((Exhausted, CopyError), match="of its disk"):
         work.out("/to/f", tmp_path / "g")
     assert work.kept == []
 

@@ -1,0 +1,117 @@
+"""Places and space of a node that several users want."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pycrictl.agent.copies.engine import NodeEngine
+from pycrictl.agent.copies.refusals import Refused
+from pycrictl.agent.copies.service import REST_S
+from pycrictl.agent.copies.session import CopySpec, Direction, Owner, Place, Session
+from pycrictl.copy.rules.quotas import MAX_COPIES
+from pycrictl.errors import Exhausted
+from tests.agent.copies.small import InThread
+
+Start = Callable[..., InThread]
+MIB = 1 << 20
+MALLORY, JANE = Owner("mallory"), Owner("jane")
+
+
+class Node:
+    """An agent with a clock of its own, and pods of any name."""
+
+    def __init__(self, agent: InThread) -> None:
+        self.agent = agent.agent
+        self._do = agent.do
+        self.agent.now_s = 0.0
+
+    def begin(self, owner: Owner, pod: str = "web", size_bytes: int = MIB) -> Session:
+        spec = CopySpec(Direction.TO, b"/to/f", size_bytes=size_bytes, crc32=7)
+        found: Session = self._do(self.agent.copies.begin(owner, "shop", pod, "uid1", "main", spec))
+        return found
+
+    def arrive(self, session: Session, size_bytes: int) -> None:
+        self._do(self.agent.copies.hold(self.agent.copies._copies[session.name], size_bytes))
+
+    def wait(self, seconds: float) -> None:
+        assert self.agent.now_s is not None
+        self.agent.now_s += seconds
+
+    def has(self, session: Session) -> bool:
+        return session.name in self.agent.copies._copies
+
+
+@pytest.fixture
+def of_any_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(self: Any, namespace: str, pod: str, uid: str, container: str) -> Place:
+        return Place(namespace, pod, uid, container, "c" * 64, f"sandbox of {pod}")
+
+    monkeypatch.setattr(NodeEngine, "find", find)
+
+
+def test_what_is_announced_keeps_nobody_out(start: Start) -> None:
+    """Of 200 MiB, 190 are announced, and nothing comes of them."""
+    node = Node(start(spool_limit=200 * MIB))
+    node.begin(MALLORY, size_bytes=190 * MIB)
+    hers = node.begin(JANE, size_bytes=150 * MIB)
+    node.arrive(hers, 150 * MIB)
+    with pytest.raises(Refused, match=r"210\.0 MiB of its disk, and may take 200\.0 MiB"):
+        node.begin(JANE, size_bytes=210 * MIB)  # it can never fit
+
+
+def test_space_of_a_copy_that_rests(start: Start) -> None:
+    node = Node(start(spool_limit=10 * MIB))
+    first = node.begin(MALLORY, size_bytes=10 * MIB)
+    node.arrive(first, 5 * MIB)
+    hers = node.begin(JANE, size_bytes=10 * MIB)
+    with pytest.raises(Exhausted, match="of its disk"):
+        node.arrive(hers, 6 * MIB)
+    with pytest.raises(Exhausted, match='user "mallory" has half of what copies may take'):
+        node.arrive(first, 6 * MIB)
+    node.wait(REST_S)
+    assert node.has(first)
+    node.arrive(hers, 6 * MIB)
+    assert not node.has(first)
+    assert str(node.agent.audits[-1][1]) == "expired"
+
+
+def test_a_user_with_more_than_half_of_the_space_gives_way(start: Start) -> None:
+    node = Node(start(spool_limit=10 * MIB))
+    many = [node.begin(MALLORY, size_bytes=4 * MIB) for _ in range(2)]
+    for one in many:
+        node.arrive(one, 4 * MIB)
+        node.wait(1)
+    hers = node.begin(JANE, size_bytes=4 * MIB)
+    node.arrive(hers, 4 * MIB)
+    assert [node.has(one) for one in many] == [False, True]
+
+
+@pytest.mark.usefixtures("of_any_pod")
+def test_one_user_has_half_of_the_places_while_others_ask(start: Start) -> None:
+    node = Node(start())
+    many = [node.begin(MALLORY, f"p{number % 6}") for number in range(3 * MAX_COPIES // 4)]
+    assert len(many) == 48
+    node.wait(1)
+    rest = [node.begin(MALLORY, f"q{number}") for number in range(MAX_COPIES - len(many))]
+    hers = node.begin(JANE)
+    assert node.has(hers)
+    gone = [one for one in [*many, *rest] if not node.has(one)]
+    assert gone == [many[0]], "what has rested longest gives way, and no more than that"
+    with pytest.raises(Refused, match='user "mallory" has half of the copies at once'):
+        node.begin(MALLORY, "other")
+    node.wait(REST_S + 1)
+    node.begin(MALLORY, "other")
+
+
+@pytest.mark.usefixtures("of_any_pod")
+def test_a_place_of_a_pod_that_rests(start: Start) -> None:
+    node = Node(start(per_pod=1))
+    first, elsewhere = node.begin(MALLORY), node.begin(MALLORY, "db")
+    with pytest.raises(Refused, match="ContainerCopiesPerPod"):
+        node.begin(JANE)
+    node.wait(REST_S)
+    assert node.has(node.begin(JANE))
+    assert [node.has(one) for one in (first, elsewhere)] == [False, True]
