@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from tests.node.images import Layout
 from tests.node.registry import Registry
 from tests.node.throttle import Throttle
 
+from .cluster import Cluster, Pod
 from .endpoint import MIB, Endpoint, Settings
 from .rules import NOT_IMPLEMENTED
 
@@ -81,6 +83,82 @@ def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a runtime and a cluster, leave out the rules of what is not named if the other one is."""
+    has_runtime, has_cluster = bool(os.environ.get("CONFORMANCE_ENDPOINT")), _names_cluster()
+    if has_runtime == has_cluster:
+        return
+    rules = {item: item.get_closest_marker("rule") for item in items}
+    left_out = [
+        item for item, rule in rules.items() if rule and rule.args[0].startswith("A") != has_cluster
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _names_cluster() -> bool:
+    return any(os.environ.get(f"CONFORMANCE_{name}") for name in ("API", "KUBELET", "KUBELET_OFF"))
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The servers that CONFORMANCE_API and CONFORMANCE_KUBELET name, else two of our agents."""
+    if _names_cluster():
+        yield Cluster.of_environment()
+    else:
+        with _our_cluster(request.getfixturevalue("run_folder")) as made:
+            yield made
+
+
+@contextmanager
+def _our_cluster(run_folder: Path) -> Iterator[Cluster]:
+    """An API server's stand-in, and behind it the agents of two nodes, one switched off."""
+    from pycrictl.agent.objects import NodePull
+    from pycrictl.pulls.tracker import Tracker
+    from pycrictl.wire.progress import Report
+    from tests.agent.standing import standing
+    from tests.kube.access import User
+    from tests.kube.apiserver import make_node_certificates
+    from tests.kube.tokens import Token
+
+    folder = Path(tempfile.mkdtemp(dir=run_folder))
+    with standing(make_node_certificates(run_folder), folder) as made:
+        on, off = (
+            made.start(node, debugs=debugs, spool_dir=str(folder / node))
+            for node, debugs in (("n1", True), ("n2", False))
+        )
+        made.api.tokens["boss"] = Token(User("boss", ("system:masters",)))
+        made.api.tokens["eve"] = Token(User("eve"))
+        for name, agent, node in (("web", on, "n1"), ("off", off, "n2")):
+            pod = made.add_pod(name, node=node, state={"running": {}}, phase="Running")
+            side = {**pod["spec"]["containers"][0], "name": "side", "image": "registry.test/side:1"}
+            pod["spec"]["containers"].append(side)
+            pod["status"]["containerStatuses"].append({**side, "state": {"running": {}}})
+            made.api.objects.add("", "pods", pod)
+            for container in pod["spec"]["containers"]:
+                tracker, image = Tracker(), container["image"]
+                tracker.apply(Report(image, "sha256:a", 10, 10, phase="done"), now=0.0)
+                view = tracker.view(0.0)
+                ended = NodePull(
+                    image, view.items, view.images[image], False, 1.0, time.time() + 3600
+                )
+                agent.pulls.keep([ended])
+        host = "https://127.0.0.1:"
+        root = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/{namespace}/pods/{pod}"
+        yield Cluster(
+            api=made.api.url,
+            kubelet=f"{host}{on.door.address[1]}",
+            kubelet_off=f"{host}{off.door.address[1]}",
+            token="boss",
+            stranger="eve",
+            pod=Pod("default", "web", "main"),
+            pod_off=Pod("default", "off", "main"),
+            subresource=f"{root}/imagepullprogress",
+            copies=f"{root}/containercopies",
+            is_ours=True,
+        )
+
+
 @pytest.fixture(autouse=True)
 def _unhindered(request: pytest.FixtureRequest) -> Iterator[None]:
     """No limit and no fault of one rule meets another."""
@@ -104,8 +182,9 @@ def pytest_runtest_makereport(
         return report
     report.user_properties.append(("rule", marker.args))
     if report.skipped and isinstance(report.longrepr, tuple):
-        made = getattr(item, "funcargs", {}).get("endpoint")
-        if NOT_IMPLEMENTED in report.longrepr[2] and isinstance(made, Endpoint) and made.is_ours:
+        made = getattr(item, "funcargs", {})
+        is_ours = any(made[name].is_ours for name in ("endpoint", "cluster") if name in made)
+        if NOT_IMPLEMENTED in report.longrepr[2] and is_ours:
             report.outcome, report.longrepr = "failed", report.longrepr[2]
     return report
 

@@ -152,7 +152,11 @@ class Endpoint:
 
     def pod(self, name: str) -> Pod:
         """A running pod sandbox."""
-        pod = self.kubelet.run_pod(self.kubelet.pod_config(name, namespace=self.namespace))
+        return self.run_pod(self.kubelet.pod_config(name, namespace=self.namespace))
+
+    def run_pod(self, config: cri_pb2.PodSandboxConfig) -> Pod:
+        """A running pod sandbox."""
+        pod = self.kubelet.run_pod(config)
         self._pods.append(pod.id)
         return pod
 
@@ -171,6 +175,13 @@ class Endpoint:
         if starts:
             self.kubelet.start_container(made)
         return made
+
+    def run(self, container: str, *command: str) -> str:
+        """What a command writes that ends well in a container."""
+        request = cri_pb2.ExecSyncRequest(container_id=container, cmd=command, timeout=30)
+        answer = self.kubelet.call(RUNTIME + "ExecSync", request, cri_pb2.ExecSyncResponse)
+        assert answer.exit_code == 0, answer.stderr
+        return answer.stdout.decode()
 
     def stop(self, container: str) -> None:
         """Stop a container at once."""

@@ -11,6 +11,10 @@ PROGRESS: Final = "KEP-5334, Design Details"
 COPY: Final = "KEP-4582, Design Details"
 LIMIT: Final = "parallel pull limit, draft, Proposal"
 
+SKEW: Final = (404, 405)
+"""Answers of a server that does not know a route, where what it is about exists (KEP-5334, Version
+Skew Strategy). Clients take them as "not offered"."""
+
 NOT_IMPLEMENTED: Final = "not implemented: "
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.node.lab import Lab
 
-from . import planted
+from . import planted, planted_cluster
 
 FILES = {"P": "test_pull_progress.py", "C": "test_copies.py", "L": "test_parallel_pulls.py"}
 HERE = Path(__file__).parent
@@ -82,6 +82,25 @@ def test_a_planted_fault_is_found_by_its_rule(short_path: Path, fault: str) -> N
         status, table, text = run(short_path, [FILES[number[0]]], known)
     assert [rule for rule, outcome in table.items() if outcome == "fail"] == [number], text
     assert status == 1
+
+
+@pytest.mark.parametrize("fault", ["", *planted_cluster.FAULTS])
+def test_a_fault_of_a_cluster_is_found_by_its_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """In this process, where a run takes a tenth of the time that a new one needs to begin."""
+    table = tmp_path / "table.json"
+    monkeypatch.setenv("CONFORMANCE_TABLE", str(table))
+    with planted_cluster.serving_cluster(fault) as known:
+        for name, value in known.items():
+            monkeypatch.setenv(name, value)
+        words = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        status = pytest.main([*words, str(HERE / "test_cluster.py"), str(HERE / FILES["L"])])
+    found = json.loads(table.read_text())
+    expected = [planted_cluster.FAULTS[fault]] if fault else []
+    assert [rule for rule, outcome in found.items() if outcome != "pass"] == expected
+    assert set(found) == set(planted_cluster.FAULTS.values())
+    assert status == len(expected)
 
 
 def test_a_runtime_without_the_proposals(short_path: Path, lab: Lab) -> None:

@@ -50,7 +50,7 @@ class Kubelet:
         return response
 
     def ready(self, *, timeout_s: float = 1.0) -> bool:
-        """True when the CRI answers that the runtime is ready."""
+        """True when the CRI answers that runtime and network are ready."""
         try:
             answer = self.call(
                 RUNTIME + "Status",
@@ -60,7 +60,8 @@ class Kubelet:
             )
         except grpc.RpcError:
             return False
-        return all(condition.status for condition in answer.status.conditions)
+        ready = {one.type for one in answer.status.conditions if one.status}
+        return ready >= {"RuntimeReady", "NetworkReady"}  # other ones are the runtime's own
 
     # Pods and containers
 

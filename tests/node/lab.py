@@ -40,6 +40,7 @@ class Lab:
     def __enter__(self) -> Self:
         # /var/tmp: on disk, and short enough for a unix socket's 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="pcn-", dir="/var/tmp"))
+        self.folder.chmod(0o711)  # the root of a user namespace has its file system below it
         self._janitor = start_janitor(self.folder)
         try:
             self._start()

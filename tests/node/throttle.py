@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import http.client
 import re
+import socket
 import threading
 import time
 from dataclasses import dataclass
 from typing import Final
 
 from tests.serving import Handler, QuietServer
+
+_TLS: Final = b"\x16"
+"""How a handshake of TLS begins."""
 
 _HOP_HEADERS: Final = {"connection", "keep-alive", "transfer-encoding"}
 _CHUNKS_PER_S: Final = 20
@@ -183,6 +187,14 @@ class _Server(QuietServer):
 
 class _Handler(Handler):
     server: _Server
+
+    def handle(self) -> None:
+        """Answer TLS as Go's servers do; containerd 2 tries that first, then goes on without."""
+        if self.connection.recv(1, socket.MSG_PEEK) == _TLS:
+            self.connection.recv(65536)
+            self.connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+        else:
+            super().handle()
 
     def do_GET(self) -> None:
         throttle = self.server.throttle

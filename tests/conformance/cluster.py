@@ -1,0 +1,229 @@
+"""A cluster's API server and kubelets, by URL and credentials: what they answer over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from .rules import SKEW, not_implemented
+
+WAIT_S: Final = 30.0
+SILENCE_S: Final = 1.0
+"""After so long without a byte, nothing more is said on a connection that was kept open."""
+
+ROUTE: Final = "/imagePullProgress"
+SUBRESOURCE: Final = "/api/v1/namespaces/{namespace}/pods/{pod}/imagepullprogress"
+UPGRADE: Final = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+
+class Answer(NamedTuple):
+    """A status, and as much of the body as came in `WAIT_S`; empty where an upgrade is accepted."""
+
+    status: int
+    body: bytes
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The objects of a plain stream, a line each."""
+        return [json.loads(line) for line in self.body.splitlines()]
+
+
+class Pod(NamedTuple):
+    """A pod, and one of its containers."""
+
+    namespace: str = "default"
+    name: str = ""
+    container: str = ""
+
+
+_NONE: Final = Pod()
+
+
+@dataclass
+class Cluster:
+    """Asks the servers of a cluster; certificates are not verified.
+
+    Attributes:
+        api: the API server's URL; empty if there is none.
+        kubelet: that of the kubelet of the pod's node, or of what stands for it.
+        kubelet_off: that of one with `enableDebuggingHandlers: false`.
+        token: of a user who may do everything.
+        stranger: of one who may do nothing.
+        pod: one that runs.
+        pod_off: one on the node of `kubelet_off`.
+        subresource: the path of a pod's stream, with `{namespace}` and `{pod}`.
+        copies: the path where copies of a pod's containers begin; empty if there is none.
+        is_ours: whether a rule that is not implemented fails.
+    """
+
+    api: str = ""
+    kubelet: str = ""
+    kubelet_off: str = ""
+    token: str = ""
+    stranger: str = ""
+    pod: Pod = _NONE
+    pod_off: Pod = _NONE
+    subresource: str = SUBRESOURCE
+    copies: str = ""
+    is_ours: bool = False
+
+    @classmethod
+    def of_environment(cls) -> Cluster:
+        """Read CONFORMANCE_API and so on; a pod is NAMESPACE/POD/CONTAINER."""
+
+        def text(name: str, default: str = "") -> str:
+            return os.environ.get(f"CONFORMANCE_{name}") or default
+
+        return cls(
+            api=text("API"),
+            kubelet=text("KUBELET"),
+            kubelet_off=text("KUBELET_OFF"),
+            token=text("TOKEN"),
+            stranger=text("STRANGER"),
+            pod=Pod(*text("POD", "default/").split("/")),
+            pod_off=Pod(*text("POD_OFF", "default/").split("/")),
+            subresource=text("SUBRESOURCE", SUBRESOURCE),
+            copies=text("COPIES"),
+        )
+
+    # The kubelet
+
+    def ask_kubelet(self, *words: str, **how: Any) -> Answer:
+        """Ask for the stream of a pod (namespace, name) or of a container (and its name)."""
+        self._serves_route  # noqa: B018 - it ends the test of a rule for what is not there
+        return self.ask(self.kubelet, "/".join((ROUTE, *words)), **how)
+
+    @cached_property
+    def _serves_route(self) -> bool:
+        self.need("kubelet", "token", "pod")
+        found = self.ask(self.kubelet, "/".join((ROUTE, *self.pod[:2])), reads=False)
+        if found.status in SKEW:
+            not_implemented(f"the kubelet answers {found.status} for {ROUTE}")
+        return True
+
+    # The API server
+
+    def ask_api(self, namespace: str, pod: str, query: str = "", **how: Any) -> Answer:
+        """Ask for the stream of a pod."""
+        self._serves_subresource  # noqa: B018 - as above
+        path = self.subresource.format(namespace=namespace, pod=pod) + query
+        return self.ask(self.api, path, **how)
+
+    @cached_property
+    def _serves_subresource(self) -> bool:
+        self.need("api", "token", "pod")
+        path = self.subresource.format(namespace=self.pod.namespace, pod=self.pod.name)
+        found = self.ask(self.api, path, reads=False)
+        if found.status in SKEW:
+            not_implemented(f"the API server answers {found.status} for {path}")
+        return True
+
+    def begin_copy(self, pod: Pod, path: str = "/etc/hostname", **how: Any) -> Answer:
+        """Begin a copy out of a container."""
+        self.need("api", "token", "pod", "copies")
+        spec = {"direction": "From", "path": path, "container": pod.container}
+        return self.ask(
+            self.api,
+            self.copies.format(namespace=pod.namespace, pod=pod.name),
+            method="POST",
+            body=json.dumps({"spec": spec}).encode(),
+            **how,
+        )
+
+    # HTTP
+
+    def need(self, *names: str) -> None:
+        """End the test of a rule that is about something of which nothing was said."""
+        for name in names:
+            value = getattr(self, name)
+            if not (value.name if isinstance(value, Pod) else value):
+                not_implemented(f"{name.upper()}= is not given")
+
+    def ask(
+        self,
+        url: str,
+        path: str,
+        *,
+        token: str | None = None,
+        method: str = "GET",
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        reads: bool = True,
+    ) -> Answer:
+        """Send a request, as the user who may do everything unless another token is given."""
+        token = self.token if token is None else token
+        sent = {**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
+        with closing(_connection(url)) as connection:
+            connection.request(method, urlsplit(url).path.rstrip("/") + path, body, sent)
+            response = connection.getresponse()
+            content = b""
+            ends_at = time.monotonic() + WAIT_S
+            while reads and response.status != 101 and time.monotonic() < ends_at:
+                if not (piece := response.read1(65536)):
+                    break
+                content += piece
+            return Answer(response.status, content)
+
+    def answers(self, path: str, token: str) -> tuple[list[int], bool]:
+        """Ask the kubelet to upgrade, with a second request right behind it.
+
+        Returns: the status of each answer, and whether the connection was closed.
+        """
+        first = _head(path, UPGRADE, token)
+        second = _head(path, {}, self.token)
+        with closing(_connected(self.kubelet)) as sock:
+            sock.sendall(first + second)
+            sock.settimeout(SILENCE_S)
+            got = b""
+            try:
+                while piece := sock.recv(65536):
+                    got += piece
+                is_closed = True
+            except TimeoutError:
+                is_closed = False
+            except OSError:  # it was closed with bytes unread
+                is_closed = True
+        heads = got.split(b"HTTP/1.1 ")[1:]
+        return [int(head[:3]) for head in heads], is_closed
+
+
+def _head(path: str, headers: Mapping[str, str], token: str) -> bytes:
+    fields = {"Host": "kubelet", **headers}
+    fields |= {"Authorization": f"Bearer {token}"} if token else {}
+    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _connection(url: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.netloc, timeout=WAIT_S)
+    return http.client.HTTPSConnection(parts.netloc, timeout=WAIT_S, context=_context())
+
+
+def _connected(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    address = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
+    sock = socket.create_connection(address, timeout=WAIT_S)
+    return sock if parts.scheme == "http" else _context().wrap_socket(sock)
