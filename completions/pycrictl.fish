@@ -93,15 +93,15 @@ function __pycrictl_describe --no-scope-shadowing
                 '-l'\t'Only the newest, in any state' \
                 '--latest'\t'Only the newest, in any state' \
                 '--no-headers'\t'Omit the header line' \
-                '--no-trunc'\t'Do not shorten IDs and digests' \
+                '--no-trunc'\t'Show full IDs and digests' \
                 '-q'\t'Print IDs only' \
                 '--quiet'\t'Print IDs only' \
                 '-r'\t'Show image tags instead of IDs' \
                 '--resolve-image-path'\t'Show image tags instead of IDs' \
                 '-v'\t'Print the details of each' \
                 '--verbose'\t'Print the details of each' \
-                '-w'\t'Show it again whenever it changes, until Ctrl-C' \
-                '--watch'\t'Show it again whenever it changes, until Ctrl-C' \
+                '-w'\t'Refresh on every change, until Ctrl-C' \
+                '--watch'\t'Refresh on every change, until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -125,8 +125,8 @@ function __pycrictl_describe --no-scope-shadowing
                 '--all'\t'Include every state, not only running' \
                 '-l'\t'Only the newest, in any state' \
                 '--latest'\t'Only the newest, in any state' \
-                '-q'\t'Leave out what only this runtime reports' \
-                '--quiet'\t'Leave out what only this runtime reports' \
+                '-q'\t'Omit runtime-specific information' \
+                '--quiet'\t'Omit runtime-specific information' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -310,18 +310,18 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-e'\t'Exit with 0 even if the command fails or no container is selected' \
                 '--ignore-errors'\t'Exit with 0 even if the command fails or no container is selected' \
-                '-i'\t'Pass standard input on to the command' \
-                '--interactive'\t'Pass standard input on to the command' \
+                '-i'\t'Forward standard input to the command' \
+                '--interactive'\t'Forward standard input to the command' \
                 '-l'\t'Only the newest, in any state' \
                 '--latest'\t'Only the newest, in any state' \
                 '-x'\t'Do not print the IDs of selected containers' \
                 '--parallel'\t'Do not print the IDs of selected containers' \
                 '-q'\t'Print nothing but the command\'s output' \
                 '--quiet'\t'Print nothing but the command\'s output' \
-                '-s'\t'Fetch the output when the command has ended, without a stream' \
-                '--sync'\t'Fetch the output when the command has ended, without a stream' \
-                '-t'\t'Give the command a terminal; Ctrl-P Ctrl-Q detaches' \
-                '--tty'\t'Give the command a terminal; Ctrl-P Ctrl-Q detaches' \
+                '-s'\t'Run without a stream; print the output when the command ends' \
+                '--sync'\t'Run without a stream; print the output when the command ends' \
+                '-t'\t'Allocate a terminal; detach with Ctrl-P Ctrl-Q' \
+                '--tty'\t'Allocate a terminal; detach with Ctrl-P Ctrl-Q' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -333,33 +333,33 @@ function __pycrictl_describe --no-scope-shadowing
                 '-p'\t'@'\t'Only those of this pod sandbox' \
                 '--pod'\t'@'\t'Only those of this pod sandbox' \
                 '--state'\t'created|running|exited|unknown'\t'Only containers in this state' \
-                '--timeout'\t''\t'With --sync: kill the command after this many seconds; 0: never' \
-                '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
-                '--tls-cert'\t'@file'\t'Our certificate for the stream' \
-                '--tls-key'\t'@file'\t'Its private key' \
-                '--tls-sni'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
-                '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
-                '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
-                '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
+                '--timeout'\t''\t'With --sync: kill the command after N seconds; 0: never' \
+                '--tls-ca'\t'@file'\t'CA certificates that verify the stream\'s server' \
+                '--tls-cert'\t'@file'\t'Client certificate for the stream' \
+                '--tls-key'\t'@file'\t'Private key of the client certificate' \
+                '--tls-sni'\t''\t'Server name to verify in the stream\'s certificate' \
+                '--tls-server-name'\t''\t'Server name to verify in the stream\'s certificate' \
+                '-r'\t'auto|spdy|websocket'\t'Streaming protocol; auto picks one that can signal the end of stdin, else the newest' \
+                '--transport'\t'auto|spdy|websocket'\t'Streaming protocol; auto picks one that can signal the end of stdin, else the newest'
             set positionals '@' '@remote'
             set endless 1
             set remote 1
         case 'attach'
             set switches \
-                '-i'\t'Pass standard input on to it' \
-                '--stdin'\t'Pass standard input on to it' \
-                '-t'\t'The container has a terminal; Ctrl-P Ctrl-Q detaches' \
-                '--tty'\t'The container has a terminal; Ctrl-P Ctrl-Q detaches' \
+                '-i'\t'Forward standard input to it' \
+                '--stdin'\t'Forward standard input to it' \
+                '-t'\t'The container has a terminal; detach with Ctrl-P Ctrl-Q' \
+                '--tty'\t'The container has a terminal; detach with Ctrl-P Ctrl-Q' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
-                '--tls-cert'\t'@file'\t'Our certificate for the stream' \
-                '--tls-key'\t'@file'\t'Its private key' \
-                '--tls-sni'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
-                '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
-                '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
-                '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
+                '--tls-ca'\t'@file'\t'CA certificates that verify the stream\'s server' \
+                '--tls-cert'\t'@file'\t'Client certificate for the stream' \
+                '--tls-key'\t'@file'\t'Private key of the client certificate' \
+                '--tls-sni'\t''\t'Server name to verify in the stream\'s certificate' \
+                '--tls-server-name'\t''\t'Server name to verify in the stream\'s certificate' \
+                '-r'\t'auto|spdy|websocket'\t'Streaming protocol; auto picks one that can signal the end of stdin, else the newest' \
+                '--transport'\t'auto|spdy|websocket'\t'Streaming protocol; auto picks one that can signal the end of stdin, else the newest'
             set positionals '@'
         case 'port-forward'
             set switches \
@@ -367,11 +367,11 @@ function __pycrictl_describe --no-scope-shadowing
                 '--help'\t'Show this message and exit'
             set valued \
                 '--address'\t''\t'Where to listen (default: localhost); repeatable' \
-                '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
-                '--tls-cert'\t'@file'\t'Our certificate for the stream' \
-                '--tls-key'\t'@file'\t'Its private key' \
-                '--tls-sni'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
-                '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
+                '--tls-ca'\t'@file'\t'CA certificates that verify the stream\'s server' \
+                '--tls-cert'\t'@file'\t'Client certificate for the stream' \
+                '--tls-key'\t'@file'\t'Private key of the client certificate' \
+                '--tls-sni'\t''\t'Server name to verify in the stream\'s certificate' \
+                '--tls-server-name'\t''\t'Server name to verify in the stream\'s certificate' \
                 '-r'\t'auto|spdy|websocket'\t'Stream protocol; auto is spdy, which can close one direction alone' \
                 '--transport'\t'auto|spdy|websocket'\t'Stream protocol; auto is spdy, which can close one direction alone'
             set positionals '@' ''
@@ -390,30 +390,30 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--max-entries'\t''\t'Refuse to copy more files, directories and links; 0 for no limit' \
-                '--max-size'\t''\t'Refuse to copy more, such as 10Gi' \
+                '--max-entries'\t''\t'Refuse to copy more files, directories and links than this; 0: no limit' \
+                '--max-size'\t''\t'Refuse to copy more than this, such as 10Gi' \
                 '--method'\t'auto|rpc|node|exec'\t'Use the runtime\'s RPCs, this node\'s file systems, or tar in the container' \
                 '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
-                '--tls-ca'\t'@file'\t'Certificates to verify the stream with' \
-                '--tls-cert'\t'@file'\t'Our certificate for the stream' \
-                '--tls-key'\t'@file'\t'Its private key' \
-                '--tls-sni'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
-                '--tls-server-name'\t''\t'Name that the stream\'s certificate must have, when it is verified' \
-                '-r'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest' \
-                '--transport'\t'auto|spdy|websocket'\t'How to stream; auto takes what can end the input, or what is newest'
+                '--tls-ca'\t'@file'\t'CA certificates that verify the stream\'s server' \
+                '--tls-cert'\t'@file'\t'Client certificate for the stream' \
+                '--tls-key'\t'@file'\t'Private key of the client certificate' \
+                '--tls-sni'\t''\t'Server name to verify in the stream\'s certificate' \
+                '--tls-server-name'\t''\t'Server name to verify in the stream\'s certificate' \
+                '-r'\t'auto|spdy|websocket'\t'Streaming protocol; auto picks one that can signal the end of stdin, else the newest' \
+                '--transport'\t'auto|spdy|websocket'\t'Streaming protocol; auto picks one that can signal the end of stdin, else the newest'
             set positionals '@path' '@path'
         case 'pods'
             set switches \
                 '-l'\t'Only the newest, in any state' \
                 '--latest'\t'Only the newest, in any state' \
                 '--no-headers'\t'Omit the header line' \
-                '--no-trunc'\t'Do not shorten IDs and digests' \
+                '--no-trunc'\t'Show full IDs and digests' \
                 '-q'\t'Print IDs only' \
                 '--quiet'\t'Print IDs only' \
                 '-v'\t'Print the details of each' \
                 '--verbose'\t'Print the details of each' \
-                '-w'\t'Show it again whenever it changes, until Ctrl-C' \
-                '--watch'\t'Show it again whenever it changes, until Ctrl-C' \
+                '-w'\t'Refresh on every change, until Ctrl-C' \
+                '--watch'\t'Refresh on every change, until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -432,8 +432,8 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '-l'\t'Only the newest, in any state' \
                 '--latest'\t'Only the newest, in any state' \
-                '-q'\t'Leave out what only this runtime reports' \
-                '--quiet'\t'Leave out what only this runtime reports' \
+                '-q'\t'Omit runtime-specific information' \
+                '--quiet'\t'Omit runtime-specific information' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -483,16 +483,16 @@ function __pycrictl_describe --no-scope-shadowing
                 '--output'\t'json|yaml|jsonpath='\t'Output format'
         case 'why'
             set switches \
-                '--no-kube'\t'Do not ask the API server what the pod waits for' \
-                '-w'\t'Without POD: show it again until Ctrl-C' \
-                '--watch'\t'Without POD: show it again until Ctrl-C' \
+                '--no-kube'\t'Do not query the API server about the pod' \
+                '-w'\t'Without POD: refresh until Ctrl-C' \
+                '--watch'\t'Without POD: refresh until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '-o'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '--template'\t''\t'For --output go-template' \
-                '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there'
+                '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists'
             set positionals '@'
         case 'runp'
             set switches \
@@ -531,14 +531,14 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '--digests'\t'Show digests' \
                 '--no-headers'\t'Omit the header line' \
-                '--no-trunc'\t'Do not shorten IDs and digests' \
+                '--no-trunc'\t'Show full IDs and digests' \
                 '--pinned'\t'Show which images are pinned' \
                 '-q'\t'Print IDs only' \
                 '--quiet'\t'Print IDs only' \
                 '-v'\t'Print the details of each' \
                 '--verbose'\t'Print the details of each' \
-                '-w'\t'Show it again whenever it changes, until Ctrl-C' \
-                '--watch'\t'Show it again whenever it changes, until Ctrl-C' \
+                '-w'\t'Refresh on every change, until Ctrl-C' \
+                '--watch'\t'Refresh on every change, until Ctrl-C' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -550,8 +550,8 @@ function __pycrictl_describe --no-scope-shadowing
             set positionals '@'
         case 'inspecti'
             set switches \
-                '-q'\t'Leave out what only this runtime reports' \
-                '--quiet'\t'Leave out what only this runtime reports' \
+                '-q'\t'Omit runtime-specific information' \
+                '--quiet'\t'Omit runtime-specific information' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -574,7 +574,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--template'\t''\t'For --output go-template'
         case 'pull'
             set switches \
-                '--no-manifest'\t'On CRI-O, do not ask the registry how large the layers are: bytes without percent' \
+                '--no-manifest'\t'On CRI-O, do not query the registry for layer sizes; shows bytes without percentages' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -588,10 +588,10 @@ function __pycrictl_describe --no-scope-shadowing
                 '-u'\t''\t'User name; asks for the password' \
                 '--username'\t''\t'User name; asks for the password' \
                 '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
-                '--max-parallel-image-pulls'\t''\t'Most pulls at once by all pycrictl processes of the node; 0 is no limit. With a limit, images that are present are not pulled again' \
-                '--when-full'\t'wait|retry'\t'With the limit: wait in line, or try again a few times' \
-                '--retry-interval'\t''\t'With retry: pause between two attempts (default: 10s)' \
-                '--retries'\t''\t'With retry: how many times'
+                '--max-parallel-image-pulls'\t''\t'Limit on parallel pulls by all pycrictl processes on the node; 0: no limit. With a limit, images already present are not pulled again' \
+                '--when-full'\t'wait|retry'\t'With a limit: wait in line, or retry a few times' \
+                '--retry-interval'\t''\t'With retry: pause between attempts (default: 10s)' \
+                '--retries'\t''\t'With retry: number of retries'
             set positionals '@'
             set endless 1
             set nested \
@@ -616,8 +616,8 @@ function __pycrictl_describe --no-scope-shadowing
             set switches \
                 '--follow'\t'Keep watching when no pull is left, until Ctrl-C' \
                 '--aggregate'\t'Show only the total' \
-                '--no-manifest'\t'On CRI-O, do not ask the registry how large the layers are: bytes without percent' \
-                '--no-kube'\t'Do not ask the API server which pods need which images' \
+                '--no-manifest'\t'On CRI-O, do not query the registry for layer sizes; shows bytes without percentages' \
+                '--no-kube'\t'Do not query the API server for pods that need images' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -625,10 +625,10 @@ function __pycrictl_describe --no-scope-shadowing
                 '--container'\t'@'\t'Only for this container' \
                 '--image'\t'@'\t'Only pulls of this image' \
                 '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
-                '--source'\t'auto|cri|containerd|crio|podman'\t'Ask the runtime\'s ImagePullProgress or containerd\'s own API, or look at the files of CRI-O or podman' \
-                '--containerd-namespace'\t''\t'Only pulls in this namespace of containerd, such as k8s.io, default or moby' \
-                '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \
-                '--interval'\t''\t'Pause between two looks (default: 0.25 for bars, else 1)'
+                '--source'\t'auto|cri|containerd|crio|podman'\t'Where progress comes from: the runtime\'s ImagePullProgress, containerd\'s API, or the files of CRI-O or podman' \
+                '--containerd-namespace'\t''\t'Only pulls in this containerd namespace, such as k8s.io, default or moby' \
+                '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists' \
+                '--interval'\t''\t'Polling interval (default: 0.25 for bars, else 1)'
             set positionals '@'
         case 'version'
             set switches \
@@ -639,19 +639,19 @@ function __pycrictl_describe --no-scope-shadowing
                 '--output'\t'json|yaml|table|jsonpath='\t'Output format'
         case 'doctor'
             set switches \
-                '--no-registry'\t'Do not try the ways to registries' \
+                '--no-registry'\t'Skip the registry checks' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--registry'\t''\t'Try the way to this registry; repeatable (default: those of the images)' \
+                '--registry'\t''\t'Test the connection to this registry; repeatable (default: the registries of the node\'s images)' \
                 '-o'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '--template'\t''\t'For --output go-template' \
-                '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there'
+                '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists'
         case 'info'
             set switches \
-                '-q'\t'Leave out what only this runtime reports' \
-                '--quiet'\t'Leave out what only this runtime reports' \
+                '-q'\t'Omit runtime-specific information' \
+                '--quiet'\t'Omit runtime-specific information' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -687,9 +687,9 @@ function __pycrictl_describe --no-scope-shadowing
         case 'proxy'
             set switches \
                 '--serialize-image-pulls'\t'Same as a limit of 1' \
-                '--no-manifest'\t'On CRI-O, do not ask the registry how large the layers are: bytes without percent' \
-                '--take-over'\t'Take over from the proxy that runs with the same admin socket; no call fails' \
-                '--reload'\t'Have the running proxy hand over to a new one of its own command line' \
+                '--no-manifest'\t'On CRI-O, do not query the registry for layer sizes; shows bytes without percentages' \
+                '--take-over'\t'Take over from the running proxy with the same admin socket; no call fails' \
+                '--reload'\t'Replace the running proxy by a new one with the same command line; no call fails' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -701,7 +701,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--retries'\t''\t'With retry: how many retries (default: 3)' \
                 '--kubelet-config'\t'@file'\t'Take the limit and the quotas of copies from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml' \
                 '--config'\t'@file'\t'TOML file with these options as keys (default: /etc/pycrictl.toml)' \
-                '--drain-timeout'\t''\t'How long pulls and copies may go on after SIGTERM (default: no limit)' \
+                '--drain-timeout'\t''\t'How long pulls and copies may continue after SIGTERM (default: no limit)' \
                 '--admin-socket'\t'@socket'\t'Socket for pull-limiter (default: unix:///run/pycrictl/admin.sock)' \
                 '--stream-address'\t''\t'Address to serve streams on (default: 127.0.0.1:0, any port)' \
                 '--container-copy-size-limit'\t''\t'Largest copy, such as 10Gi (default: 0, no limit)' \
@@ -709,26 +709,26 @@ function __pycrictl_describe --no-scope-shadowing
                 '--container-copies-per-pod'\t''\t'Make at most N copies per pod at once (default: 0, no limit)' \
                 '--spool-dir'\t'@directory'\t'Where to spool copies out of containers (default: /var/tmp)' \
                 '--state-dir'\t'@directory'\t'Where to keep the history of pulls (default: none; as a service, its StateDirectory=)' \
-                '--log-format'\t'text|json'\t'How log lines look (default: text)' \
-                '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)' \
+                '--log-format'\t'text|json'\t'Format of log lines (default: text)' \
+                '--log-level'\t'debug|info|warning|error'\t'Minimum level to log (default: info, with --debug debug)' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there (default: nowhere)' \
                 '--tracing-endpoint'\t''\t'Send a trace of each pull and copy to this OpenTelemetry collector (default: none)' \
                 '--events'\t'@file'\t'Write Events about the pulls of pods, with the kubelet\'s own kubeconfig or this one (default: no Events)'
         case 'pull-limiter'
             set switches \
-                '-w'\t'Show it repeatedly, until Ctrl-C' \
-                '--watch'\t'Show it repeatedly, until Ctrl-C' \
-                '--failed'\t'With history: only pulls that brought no image' \
-                '--no-headers'\t'With history: omit the headings and the sum' \
+                '-w'\t'Refresh until Ctrl-C' \
+                '--watch'\t'Refresh until Ctrl-C' \
+                '--failed'\t'With history: only failed pulls' \
+                '--no-headers'\t'With history: omit the headings and the summary' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '--admin-socket'\t'@socket'\t'The proxy\'s admin socket' \
                 '-o'\t'json|yaml|table|jsonpath='\t'Output format' \
                 '--output'\t'json|yaml|table|jsonpath='\t'Output format' \
-                '--interval'\t''\t'With --watch: the pause (default: 2)' \
+                '--interval'\t''\t'With --watch: seconds between refreshes (default: 2)' \
                 '--since'\t''\t'With history: only pulls that ended within the last DURATION, such as 24h' \
-                '--image'\t''\t'With history: only images with TEXT in their name' \
+                '--image'\t''\t'With history: only images whose name contains TEXT' \
                 '--sort-by'\t'ended|image|pod|waited|pulled|got|reused|rate|attempts|outcome'\t'With history: sort by a column, such as rate; with -, descending'
             set positionals 'status|set|cancel|history' ''
         case 'agent'
@@ -739,22 +739,22 @@ function __pycrictl_describe --no-scope-shadowing
             set valued \
                 '--listen'\t''\t'Where to serve' \
                 '--node-name'\t''\t'The name of this node (default: $NODE_NAME, else as the kubelet has it)' \
-                '--kubeconfig'\t'@file'\t'Ask the API server as this kubeconfig says (default: as the pod\'s service account)' \
+                '--kubeconfig'\t'@file'\t'Connect to the API server with this kubeconfig (default: as the pod\'s service account)' \
                 '--tls-cert'\t'@file'\t'Serve with this certificate (default: one made at each start)' \
                 '--tls-key'\t'@file'\t'The key of --tls-cert' \
                 '--client-ca'\t'@file'\t'The CA of the cluster\'s users, for the kubelet\'s routes (default: as the API server says)' \
                 '--peer-ca'\t'@file'\t'The CA of all agents\' certificates (default: that of the Secret pycrictl-agent-ca; with --tls-cert they are not verified)' \
-                '--peer-token'\t'@file'\t'The service account\'s token for the audience progress.pycrictl.dev, which agents show to each other' \
+                '--peer-token'\t'@file'\t'The service account\'s token for the audience progress.pycrictl.dev, which agents use to authenticate to each other' \
                 '--peer-namespace'\t''\t'The namespace of the agents\' Service, pycrictl-agent (default: this pod\'s; none with --kubeconfig)' \
-                '--admin-socket'\t'@socket'\t'The admin socket of a proxy on the node, which is asked if it is there' \
+                '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone (default: nowhere)' \
                 '--spool-dir'\t'@directory'\t'Offer copies of containers\' files, and keep them there on their way; a restart takes them up (default: no copies)' \
-                '--spool-size'\t''\t'What all copies may take there, such as 50Gi; 0 for no limit (default: 10Gi)' \
+                '--spool-size'\t''\t'Total space for copies there, such as 50Gi; 0 for no limit (default: 10Gi)' \
                 '--container-copy-size-limit'\t''\t'The most bytes of one copy, such as 2Gi; 0 for no limit (default)' \
                 '--container-copies-per-pod'\t''\t'The most copies of a pod at once; 0 for no limit (default)' \
                 '--kubelet-config'\t'@file'\t'Take the quotas of copies that are not given from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies and streams off' \
-                '--log-format'\t'text|json'\t'How log lines look' \
-                '--log-level'\t'debug|info|warning|error'\t'The least that is logged (default: info, with --debug debug)'
+                '--log-format'\t'text|json'\t'Format of log lines' \
+                '--log-level'\t'debug|info|warning|error'\t'Minimum level to log (default: info, with --debug debug)'
         case 'completion'
             set switches \
                 '-h'\t'Show this message and exit' \

@@ -22,7 +22,7 @@ AdminSocket = Annotated[
         "--admin-socket",
         metavar="SOCKET",
         autocompletion=complete.sockets,
-        help="The admin socket of a proxy on the node, which is asked if it is there.",
+        help="Admin socket of the proxy on this node; queried if it exists.",
     ),
 ]
 DEFAULT: Final = "unix:///run/pycrictl/admin.sock"

@@ -38,7 +38,10 @@ FollowLink = Annotated[
 MaxSize = Annotated[
     int | None,
     typer.Option(
-        "--max-size", parser=options.size, metavar="SIZE", help="Refuse to copy more, such as 10Gi."
+        "--max-size",
+        parser=options.size,
+        metavar="SIZE",
+        help="Refuse to copy more than this, such as 10Gi.",
     ),
 ]
 NoClobber = Annotated[bool, typer.Option("--no-clobber", help="Do not replace existing files.")]

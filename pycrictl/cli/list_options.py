@@ -57,9 +57,7 @@ InspectOutput = Annotated[
 Template = Annotated[
     str, typer.Option("--template", metavar="TEMPLATE", help="For --output go-template.")
 ]
-NoInfo = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Leave out what only this runtime reports.")
-]
+NoInfo = Annotated[bool, typer.Option("--quiet", "-q", help="Omit runtime-specific information.")]
 Labels = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="Only those with this label; repeatable."),
@@ -131,7 +129,7 @@ DocumentOutput = Annotated[
 ]
 WatchStats = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")
+    bool, typer.Option("--watch", "-w", help="Refresh on every change, until Ctrl-C.")
 ]
 
 

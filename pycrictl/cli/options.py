@@ -137,7 +137,7 @@ Output = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print IDs only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the details of each.")]
-NoTrunc = Annotated[bool, typer.Option("--no-trunc", help="Do not shorten IDs and digests.")]
+NoTrunc = Annotated[bool, typer.Option("--no-trunc", help="Show full IDs and digests.")]
 Progress = Annotated[
     Mode,
     typer.Option(
@@ -152,7 +152,7 @@ ProgressInterval = Annotated[
         "--interval",
         parser=interval,
         metavar="SECONDS",
-        help="Pause between two looks (default: 0.25 for bars, else 1).",
+        help="Polling interval (default: 0.25 for bars, else 1).",
         show_default=False,
     ),
 ]
@@ -160,7 +160,8 @@ NoManifest = Annotated[
     bool,
     typer.Option(
         "--no-manifest",
-        help="On CRI-O, do not ask the registry how large the layers are: bytes without percent.",
+        help="On CRI-O, do not query the registry for layer sizes; shows bytes without "
+        "percentages.",
     ),
 ]
 

@@ -21,7 +21,7 @@ TlsCa = Annotated[
         "--tls-ca",
         metavar="FILE",
         autocompletion=complete.files,
-        help="Certificates to verify the stream with.",
+        help="CA certificates that verify the stream's server.",
     ),
 ]
 TlsCert = Annotated[
@@ -30,13 +30,16 @@ TlsCert = Annotated[
         "--tls-cert",
         metavar="FILE",
         autocompletion=complete.files,
-        help="Our certificate for the stream.",
+        help="Client certificate for the stream.",
     ),
 ]
 TlsKey = Annotated[
     str,
     typer.Option(
-        "--tls-key", metavar="FILE", autocompletion=complete.files, help="Its private key."
+        "--tls-key",
+        metavar="FILE",
+        autocompletion=complete.files,
+        help="Private key of the client certificate.",
     ),
 ]
 TlsName = Annotated[
@@ -45,7 +48,7 @@ TlsName = Annotated[
         "--tls-sni",
         "--tls-server-name",
         metavar="NAME",
-        help="Name that the stream's certificate must have, when it is verified.",
+        help="Server name to verify in the stream's certificate.",
     ),
 ]
 TLS_NAME: Final = "localhost"
@@ -55,7 +58,8 @@ StreamTransport = Annotated[
     typer.Option(
         "--transport",
         "-r",
-        help="How to stream; auto takes what can end the input, or what is newest.",
+        help="Streaming protocol; auto picks one that can signal the end of stdin, else the "
+        "newest.",
     ),
 ]
 

@@ -15,7 +15,7 @@ from pycrictl.units import age_in_words, escape, plural
 
 JOURNAL_LINES: Final = 4
 _JOURNAL_CHARS: Final = 160
-_LABEL_CHARS: Final = 11
+_LABEL_CHARS: Final = 13
 
 _QUIET: Final = (
     r'^I\d{4} |\blevel="?(?:info|debug)\b|msg="cleaning up after shim disconnected"'
@@ -76,7 +76,7 @@ def write_pods(document: Mapping[str, Any], out: TextIO, columns: int = 0) -> No
         count = plural(document["pods"], "pod")
         rows.append(Row("", f"{count}: nothing is wrong as far as can be seen", 0))
     rows += [
-        Row("", f"not asked: {one['source']}: {one['reason']}", 0) for one in document["missing"]
+        Row("", f"unavailable: {one['source']}: {one['reason']}", 0) for one in document["missing"]
     ]
     _write(rows, out, columns)
 
@@ -155,7 +155,7 @@ def _node_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
             name = f"{step['name']:<10}  {marks[step['is_good']]:<5}  "
             yield Row(" " * _LABEL_CHARS + name, step["text"], _LABEL_CHARS + len(name))
     for one in facts["missing"]:
-        yield Row("Not asked", f"{one['source']}: {one['reason']}")
+        yield Row("Unavailable", f"{one['source']}: {one['reason']}")
 
 
 def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[Row]:
@@ -181,7 +181,7 @@ def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[Row]:
             message = "…" + message[-_JOURNAL_CHARS:]
         yield Row("Journal", f"{when} {one['unit']}: {message}")
     for one in facts["missing"]:
-        yield Row("Not asked", f"{one['source']}: {one['reason']}")
+        yield Row("Unavailable", f"{one['source']}: {one['reason']}")
 
 
 def _said(message: str) -> str:

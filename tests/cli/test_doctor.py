@@ -62,9 +62,9 @@ def test_serious_findings_come_first(fake: FakeServer) -> None:
     assert (done.code, done.stderr) == (1, "")
     lines = done.stdout.splitlines()
     assert lines[0] == (
-        "SERIOUS    the runtime says that NetworkReady does not hold: no network config"
+        "SERIOUS      the runtime says that NetworkReady does not hold: no network config"
     )
-    refused = "SERIOUS    http://127.0.0.1:1 fails at TCP: connection refused"
+    refused = "SERIOUS      http://127.0.0.1:1 fails at TCP: connection refused"
     assert refused in lines  # the registry of the node's only image
     assert lines.index(refused) < lines.index("")
 
@@ -93,7 +93,7 @@ def test_the_runtime_that_the_kubelet_uses(fake: FakeServer, tmp_path: Path, is_
 def test_no_runtime_at_all(tmp_path: Path) -> None:
     done = run(f"unix://{tmp_path}/none.sock", "--no-registry")
     assert (done.code, done.stderr) == (1, "")
-    assert done.stdout.startswith("SERIOUS    ")
+    assert done.stdout.startswith("SERIOUS      ")
     assert "none.sock" in done.stdout.splitlines()[0]
 
 
@@ -148,9 +148,9 @@ def test_somebody_without_rights_is_told_what_was_not_seen(
         os.seteuid(0)
     assert done.code == 1
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("SERIOUS    the runtime could not be looked at: ")
+    assert lines[0].startswith("SERIOUS      the runtime could not be looked at: ")
     assert "permission denied" in lines[0]
-    assert any(line.startswith("Not asked  what only root sees: ") for line in lines)
+    assert any(line.startswith("Unavailable  what only root sees: ") for line in lines)
 
 
 def test_endpoints_that_cannot_be_meant_are_said_at_once() -> None:

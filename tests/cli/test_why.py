@@ -117,9 +117,9 @@ def test_a_crashed_pod(fake: FakeServer, root: str) -> None:
         'default/web is not running: container "app" has ended: exit code 127 (a command was not'
         " found)"
     )
-    assert lines[1] == "next       'pycrictl logs c0c0c0c0c0c0c' shows its log"
-    assert "Container  app, c0c0c0c0c0c0c, exited with 127, about a minute ago" in lines
-    assert "Image      reg.example/web:1: present" in lines
+    assert lines[1] == "next         'pycrictl logs c0c0c0c0c0c0c' shows its log"
+    assert "Container    app, c0c0c0c0c0c0c, exited with 127, about a minute ago" in lines
+    assert "Image        reg.example/web:1: present" in lines
 
 
 def test_json_has_everything(fake: FakeServer, root: str) -> None:
@@ -248,7 +248,7 @@ def test_all_pods_that_are_not_what_they_should_be(fake: FakeServer) -> None:
     several(fake, ok=None, done=0, bad=3, worse=1)
     done = Run("-r", fake.endpoint, "why", "--no-kube", wall_clock=lambda: NOW)
     assert (done.code, done.stderr) == (1, "")
-    lines = [line for line in done.stdout.splitlines() if not line.startswith("not asked: ")]
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("unavailable: ")]
     assert lines == [
         'a/bad is not running: container "app" has ended: exit code 3;'
         f" next: 'pycrictl logs {'2c' * 6}2' shows its log",

@@ -110,13 +110,13 @@ def test_a_node_with_which_nothing_is_wrong() -> None:
     assert out.getvalue() == (
         "nothing is wrong with this node\n"
         "\n"
-        "Runtime    containerd 2.1.0 at unix:///run/containerd/containerd.sock\n"
-        "Kubelet    3 pulls at once; /var/lib/kubelet/config.yaml\n"
-        "Disk       /var/lib/containerd (images): 50.0 GiB of 100.0 GiB free (50 %),"
+        "Runtime      containerd 2.1.0 at unix:///run/containerd/containerd.sock\n"
+        "Kubelet      3 pulls at once; /var/lib/kubelet/config.yaml\n"
+        "Disk         /var/lib/containerd (images): 50.0 GiB of 100.0 GiB free (50 %),"
         " 90 % of inodes\n"
-        "Clock      synchronized\n"
-        "Registry   https://reg.example\n"
-        "           tcp         ok     10.0.0.9 port 443 (1ms)\n"
+        "Clock        synchronized\n"
+        "Registry     https://reg.example\n"
+        "             tcp         ok     10.0.0.9 port 443 (1ms)\n"
     )
 
 
@@ -133,11 +133,11 @@ def test_findings_are_ordered_by_weight() -> None:
     write_node(document(facts), out)
     lines = out.getvalue().splitlines()
     assert lines[0] == (
-        "SERIOUS    the runtime says that NetworkReady does not hold: no network config"
+        "SERIOUS      the runtime says that NetworkReady does not hold: no network config"
     )
-    assert lines[1].startswith("           do: ")
-    assert "           tls         FAILS  x509: certificate has expired" in lines
-    assert lines[-1] == "Not asked  proxy: it does not answer"
+    assert lines[1].startswith("             do: ")
+    assert "             tls         FAILS  x509: certificate has expired" in lines
+    assert lines[-1] == "Unavailable  proxy: it does not answer"
     assert json.loads(document_json(document(facts)))["serious"] == 2
 
 

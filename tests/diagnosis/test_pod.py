@@ -154,7 +154,7 @@ def test_the_twelve_causes(kind: str) -> None:
     if kind == "healthy":
         assert len(lines) == 1
     else:
-        assert lines[1].startswith("next       ")
+        assert lines[1].startswith("next         ")
         assert len(lines) < 24
 
 
@@ -242,7 +242,7 @@ def test_sources_that_are_missing_are_named() -> None:
     found = replace(waits_for(failure="x: not found"), missing=(Missing("journal", "no lines"),))
     out = io.StringIO()
     write_pod(document(found), out)
-    assert "Not asked  journal: no lines\n" in out.getvalue()
+    assert "Unavailable  journal: no lines\n" in out.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -333,17 +333,17 @@ def shown(found: PodFacts, columns: int = 0) -> list[str]:
 
 def test_lines_fit_a_terminal_and_commands_stay_whole() -> None:
     found, _ = TWELVE["not-found"]
-    lines = shown(found, 50)
+    lines = shown(found, 52)
     assert lines[:6] == [
         'default/web is not running: image',
-        '  "reg.example/web:1": the registry does not have',
-        "  it (reg.example/web:1: not found); next try",
-        "  about 10:00:10",
-        "next       check its name and tag;",
-        "           'pycrictl pull reg.example/web:1' tries",
+        '  "reg.example/web:1": the registry does not have it',
+        "  (reg.example/web:1: not found); next try about",
+        "  10:00:10",
+        "next         check its name and tag;",
+        "             'pycrictl pull reg.example/web:1' tries",
     ]  # fmt: skip
-    assert max(map(len, lines)) <= 50
-    assert "Image      reg.example/web:1: failed" in lines  # the first line says why
+    assert max(map(len, lines)) <= 52
+    assert "Image        reg.example/web:1: failed" in lines  # the first line says why
     assert len(shown(found)) < len(lines)
 
 
@@ -355,8 +355,8 @@ def test_other_findings_do_not_repeat_the_first() -> None:
         disks=(ROOMY._replace(free_bytes=5 * GIB),),
     )
     assert [line for line in shown(found) if line.startswith("also")] == [
-        'also       container "side" has ended: exit code 1',
-        'also       "/var/lib/containerd", the file system of images is nearly full, where the'
+        'also         container "side" has ended: exit code 1',
+        'also         "/var/lib/containerd", the file system of images is nearly full, where the'
         " kubelet evicts pods: 5.0 GiB of 100.0 GiB free (5 %), 90 % of inodes",
     ]
 

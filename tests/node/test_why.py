@@ -180,7 +180,7 @@ def test_an_image_that_does_not_exist(scene: Scene, monkeypatch: pytest.MonkeyPa
     assert lines
     assert not [one for one in lines if "level=info" in one]
     assert scene.why(read_journal=None).startswith(line.partition(" (")[0])
-    assert "Not asked  journal: " in scene.output
+    assert "Unavailable  journal: " in scene.output
 
 
 def test_an_image_without_access(scene: Scene) -> None:
@@ -227,7 +227,7 @@ def test_a_crash_loop(scene: Scene, command: list[str]) -> None:
         'default/web is not running: container "main" crashes again and again: exit code 3, '
     )
     assert lines[0].endswith("; its last line: no database")
-    assert "Not asked  API server: --no-kube" in lines
+    assert "Unavailable  API server: --no-kube" in lines
 
 
 def test_a_bad_command(scene: Scene) -> None:

@@ -22,7 +22,7 @@ COPY_SINGULAR: Final = "containercopy"
 META: Final = "meta.k8s.io"
 
 AUDIENCE: Final = GROUP
-"""What the tokens are for that agents show to each other."""
+"""The audience of the tokens that agents use to authenticate to each other."""
 
 SERVICE: Final = "pycrictl-agent"
 """The Service whose endpoints are the agents."""

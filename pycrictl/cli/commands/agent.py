@@ -51,8 +51,8 @@ def agent(
             "--kubeconfig",
             metavar="FILE",
             autocompletion=complete.files,
-            help="Ask the API server as this kubeconfig says (default: as the pod's service"
-            " account).",
+            help="Connect to the API server with this kubeconfig (default: as the pod's service "
+            "account).",
         ),
     ] = "",
     tls_cert: Annotated[
@@ -100,7 +100,7 @@ def agent(
             metavar="FILE",
             autocompletion=complete.files,
             help="The service account's token for the audience progress.pycrictl.dev, which agents"
-            " show to each other.",
+            " use to authenticate to each other.",
         ),
     ] = PEER_TOKEN,
     peer_namespace: Annotated[
@@ -146,7 +146,7 @@ def agent(
             parser=options.size,
             metavar="SIZE",
             show_default=False,
-            help="What all copies may take there, such as 50Gi; 0 for no limit (default: 10Gi).",
+            help="Total space for copies there, such as 50Gi; 0 for no limit (default: 10Gi).",
         ),
     ] = SPOOL_SIZE_BYTES,
     container_copy_size_limit: Annotated[
@@ -179,12 +179,12 @@ def agent(
         ),
     ] = "",
     log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="How log lines look.")
+        LogFormat, typer.Option("--log-format", help="Format of log lines.")
     ] = LogFormat.TEXT,
     log_level: Annotated[
         LogLevel | None,
         typer.Option(
-            "--log-level", help="The least that is logged (default: info, with --debug debug)."
+            "--log-level", help="Minimum level to log (default: info, with --debug debug)."
         ),
     ] = None,
 ) -> None:
@@ -193,7 +193,7 @@ def agent(
     One agent runs on each node, usually by a DaemonSet. "kubectl get imagepulls" then shows the
     pulls of all nodes, and any agent answers for all of them. It needs pycrictl[agent].
 
-    It costs next to nothing while nobody asks: only then are the node's runtime and pods looked at.
+    It is idle until someone asks; only then does it query the runtime and list pods.
 
     Example: pycrictl agent --node-name n1 --kubeconfig /etc/kubernetes/kubelet.conf
     """

@@ -56,8 +56,8 @@ def config(
 ) -> None:
     """Show or change the configuration file.
 
-    The file is the one of --config. Values are shown as the file has them, which need not be the
-    ones in force. Only the keys that are set are changed; comments are kept.
+    The file is the one that --config names. Shows the values in the file, which flags and the
+    environment may override. Changes only the keys that are set and keeps comments.
 
     Example: pycrictl config --set timeout=10,debug=false
     """

@@ -29,7 +29,7 @@ def cp(
             "--max-entries",
             parser=options.natural,
             metavar="N",
-            help="Refuse to copy more files, directories and links; 0 for no limit.",
+            help="Refuse to copy more files, directories and links than this; 0: no limit.",
         ),
     ] = 1_000_000,
     max_size: copy_options.MaxSize = None,

@@ -45,18 +45,18 @@ def why(
     output: list_options.InspectOutput = "table",
     template: list_options.Template = "",
     no_kube: Annotated[
-        bool, typer.Option("--no-kube", help="Do not ask the API server what the pod waits for.")
+        bool, typer.Option("--no-kube", help="Do not query the API server about the pod.")
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Without POD: show it again until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Without POD: refresh until Ctrl-C.")
     ] = False,
     admin_socket: AdminSocket = DEFAULT,
 ) -> None:
     """Show why pods are not running.
 
-    The first line is the most likely cause. Without POD, each pod with a problem has a line, the
-    gravest first. Exits with 0 if the pod is running or has finished, or if there is no such pod,
-    else with 1.
+    The first line is the most likely cause. Without POD, each pod with a problem has a line, most
+    severe first. Exits with status 0 if the pod is running or has finished, or if no pod has a
+    problem, else 1.
 
     Example: pycrictl why default/web
     """
@@ -112,11 +112,12 @@ def doctor(
         typer.Option(
             "--registry",
             metavar="HOST[/REPO]",
-            help="Try the way to this registry; repeatable (default: those of the images).",
+            help="Test the connection to this registry; repeatable (default: the registries of "
+            "the node's images).",
         ),
     ] = None,
     no_registry: Annotated[
-        bool, typer.Option("--no-registry", help="Do not try the ways to registries.")
+        bool, typer.Option("--no-registry", help="Skip the registry checks.")
     ] = False,
     output: list_options.InspectOutput = "table",
     template: list_options.Template = "",
@@ -124,7 +125,7 @@ def doctor(
 ) -> None:
     """Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries.
 
-    Findings are ordered by weight, each with what to do. Exits with 1 if one is serious.
+    Lists findings by severity, each with a remedy. Exits with status 1 if any is serious.
 
     Example: pycrictl doctor --registry registry.example.com/shop/web
     """

@@ -60,21 +60,21 @@ def image_pull_progress(
         watch.Source,
         typer.Option(
             "--source",
-            help="Ask the runtime's ImagePullProgress or containerd's own API, or look at the files"
-            " of CRI-O or podman.",
+            help="Where progress comes from: the runtime's ImagePullProgress, containerd's API, "
+            "or the files of CRI-O or podman.",
         ),
     ] = "auto",
     no_manifest: options.NoManifest = False,
     no_kube: Annotated[
         bool,
-        typer.Option("--no-kube", help="Do not ask the API server which pods need which images."),
+        typer.Option("--no-kube", help="Do not query the API server for pods that need images."),
     ] = False,
     containerd_namespace: Annotated[
         str | None,
         typer.Option(
             "--containerd-namespace",
             metavar="NAME",
-            help="Only pulls in this namespace of containerd, such as k8s.io, default or moby.",
+            help="Only pulls in this containerd namespace, such as k8s.io, default or moby.",
         ),
     ] = None,
     admin_socket: AdminSocket = DEFAULT,
@@ -82,8 +82,8 @@ def image_pull_progress(
 ) -> None:
     """Show the progress of image pulls, whoever started them.
 
-    Ends when nothing is being pulled any more: with status 0, or 1 if a pull failed.
-    Ctrl-C ends only the watch (130), never a pull.
+    Ends when no pull is left: with status 0, or 1 if a pull failed. Ctrl-C ends the watch (status
+    130), never a pull.
 
     Example: pycrictl image-pull-progress default/web
     """

@@ -46,7 +46,7 @@ def inspect(
 ) -> None:
     """Show the details of containers.
 
-    If one of them fails, nothing is shown.
+    Prints nothing if any of them fails.
 
     Example: pycrictl inspect --name web -o go-template --template '{{.info.pid}}'
     """
@@ -107,7 +107,7 @@ def inspectp(
 ) -> None:
     """Show the details of pod sandboxes.
 
-    If one of them fails, nothing is shown.
+    Prints nothing if any of them fails.
 
     Example: pycrictl inspectp --name '^web$' --state ready
     """
@@ -158,7 +158,7 @@ def inspecti(
 ) -> None:
     """Show the details of images.
 
-    If one of them fails, nothing is shown.
+    Prints nothing if any of them fails.
 
     Example: pycrictl inspecti --output yaml docker.io/library/busybox:1.36
     """

@@ -72,9 +72,9 @@ def image_pull_progress(
     """Show the progress of image pulls in a cluster.
 
     Asks the agents of the cluster by way of kubectl, which gets all options of its connection:
-    --kubeconfig, --context, --cluster, --user, --as, --server, --token and the others that
-    'kubectl options' lists. Ends when nothing is being pulled any more: with status 0, or 1 if a
-    pull failed. Ctrl-C ends only the watch (130), never a pull.
+    --kubeconfig, --context, --cluster, --user, --as, --server, --token and the others that 'kubectl
+    options' lists. Ends when no pull is left: with status 0, or 1 if a pull failed. Ctrl-C ends the
+    watch (status 130), never a pull.
 
     Example: kubectl image-pull-progress web
     """

@@ -118,7 +118,7 @@ def runp(
 ) -> None:
     """Start a new pod sandbox.
 
-    The pod sandbox's ID is printed.
+    Prints the pod sandbox's ID.
 
     Example: pycrictl runp pod.yaml
     """
@@ -139,8 +139,7 @@ def start(
 ) -> None:
     """Start created containers.
 
-    Containers are taken one after the other; the first failure ends the command. The ID of each is
-    printed.
+    Processes the containers in order and stops at the first failure. Prints the ID of each.
 
     Example: pycrictl start $(pycrictl ps -aq --state created)
     """
@@ -168,8 +167,8 @@ def stop(
 ) -> None:
     """Stop running containers.
 
-    Containers are taken one after the other; the first failure ends the command. Each is printed as
-    it was given. What a name stands for is said on standard error.
+    Processes the containers in order and stops at the first failure. Prints each as it was given.
+    Reports on stderr what each name resolved to.
 
     Example: pycrictl stop --timeout 10 web
     """
@@ -190,8 +189,8 @@ def stop(
 def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
     """Stop running pod sandboxes.
 
-    Their containers are stopped as well. Pods are taken one after the other; the first failure ends
-    the command. What a name stands for is said on standard error.
+    Their containers are stopped as well. Processes the pods in order and stops at the first
+    failure. Reports on stderr what each name resolved to.
 
     Example: pycrictl stopp default/web
     """
@@ -214,9 +213,9 @@ def rm(
 ) -> None:
     """Remove containers.
 
-    Containers are removed in parallel; a failure does not stop the others. The ID of each is
-    printed, twice if the container had to be stopped first. Log files on this host are removed with
-    their container. What a name stands for is said on standard error.
+    Removes containers in parallel; a failure does not stop the others. Prints the ID of each, twice
+    if the container had to be stopped first. Log files on this host are removed with their
+    container. Reports on stderr what each name resolved to.
 
     Example: pycrictl rm $(pycrictl ps -aq --state exited)
     """
@@ -249,8 +248,8 @@ def rmp(
 ) -> None:
     """Remove pod sandboxes and their containers.
 
-    Pod sandboxes are removed in parallel; a failure does not stop the others. What a name stands
-    for is said on standard error.
+    Removes pod sandboxes in parallel; a failure does not stop the others. Reports on stderr what
+    each name resolved to.
 
     Example: pycrictl rmp $(pycrictl pods -q --state notready)
     """
@@ -356,8 +355,7 @@ def update(
 ) -> None:
     """Change the resource limits of containers.
 
-    Containers are taken one after the other; the first failure ends the command. The ID of each is
-    printed.
+    Processes the containers in order and stops at the first failure. Prints the ID of each.
 
     Example: pycrictl update --memory 67108864 web
     """
@@ -402,8 +400,7 @@ def checkpoint(
 ) -> None:
     """Checkpoint running containers.
 
-    Containers are taken one after the other; the first failure ends the command. The ID of each is
-    printed.
+    Processes the containers in order and stops at the first failure. Prints the ID of each.
 
     Example: pycrictl checkpoint -e /var/tmp/web.tar web
     """

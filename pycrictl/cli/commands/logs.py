@@ -88,15 +88,15 @@ def logs(
 ) -> None:
     """Show the logs of containers.
 
-    Its stdout goes to stdout and its stderr to stderr, byte for byte, terminal control sequences
-    included. Logs are files on the node, so the command must run there. Lines in neither the CRI's
-    format nor Docker's are printed as they are, with a warning.
+    Writes the container's stdout to stdout and its stderr to stderr, byte for byte, including
+    terminal control sequences. Logs are files on the node, so the command must run there. Lines in
+    neither the CRI's format nor Docker's are printed as they are, with a warning.
 
-    The logs of a pod with several containers, of a node or of pods with a label are shown in the
-    order of their times. Each line begins with its container. Other options apply to each log.
+    Merges the logs of several containers (of a pod, of the node, or of pods with a label) by time;
+    each line starts with the container's name. Other options apply to each log.
 
-    With --follow, rotated and truncated logs are followed too, and containers that are started
-    meanwhile, for as long as a pod is ready; the exit status after Ctrl-C is 0.
+    With --follow, it follows rotated and truncated logs as well, and containers started later, as
+    long as a pod is ready; the exit status after Ctrl-C is 0.
 
     Example: pycrictl logs --follow --tail 20 --timestamps web
     """

@@ -97,7 +97,7 @@ def proxy(
         typer.Option(
             "--drain-timeout",
             metavar="DURATION",
-            help="How long pulls and copies may go on after SIGTERM (default: no limit).",
+            help="How long pulls and copies may continue after SIGTERM (default: no limit).",
         ),
     ] = None,
     admin_socket: Annotated[
@@ -164,13 +164,13 @@ def proxy(
     ] = None,
     log_format: Annotated[
         LogFormat | None,
-        typer.Option("--log-format", help="How log lines look (default: text)."),
+        typer.Option("--log-format", help="Format of log lines (default: text)."),
     ] = None,
     log_level: Annotated[
         LogLevel | None,
         typer.Option(
             "--log-level",
-            help="The least that is logged (default: info, with --debug debug).",
+            help="Minimum level to log (default: info, with --debug debug).",
         ),
     ] = None,
     metrics_listen: Annotated[
@@ -205,14 +205,15 @@ def proxy(
         bool,
         typer.Option(
             "--take-over",
-            help="Take over from the proxy that runs with the same admin socket; no call fails.",
+            help="Take over from the running proxy with the same admin socket; no call fails.",
         ),
     ] = False,
     reload: Annotated[
         bool,
         typer.Option(
             "--reload",
-            help="Have the running proxy hand over to a new one of its own command line.",
+            help="Replace the running proxy by a new one with the same command line; no call "
+            "fails.",
         ),
     ] = False,
 ) -> None:

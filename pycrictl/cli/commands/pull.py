@@ -57,8 +57,8 @@ def pull(
         int,
         typer.Option(
             "--max-parallel-image-pulls",
-            help="Most pulls at once by all pycrictl processes of the node; 0 is no limit. With a"
-            " limit, images that are present are not pulled again.",
+            help="Limit on parallel pulls by all pycrictl processes on the node; 0: no limit. "
+            "With a limit, images already present are not pulled again.",
             parser=options.integer,
             metavar="INT",
         ),
@@ -67,14 +67,14 @@ def pull(
         Literal["wait", "retry"],
         typer.Option(
             "--when-full",
-            help="With the limit: wait in line, or try again a few times.",
+            help="With a limit: wait in line, or retry a few times.",
         ),
     ] = "wait",
     retry_interval: Annotated[
         float,
         typer.Option(
             "--retry-interval",
-            help="With retry: pause between two attempts (default: 10s).",
+            help="With retry: pause between attempts (default: 10s).",
             show_default=False,
             parser=options.duration,
             metavar="DURATION",
@@ -83,13 +83,16 @@ def pull(
     retries: Annotated[
         int,
         typer.Option(
-            "--retries", help="With retry: how many times.", parser=options.integer, metavar="INT"
+            "--retries",
+            help="With retry: number of retries.",
+            parser=options.integer,
+            metavar="INT",
         ),
     ] = 3,
 ) -> None:
     """Pull images from a registry.
 
-    The image's reference is printed on standard output; progress goes to standard error.
+    Prints the image's reference on stdout; progress goes to stderr.
 
     Example: pycrictl pull docker.io/library/busybox:1.36
     """

@@ -35,7 +35,7 @@ def pull_limiter(
         str,
         typer.Argument(
             metavar="[N|IMAGE|POD]",
-            help="With set: pull at most N images at once. With cancel: what to give up.",
+            help="With set: pull at most N images at once. With cancel: the pulls to drop.",
             show_default=False,
         ),
     ] = "",
@@ -49,16 +49,14 @@ def pull_limiter(
         ),
     ] = "unix:///run/pycrictl/admin.sock",
     output: options.Output = "table",
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it repeatedly, until Ctrl-C.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     interval: Annotated[
         float | None,
         typer.Option(
             "--interval",
             parser=options.interval,
             metavar="SECONDS",
-            help="With --watch: the pause (default: 2).",
+            help="With --watch: seconds between refreshes (default: 2).",
             show_default=False,
         ),
     ] = None,
@@ -74,11 +72,11 @@ def pull_limiter(
     image: Annotated[
         str,
         typer.Option(
-            "--image", metavar="TEXT", help="With history: only images with TEXT in their name."
+            "--image", metavar="TEXT", help="With history: only images whose name contains TEXT."
         ),
     ] = "",
     failed: Annotated[
-        bool, typer.Option("--failed", help="With history: only pulls that brought no image.")
+        bool, typer.Option("--failed", help="With history: only failed pulls.")
     ] = False,
     sort_by: Annotated[
         str,
@@ -88,16 +86,15 @@ def pull_limiter(
         ),
     ] = "",
     no_headers: Annotated[
-        bool, typer.Option("--no-headers", help="With history: omit the headings and the sum.")
+        bool, typer.Option("--no-headers", help="With history: omit the headings and the summary.")
     ] = False,
 ) -> None:
     """Show or set a running proxy's limit on image pulls; show its last pulls.
 
-    status shows the limit, what is being pulled, who waits for what, and what else limits pulls on
-    the node. set changes the limit at once, until the proxy is reloaded or restarted; 0 means no
-    limit. cancel gives up the pulls of an image or a pod that wait for a slot; kubelet tries again
-    later. history shows the last 10,000 pulls, also those of earlier runs of the proxy, and sums
-    them up.
+    status shows the limit, the pulls in progress, the queue, and other limits on the node. set
+    changes the limit at once, until the proxy is reloaded or restarted; 0 means no limit. cancel
+    drops queued pulls of an image or a pod; kubelet retries later. history shows the last 10,000
+    pulls, including those of earlier runs of the proxy, and a summary.
 
     Example: pycrictl pull-limiter status --watch
 

@@ -44,9 +44,9 @@ def rmi(
 ) -> None:
     """Remove images.
 
-    They are removed in parallel; if one fails, the others are removed all the same. An image is
-    removed with all its tags. How much --prune frees is said on standard error: the sizes of the
-    images, of which layers that others share stay.
+    Removes images in parallel, each with all its tags; a failure does not stop the others. Reports
+    on stderr how much --prune frees; layers shared with other images stay, so the actual gain may
+    be smaller.
 
     Example: pycrictl rmi --prune --dry-run
     """

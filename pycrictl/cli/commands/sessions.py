@@ -69,7 +69,7 @@ def exec_(
     ] = False,
     image: list_options.OfImage = "",
     interactive: Annotated[
-        bool, typer.Option("--interactive", "-i", help="Pass standard input on to the command.")
+        bool, typer.Option("--interactive", "-i", help="Forward standard input to the command.")
     ] = False,
     labels: list_options.Labels = None,
     last: list_options.Last = 0,
@@ -89,7 +89,7 @@ def exec_(
     sync: Annotated[
         bool,
         typer.Option(
-            "--sync", "-s", help="Fetch the output when the command has ended, without a stream."
+            "--sync", "-s", help="Run without a stream; print the output when the command ends."
         ),
     ] = False,
     timeout: Annotated[
@@ -98,7 +98,7 @@ def exec_(
             "--timeout",
             parser=options.integer,
             metavar="INT",
-            help="With --sync: kill the command after this many seconds; 0: never.",
+            help="With --sync: kill the command after N seconds; 0: never.",
         ),
     ] = 0,
     tls_ca: stream_options.TlsCa = "",
@@ -108,7 +108,7 @@ def exec_(
     transport: stream_options.StreamTransport = "auto",
     tty: Annotated[
         bool,
-        typer.Option("--tty", "-t", help="Give the command a terminal; Ctrl-P Ctrl-Q detaches."),
+        typer.Option("--tty", "-t", help="Allocate a terminal; detach with Ctrl-P Ctrl-Q."),
     ] = False,
 ) -> None:
     """Run a command in containers.
@@ -250,7 +250,7 @@ def attach(
         ),
     ],
     stdin: Annotated[
-        bool, typer.Option("--stdin", "-i", help="Pass standard input on to it.")
+        bool, typer.Option("--stdin", "-i", help="Forward standard input to it.")
     ] = False,
     tls_ca: stream_options.TlsCa = "",
     tls_cert: stream_options.TlsCert = "",
@@ -259,12 +259,14 @@ def attach(
     transport: stream_options.StreamTransport = "auto",
     tty: Annotated[
         bool,
-        typer.Option("--tty", "-t", help="The container has a terminal; Ctrl-P Ctrl-Q detaches."),
+        typer.Option(
+            "--tty", "-t", help="The container has a terminal; detach with Ctrl-P Ctrl-Q."
+        ),
     ] = False,
 ) -> None:
     """Attach to a running container.
 
-    Its output is shown from now on, until it ends.
+    Shows its output from now on, until it exits.
 
     Example: pycrictl attach web
     """
@@ -337,7 +339,7 @@ def port_forward(
 ) -> None:
     """Forward local ports to a pod sandbox.
 
-    Runs until Ctrl-C, even if a connection is refused.
+    Runs until Ctrl-C, even if connections are refused.
 
     Example: pycrictl port-forward web 8080:80 :9090
     """
