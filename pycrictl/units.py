@@ -136,6 +136,9 @@ def format_size(size_bytes: int, digits: int = 3) -> str:
     return f"{size:.{digits}g}{_DECIMAL_UNITS[power]}"
 
 
+_UNIT_LETTERS: Final = "BKMGTPEZY"
+
+
 def format_bytes(size_bytes: float) -> str:
     """Write a size for people: ``512 B``, ``12.3 MiB``; below 0, as a broken server may say."""
     size, power = float(abs(size_bytes)), 0
@@ -146,6 +149,21 @@ def format_bytes(size_bytes: float) -> str:
     sign = "-" if size_bytes < 0 else ""
     number = f"{size:.1f}" if power else f"{size:.0f}"
     return f"{sign}{number} {_BINARY_UNITS[power]}"
+
+
+def format_part(
+    done_bytes: int, total_bytes: int, *, is_estimated: bool = False, of: str = "/"
+) -> str:
+    """Return ``3.1/12.3 MiB``, or only what is done while the total is unknown (0).
+
+    ``3.1/~12.3 MiB`` if the total is an estimate.
+    """
+    if total_bytes <= 0:
+        return format_bytes(done_bytes)
+    total, _, unit = format_bytes(total_bytes).partition(" ")
+    power = _UNIT_LETTERS.index(unit[0])
+    about = "~" if is_estimated else ""
+    return f"{done_bytes / 1024**power:.{1 if power else 0}f}{of}{about}{total} {unit}"
 
 
 def parse_size(text: str) -> int:

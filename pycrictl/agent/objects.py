@@ -259,6 +259,7 @@ def _numbers(pull: NodePull, totals: Totals, phase: PullPhase) -> Document:
         found |= {
             "extractedBytes": totals.extracted,
             "extractedTotalBytes": totals.extracted_total,
+            **({"extractedEstimated": True} if totals.is_estimated else {}),
         }
     if totals.percent is not None:
         found["percent"] = totals.percent

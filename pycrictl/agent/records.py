@@ -45,7 +45,12 @@ def reports_of(
             found.append(Report(image, "", 0, 0, phase=Phase.PRESENT))
         elif pull is not None and pull.items:
             started = round(pull.began_s, 3)
-            found += [_report(item, image, phase, started) for item in pull.items]
+            reports = [_report(item, image, phase, started) for item in pull.items]
+            if pull.totals is not None and phase not in _FAILED:
+                is_done = phase is PullPhase.SUCCEEDED
+                sums = pull.totals.at_end(is_done=True) if is_done else pull.totals
+                reports[0] = reports[0]._replace(sums=sums.to_json())
+            found += reports
         elif phase in _FAILED and need.reason is not None:
             error = (need.reason.message or need.reason.reason)[:MAX_TEXT]
             found.append(Report(image, "", 0, 0, error, Phase.FAILED))
@@ -76,4 +81,5 @@ def _report(item: Item, image: str, state: PullPhase, started: float) -> Report:
         started=started,
         behind=item.behind,
         digest=item.digest,
+        idle_s=round(item.idle_s, 1),
     )

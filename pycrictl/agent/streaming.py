@@ -157,8 +157,8 @@ class Streams:
             now = time.monotonic()
             for report in reports:
                 key = report.image, report.layer
-                if sent.get(key) != report:
-                    sent[key] = report
+                if sent.get(key) != (news := report.news):
+                    sent[key] = news
                     spoke_at = now
                     yield encode_report(report).encode()
             if reports and now - spoke_at >= HEARTBEAT_S:

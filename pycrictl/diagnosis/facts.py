@@ -8,7 +8,7 @@ from typing import Any, Final
 from pycrictl.diagnosis.disks import Disk
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.pulls.model import Totals, stall
-from pycrictl.units import format_bytes, format_duration
+from pycrictl.units import format_bytes, format_duration, format_part
 
 _ASKED: Final = "the registry is being asked"
 
@@ -88,7 +88,7 @@ class Pull:
         if far.percent is not None:
             parts.append(f"{far.percent} %")
         if far.total:
-            parts.append(f"{format_bytes(far.progress)} of {format_bytes(far.total)}")
+            parts.append(format_part(far.progress, far.total, of=" of "))
         if far.is_unpacking:
             parts.append("unpacking")
         elif far.is_stalled:

@@ -213,8 +213,10 @@ class Pulls:
             "pod": pull.pod,
         }
         layers = mappings(status.get("layers"))
+        sums = _sums(status, layers) if layers and phase not in _ENDED else None
         for layer in layers:
-            yield _report(name, layer, phase, common)
+            yield _report(name, layer, phase, {**common, "sums": sums})
+            sums = None
         if phase == "failed":
             error = error or text(status.get("kubeletReason")) or "the pull failed"
             yield _report(name, {**status, "error": error, "phase": phase}, phase, common)
@@ -239,6 +241,26 @@ class Pulls:
         self.bad_count += 1
         if self.first_bad is None:
             self.first_bad = f"{reason}: {quote(message[:60].decode(errors='replace'), 60)}"
+
+
+def _sums(status: dict[str, Any], layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sums of an image, as ``pycrictl.pulls.model.Totals`` has them."""
+    percent = status.get("percent")
+    done = sum(one.get("phase") in ("done", "present") for one in layers)
+    return {
+        "progress": count(status.get("progressBytes")),
+        "total": count(status.get("totalBytes")),
+        "done": done,
+        "count": len(layers),
+        "failed": sum(one.get("phase") == "failed" for one in layers),
+        "extracted": count(status.get("extractedBytes")),
+        "extracted_total": count(status.get("extractedTotalBytes")),
+        "is_estimated": status.get("extractedEstimated"),
+        "share": None if percent is None else count(percent) / 100,
+        "rate": status.get("bytesPerSecond"),
+        "eta_s": status.get("etaSeconds"),
+        "idle_s": status.get("stalledSeconds"),
+    }
 
 
 def _report(image: str, part: dict[str, Any], phase: str, common: dict[str, Any]) -> Report:

@@ -133,6 +133,7 @@ class _StreamWatch:
                     # Whatever it is now, the stream was offered.
                     raise StreamError(exc.message, hint=exc.hint) from exc
                 self._broken_at = time.monotonic()
+                self._tracker.doubt()
                 if not tries:
                     self._sink.note(f"{exc.message}; connecting again")
                 await asyncio.sleep(REOPEN_PAUSES_S[tries])
@@ -160,7 +161,7 @@ class _StreamWatch:
             if report.error:
                 report = report._replace(error=cause(report.error))
             age_s = max(time.time() - report.started, 0.0) if report.started else None
-            self._tracker.apply(report, now=time.monotonic(), age_s=age_s)
+            self._tracker.apply(report, now=time.monotonic(), idle_s=report.idle_s, age_s=age_s)
             if not report.layer and report.phase in _ENDED:
                 self._whole[report.image] = report
             else:

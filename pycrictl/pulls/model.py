@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -170,6 +170,30 @@ class Totals:
             idle_s=foreign.number(found.get("idle_s")) or 0.0,
             has_unknown=found.get("has_unknown") is True,
         )
+
+    def at_end(self, *, is_done: bool) -> Totals:
+        """Return what they are when their pull has ended."""
+        if not is_done:
+            return replace(self, rate=None, eta_s=None, idle_s=0.0)
+        return replace(
+            self,
+            progress=self.total or self.progress,
+            done=self.count,
+            eta_s=0.0 if self.rate is not None else None,
+            extracted=self.extracted_total,
+            share=1.0,
+            idle_s=0.0,
+            has_unknown=False,
+        )
+
+    def later(self, by_s: float, *, is_downloading: bool) -> Totals:
+        """Return what they are some time after their source has said them."""
+        if not is_downloading or not by_s:
+            return self
+        idle_s = self.idle_s + by_s
+        if idle_s < STALLED_S:
+            return replace(self, idle_s=idle_s)
+        return replace(self, idle_s=idle_s, rate=0.0, eta_s=None)
 
     @property
     def percent(self) -> int | None:

@@ -97,13 +97,18 @@ class Sums:
         self._speed = Speed(self._window_s)
 
     def add_up(
-        self, pairs: Pairs, now: float, began: Mapping[str, float]
+        self,
+        pairs: Pairs,
+        now: float,
+        began: Mapping[str, float],
+        given: Mapping[str, Totals] | None = None,
     ) -> tuple[Totals, dict[str, Totals]]:
         """Return the totals of all items, and those of each image.
 
         Args:
             pairs: the items of the finest level, in their order, with their blobs.
             began: when the pull of an image began, where that is known.
+            given: the sums of images that their source has said; they are not added up anew.
         """
         furthest: dict[Blob, Item] = {}
         images: dict[str, dict[Blob, None]] = {}
@@ -119,6 +124,10 @@ class Sums:
             unpacked += more
         self._measure_unpacking(furthest, unpacked, now)
         self._speed.record(sum(gains.values()), now)
+        given = given or {}
+        if len(images) == 1 and (only := next(iter(images))) in given:
+            self._speeds[only].record(sum(gains.values()), now)
+            return given[only], {only: given[only]}
         starts = [began[image] for image in images if image in began]
         whole = _sum(furthest.items(), self._speed, self._pace, now, min(starts, default=None))
         if len(images) == 1:
@@ -130,7 +139,9 @@ class Sums:
             speed = self._speeds.setdefault(image, Speed(self._window_s))
             speed.record(sum(gains[blob] for blob in blobs), now)
             parts = [(blob, furthest[blob]) for blob in blobs]
-            totals[image] = _sum(parts, speed, self._pace, now, began.get(image))
+            totals[image] = given.get(image) or _sum(
+                parts, speed, self._pace, now, began.get(image)
+            )
         return whole, totals
 
     def _measure_unpacking(self, items: Mapping[Blob, Item], unpacked: int, now: float) -> None:

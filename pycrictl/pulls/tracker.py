@@ -25,7 +25,8 @@ All times are seconds of one monotonic clock, given as ``now``. Not thread-safe.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -64,6 +65,7 @@ class Tracker:
         self._images: dict[str, dict[str, _Tracked]] = {}
         self._blobs: dict[str, Blob] = {}
         self._began: dict[str, float] = {}
+        self._given: dict[str, tuple[Totals, float]] = {}
         self._finest: list[_Tracked] | None = None  # None: to be worked out again
         self._items_left = max_items
         self._characters_left = max_items * _NAME_CHARACTERS_PER_ITEM
@@ -112,6 +114,8 @@ class Tracker:
             tracked.behind, tracked.pod = report.behind, report.pod
         tracked.resumed, tracked.digest = report.resumed, report.digest
         tracked.is_viewed = False
+        if report.sums is not None and (given := Totals.from_json(report.sums)) is not None:
+            self._given[tracked.image] = given, now
         if age_s is not None:
             self._began[tracked.image] = now - age_s
         blob = tracked.blob
@@ -135,7 +139,8 @@ class Tracker:
                 tracked.is_viewed = True
             items.append(item)
             pairs.append((tracked.blob, item))
-        totals, images = self._sums.add_up(pairs, now, self._began)
+        given = self._given_by_image(items, now) if self._given else None
+        totals, images = self._sums.add_up(pairs, now, self._began, given)
         return View(
             tuple(items),
             tuple(changed),
@@ -158,6 +163,7 @@ class Tracker:
         if group:
             self._characters_left += len(image)
         self._began.pop(image, None)
+        self._given.pop(image, None)
         self._sums.forget(image)
         self._finest = None
 
@@ -167,6 +173,27 @@ class Tracker:
             if tracked.error:
                 tracked.error = error[:MAX_ERROR]
                 tracked.is_viewed = False
+
+    def doubt(self) -> None:
+        """Add up anew what a source has said that does not answer any more."""
+        self._given.clear()
+
+    def _given_by_image(self, items: Sequence[Item], now: float) -> dict[str, Totals]:
+        """Return the sums of images as their source has said them.
+
+        What has arrived is whole, whether the source has come to say so or not.
+        """
+        phases: dict[str, set[Phase]] = {}
+        for item in items:
+            phases.setdefault(item.image, set()).add(item.phase)
+        found = {}
+        for image, (totals, at) in self._given.items():
+            own = phases.get(image, set())
+            if own - COMPLETE:
+                is_downloading = Phase.DOWNLOADING in own and Phase.EXTRACTING not in own
+                later = totals.later(now - at, is_downloading=is_downloading)
+                found[image] = replace(later, began=self._began.get(image))
+        return found
 
     def measure_anew(self) -> None:
         """Forget the rate so far, which was that of other items than those that are left."""

@@ -7,7 +7,7 @@ from typing import Any, Final, TextIO
 
 from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.render import Table, write_lines, write_table
-from pycrictl.units import format_bytes, plural, shorten
+from pycrictl.units import format_bytes, format_part, plural, shorten
 
 NONE: Final = "-"
 _ERROR_CHARS: Final = 100
@@ -55,9 +55,7 @@ def _section(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], out: Text
 
 def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
     done, total = pull["bytes"], pull["total"]
-    size = NONE if done is None else format_bytes(done)
-    if done is not None and total is not None:
-        size = f"{size} of {format_bytes(total)}"
+    size = NONE if done is None else format_part(done, total or 0, of=" of ")
     percent = NONE if pull["percent"] is None else f"{pull['percent']} %"
     left = "unpacking" if pull["unpacking"] and not pull["eta"] else pull["eta"] or NONE
     left = pull.get("stalled") or left

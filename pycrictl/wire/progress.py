@@ -2,9 +2,9 @@
 
 One message is one JSON object. The KEP's keys are ``image``, ``layer``, ``progress``, ``total``
 and ``error``; our server adds ``phase``, ``queue_position``, ``extracted``, ``extracted_total``,
-``resumed``, ``started``, ``behind``, ``pod`` and ``digest``, which a reader of the KEP alone
-ignores. Over a WebSocket every message has its own frame, over plain HTTP every message has its own
-line.
+``resumed``, ``started``, ``behind``, ``pod``, ``digest``, ``idle_s`` and ``sums``, which a reader
+of the KEP alone ignores. Over a WebSocket every message has its own frame, over plain HTTP every
+message has its own line.
 
 This module reads what a message says and not what it means: phases, sums and rates are up to
 ``pycrictl.pulls.tracker``.
@@ -17,9 +17,11 @@ odd case leaves it by an exception or by one of the functions below it.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from json.scanner import make_scanner
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from pycrictl import foreign
 from pycrictl.units import quote
 
 __all__ = [
@@ -48,7 +50,7 @@ _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 _EXCERPT: Final = 60
 _JSON_SPACE: Final = " \t\r\n"
-_RARE_KEYS: Final = frozenset({"resumed", "started", "behind", "pod", "digest"})
+_RARE_KEYS: Final = frozenset({"resumed", "started", "behind", "pod", "digest", "idle_s", "sums"})
 _NUMBER_KEYS: Final = frozenset({"progress", "total"})
 
 # What json.loads calls in the end. Calling it directly takes half the time for a short message.
@@ -62,7 +64,9 @@ class Report(NamedTuple):
     ``image`` and ``layer`` both empty: the whole pod; ``layer`` empty: the whole image. ``resumed``
     are bytes that were there before this pull began, ``started`` is when it began (Unix time in
     seconds), ``behind`` who is ahead of it in the queue, ``pod`` whose it is (NAMESPACE/NAME),
-    ``digest`` that of a layer that began under another name, such as ``layer 3 of 7``.
+    ``digest`` that of a layer that began under another name, such as ``layer 3 of 7``, ``idle_s``
+    for how long nothing had moved, ``sums`` an object with those of the whole image, as its source
+    has them (``pycrictl.pulls.model.Totals``).
     """
 
     image: str
@@ -79,6 +83,14 @@ class Report(NamedTuple):
     behind: str = ""
     pod: str = ""
     digest: str = ""
+    idle_s: float = 0.0
+    sums: Mapping[str, Any] | None = None
+
+    @property
+    def news(self) -> Report:
+        """The report without what only says that time has passed."""
+        sums = None if self.sums is None else {**self.sums, "idle_s": 0.0}
+        return self._replace(idle_s=0.0, sums=sums)
 
 
 class _NotAReport(ValueError):
@@ -157,9 +169,9 @@ class ProgressDecoder:
             if type(extracted_total) is not int or not 0 <= extracted_total <= _INT64_MAX:
                 extracted_total = 0
 
-            resumed, started, behind, pod, digest = 0, 0.0, "", "", ""
+            resumed, started, behind, pod, digest, idle_s, sums = 0, 0.0, "", "", "", 0.0, None
             if not _RARE_KEYS.isdisjoint(fields):
-                resumed, started, behind, pod, digest = _rare(fields)
+                resumed, started, behind, pod, digest, idle_s, sums = _rare(fields)
 
             if "\\" in text:  # only an escape can bring in half a surrogate pair
                 image, layer, error, phase = map(_encodable, (image, layer, error, phase))
@@ -180,6 +192,8 @@ class ProgressDecoder:
                     behind,
                     pod,
                     digest,
+                    idle_s,
+                    sums,
                 )
             )
         except StopIteration:  # the scanner's word for "no JSON value starts here"
@@ -266,8 +280,11 @@ def _error_text(value: object) -> str:
     return value[: MAX_TEXT - 1] + "…"
 
 
-def _rare(fields: dict[str, object]) -> tuple[int, float, str, str, str]:
+def _rare(
+    fields: dict[str, object],
+) -> tuple[int, float, str, str, str, float, dict[str, Any] | None]:
     """Return what few messages have, in the order of ``Report``: ``resumed`` and what follows."""
+    idle_s = fields.get("idle_s")
     resumed, started = fields.get("resumed"), fields.get("started")
     texts = (fields.get(key, "") for key in ("behind", "pod", "digest"))
     behind, pod, digest = (one[:MAX_TEXT] if isinstance(one, str) else "" for one in texts)
@@ -277,6 +294,8 @@ def _rare(fields: dict[str, object]) -> tuple[int, float, str, str, str]:
         behind,
         pod,
         digest,
+        float(idle_s) if isinstance(idle_s, int | float) and 0 < idle_s < 1e11 else 0.0,
+        foreign.mapping(fields.get("sums")) or None,
     )
 
 

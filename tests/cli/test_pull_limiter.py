@@ -31,7 +31,7 @@ LIMIT   SLOTS TAKEN   WHEN FULL   LIMIT FROM
 2       2/2           wait        flag
 
 RUNNING   POD          FOR   DONE   BYTES                  RATE          ETA   ATTEMPT   JOINED
-a/one     default/w1   20s   25 %   1.0 MiB of 4.0 MiB     100.0 KiB/s   31s   1         1
+a/one     default/w1   20s   25 %   1.0 of 4.0 MiB         100.0 KiB/s   31s   1         1
 a/two     -            19s   -      -                      -             -     1         0
 a/there   default/w3   17s   -      - (present, no slot)   -             -     1         0
 

@@ -68,7 +68,7 @@ def waits_for(**image: Any) -> PodFacts:
 TWELVE = {
     "pulling": (
         waits_for(pull=Pull(sums(3 << 20, 24 << 20, 1.5 * (1 << 20), 13.5))),
-        'is waiting: image "reg.example/web:1" is being pulled, 12 %, 3.0 MiB of 24.0 MiB,'
+        'is waiting: image "reg.example/web:1" is being pulled, 12 %, 3.0 of 24.0 MiB,'
         " 1.5 MiB/s, 14s left",
     ),
     "queued": (

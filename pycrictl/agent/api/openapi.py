@@ -120,6 +120,10 @@ _STATUS: Final = {
         "kubeletReason": _text(
             "Why the container waits, such as ImagePullBackOff.", maxLength=MAX_TEXT
         ),
+        "extractedEstimated": {
+            "type": "boolean",
+            "description": "The bytes to unpack in all are an estimate.",
+        },
         "unknown": {
             "type": "boolean",
             "description": "The node did not answer; phase and error say what the pod shows.",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pycrictl.agent.api.names import META, Document
 from pycrictl.progress.reference import parse
-from pycrictl.units import escape, format_bytes, format_duration
+from pycrictl.units import escape, format_bytes, format_duration, format_part
 
 _ALWAYS: Final = 0
 _WIDE: Final = 1
@@ -109,10 +109,7 @@ def progress(status: Document) -> str:
     """Return how many bytes have arrived, such as ``22.9 of 27.1 MiB``."""
     if not (total := status.get("totalBytes")):
         return ""
-    done, whole = format_bytes(status.get("progressBytes", 0)), format_bytes(total)
-    if done.partition(" ")[2] == whole.partition(" ")[2]:
-        done = done.partition(" ")[0]
-    return f"{done} of {whole}"
+    return format_part(status.get("progressBytes", 0), total, of=" of ")
 
 
 def age(created: Any, now: datetime) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pycrictl.kube.events import MAX_MESSAGE, PACE_S, QUIET_S, News, event_name, is_valid
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
 from pycrictl.pulls.model import Totals, stall
-from pycrictl.units import format_bytes, format_duration, ordinal
+from pycrictl.units import format_bytes, format_duration, format_part, ordinal
 
 if TYPE_CHECKING:
     from pycrictl.proxy.lookup import PodKey
@@ -122,12 +122,12 @@ class Bulletin:
         far = self._totals(call.pull.number)
         if far is None or far.percent is None:
             return f"Pulling image {call.name} for {took}"
-        done, total = format_bytes(far.progress), format_bytes(far.total)
         if far.is_unpacking:
-            return f"Pulling image {call.name}: {total} are there and are unpacked"
-        if done.partition(" ")[2] == total.partition(" ")[2]:
-            done = done.partition(" ")[0]
-        text = f"Pulling image {call.name}: {far.percent} % ({done} of {total})"
+            return (
+                f"Pulling image {call.name}: {format_bytes(far.total)} are there and are unpacked"
+            )
+        part = format_part(far.progress, far.total, of=" of ")
+        text = f"Pulling image {call.name}: {far.percent} % ({part})"
         if far.is_stalled:
             return f"{text}, {stall(far.idle_s)}"
         eta_s = far.eta_whole_s

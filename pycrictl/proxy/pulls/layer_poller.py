@@ -151,11 +151,15 @@ class LayerPoller:
         seen = self._seen.get(reference)
         return () if seen is None else seen.items
 
+    def sums(self, reference: str) -> Totals | None:
+        """Return how far an image is as a pull, running or just ended, names it."""
+        seen = self._seen.get(reference)
+        return None if seen is None else seen.totals
+
     def totals(self, pull: int) -> Totals | None:
         """Return how far a running pull is; None while nothing is known of its layers."""
         known = self._pulls.get(pull)
-        seen = self._seen.get(known.reference) if known is not None else None
-        return None if seen is None else seen.totals
+        return None if known is None else self.sums(known.reference)
 
     def strangers(self) -> dict[str, tuple[tuple[Item, ...], bool]]:
         """Return the pulls of others by image: their layers, and whether they are running.

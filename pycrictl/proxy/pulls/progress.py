@@ -83,6 +83,7 @@ class PullProgress:
             book,
             layers.items,
             layers.strangers,
+            layers.sums,
             wall_offset_s=time.time() - self._loop.time(),
         )
         self._layers = layers
@@ -122,8 +123,9 @@ class PullProgress:
                 until = self._reporter.busy_until(target.pod, now=now)
                 batch = []
                 for report in self._reporter.reports(target, now=now, since=opened_at):
-                    if sent.get((report.image, report.layer)) != report:
-                        sent[report.image, report.layer] = report
+                    key = report.image, report.layer
+                    if sent.get(key) != (news := report.news):
+                        sent[key] = news
                         batch.append(report)
                 if not batch and last and now - spoke_at >= HEARTBEAT_S:
                     batch = last

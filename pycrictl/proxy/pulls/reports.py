@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.progress.reference import is_same_image
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
-from pycrictl.pulls.tracker import Item, Phase
+from pycrictl.pulls.model import Item, Phase, Totals
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Reporter:
         book: the pulls.
         layers: finds the layers of an image by the name of its pull at the runtime.
         strangers: the pulls of others by image: their layers, and whether they are running.
+        sums: finds those of an image in the same way.
         wall_offset_s: what added to ``now`` gives the wall time.
     """
 
@@ -41,12 +42,14 @@ class Reporter:
         book: Book,
         layers: Callable[[str], Sequence[Item]],
         strangers: Callable[[], Mapping[str, tuple[Sequence[Item], bool]]] = dict,
+        sums: Callable[[str], Totals | None] = lambda name: None,
         *,
         wall_offset_s: float = 0.0,
     ) -> None:
         self._book = book
         self._layers = layers
         self._strangers = strangers
+        self._sums = sums
         self._wall_offset_s = wall_offset_s
 
     def reports(self, target: PullTarget, *, now: float, since: float) -> list[Report]:
@@ -67,7 +70,8 @@ class Reporter:
             for image, (items, is_running) in self._strangers().items():
                 if image not in known:
                     state = State.RUNNING if is_running else None
-                    found += [_of_layer(item, state, image[:MAX_TEXT], "") for item in items]
+                    theirs = [_of_layer(item, state, image[:MAX_TEXT], "") for item in items]
+                    found += _with_sums(theirs, self._sums(image) if is_running else None)
             return found
         for calls in self._book.of_pod(target.pod):
             is_recent = calls[0].end is None or calls[0].ended > since - LINGER_S
@@ -128,7 +132,10 @@ class Reporter:
         if error and not any(report.error for report in reports):
             # All layers are there, and yet it failed: an error needs an item to be seen.
             reports[-1] = reports[-1]._replace(error=error, phase=Phase.FAILED)
-        return reports
+        sums = self._sums(call.pull.reference)
+        if sums is not None and state is not State.RUNNING:
+            sums = sums.at_end(is_done=state is State.DONE)
+        return _with_sums(reports, sums)
 
     def _whole(self, call: Call, state: State, image: str, error: str) -> Report:
         """Return the report on an image of which nothing but its state is known."""
@@ -157,6 +164,13 @@ class Reporter:
             ahead = found
         pod = None if ahead.leader is None else ahead.leader.pod
         return (ahead.reference if pod in (None, call.pod) else str(pod))[:MAX_TEXT]
+
+
+def _with_sums(reports: list[Report], sums: Totals | None) -> list[Report]:
+    """Return the reports on an image with its sums, which one of them carries."""
+    if reports and sums is not None:
+        reports[0] = reports[0]._replace(sums=sums.to_json())
+    return reports
 
 
 def _pods(calls: Sequence[Call]) -> str:
@@ -201,4 +215,5 @@ def _of_layer(item: Item, state: State | None, image: str, error: str) -> Report
         extracted_total=extracted_total,
         resumed=item.resumed,
         digest=item.digest,
+        idle_s=round(item.idle_s, 1),
     )

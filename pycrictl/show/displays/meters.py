@@ -14,6 +14,7 @@ from pycrictl.environ import is_utf8, terminal_size
 from pycrictl.show.displays import phrases
 from pycrictl.show.displays.block import Block
 from pycrictl.show.displays.modes import BAR_INTERVAL_S
+from pycrictl.units import format_part
 
 NARROW: Final = 39
 """Widths below have no room for a bar."""
@@ -114,9 +115,9 @@ def amount_line(label: str, amount: phrases.Amount, more: Sequence[str], width: 
         words = [word.strip() for word in (percent, size, eta, unpacked, speed) if word]
         return phrases.join_fitting(words, width)
     # As wide as it will be: a redrawn bar must not change its length.
-    size = size.rjust(len(phrases.part(amount.total, amount.total)))
+    size = size.rjust(len(format_part(amount.total, amount.total)))
     if unpacked:
-        most = phrases.part(amount.to_unpack, amount.to_unpack, is_estimated=True)
+        most = format_part(amount.to_unpack, amount.to_unpack, is_estimated=True)
         unpacked = unpacked.ljust(len(f"unpacked {most}"))
     if speed or not more:
         speed, eta = speed.ljust(_SPEED_WIDTH), eta.ljust(_ETA_WIDTH)

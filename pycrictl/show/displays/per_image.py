@@ -9,7 +9,7 @@ from typing import Final
 from pycrictl.pulls import model
 from pycrictl.pulls.model import COMPLETE, STALLED_S, Awaited, Item, Phase, Totals, View
 from pycrictl.show.displays import phrases
-from pycrictl.units import duration_in_words, format_bytes, ordinal, plural
+from pycrictl.units import duration_in_words, format_bytes, format_part, ordinal, plural
 
 ACTIVE: Final = frozenset({Phase.DOWNLOADING, Phase.EXTRACTING})
 AWAITED_S: Final = 10.0
@@ -127,7 +127,7 @@ class ImagePull:
         if (failed := self.failed) is not None:
             words.append(failure(failed))
         elif not self.is_complete:
-            words.append(f"at {phrases.part(self.progress, self.total)}")
+            words.append(f"at {format_part(self.progress, self.total)}")
         if self.has_layers:
             layers = plural(len(self.items), "layer")
             words.append(

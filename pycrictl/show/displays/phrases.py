@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from unicodedata import east_asian_width
 
-from pycrictl.units import escape, format_bytes
+from pycrictl.units import escape, format_bytes, format_part
 
 DIGEST_WIDTH: Final = 12
 TEXT_LIMIT: Final = 300
 """Longest text from outside that is worth a place in a message."""
-
-_UNIT_LETTERS: Final = "BKMGTPEZY"
 
 
 def clean(text: str) -> str:
@@ -43,19 +41,6 @@ def short_image(reference: str) -> str:
     algorithm, colon, digits = digest.partition(":")
     digits, space, namespace = digits.partition(" ")
     return clean(f"{name}{at}{algorithm}{colon}{digits[:DIGEST_WIDTH]}{space}{namespace}")
-
-
-def part(done_bytes: int, total_bytes: int, *, is_estimated: bool = False) -> str:
-    """Return ``3.1/12.3 MiB``, or only what is done while the total is unknown (0).
-
-    ``3.1/~12.3 MiB`` if the total is an estimate.
-    """
-    if total_bytes <= 0:
-        return format_bytes(done_bytes)
-    total, _, unit = format_bytes(total_bytes).partition(" ")
-    power = _UNIT_LETTERS.index(unit[0])
-    about = "~" if is_estimated else ""
-    return f"{done_bytes / 1024**power:.{1 if power else 0}f}/{about}{total} {unit}"
 
 
 def percent(done: int, total: int) -> int:
@@ -103,11 +88,11 @@ class Amount(NamedTuple):
         """
         unpacked = ""
         if self.to_unpack:
-            size = part(self.unpacked, self.to_unpack, is_estimated=self.is_estimated)
+            size = format_part(self.unpacked, self.to_unpack, is_estimated=self.is_estimated)
             unpacked = f"unpacked {size}"
         return (
             self.percent,
-            part(self.done, self.total),
+            format_part(self.done, self.total),
             unpacked,
             "" if self.rate is None else f"{format_bytes(self.rate):>9}/s",
             "" if self.eta_s is None else f"ETA {clock(self.eta_s)}",

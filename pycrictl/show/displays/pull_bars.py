@@ -9,7 +9,7 @@ from pycrictl.pulls.tracker import Awaited, Item, Phase, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import NARROW, Meter, Meters, amount_line, fit, join, sentence
 from pycrictl.show.displays.per_image import ACTIVE, ImagePull
-from pycrictl.units import duration_in_words, format_bytes
+from pycrictl.units import duration_in_words, format_bytes, format_part
 
 POOL_LINES: Final = 10
 """Most lines above the total."""
@@ -215,7 +215,7 @@ def item_line(item: Item, label: str, width: int) -> Meter | str:
         word = per_image.queue(item)
     has_bar = item.phase in ACTIVE and total > 0
     percent = f"{phrases.percent(done, total):>3}%" if has_bar else ""
-    size = phrases.part(done, total, is_estimated=is_about)
+    size = format_part(done, total, is_estimated=is_about)
     if item.phase is Phase.EXTRACTING and not total:
         arrived = format_bytes(item.total or item.progress)
         size = f"{format_bytes(done)} unpacked" if done else arrived

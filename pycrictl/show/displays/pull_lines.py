@@ -10,7 +10,7 @@ from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
 from pycrictl.show.displays.per_image import ImagePull
 from pycrictl.show.displays.writers import Lines, Objects
-from pycrictl.units import format_bytes, plural
+from pycrictl.units import format_bytes, format_part, plural
 
 STALL_REPEAT_S: Final = 30.0
 
@@ -99,7 +99,7 @@ class PlainLines(Lines):
             self._stalled_s.pop(key, None)
         elif key not in self._stalled_s or item.idle_s >= self._stalled_s[key] + STALL_REPEAT_S:
             self._stalled_s[key] = item.idle_s
-            size = phrases.part(item.progress, item.total)
+            size = format_part(item.progress, item.total)
             yield f"{_subject(item)} {per_image.stall(item)}, {size}"
 
     def _waits(self, awaited: Iterable[Awaited]) -> Iterable[str]:
@@ -142,7 +142,7 @@ def _phase(item: Item) -> str:
     if item.phase is Phase.WAITING and item.queue_position > 0:
         return per_image.queue(item)
     if item.phase in (Phase.WAITING, Phase.DOWNLOADING):
-        return f"{item.phase} {phrases.part(item.progress, item.total)}"
+        return f"{item.phase} {format_part(item.progress, item.total)}"
     return f"{item.phase} {format_bytes(item.total or item.progress)}"
 
 

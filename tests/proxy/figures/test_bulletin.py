@@ -64,18 +64,18 @@ def test_a_pull_from_its_place_in_line_to_its_end() -> None:
     assert desk.bulletin.look(21) is None
 
 
-def test_units_that_differ_are_both_named() -> None:
+def test_both_sizes_have_one_unit() -> None:
     desk = Desk()
     desk.submit(1, WEB, 0)
     desk.totals[1] = sums(512 * 1024, 2 * MIB)
-    assert desk.messages(3) == ["Pulling image i1: 25 % (512.0 KiB of 2.0 MiB)"]
+    assert desk.messages(3) == ["Pulling image i1: 25 % (0.5 of 2.0 MiB)"]
 
 
 def test_a_pull_that_hangs_is_not_said_to_go_on() -> None:
     desk = Desk()
     desk.submit(1, WEB, 0)
     desk.totals[1] = sums(MIB // 2, 2 * MIB, 0.0, idle_s=12.7)
-    expected = "Pulling image i1: 25 % (512.0 KiB of 2.0 MiB), no data for 12 s"
+    expected = "Pulling image i1: 25 % (0.5 of 2.0 MiB), no data for 12 s"
     assert desk.messages(3) == [expected]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.show.displays import phrases
-from pycrictl.units import duration_in_words
+from pycrictl.units import duration_in_words, format_part
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_short_image(reference: str, expected: str) -> None:
     ],
 )
 def test_part(done: int, total: int, expected: str) -> None:
-    assert phrases.part(done, total) == expected
+    assert format_part(done, total) == expected
 
 
 @pytest.mark.parametrize(

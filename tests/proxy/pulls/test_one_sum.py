@@ -1,0 +1,216 @@
+"""A pull that all watch at once: at each moment all of them show the same numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pycrictl.agent.api.names import Document
+from pycrictl.agent.api.table import cells
+from pycrictl.agent.node import pulls_in
+from pycrictl.agent.objects import objects_of
+from pycrictl.diagnosis.pulls import from_proxy
+from pycrictl.kube.pods import parse_pod
+from pycrictl.kubectl.imagepulls import Pulls, Wanted
+from pycrictl.proxy.lookup import PodKey, PullTarget
+from pycrictl.proxy.pulls.book import PullKey
+from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.pulls.reports import Reporter
+from pycrictl.proxy.pulls.status import status_document
+from pycrictl.pulls.tracker import Tracker, View
+from pycrictl.servicelog import Log
+from pycrictl.show import limiter_tables
+from pycrictl.show.displays import per_image
+from pycrictl.units import parse_duration
+from pycrictl.wire.progress import ProgressDecoder, Report, encode_report
+from tests.agent import standing
+from tests.containerd.fakectd import FakeContainerd, Ingest, Lease, Snapshot
+from tests.waiting import until
+
+IMAGE = "registry.test/team/app:1"
+LAYERS = ["sha256:" + f"{number:02}" * 32 for number in range(3)]
+CONFIG, MANIFEST = "sha256:" + "cd" * 32, "sha256:" + "ef" * 32
+SIZE = 3_000_000
+WEB = PodKey("default", "web", "uid-default-web")
+
+
+class Shown(NamedTuple):
+    """What is to be read of a pull; empty where nothing stands."""
+
+    percent: str
+    size: str
+    rate: str
+    eta_s: float | None
+
+
+def shown(percent: str, size: str, rate: str, left: str) -> Shown:
+    clock = re.fullmatch(r"(?:ETA )?(\d+):(\d\d)", left.strip())
+    seconds = None
+    if clock is not None:
+        seconds = 60.0 * int(clock[1]) + int(clock[2])
+    elif re.match(r"\d", left):
+        seconds = parse_duration(left)
+    return Shown(
+        percent.replace(" ", ""), size.replace("/", " of "), rate.strip().strip("-"), seconds
+    )
+
+
+def of_bars(view: View) -> Shown:
+    percent, size, _, rate, eta = per_image.totals(view)[0].words
+    return shown(percent, size, rate, eta)
+
+
+def of_status(document: dict[str, Any]) -> Shown:
+    (pull,) = document["running"]
+    cell = limiter_tables._running(pull)
+    return shown(cell[3], cell[4], cell[5], cell[6])
+
+
+def of_why(document: dict[str, Any]) -> Shown:
+    far = from_proxy(document, str(WEB)).own[IMAGE].far
+    found = [
+        re.search(pattern, far)
+        for pattern in (r"\d+ %", r"[\d.]+ of [\d.]+ \w+", r"[\d.]+ \w+/s", r"(\w+) left")
+    ]
+    words = [match[0] if match else "" for match in found]
+    return shown(words[0], words[1], words[2], words[3].removesuffix(" left"))
+
+
+def of_table(document: Document) -> Shown:
+    row = cells(document, datetime.now(UTC))
+    return shown(row[3], row[4], row[8], row[5])
+
+
+class Watchers:
+    """Bars on the node, the status, ``why``, the API object and the plugin, behind one poller."""
+
+    def __init__(self, path: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.moments: list[dict[str, Shown]] = []
+        self.queue = PullQueue(1)
+        self.poller = LayerPoller(path, log=Log("pycrictl.proxy.test"), on_look=self.look)
+        self.queue.submit(1, PullKey(IMAGE), now=loop.time(), pod=WEB, reference=IMAGE)
+        (self.number,) = self.queue.book.running
+        self.poller.begin(self.number, IMAGE, time.time() - 0.1)
+        offset_s = time.time() - loop.time()
+        poller = self.poller
+        self.reporter = Reporter(
+            self.queue.book, poller.items, poller.strangers, poller.sums, wall_offset_s=offset_s
+        )
+        self.bars, self.plugin = Tracker(), Tracker()
+        self.error: Exception | None = None
+        self.sent: dict[tuple[str, str], Report] = {}
+
+    def stream(self, tracker: Tracker) -> View:
+        """What a client of the stream has by now: only news are sent."""
+        now = asyncio.get_running_loop().time()
+        decoder = ProgressDecoder()
+        for report in self.reporter.reports(PullTarget(WEB), now=now, since=0.0):
+            if self.sent.get((report.image, report.layer)) != report.news:
+                self.sent[report.image, report.layer] = report.news
+                found = decoder.receive_message(encode_report(report))
+                assert found is not None
+                age_s = time.time() - found.started
+                tracker.apply(found, now=now, idle_s=found.idle_s, age_s=age_s)
+        return tracker.view(now)
+
+    async def more(self, count: int) -> None:
+        """Return after so many looks."""
+        seen = len(self.moments) + count
+        await until(lambda: self.error or len(self.moments) >= seen)
+        if self.error is not None:
+            raise self.error
+
+    def look(self) -> None:
+        try:
+            self._look()
+        except Exception as exc:  # nobody would see it in the poller's task
+            self.error = exc
+
+    def _look(self) -> None:
+        """Take down what all of them show."""
+        if not self.poller.items(IMAGE):
+            return
+        now = asyncio.get_running_loop().time()
+        document = status_document(
+            self.queue,
+            now=now,
+            wall_s=time.time(),
+            totals=self.poller.totals,
+            limit_origin="flag",
+        )
+        document = json.loads(json.dumps(document))
+        view = self.stream(self.bars)
+        pod = parse_pod(standing.pod("web", image=IMAGE))
+        assert pod is not None
+        (one,) = objects_of([pod], pulls_in(view, {}), "n1")
+        body = {"kind": "ImagePullList", "metadata": {}, "items": [one]}
+        for report in Pulls(Wanted(node="n1")).receive_list(json.dumps(body).encode()):
+            self.plugin.apply(report, now=now)
+        self.moments.append(
+            {
+                "bars": of_bars(view),
+                "status": of_status(document),
+                "why": of_why(document),
+                "kubectl get": of_table(one),
+                "plugin": of_bars(self.plugin.view(now)),
+            }
+        )
+
+
+@pytest.fixture
+def containerd(tmp_path: Path) -> Iterator[FakeContainerd]:
+    with FakeContainerd(tmp_path) as containerd:
+        yield containerd
+
+
+def begin(containerd: FakeContainerd) -> None:
+    now = time.time()
+    containerd.put_document(CONFIG, {"rootfs": {"diff_ids": LAYERS}}, now)
+    layers = [{"digest": one, "size": SIZE, "mediaType": "application/x-tar"} for one in LAYERS]
+    labels = {"containerd.io/distribution.source.registry.test": "team/app"}
+    labels |= {f"containerd.io/gc.ref.content.l.{n}": one for n, one in enumerate(LAYERS)}
+    containerd.put_document(MANIFEST, {"config": {"digest": CONFIG}, "layers": layers}, now, labels)
+    for one in LAYERS:
+        containerd.ingests[f"layer-{one}"] = Ingest(0, SIZE, now)
+    held = [("content", MANIFEST), ("content", CONFIG)]
+    held += [("ingests", f"layer-{one}") for one in LAYERS]
+    containerd.leases["l1"] = Lease(now, held)
+
+
+def test_all_show_the_same_at_each_of_twenty_moments(containerd: FakeContainerd) -> None:
+    async def run() -> list[dict[str, Shown]]:
+        watchers = Watchers(containerd.endpoint.removeprefix("unix://"))
+        begin(containerd)
+        try:
+            async with watchers.poller.watching():
+                for step in range(1, 19):
+                    for number, one in enumerate(LAYERS):
+                        ingest = containerd.ingests[f"layer-{one}"]
+                        ingest.offset = min(step * (number + 2) * 41_333, SIZE)
+                        ingest.updated_s = time.time()
+                    await watchers.more(1)
+                first = LAYERS[0]
+                containerd.snapshots["extract-1 x"] = Snapshot("ACTIVE", time.time(), usage=SIZE)
+                containerd.ingests[f"layer-{first}"].offset = SIZE
+                await watchers.more(4)
+        finally:
+            await watchers.poller.close()
+        return watchers.moments
+
+    moments = asyncio.run(asyncio.wait_for(run(), 120))
+    assert len(moments) >= 20
+    for moment in moments:
+        assert len(set(moment.values())) == 1, moment
+    assert len({moment["bars"].percent for moment in moments}) > 8
+    assert len([moment for moment in moments if moment["bars"].rate]) >= 15
+    assert len([moment for moment in moments if moment["bars"].eta_s is not None]) >= 5
