@@ -82,9 +82,10 @@ def test_wait_and_watch(cluster: Cluster, kubectl: Kubectl) -> None:
     assert "met" in kubectl.good("wait", f"{condition}Waiting", "imagepull/web.main")
     with kubectl.running("get", "ipull", "-w", "-o", "name") as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "imagepull.progress.pycrictl.dev/web.main\n"
+        shown = (line for line in process.stdout if not line.startswith("Warning: "))
+        assert next(shown) == "imagepull.progress.pycrictl.dev/web.main\n"
         cluster.add_pod("db")
-        assert process.stdout.readline() == "imagepull.progress.pycrictl.dev/db.main\n"
+        assert next(shown) == "imagepull.progress.pycrictl.dev/db.main\n"
     started = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
     with kubectl.running(
         "wait", f"{condition}Succeeded", "imagepull/web.main", "--timeout=30s"

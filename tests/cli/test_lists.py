@@ -29,7 +29,7 @@ LISTS = {
 
 
 def run(fake: FakeServer, *words: str) -> Run:
-    return Run("-r", fake.endpoint, *words, wall_clock=lambda: NOW)
+    return Run("-r", fake.endpoint, "--timeout", "20s", *words, wall_clock=lambda: NOW)
 
 
 @pytest.fixture

@@ -88,6 +88,8 @@ def _read(pipe: int, ends_at: float) -> bytes:
 def _answer(words: Sequence[str], pipe: int) -> None:
     from pycrictl.cli.completion import line  # noqa: PLC0415 - within the time limit
 
-    offers = line.find(crictl.program_name(), words).offers()
+    found = line.find(crictl.program_name(), words).offers()
+    # What the runtime calls something need not fit on a line of a terminal.
+    offers = [(word, about) for word, about in found if word.isprintable()]
     with open(pipe, "wb") as file:
         file.write("".join(f"{word}\t{escape(about)}\n" for word, about in offers).encode())

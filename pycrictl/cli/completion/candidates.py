@@ -52,12 +52,7 @@ def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
     once = settings._replace(max_retries=config.Setting(0, "flag"))
     client = open_client(once, service)
     found = KINDS[kind](client, word)
-    return list(islice(filter(_is_plain, found), MOST))
-
-
-def _is_plain(candidate: Candidate) -> bool:
-    """Return whether it can be written on one line of a terminal as it is."""
-    return candidate.word.isprintable()
+    return list(islice(found, MOST))
 
 
 def _containers(
