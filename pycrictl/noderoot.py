@@ -124,12 +124,24 @@ def read_named(path: str) -> bytes:
         OSError: it cannot be read, is no regular file, or is too large. A pipe is not waited for.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    with open(descriptor, "rb") as stream:  # noqa: PTH123 (a descriptor)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        content = stream.read(FILE_LIMIT_BYTES + 1)
-    if len(content) > FILE_LIMIT_BYTES:
-        raise OSError(errno.EFBIG, f"it is larger than {FILE_LIMIT_BYTES // 1024} KiB")
+    try:
+        return content_of(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def content_of(descriptor: int, most_bytes: int = FILE_LIMIT_BYTES) -> bytes:
+    """Return the content of a file that is open, from where it stands.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is too large.
+    """
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    with open(descriptor, "rb", closefd=False) as stream:
+        content = stream.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes // 1024} KiB")
     return content
 
 

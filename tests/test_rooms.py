@@ -51,7 +51,9 @@ ARROWS: dict[str, set[str]] = {
         *("agent.api.names", "copy", "streaming.blocking", "streaming.target", "wire.messages"),
         *_BASE,
     },
-    "kubectl.copies.saved": {"kubectl.copies.patience", "copy.archive.forgetting", *_BASE},
+    "kubectl.copies.saved": {
+        *("kubectl.copies.patience", "copy.archive.forgetting", "noderoot", *_BASE),
+    },
     "kubectl.copies.patience": _BASE,
     "kubectl.imagepulls": {"wire.progress", "foreign", "units"},
     "kubectl.program": {"kubectl.refusals", "errors", "foreign"},
@@ -211,9 +213,9 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.figures.bulletin", "proxy.pulls", "servicelog", "kube", "errors"),
         "streaming.loop",
     },
-    "proxy.figures.record": {"proxy.pulls.book"},
+    "proxy.figures.record": {"proxy.pulls.book", "foreign"},
     "proxy.figures.service": {"proxy", "servicelog", "units"},
-    "proxy.figures.history": {"proxy.figures.record"},
+    "proxy.figures.history": {"proxy.figures.record", "foreign", "servicelog"},
     "proxy.figures.summary": {"proxy.figures.record"},
     "proxy.copies": {
         *("proxy.copies", "proxy.lookup", "proxy.calls", "servicelog"),
@@ -239,7 +241,9 @@ ARROWS: dict[str, set[str]] = {
     "agent.copies.audit": {"agent.copies.session", "servicelog"},
     "agent.copies.session": {"agent.api.names", "copy.rules", *_BASE},
     "agent.copies.spool": _BASE,
-    "agent.copies.store": {"agent.copies.session", "copy.archive", *_BASE},
+    "agent.copies.store": {
+        *("agent.copies.session", "copy.archive", "noderoot", "servicelog", *_BASE),
+    },
     "agent.api.names": set(),
     "agent.api.status": {"agent.api.names", *_BASE},
     "agent.api.selectors": {"agent.api.names", "agent.api.status"},

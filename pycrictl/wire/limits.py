@@ -21,6 +21,12 @@ STREAMS: Final = 2048
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """A message of a runtime: what kubelet and crictl take, too."""
 
+ANSWER_PARTS: Final = 500_000
+"""The objects in a runtime's answer, nested ones included: together they take 160 MiB at most."""
+
+UNCOUNTED_BYTES: Final = 1024 * 1024
+"""Objects are not counted in answers that are no longer: they have at most half as many."""
+
 CONNECTIONS: Final = 1024
 """The connections to the CRI socket, and at most half of the file descriptors."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -104,6 +105,22 @@ def test_it_tells_systemd(fake: FakeServer, folder: Path, monkeypatch: pytest.Mo
             assert systemd.recv(100) == b"STOPPING=1"
             wait_until(lambda: not is_running(pid))
             assert proxy.wait() == 0
+
+
+def test_a_reload_needs_the_admin_socket_only(fake: FakeServer, folder: Path) -> None:
+    """Also where no runtime is at any usual place."""
+    with Program(folder, fake.endpoint) as proxy:
+        hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh"]
+        words = ["proxy", "--reload", "--admin-socket", f"unix://{proxy.admin_path}"]
+        done = subprocess.run(
+            [*hidden, sys.executable, "-m", "pycrictl", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found = re.fullmatch(r"pycrictl: process (\d+) serves now\n", done.stderr)
+        assert found is not None, done
+        proxy.became(int(found[1]))
 
 
 def test_keep_alives_prove_that_calls_pass(

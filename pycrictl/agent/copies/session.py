@@ -263,21 +263,38 @@ def restored(document: Mapping[str, Any]) -> Session:
     """Return what ``Session.saved`` wrote.
 
     Raises:
-        ValueError, TypeError, KeyError: it is not that, or of another version.
+        ValueError: it is not that, or of another version.
     """
-    known = dict(document)
-    spec = dict(known["spec"])
-    spec["path"] = base64.b64decode(spec["path"], validate=True)
-    spec["direction"] = Direction(spec["direction"])
-    known |= {
-        "owner": Owner(**known["owner"]),
-        "place": Place(**known["place"]),
-        "spec": CopySpec(**spec),
-        "phase": CopyPhase(known["phase"]),
-    }
-    if set(known) != {one.name for one in fields(Session)} - _NOT_KEPT:
-        raise ValueError("a session of another version")
-    return Session(**known)
+    try:
+        known = dict(document)
+        spec = dict(known["spec"])
+        spec["path"] = base64.b64decode(spec["path"], validate=True)
+        spec["direction"] = Direction(spec["direction"])
+        parts = {
+            "owner": Owner(**known["owner"]),
+            "place": Place(**known["place"]),
+            "spec": CopySpec(**spec),
+        }
+        found = Session(**(known | parts | {"phase": CopyPhase(known["phase"])}))
+    except (KeyError, TypeError, ValueError):
+        raise ValueError("it is no session, or one of another version") from None
+    is_whole = known.keys() == {one.name for one in fields(Session)} - _NOT_KEPT
+    if not is_whole or not all(map(_fits, (found, *parts.values()))):
+        raise ValueError("it is no session, or one of another version")
+    if not isinstance(found.outcome, dict | None):
+        raise ValueError("it is no session, or one of another version")
+    return found
+
+
+def _fits(part: Any) -> bool:
+    """Return whether the plain values of an object have the types of their fields."""
+    for one in fields(part):
+        value = getattr(part, one.name)
+        if one.type == "int" and not (type(value) is int and 0 <= value <= _MAX_SIZE):
+            return False
+        if one.type in ("str", "bool", "bytes") and type(value).__name__ != one.type:
+            return False
+    return True
 
 
 def moment(seconds: float) -> str:

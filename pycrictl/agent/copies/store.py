@@ -24,18 +24,27 @@ from pycrictl.agent.copies.session import NAME, Session, restored
 from pycrictl.copy.archive.checksum import Checksum
 from pycrictl.copy.archive.forgetting import forget_behind
 from pycrictl.errors import ConfigError, CopyError, NoSpace
+from pycrictl.foreign import parse
+from pycrictl.noderoot import content_of
+from pycrictl.servicelog import Log
 from pycrictl.units import quote
+
+log = Log(__name__)
 
 _RECORD: Final = ".json"
 _ARCHIVE: Final = ".tar"
 _FRESH: Final = ".new"
+_DAMAGED: Final = ".damaged"
 _LOCK: Final = "lock"
 _FORM: Final = re.compile(
-    rf"{NAME.pattern}(?:{re.escape(_RECORD)}|{re.escape(_ARCHIVE)}|{re.escape(_FRESH)})"
+    rf"{NAME.pattern}(?:{'|'.join(map(re.escape, (_RECORD, _ARCHIVE, _FRESH, _DAMAGED)))})"
 )
 """What an agent's own files are called."""
 
 _OF_EVERY_DISK: Final = "lost+found"
+
+MAX_RECORD_BYTES: Final = 4 << 20
+"""Of what describes a session: its outcome may name many entries that were left out."""
 
 AHEAD_BYTES: Final = 32 * 1024 * 1024
 """What stays in memory for those who read an archive right behind its writer."""
@@ -83,16 +92,23 @@ class Store:
     def load(self) -> list[Session]:
         """Return the sessions that there are; remove files of sessions that are gone."""
         sessions = {}
+        damaged: dict[str, Exception] = {}
         names = self._names()
         for name in names:
             stem, _, suffix = name.partition(".")
             if suffix == _RECORD[1:] and NAME.fullmatch(stem):
-                with suppress(OSError, ValueError, TypeError, KeyError):
+                try:
                     sessions[stem] = self._read(stem)
+                except (OSError, ValueError) as exc:
+                    damaged[stem] = exc
         for name in names:
-            if _FORM.fullmatch(name) and name.partition(".")[0] not in sessions:
+            stem = name.partition(".")[0]
+            if _FORM.fullmatch(name) and stem not in sessions:
                 with suppress(OSError):
-                    os.unlink(name, dir_fd=self._folder)
+                    if name == f"{stem}{_RECORD}" and stem in damaged:
+                        self._set_aside(stem, damaged[stem])
+                    else:
+                        os.unlink(name, dir_fd=self._folder)
         return list(sessions.values())
 
     def save(self, session: Session) -> None:
@@ -184,12 +200,24 @@ class Store:
             return [entry.name for entry in entries]
 
     def _read(self, name: str) -> Session:
-        fd = self._open(name + _RECORD, os.O_RDONLY | os.O_NONBLOCK)  # a pipe has nothing to say
-        with os.fdopen(fd, "rb") as file:
-            session = restored(json.load(file))
+        fd = self._open(name + _RECORD, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            session = restored(parse(content_of(fd, MAX_RECORD_BYTES)))
+        finally:
+            os.close(fd)
         if session.name != name:
             raise ValueError("a session under another name")
         return session
+
+    def _set_aside(self, name: str, why: Exception) -> None:
+        """Leave a record that cannot be read under another name, until the next start."""
+        if stat.S_ISDIR(
+            os.stat(name + _RECORD, dir_fd=self._folder, follow_symlinks=False).st_mode
+        ):
+            return
+        folder = self._folder
+        os.rename(name + _RECORD, name + _DAMAGED, src_dir_fd=folder, dst_dir_fd=folder)
+        log.warning("damaged_copy", file=name + _DAMAGED, reason=str(why))
 
     def _open(self, name: str, flags: int) -> int:
         more = os.O_NOFOLLOW | os.O_CLOEXEC

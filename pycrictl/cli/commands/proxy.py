@@ -262,7 +262,8 @@ def proxy(
             "events": events,
             "no-manifest": no_manifest or None,
         },
-        lambda: discovery.find(app.config.timeout_s.value).path,
+        # A proxy that hands over knows its runtime; this only has to find the proxy.
+        lambda: "" if reload else discovery.find(app.config.timeout_s.value).path,
         app.env.environ,
     )
     if reload:

@@ -18,10 +18,11 @@ from pycrictl.cri.calls.channel import Channel, ChannelCall, unix
 from pycrictl.cri.calls.errmap import Status, one_line, to_error
 from pycrictl.cri.calls.log import call_log
 from pycrictl.cri.calls.methods import deadline_s, method
+from pycrictl.cri.calls.parts import parts_in
 from pycrictl.cri.calls.redact import describe
 from pycrictl.errors import Cancelled, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
-from pycrictl.wire import codes
+from pycrictl.wire import codes, limits
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -53,6 +54,7 @@ class Call:
         self._timeout_flag = terms.get("timeout_flag", "--timeout")
         default_s = deadline_s(name, request, client.timeout_s)
         self._deadline_s = terms.get("timeout_s", default_s)
+        self._bytes = self._parts = 0
         self._started = time.monotonic()
         self._log = call_log()
         if self._log:
@@ -115,7 +117,29 @@ class Call:
         """Cancel the call at the runtime, from any thread; nothing happens when it has ended."""
         self._connection.cancel()
 
+    def _check_parts(self, answer: bytes) -> None:
+        """Require that the answers to a call are not made of too many objects.
+
+        Of a list in parts all count together; an endless stream has no such sum.
+
+        Raises:
+            RemoteProtocolError: they are.
+        """
+        if not self._method.name.startswith("Stream"):
+            self._bytes = self._parts = 0
+        self._bytes += len(answer)
+        if self._bytes > limits.UNCOUNTED_BYTES:
+            kind = self._method.response_type.DESCRIPTOR
+            self._parts += parts_in(answer, kind, limits.ANSWER_PARTS)
+            if self._parts > limits.ANSWER_PARTS:
+                raise RemoteProtocolError(
+                    f"{self._what}: the answer of {quote(self._client.endpoint)} is made of more"
+                    f" than {limits.ANSWER_PARTS} objects",
+                    hint="ask for less, with filters or by ID",
+                )
+
     def _decoded(self, answer: bytes) -> Any:
+        self._check_parts(answer)
         try:
             message = self._method.response_type.FromString(answer)
         except DecodeError:

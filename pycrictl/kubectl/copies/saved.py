@@ -23,13 +23,16 @@ from typing import Final
 
 from pycrictl.copy.archive.forgetting import forget_behind
 from pycrictl.errors import CopyError
+from pycrictl.foreign import mapping, parse
 from pycrictl.kubectl.copies.patience import GIVE_UP_S
+from pycrictl.noderoot import content_of
 from pycrictl.units import quote
 
 _FOLDER: Final = "pycrictl/copies"
 _RECORD: Final = ".json"
 _ARRIVED: Final = ".part"
-_FORM: Final = re.compile(rf"[0-9a-f]{{32}}{re.escape(_RECORD)}")
+SESSION: Final = re.compile(r"[0-9a-f]{32}")
+_FORM: Final = re.compile(rf"{SESSION.pattern}{re.escape(_RECORD)}")
 _MARGIN_S: Final = 60.0
 _LAST_BYTES: Final = 64 * 1024 * 1024
 """What comes last need not get to the disk: it is removed right after, which would wait for it."""
@@ -290,11 +293,13 @@ def _described(path: Path | str, exc: OSError) -> str:
 
 def _read(fd: int) -> CopyRecord | None:
     try:
-        with open(fd, "rb", closefd=False) as file:
-            found = json.load(file)
-        return CopyRecord(**{**found, "options": tuple(found["options"])})
+        found = mapping(parse(content_of(fd)))
+        record = CopyRecord(**{**found, "options": tuple(found["options"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
+    numbers = record.size_bytes, record.crc32
+    is_whole = SESSION.fullmatch(str(record.session)) and all(type(one) is int for one in numbers)
+    return record if is_whole else None
 
 
 def _remove(folder: int, session: str) -> None:

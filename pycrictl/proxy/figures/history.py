@@ -11,19 +11,25 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from pycrictl.foreign import mapping, parse
 from pycrictl.proxy.figures.record import PullRecord
+from pycrictl.servicelog import Log
+
+log = Log(__name__)
 
 STATE_FOLDER: Final = "/var/lib/pycrictl"
 KEPT: Final = 10_000
 
 NAME: Final = "pulls.jsonl"
 _OLDER: Final = "pulls.1.jsonl"
+DAMAGED: Final = "pulls.damaged"
 FILE_BYTES: Final = KEPT * 1024
 """The size at which a file is full: a record takes 300 to 500 bytes, and rarely more than 1 KiB."""
 
@@ -67,9 +73,13 @@ def _opened(folder: Path, file_bytes: int) -> int:
             # Another process may have put another file in its place before it was locked.
             with suppress(FileNotFoundError):
                 if os.path.samestat(status, path.stat()):
-                    if status.st_size < file_bytes:
+                    if not stat.S_ISREG(status.st_mode) or status.st_size > 2 * file_bytes:
+                        path.rename(folder / DAMAGED)
+                        log.warning("damaged_history", file=str(folder / DAMAGED))
+                    elif status.st_size < file_bytes:
                         return descriptor
-                    path.rename(folder / _OLDER)
+                    else:
+                        path.rename(folder / _OLDER)
         except BaseException:
             os.close(descriptor)
             raise
@@ -78,9 +88,18 @@ def _opened(folder: Path, file_bytes: int) -> int:
 
 def _read(folder: Path) -> Iterator[PullRecord]:
     for name in (_OLDER, NAME):
-        with suppress(FileNotFoundError), (folder / name).open("rb") as file:
-            for line in file:
-                with suppress(ValueError, RecursionError):
-                    found = json.loads(line)
-                    if isinstance(found, dict):
-                        yield PullRecord.from_document(found)
+        for line in _lines(folder / name):
+            with suppress(ValueError):
+                yield PullRecord.from_document(mapping(parse(line)))
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Iterate over the lines of a file; what is no file of ours has none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            rest = file.read(2 * FILE_BYTES)
+            yield from rest.splitlines()

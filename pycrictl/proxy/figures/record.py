@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from pycrictl.foreign import INT64_MAX
 from pycrictl.proxy.pulls.book import State
 
 if TYPE_CHECKING:
     from pycrictl.proxy.pulls.limiter import PullEnd
 
+_LONGEST_S: Final = 1e9
 _MAX_NAME_CHARS: Final = 512
 _MAX_CAUSE_CHARS: Final = 300
 
@@ -141,9 +143,9 @@ class PullRecord:
                 outcome=Outcome(document["outcome"]),
                 code=_text(document["code"]),
                 cause=_text(document["cause"]),
-                waited_s=float(document["waitedSeconds"]),
-                pulled_s=float(document["pulledSeconds"]),
-                attempts=int(document["attempts"]),
+                waited_s=_seconds(document["waitedSeconds"]),
+                pulled_s=_seconds(document["pulledSeconds"]),
+                attempts=_count(document["attempts"]) or 0,
                 is_joined=bool(document["joined"]),
                 digest=_text(document["digest"]),
                 got_bytes=_count(document["gotBytes"]),
@@ -162,6 +164,12 @@ def _text(value: object) -> str:
 
 
 def _count(value: object) -> int | None:
-    if value is not None and type(value) is not int:
+    if value is not None and not (type(value) is int and 0 <= value <= INT64_MAX):
         raise TypeError
     return value
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, int | float) or not 0 <= value <= _LONGEST_S:
+        raise TypeError
+    return float(value)

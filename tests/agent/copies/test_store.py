@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pycrictl.agent.copies.session import CopyPhase, CopySpec, Direction, Owner, Place, Session
 from pycrictl.agent.copies.store import Store
 from pycrictl.errors import ConfigError
 
@@ -102,5 +105,56 @@ def test_only_an_agents_own_files_are_removed(tmp_path: Path) -> None:
     (folder / f"{'b' * 32}.json").symlink_to("README")
     with closing(Store(str(folder))) as store:
         assert store.load() == []
-    assert {path.name for path in folder.iterdir()} == {*FOREIGN, "lock", f"{'a' * 32}.json"}
+    aside = {f"{name}.damaged" for name in (NAME, NAME[::-1], "b" * 32)}
+    left = {*FOREIGN, "lock", f"{'a' * 32}.json"}
+    assert {path.name for path in folder.iterdir()} == left | aside
     assert (folder / "README").read_text() == "content"
+    with closing(Store(str(folder))) as store:
+        assert store.load() == []
+    assert {path.name for path in folder.iterdir()} == left
+
+
+WHOLE = Session(
+    NAME,
+    Owner("jane"),
+    Place("shop", "web", "uid1", "main"),
+    CopySpec(Direction.TO, b"/to/f", size_bytes=5, crc32=7),
+    CopyPhase.TRANSFERRING,
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[" * 100_000,
+        b"7",
+        b"\xff",
+        json.dumps(WHOLE.saved() | {"size_bytes": -1}).encode(),
+        json.dumps(WHOLE.saved() | {"offset": 10**400}).encode(),
+        json.dumps(WHOLE.saved() | {"offset": "5"}).encode(),
+        json.dumps(WHOLE.saved() | {"owner": {"name": 5}}).encode(),
+        json.dumps(WHOLE.saved() | {"place": []}).encode(),
+        json.dumps(WHOLE.saved() | {"outcome": [1]}).encode(),
+        json.dumps(WHOLE.saved() | {"phase": ["x"]}).encode(),
+        None,
+    ],
+)
+def test_a_damaged_session_is_set_aside(
+    tmp_path: Path, text: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = replace(WHOLE, name="c" * 32)
+    with closing(Store(str(tmp_path))) as store:
+        for session in (WHOLE, other):
+            store.save(session)
+            store.open_archive(session, is_new=True).close()
+        path = tmp_path / f"{NAME}.json"
+        if text is None:
+            os.truncate(path, 1 << 40)  # sparse
+        else:
+            path.write_bytes(text)
+        assert store.load() == [other]
+    assert {one.name for one in tmp_path.iterdir()} == {
+        *("lock", f"{NAME}.damaged", f"{other.name}.json", f"{other.name}.tar")
+    }
+    assert caplog.text.count("damaged_copy") == 1

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
 import multiprocessing
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,39 @@ def test_a_torn_line_costs_nothing_else(tmp_path: Path, torn: bytes) -> None:
         file.write(torn)
     append(tmp_path, record(image="after"))
     assert [one.image for one in newest(tmp_path)] == ["before", "after"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gotBytes", 10**400),
+        ("gotBytes", -1),
+        ("attempts", 10**400),
+        ("attempts", "2"),
+        ("waitedSeconds", 1e300),
+        ("pulledSeconds", float("nan")),
+        ("pulledSeconds", -1.0),
+    ],
+)
+def test_a_number_that_none_of_ours_can_be(tmp_path: Path, key: str, value: object) -> None:
+    document = record(image="wrong").document() | {key: value}
+    (tmp_path / history.NAME).write_text(json.dumps(document) + "\n")
+    append(tmp_path, record(image="after"))
+    assert [one.image for one in newest(tmp_path)] == ["after"]
+
+
+def test_a_file_that_is_none_of_ours(tmp_path: Path) -> None:
+    """A pipe is not waited for, and a sparse TiB not read: both are set aside."""
+    path = tmp_path / history.NAME
+    os.mkfifo(path)
+    assert newest(tmp_path) == []
+    append(tmp_path, record(image="first"))
+    assert stat.S_ISFIFO((tmp_path / history.DAMAGED).stat().st_mode)
+    os.truncate(path, 1 << 40)
+    assert [one.image for one in newest(tmp_path)] == ["first"]
+    append(tmp_path, record(image="second"))
+    assert [one.image for one in newest(tmp_path)] == ["second"]
+    assert (tmp_path / history.DAMAGED).stat().st_size == 1 << 40
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
