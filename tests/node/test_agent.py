@@ -95,7 +95,7 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
         assert sum(record["progress"] for record in last.values()) == whole
         assert phases[-1] == "Succeeded"
         assert "Pulling" in phases
-        assert program.rss < 80 * MIB
+        assert program.rss < 88 * MIB
         time.sleep(UNASKED_S)
         wait_until(lambda: program.threads == 1)  # nothing is followed while nobody asks
 
@@ -130,7 +130,7 @@ def test_a_hundred_watchers_of_one_pod_have_one_source(lab: Lab, cluster: Cluste
         # The list of its node's pods, that of the feed, its watch, and a look for each stream.
         lists = [path for _, path, _ in cluster.api.asked if path.startswith("/api/v1/")]
         assert len([path for path in lists if "metadata.name" not in path]) < 10
-        assert program.rss < 110 * MIB
+        assert program.rss < 124 * MIB
 
 
 def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> None:
