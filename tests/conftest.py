@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +36,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # gRPC's core writes lines of its own to stderr, some of them after the test that caused them.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+# Copies of this run are nobody else's to clear up.
+os.environ["PYCRICTL_STAGES_DIR"] = tempfile.mkdtemp(prefix="pycrictl-stages-")
+atexit.register(shutil.rmtree, os.environ["PYCRICTL_STAGES_DIR"], ignore_errors=True)
 
 # A time limit for each example fails on a machine that is busy with other tests.
 settings.register_profile("pycrictl", deadline=None)

@@ -52,7 +52,7 @@ ARROWS: dict[str, set[str]] = {
         *_BASE,
     },
     "kubectl.copies.saved": {
-        *("kubectl.copies.patience", "copy.archive.forgetting", "noderoot", *_BASE),
+        *("kubectl.copies.patience", "copy.archive", "noderoot", *_BASE),
     },
     "kubectl.copies.patience": _BASE,
     "kubectl.imagepulls": {"wire.progress", "foreign", "units"},
@@ -93,6 +93,9 @@ ARROWS: dict[str, set[str]] = {
     "copy.tree": {"copy.tree", "copy.rules", "wire.tar", "noderoot", "signals", *_BASE},
     "copy.archive": {"copy.archive", "copy.tree", "copy.rules", "wire.tar", *_BASE},
     "copy.method": {"copy.archive", "copy.tree", "copy.rules", *_BASE},
+    "copy.ends": {
+        *("copy.method", "copy.node.local", "copy.archive", "copy.tree", "copy.rules", *_BASE),
+    },
     "copy.total": {"copy.method", "copy.tree", "wire.tar", *_BASE},
     "copy.stream": {
         *("copy.stream", "copy.method", "copy.archive", "copy.tree", "copy.rules"),

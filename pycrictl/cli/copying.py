@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pycrictl.cli.archive_streams import check_input, input_of, output_of, write_all
 from pycrictl.cli.stuck import ended_if_stuck
 from pycrictl.copy.copier import Copier, CopyOptions, on_this_node
-from pycrictl.copy.method import Watch
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import ExitCode, UsageError
 from pycrictl.pulls.speed import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display

@@ -8,9 +8,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.method import NAMES, Method, Watch, first_to_serve
+from pycrictl.copy import ends
+from pycrictl.copy.method import NAMES, Method, first_to_serve
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import ContainerPath, not_running
+from pycrictl.copy.tree.rootfs import raise_descriptor_limit
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.lists.lookup import Lookup
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ class Copier:
         follow = self._options.follow
         return first_to_serve(
             self._methods(),
-            lambda method: method.copy_from(path, local, rules, watch, follow=follow),
+            lambda method: ends.copy_from(method, path, local, rules, watch, follow=follow),
         )
 
     def copy_to(self, local: bytes, path: bytes, watch: Watch) -> Summary:
@@ -64,14 +67,14 @@ class Copier:
         rules, follow = self._options.rules, self._options.follow
         return first_to_serve(
             self._methods(),
-            lambda method: method.copy_to(local, path, rules, watch, follow=follow),
+            lambda method: ends.copy_to(method, local, path, rules, watch, follow=follow),
         )
 
     def unpack_to(self, stream: int, path: bytes, watch: Watch) -> Summary:
         """Unpack an archive, which comes from a descriptor, into a directory of the container."""
         rules = self._options.rules
         return first_to_serve(
-            self._methods(), lambda method: method.unpack_to(stream, path, rules, watch)
+            self._methods(), lambda method: ends.unpack_to(method, stream, path, rules, watch)
         )
 
     def pack_from(self, path: bytes, write: Callable[[memoryview], None], watch: Watch) -> Summary:
@@ -88,7 +91,7 @@ class Copier:
         options = self._options
 
         def act(method: Method) -> Summary:
-            packing = method.pack_from(path, options.rules, watch, follow=options.follow)
+            packing = ends.pack_from(method, path, options.rules, watch, follow=options.follow)
             with closing(packing):
                 while True:
                     try:
@@ -119,22 +122,20 @@ def on_this_node(client: CriClient, container: ContainerPath, options: CopyOptio
 
 def _methods(client: CriClient, container_id: str, options: CopyOptions) -> Iterator[Method]:
     """Yield the methods to try. What each needs is loaded when its turn comes."""
-    from pycrictl.copy.tree.rootfs import raise_descriptor_limit
-
     raise_descriptor_limit()
     names = NAMES if options.method == "auto" else (options.method,)
     if "rpc" in names:
-        from pycrictl.copy.stream.over_rpc import OverRpc
+        from pycrictl.copy.stream.over_rpc import OverRpc  # noqa: PLC0415 (when its turn comes)
 
         has_others = len(names) > 1
         yield OverRpc(client, container_id, tls=options.tls, has_others=has_others)
     if "node" in names:
-        from pycrictl.copy.node import on_node
+        from pycrictl.copy.node import on_node  # noqa: PLC0415 (when its turn comes)
 
         yield on_node.for_client(client, container_id)
     if "exec" in names:
-        from pycrictl.copy.exec.over_exec import OverExec
-        from pycrictl.copy.exec.remote import Remote
+        from pycrictl.copy.exec.over_exec import OverExec  # noqa: PLC0415 (when its turn comes)
+        from pycrictl.copy.exec.remote import Remote  # noqa: PLC0415 (when its turn comes)
 
         remote = Remote(client, container_id, choice=options.choice, tls=options.tls)
         yield OverExec(remote)

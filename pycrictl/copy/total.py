@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
-from pycrictl.copy.method import Watch
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.walk import walk
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.header import Entry
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from pycrictl.copy.method import Watch
+from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.copyserver import CopyServer, copy_server
@@ -38,10 +39,10 @@ class Copier(OverRpc):
         self.bytes += count
 
     def out(self, path: str, local: Path, rules: Rules | None = None) -> Summary:
-        return self.copy_from(path.encode(), os.fsencode(local), rules or Rules(), self.watch)
+        return ends.copy_from(self, path.encode(), os.fsencode(local), rules or Rules(), self.watch)
 
     def into(self, local: Path, path: str, rules: Rules | None = None) -> Summary:
-        return self.copy_to(os.fsencode(local), path.encode(), rules or Rules(), self.watch)
+        return ends.copy_to(self, os.fsencode(local), path.encode(), rules or Rules(), self.watch)
 
 
 @pytest.fixture

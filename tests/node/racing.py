@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pycrictl.copy import ends
 from pycrictl.copy.method import Method
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.errors import PycrictlError
@@ -50,9 +51,11 @@ def race(method: Method, play: Path, path: str, folder: Path, *, at_least_s: flo
         ):
             number += 1
             for attempt in (
-                partial(method.copy_to, bytes(folder / "data"), f"{path}/dir/data".encode()),
-                partial(method.copy_to, bytes(folder / "data"), f"{path}/dir/sub".encode()),
-                partial(method.copy_from, f"{path}/dir/sub".encode(), bytes(local / f"{number}")),
+                partial(ends.copy_to, method, bytes(folder / "data"), f"{path}/dir/data".encode()),
+                partial(ends.copy_to, method, bytes(folder / "data"), f"{path}/dir/sub".encode()),
+                partial(
+                    ends.copy_from, method, f"{path}/dir/sub".encode(), bytes(local / f"{number}")
+                ),
             ):
                 try:
                     attempt(Rules(), UNWATCHED)

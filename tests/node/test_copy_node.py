@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.copy import ends
 from pycrictl.copy.archive.unpack import Unpacker
-from pycrictl.copy.method import Watch
 from pycrictl.copy.node import on_node
 from pycrictl.copy.node.on_node import OnNode
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.identity import ContainerRoot
 from pycrictl.copy.tree.places import LocalRoot, open_destination
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, FailedPrecondition
 from tests.copy.trees import stages_in
@@ -58,15 +59,15 @@ class Container:
     def copy_from(
         self, path: str, local: Path | str, rules: Rules = PLAIN, *, follow: bool = False
     ) -> Summary:
-        return self.method.copy_from(
-            os.fsencode(path), os.fsencode(local), rules, self.watch, follow=follow
+        return ends.copy_from(
+            self.method, os.fsencode(path), os.fsencode(local), rules, self.watch, follow=follow
         )
 
     def copy_to(
         self, local: Path | str, path: str, rules: Rules = PLAIN, *, follow: bool = False
     ) -> Summary:
-        return self.method.copy_to(
-            os.fsencode(local), os.fsencode(path), rules, self.watch, follow=follow
+        return ends.copy_to(
+            self.method, os.fsencode(local), os.fsencode(path), rules, self.watch, follow=follow
         )
 
 
@@ -180,7 +181,7 @@ def test_a_sparse_file_stays_sparse(container: Container, folder: Path) -> None:
         open_destination(LocalRoot(), os.fsencode(folder / "archived")) as destination,
         Unpacker(destination, Rules(), on_skip=container.skipped.append) as unpacker,
     ):
-        for piece in container.method.pack_from(b"/root/sparse", Rules(), container.watch):
+        for piece in ends.pack_from(container.method, b"/root/sparse", Rules(), container.watch):
             unpacker.receive_data(piece)
         unpacker.finish()
     archived = (folder / "archived").stat()

@@ -15,11 +15,12 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.method import Watch
+from pycrictl.copy import ends
 from pycrictl.copy.rules.outcome import Outcome, decode
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.stream.connection import OUTCOME, CopyConnection, open_stream
 from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
 from pycrictl.streaming.target import parse_url
@@ -106,10 +107,10 @@ class Copier:
     def out(self, path: str, local: Path, on_total: Callable[[int], None] | None = None) -> Any:
         """Copy out of the container; ``on_total`` is called between the call and the stream."""
         watch = Watch(ignore, self.skipped.append, on_total)
-        return self._rpc.copy_from(path.encode(), os.fsencode(local), Rules(), watch)
+        return ends.copy_from(self._rpc, path.encode(), os.fsencode(local), Rules(), watch)
 
     def into(self, local: Path | str, path: str) -> Any:
-        return self._rpc.copy_to(os.fsencode(local), path.encode(), Rules(), self.watch)
+        return ends.copy_to(self._rpc, os.fsencode(local), path.encode(), Rules(), self.watch)
 
     def ask_to(
         self, path: str = "/to", size: int = 1024, checksum: int = 0, container: str = ID

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.session import CopySpec, Place
-from pycrictl.copy.method import Announced, Placing, Watch, first_to_serve
+from pycrictl.copy import ends
+from pycrictl.copy.archive.archives import Announced
+from pycrictl.copy.method import Method, first_to_serve
 from pycrictl.copy.node import on_node
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.over_rpc import OverRpc
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import FailedPrecondition, NotFound, PycrictlError
 from pycrictl.units import quote
 
@@ -111,10 +114,10 @@ class NodeEngine:
     ) -> None:
         """See ``Engine``."""
 
-        def act(method: Placing) -> None:
+        def act(method: Method) -> None:
             # How many entries there may be is for the client to say.
             rules = Rules(max_entries=0)
-            packing = method.pack_from(spec.path, rules, watch, follow=spec.follow_links)
+            packing = ends.pack_from(method, spec.path, rules, watch, follow=spec.follow_links)
             with closing(packing) as pieces:
                 for piece in pieces:
                     write(piece)
@@ -130,11 +133,11 @@ class NodeEngine:
         with self._methods(place) as methods:
             return first_to_serve(
                 methods,
-                lambda method: method.place(archive, spec.path, spec.rules, watch),
+                lambda method: method.write(archive, spec.path, spec.rules, watch),
             )
 
     @contextmanager
-    def _methods(self, place: Place) -> Iterator[list[Placing]]:
+    def _methods(self, place: Place) -> Iterator[list[Method]]:
         raise_descriptor_limit()
         with self._open_client() as client:
             container_id = place.container_id

@@ -18,10 +18,10 @@ from pycrictl.agent.copies.session import CopyPhase, Direction, Session
 from pycrictl.agent.copies.store import AHEAD_BYTES, Archive, Store
 from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.archive.pieces import PIECE_BYTES, Arriving
-from pycrictl.copy.method import Watch
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import Cancelled
 
 _COMMIT_S: Final = 20.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Annotated
 
@@ -68,6 +69,14 @@ def container_cp(
     request = spec.parse(source, destination, form="POD:PATH or NAMESPACE/POD:PATH")
     rules = Rules(archive=archive, no_clobber=no_clobber, max_size_bytes=max_size)
     how = CopyOptions(rules=rules, follow=follow_link)
-    where = InCluster(tuple(app.handed_on), namespace or "", container, retries, resume)
+    local = request.source if isinstance(request, spec.CopyTo) else request.destination
+    where = InCluster(
+        tuple(app.handed_on),
+        namespace or "",
+        container,
+        retries,
+        resume,
+        os.fsdecode(local.path),
+    )
     copier = partial(opened, where, how, app.env.environ)
     raise typer.Exit(copying.carry_out(app, request, how, copier, quiet=quiet, progress=progress))

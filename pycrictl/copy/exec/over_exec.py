@@ -9,23 +9,21 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from typing import Final
 
-from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.archive.unpack import Unpacker
+from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.exec.remote_tar import unpack, watched
 from pycrictl.copy.exec.running import Ended, in_large_pieces
-from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Into, Meeting, SourceKind, meet, place, take_apart
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.total import report_total
-from pycrictl.copy.tree.content import CHUNK_BYTES
-from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.units import quote
 
@@ -42,7 +40,7 @@ _MAX_NAMED: Final = 3
 
 
 class OverExec:
-    """The method ``exec``; see ``Method`` for its functions.
+    """The method ``exec``.
 
     Args:
         remote: the container.
@@ -53,62 +51,22 @@ class OverExec:
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
 
-    def copy_from(
-        self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Summary:
-        """Copy out of the container."""
-        source = _Packing(self._remote, path, follow=follow)
-        with (
-            open_destination(LocalRoot(), local) as destination,
-            Unpacker(
-                destination,
-                rules,
-                on_skip=watch.on_skip,
-                on_bytes=watch.on_bytes,
-                name=source.top,
-            ) as unpacker,
-            closing(
-                source.pieces(rules, watch._replace(on_bytes=_ignore, on_skip=unpacker.skip))
-            ) as pieces,
-        ):
-            for piece in pieces:
-                unpacker.receive_data(piece)
-            return unpacker.finish()
-
-    def copy_to(
-        self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Summary:
-        """Copy into the container."""
-        _require_plain(rules)
-        with open_source(LocalRoot(), local, follow=follow) as source:
-            _tar_version(self._remote)
-            report_total(source, watch)
-            with closing(pack(source, on_skip=watch.on_skip)) as pieces:
-                return self._write(pieces, path, rules, watch, source.kind, source.top)
-
-    def pack_from(
+    @contextmanager
+    def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Generator[memoryview, None, Summary]:
-        """Yield what is at ``path`` as an archive."""
+    ) -> Iterator[Outgoing]:
+        """See ``Method``."""
         source = _Packing(self._remote, path, follow=follow)
-        with closing(source.pieces(rules, watch)) as pieces:
-            return (yield from pieces)
+        archive = Outgoing(lambda: source.pieces(archive, rules, watch), source.top)
+        yield archive
 
-    def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        """Unpack an archive into a directory of the container."""
+    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """See ``Method``."""
         _require_plain(rules)
         _tar_version(self._remote)
-        return self._write(_read(stream), path, rules, watch, SourceKind.ARCHIVE, None)
-
-    def _write(
-        self,
-        pieces: Iterable[memoryview],
-        path: bytes,
-        rules: Rules,
-        watch: Watch,
-        kind: SourceKind,
-        top: bytes | None,
-    ) -> Summary:
+        if archive.tree is not None:
+            report_total(archive.tree, watch)
+        kind, top = archive.kind or SourceKind.ARCHIVE, archive.name
         folder, name = self._place(path, kind, top or b".")
         cleaner = Cleaner(
             rules,
@@ -124,9 +82,10 @@ class OverExec:
 
         def sent() -> Iterator[bytes]:
             nonlocal has_begun
-            for piece in in_large_pieces(cleaner.clean(pieces)):
-                has_begun = True
-                yield piece
+            with closing(archive.pieces()) as pieces:
+                for piece in in_large_pieces(cleaner.clean(pieces)):
+                    has_begun = True
+                    yield piece
 
         try:
             ended = unpack(self._remote, folder, sent(), *options, path=path)
@@ -216,34 +175,41 @@ class _Packing:
         parent = os.fsdecode(path.rpartition(b"/")[0] or b"/")
         return [*words, "-C", parent + mark, "--", "./" + os.fsdecode(self._text.name)]
 
-    def pieces(self, rules: Rules, watch: Watch) -> Generator[memoryview, None, Summary]:
-        """Yield a clean archive of what ``tar`` writes, and return what is in it.
+    def pieces(
+        self, archive: Outgoing, rules: Rules, watch: Watch
+    ) -> Generator[memoryview, None, None]:
+        """Yield a clean archive of what ``tar`` writes.
 
         What it fails with is raised before the end of the archive.
         """
         self._remote.refuse_kernel_file_system(self._text.path)
+
+        def skip(skipped: Skipped) -> None:
+            archive.skipped += 1
+            watch.on_skip(skipped)
+
         cleaner = Cleaner(
             rules._replace(archive=True),
-            on_skip=watch.on_skip,
+            on_skip=skip,
             on_bytes=watch.on_bytes,
             name=b"." if self._is_entered else self.top,
             top=self.top,
             unpacks=False,
         )
-        with closing(self._raw(watch)) as raw:
+        archive.is_counted, archive.summary = True, cleaner.summary
+        with closing(self._raw(skip)) as raw:
             for piece in cleaner.clean(raw):
                 yield memoryview(piece)
-        return cleaner.summary
 
-    def _raw(self, watch: Watch) -> Generator[bytes, None, None]:
+    def _raw(self, on_skip: OnSkip) -> Generator[bytes, None, None]:
         with (
             watched(self._remote) as mark,
             self._remote.stream(*self._command(mark), stdin=False) as tar,
         ):
             yield from in_large_pieces(tar.pieces())
-            self._check(tar.ended(), watch)
+            self._check(tar.ended(), on_skip)
 
-    def _check(self, ended: Ended, watch: Watch) -> None:
+    def _check(self, ended: Ended, on_skip: OnSkip) -> None:
         """Require that ``tar`` has packed everything, as far as there was anything to pack."""
         complaints = [line for line in ended.stderr.splitlines() if line.strip()]
         known = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]
@@ -255,7 +221,7 @@ class _Packing:
         for match in known:
             if match["reason"] != _CHANGED:  # the other methods do not notice that either
                 reason = match["reason"].decode(errors="replace")
-                watch.on_skip(Skipped(match["name"], "tar", f"tar says {quote(reason)}"))
+                on_skip(Skipped(match["name"], "tar", f"tar says {quote(reason)}"))
 
 
 def _tar_version(remote: Remote) -> bytes:
@@ -295,13 +261,3 @@ def _left(folder: bytes, cleaner: Cleaner) -> str:
 
 def _join(folder: bytes, name: bytes) -> bytes:
     return folder.rstrip(b"/") + b"/" + name
-
-
-def _read(stream: int) -> Iterator[memoryview]:
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-    while count := os.readv(stream, [buffer]):
-        yield buffer[:count]
-
-
-def _ignore(_: int) -> None:
-    """Do nothing: it is counted where it is written."""

@@ -1,18 +1,23 @@
-"""A copy between two places of this machine, with no archive in between."""
+"""The end of a copy in a file system that can be reached from here."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
+from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.arrival import Arrival
+from pycrictl.copy.archive.unpack import Unpacker
 from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import Existing, SourceKind
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import OnBytes, copy_content
 from pycrictl.copy.tree.places import Destination, Source
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, walk
+from pycrictl.copy.tree.watch import Watch
 
 _TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 """Errors that only the side that is written to can have."""
@@ -59,3 +64,49 @@ class TreeCopy:
     def commit(self) -> Summary:
         """Put it into place; see ``Arrival.commit``."""
         return self._arrival.commit()
+
+
+def put(
+    archive: Incoming | Outgoing,
+    destination: Destination,
+    rules: Rules,
+    watch: Watch,
+    *,
+    check: Callable[[], None],
+) -> Summary:
+    """Put an archive into its place in a file system that can be reached from here.
+
+    Args:
+        archive: is asked for once.
+        destination: where it goes; closed by the caller.
+        rules: what the user allows.
+        watch: called meanwhile.
+        check: called before anything is visible; raises an error if it must not be.
+    """
+    if archive.tree is not None:
+        with TreeCopy(destination, rules, on_skip=watch.on_skip) as copy:
+            copy.run(archive.tree, on_bytes=watch.on_bytes)
+            check()
+            return copy.commit()
+    single = archive.kind is not SourceKind.ARCHIVE
+    if archive.kind is None:
+        is_directory = destination.existing is Existing.DIRECTORY
+        single = not (is_directory or destination.text.wants_contents)
+    with (
+        Unpacker(
+            destination,
+            rules,
+            on_skip=watch.on_skip,
+            on_bytes=watch.on_bytes,
+            single=single,
+            name=archive.name,
+        ) as unpacker,
+        closing(archive.pieces()) as pieces,
+    ):
+        for piece in pieces:
+            unpacker.receive_data(piece)
+        check()
+        summary = unpacker.finish()
+        if archive.kind is SourceKind.ARCHIVE:
+            watch.note_names(has_absolute=unpacker.has_absolute)
+        return summary

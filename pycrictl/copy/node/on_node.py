@@ -12,29 +12,27 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.census import Census
-from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.archive.unpack import Unpacker
-from pycrictl.copy.method import Announced, Watch
-from pycrictl.copy.node.local import TreeCopy
+from pycrictl.copy.node.local import put
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import Existing, not_running
+from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.total import report_total
-from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
 from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.notes import forget, of_the_dead
-from pycrictl.copy.tree.places import LocalRoot, Root, Source, open_destination, open_source
+from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError, FailedPrecondition, NotFound, Unimplemented
 from pycrictl.units import quote
 
@@ -47,6 +45,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("pycrictl.copy")
 
 _CONNECT_S: Final = 5.0
+_OLD_S: Final = 24 * 3600.0
+"""For so long it is remembered what was left in containers that a runtime does not know."""
+
 _PEER: Final = struct.Struct("3i")
 """``struct ucred``: the process, user and group of a socket's other end (unix(7))."""
 
@@ -62,7 +63,7 @@ class Runtime(Protocol):
 
 
 class OnNode:
-    """The method ``node``; see ``Placing`` for its functions.
+    """The method ``node``.
 
     They raise ``FailedPrecondition`` if the container is not running, or stops in the meantime, and
     ``CopyError`` as ``Arrival`` and ``walk`` do.
@@ -76,84 +77,37 @@ class OnNode:
     def __init__(self, locate: Locate) -> None:
         self._locate = locate
 
-    def copy_from(
-        self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Summary:
-        """Copy out of the container."""
-        with self._root() as root, _source(root, path, follow, watch) as source:
-            return _copy(source, LocalRoot(), local, rules, watch, root)
-
-    def copy_to(
-        self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Summary:
-        """Copy into the container."""
-        with self._root() as root, _source(LocalRoot(), local, follow, watch) as source:
-            return _copy(source, root, path, rules, watch, root)
-
-    def pack_from(
+    @contextmanager
+    def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Generator[memoryview, None, Summary]:
-        """Yield what is at ``path`` as an archive."""
-        census = Census(rules)
-        with (
-            self._root() as root,
-            _source(root, path, follow, watch) as source,
-            closing(
-                pack(source, on_skip=watch.on_skip, on_entry=census.count, on_bytes=watch.on_bytes)
-            ) as pieces,
-        ):
-            yield from pieces
-            root.check_running()
-        return census.summary
-
-    def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        """Unpack an archive into a directory of the container."""
-        with ExitStack() as stack:
-            root = stack.enter_context(self._root())
-            destination = stack.enter_context(open_destination(root, path))
-            unpacker = stack.enter_context(
-                Unpacker(
-                    destination,
-                    rules,
+    ) -> Iterator[Outgoing]:
+        """See ``Method``."""
+        with self._root() as root, open_source(root, path, follow=follow) as source:
+            report_total(source, watch)
+            census = Census(rules)
+            yield Outgoing(
+                partial(
+                    pack,
+                    source,
                     on_skip=watch.on_skip,
+                    on_entry=census.count,
                     on_bytes=watch.on_bytes,
-                    single=False,
-                )
+                ),
+                source.top,
+                root.check_running,
+                source,
+                summary=census.summary,
             )
-            buffer = memoryview(bytearray(CHUNK_BYTES))
-            while count := os.readv(stream, [buffer]):
-                unpacker.receive_data(buffer[:count])
-            root.check_running()
-            summary = unpacker.finish()
-            root.check_running()
-            watch.note_names(has_absolute=unpacker.has_absolute)
-            return summary
 
-    def place(self, archive: Announced, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        """See ``Placing``."""
-        checksum = Checksum()
+    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """See ``Method``."""
         with self._root() as root, open_destination(root, path) as destination:
-            is_directory = destination.existing is Existing.DIRECTORY
-            with Unpacker(
-                destination,
-                rules,
-                on_skip=watch.on_skip,
-                on_bytes=watch.on_bytes,
-                single=not (is_directory or destination.text.wants_contents),
-            ) as unpacker:
-                for piece in archive.pieces:
-                    if unpacker.size_bytes + len(piece) > archive.size_bytes:
-                        raise CopyError(
-                            f"more than the {archive.size_bytes} announced bytes arrived"
-                        )
-                    checksum.add(piece)
-                    unpacker.receive_data(piece)
-                if unpacker.size_bytes == archive.size_bytes and checksum.value != archive.crc32:
-                    raise wrong_checksum()
-                root.check_running()
-                summary = unpacker.finish(size_bytes=archive.size_bytes)
-                root.check_running()
-                return summary
+            if archive.tree is not None:
+                report_total(archive.tree, watch)
+            # What a stopping container unmounts looks empty, and what is written to it is lost.
+            summary = put(archive, destination, rules, watch, check=root.check_running)
+            root.check_running()
+            return summary
 
     @contextmanager
     def _root(self) -> Iterator[ContainerRoot]:
@@ -230,9 +184,9 @@ def sweep(locate_one: Callable[[str], FirstProcess]) -> int:
         try:
             with ContainerRoot(partial(locate_one, container_id)) as root:
                 count += sweep_root(root)
-        except (NotFound, FailedPrecondition):  # what it had left has gone with it
+        except (NotFound, FailedPrecondition):  # gone, or another runtime's
             for noted in of_the_dead():
-                if noted.container_id == container_id:
+                if noted.container_id == container_id and noted.age_s > _OLD_S:
                     forget(noted)
         except (CopyError, OSError):
             log.debug("cannot clear up in container %s", container_id, exc_info=True)
@@ -298,33 +252,6 @@ def check_kernel(handler: str, container_id: str) -> None:
             code="Unimplemented",
             hint="--method exec copies through a program in the container",
         )
-
-
-@contextmanager
-def _source(root: Root, path: bytes, follow: bool, watch: Watch) -> Iterator[Source]:
-    with open_source(root, path, follow=follow) as source:
-        report_total(source, watch)
-        yield source
-
-
-def _copy(
-    source: Source,
-    target_root: Root,
-    target_path: bytes,
-    rules: Rules,
-    watch: Watch,
-    container: ContainerRoot,
-) -> Summary:
-    with (
-        open_destination(target_root, target_path) as destination,
-        TreeCopy(destination, rules, on_skip=watch.on_skip) as copy,
-    ):
-        copy.run(source, on_bytes=watch.on_bytes)
-        # What a stopping container unmounts looks empty, and what is written to it is lost.
-        container.check_running()
-        summary = copy.commit()
-        container.check_running()
-        return summary
 
 
 def _info(verbose: Mapping[str, str]) -> dict[str, Any]:

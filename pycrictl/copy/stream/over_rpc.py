@@ -10,27 +10,25 @@ files in the container (``-a``, ``--no-clobber``, ``--in-place``), or to follow 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.method import Announced, Watch
-from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.spec import as_archive, not_as_archive, take_apart
+from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import take_apart
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.stream.connection import CopyConnection, open_stream
+from pycrictl.copy.stream.transfer import Verdict, receive, send
 from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import Invalid, Unimplemented
 from pycrictl.streaming.target import beside, parse_url
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.outcome import Outcome
-    from pycrictl.copy.stream.connection import CopyConnection
-    from pycrictl.copy.stream.transfer import Verdict
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.streaming.target import TlsFiles
 
@@ -43,15 +41,9 @@ IDLE_S: Final = 60.0
 OUTCOME_S: Final = 300.0
 """How long a server may take to put into its place what has arrived."""
 
-_RECEIVING: Final = (
-    "pycrictl.copy.archive.unpack",
-    "pycrictl.copy.stream.transfer",
-    "pycrictl.copy.stream.connection",
-)
-
 
 class OverRpc:
-    """The method ``rpc``; see ``Placing`` for its functions.
+    """The method ``rpc``.
 
     Args:
         client: of the runtime service.
@@ -82,132 +74,48 @@ class OverRpc:
         self._outcome_s = outcome_s
         self._has_others = has_others
 
-    def copy_from(
-        self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Summary:
-        """See ``Method``."""
-        text = take_apart(path)
-        name = b"." if text.wants_contents else text.name
-        with open_destination(LocalRoot(), local) as destination:
-            # The server takes longer to measure what it is asked for.
-            with _loading(*_RECEIVING):
-                answer = self._ask_from(path, follow=follow)
-            from pycrictl.copy.archive.unpack import Unpacker
-            from pycrictl.copy.stream.transfer import Verdict, receive
-
-            verdict = Verdict()
-            if watch.on_total is not None:
-                watch.on_total(answer.size)
-            with (
-                Unpacker(destination, rules, on_skip=watch.on_skip, name=name) as unpacker,
-                self._opened(answer.url) as connection,
-            ):
-                for piece in receive(
-                    connection, verdict, size_bytes=answer.size, crc32=answer.checksum
-                ):
-                    unpacker.receive_data(piece)
-                    watch.on_bytes(len(piece))
-                summary = unpacker.finish()
-        summary.skipped += _report_skipped(verdict, watch.on_skip)
-        return summary
-
-    def copy_to(
-        self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Summary:
-        """See ``Method``."""
-        from pycrictl.copy.archive.measure import measure
-        from pycrictl.copy.archive.pack import pack
-        from pycrictl.copy.stream.transfer import send
-
-        self._require_plain(rules)
-        with open_source(LocalRoot(), local, follow=follow) as source:
-            if self._has_others:
-                self._probe()
-            measured = measure(source, on_skip=watch.on_skip, rules=rules)
-            url = self._ask_to(not_as_archive(path), measured.size_bytes, measured.crc32)
-            if watch.on_total is not None:
-                watch.on_total(measured.size_bytes)
-            with (
-                self._opened(url) as connection,
-                closing(pack(source, on_skip=_ignore)) as pieces,
-            ):
-                found = send(
-                    connection,
-                    pieces,
-                    measured.size_bytes,
-                    outcome_s=self._outcome_s,
-                    on_bytes=watch.on_bytes,
-                )
-        return _summary(found, measured.summary, watch.on_skip)
-
-    def pack_from(
+    @contextmanager
+    def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Generator[memoryview, None, Summary]:
+    ) -> Iterator[Outgoing]:
         """See ``Method``."""
-        from pycrictl.copy.archive.census import Census
-        from pycrictl.copy.stream.transfer import Verdict, receive
-
         answer = self._ask_from(path, follow=follow)
         for on_total in (watch.on_total, watch.on_archive):
             if on_total is not None:
                 on_total(answer.size)
-        verdict, census = Verdict(), Census(rules)
-        with self._opened(answer.url) as connection:
-            for piece in receive(
-                connection, verdict, size_bytes=answer.size, crc32=answer.checksum
-            ):
-                census.receive_data(piece)
-                watch.on_bytes(len(piece))
-                yield piece
-            census.finish()
-        _report_skipped(verdict, watch.on_skip)
-        return census.summary
 
-    def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        def pieces() -> Generator[memoryview, None, None]:
+            verdict = Verdict()
+            with self._opened(answer.url) as connection:
+                for piece in receive(
+                    connection, verdict, size_bytes=answer.size, crc32=answer.checksum
+                ):
+                    watch.on_bytes(len(piece))
+                    yield piece
+            archive.skipped = _report_skipped(verdict, watch.on_skip)
+
+        text = take_apart(path)
+        archive = Outgoing(pieces, b"." if text.wants_contents else text.name, is_counted=True)
+        yield archive
+
+    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """See ``Method``."""
-        from pycrictl.copy.archive.census import Census
-        from pycrictl.copy.archive.spool import Spool
-        from pycrictl.copy.stream.connection import PIECE_BYTES
-        from pycrictl.copy.stream.transfer import send
-
         self._require_plain(rules)
-        self._probe()
-        census = Census(rules)
-        with Spool() as spool:
-            buffer = memoryview(bytearray(PIECE_BYTES))
-            while count := os.readv(stream, [buffer]):
-                piece = buffer[:count]
-                spool.write(piece)
-                census.receive_data(piece)
-            census.finish()
-            spool.finish()
-            url = self._ask_to(as_archive(path), spool.size_bytes, spool.crc32)
-            with self._opened(url) as connection:
-                found = send(
-                    connection,
-                    spool.pieces(buffer),
-                    spool.size_bytes,
-                    outcome_s=self._outcome_s,
-                    on_bytes=watch.on_bytes,
-                )
-        watch.note_names(has_absolute=census.has_absolute)
-        return _summary(found, census.summary, watch.on_skip)
-
-    def place(self, archive: Announced, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        """See ``Placing``."""
-        from pycrictl.copy.stream.transfer import send
-
-        self._require_plain(rules)
-        url = self._ask_to(path, archive.size_bytes, archive.crc32)
-        with self._opened(url) as connection:
+        if archive.kind is not None and (self._has_others or archive.tree is None):
+            self._probe()
+        measured = archive.measured(rules, watch)
+        url = self._ask_to(archive.address(path), measured.size_bytes, measured.crc32)
+        if watch.on_total is not None and archive.tree is not None:
+            watch.on_total(measured.size_bytes)
+        with self._opened(url) as connection, closing(archive.pieces()) as pieces:
             found = send(
                 connection,
-                archive.pieces,
-                archive.size_bytes,
+                pieces,
+                measured.size_bytes,
                 outcome_s=self._outcome_s,
                 on_bytes=watch.on_bytes,
             )
-        return _summary(found, Summary(), watch.on_skip)
+        return _summary(found, measured.summary, watch.on_skip)
 
     def _ask_from(self, path: bytes, *, follow: bool) -> cri_pb2.CopyFromContainerResponse:
         if follow:
@@ -251,8 +159,6 @@ class OverRpc:
 
     @contextmanager
     def _opened(self, url: str) -> Iterator[CopyConnection]:
-        from pycrictl.copy.stream.connection import open_stream
-
         connection = open_stream(
             beside(parse_url(url), self._client.path),
             timeout_s=max(self._client.timeout_s, 1.0),
@@ -265,27 +171,6 @@ class OverRpc:
             connection.abort()
             raise
         connection.close()
-
-
-@contextmanager
-def _loading(*modules: str) -> Iterator[None]:
-    """Load modules in a thread meanwhile.
-
-    One may still be loading in the end; importing it waits for that.
-    """
-    is_over = threading.Event()
-
-    def load() -> None:
-        for module in modules:
-            if not is_over.is_set():
-                with suppress(OSError):  # where it is needed, importing it fails again
-                    import_module(module)
-
-    threading.Thread(target=load, daemon=True).start()
-    try:
-        yield
-    finally:
-        is_over.set()
 
 
 def _text(path: bytes) -> str:
@@ -322,7 +207,3 @@ def _unable(message: str) -> Unimplemented:
     return Unimplemented(
         message, code="Unimplemented", hint="--method node and --method exec can do it"
     )
-
-
-def _ignore(_: Skipped) -> None:
-    """Do nothing: it was reported when the archive was measured."""

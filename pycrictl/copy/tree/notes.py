@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
@@ -32,11 +33,13 @@ class Noted(NamedTuple):
         container_id: of the container; empty for this machine.
         folder: the directory that it is in.
         name: its name there.
+        age_s: since when.
     """
 
     container_id: str
     folder: bytes
     name: bytes
+    age_s: float = 0.0
 
 
 class Note:
@@ -85,7 +88,8 @@ def of_the_dead() -> Iterator[Noted]:
                 if (text := file.read(_MAX_BYTES)) and os.fstat(fd).st_nlink:
                     match json.loads(text):
                         case [str(container_id), str(path), str(stage)]:
-                            yield Noted(container_id, os.fsencode(path), os.fsencode(stage))
+                            age_s = time.time() - os.fstat(fd).st_mtime
+                            yield Noted(container_id, os.fsencode(path), os.fsencode(stage), age_s)
 
 
 def forget(noted: Noted) -> None:

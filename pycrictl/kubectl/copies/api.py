@@ -41,6 +41,10 @@ class Lost(CopyError):
     """The session of a copy is gone, or its container is."""
 
 
+class Forgotten(Lost):
+    """The agent does not know the session any more, as after a restart."""
+
+
 class CopyApi:
     """The copies of one pod.
 
@@ -156,7 +160,7 @@ def error_of(status: int, body: bytes) -> PycrictlError:
         return Exhausted(message or "try again later", code="ResourceExhausted", details=message)
     if is_ours and message:
         if status in (404, 410):
-            return Lost(message)
+            return Forgotten(message) if status == 404 else Lost(message)
         if status == 501:
             return CopyError(message, hint=refusals.INSTALL_COPIES)
         if status < 500:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from pycrictl.copy.copier import Copier, CopyOptions
-from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.spec import ContainerPath
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import Unimplemented
 from pycrictl.kubectl import refusals
 from pycrictl.kubectl.copies.api import CopyApi
@@ -29,6 +30,7 @@ class InCluster(NamedTuple):
         container: empty for the pod's default.
         retries: see ``Patience``.
         resume: see ``OverApi``.
+        local: the side that is not in the container, as typed.
     """
 
     connection: Sequence[str]
@@ -36,6 +38,7 @@ class InCluster(NamedTuple):
     container: str = ""
     retries: int | None = None
     resume: bool = False
+    local: str = "-"
 
 
 @contextmanager
@@ -77,7 +80,7 @@ def opened(
         path.container,
         where.container,
         "",
-        "",
+        where.local if where.local == "-" else os.path.abspath(where.local),  # noqa: PTH100 (of a final slash, too)
         "",
     )
     with (

@@ -15,17 +15,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from pycrictl.copy.archive.census import Census
-from pycrictl.copy.archive.measure import measure
-from pycrictl.copy.archive.pieces import PIECE_BYTES, Arriving
-from pycrictl.copy.archive.spool import Spool
-from pycrictl.copy.archive.unpack import Unpacker
-from pycrictl.copy.method import Watch
+from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing
+from pycrictl.copy.archive.pieces import Arriving
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import as_archive, not_as_archive, take_apart
+from pycrictl.copy.rules.spec import take_apart
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import (
     CopyError,
     Denied,
@@ -37,8 +33,7 @@ from pycrictl.errors import (
     Unimplemented,
 )
 from pycrictl.foreign import count, mapping, text
-from pycrictl.kubectl.copies.api import CopyApi, Lost
-from pycrictl.kubectl.copies.parts import file_pieces, tree_pieces
+from pycrictl.kubectl.copies.api import CopyApi, Forgotten, Lost
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Kept, Saved
 from pycrictl.kubectl.copies.transfer import Transfer
@@ -50,6 +45,8 @@ POLL_S: Final = 0.2
 LONGEST_POLL_S: Final = 2.0
 FINISH_RETRIES: Final = 5
 """How often a copy that is here is ended at an agent that does not answer: for some 6 s."""
+
+_ANEW: Final = "the agent does not know the copy any more, as after a restart: it begins anew"
 
 ABANDON_S: Final = 5.0
 """How long the end of the program may wait to say that the session is not wanted any more."""
@@ -86,108 +83,71 @@ class OverApi:
         self._resume = resume
         self._idle_s = idle_s
 
-    def copy_from(
-        self, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Summary:
-        """Copy out of the container."""
-        text = take_apart(path)
-        name = b"." if text.wants_contents else text.name
-        record = self._asked(path, local, "From")
-        with (
-            open_destination(LocalRoot(), local) as destination,
-            self._session(record, self._spec("From", path, rules, follow), watch) as kept,
-            Unpacker(destination, rules, on_skip=watch.on_skip, name=name) as unpacker,
-        ):
-            arriving = Arriving()
-            has_bytes = kept.open_arrived()
-            for piece in file_pieces(kept.fd, 0, has_bytes):
-                arriving.add(piece)
-                with _of_archive():
-                    unpacker.receive_data(piece)
-
-            def take(content: memoryview) -> None:
-                kept.append(content, arriving.offset - len(content))
-                with _of_archive():
-                    unpacker.receive_data(content)
-
-            self._receive(kept, arriving, take, watch)
-            with _of_archive():
-                summary = unpacker.finish(size_bytes=arriving.size_bytes)
-            summary.skipped += self._finish_from(kept, watch)
-            return summary
-
-    def copy_to(
-        self, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Summary:
-        """Copy into the container."""
-        record = self._asked(path, local, "To")
-        with open_source(LocalRoot(), local, follow=follow) as source:
-            measured = measure(source, on_skip=watch.on_skip, rules=rules)
-            record = replace(record, size_bytes=measured.size_bytes, crc32=measured.crc32)
-            spec = self._spec("To", not_as_archive(path), rules, follow, record)
-            return self._send(record, spec, partial(tree_pieces, source), measured.summary, watch)
-
-    def pack_from(
+    @contextmanager
+    def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
-    ) -> Generator[memoryview, None, Summary]:
-        """Yield what is at ``path`` as an archive."""
-        record = self._asked(path, b"-", "From")
-        with (
-            self._session(record, self._spec("From", path, Rules(), follow), watch) as kept,
-            Spool() as spool,
-        ):
-            # The archive is spooled: what is written to a pipe cannot be taken back if the rest of
-            # it is damaged, and who reads the pipe may be slower than the agent is patient.
-            arriving = Arriving()
-            census = Census(rules)
+    ) -> Iterator[Outgoing]:
+        """See ``Method``."""
+        text = take_apart(path)
+        record = replace(self._record, path=os.fsdecode(path), direction="From")
+        broken: list[StreamError] = []
+        with self._session(record, self._spec("From", path, rules, follow), watch) as session:
 
-            def take(content: memoryview) -> None:
-                with _of_archive():
-                    census.receive_data(content)
-                spool.write(content)
+            def pieces() -> Generator[memoryview, None, None]:
+                try:
+                    yield from session.received()
+                except Forgotten:
+                    session.begin_anew()
+                    raise BeginAnew(_ANEW) from None
+                except StreamError as exc:
+                    broken.append(exc)
+                    raise
+                archive.skipped = self._finish_from(session.kept, watch)
 
-            self._receive(kept, arriving, take, watch)
-            with _of_archive():
-                census.finish()
-            spool.finish()
-            self._finish_from(kept, watch)
-            yield from spool.pieces(memoryview(bytearray(PIECE_BYTES)))
-        return census.summary
-
-    def unpack_to(self, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        """Unpack an archive, which comes from a descriptor, into a directory of the container."""
-        census = Census(rules)
-        with Spool() as spool:
-            buffer = memoryview(bytearray(PIECE_BYTES))
-            while count := os.readv(stream, [buffer]):
-                spool.write(buffer[:count])
-                census.receive_data(buffer[:count])
-            census.finish()
-            spool.finish()
-            record = replace(
-                self._asked(path, b"-", "To"), size_bytes=spool.size_bytes, crc32=spool.crc32
+            archive = Outgoing(
+                pieces,
+                b"." if text.wants_contents else text.name,
+                is_counted=True,
+                is_whole=False,
             )
-            spec = self._spec("To", as_archive(path), rules, False, record)
-            size_bytes = spool.size_bytes
-            watch.note_names(has_absolute=census.has_absolute)
-            return self._send(
-                record,
-                spec,
-                lambda offset: file_pieces(spool.fd, offset, size_bytes),
-                census.summary,
-                watch,
-            )
+            try:
+                yield archive
+            except StreamError as exc:
+                if exc in broken:
+                    raise
+                # What is wrong with the archive is no connection that broke.
+                raise CopyError(exc.message, hint=exc.hint) from exc
 
-    # Sessions
-
-    def _asked(self, path: bytes, local: bytes, direction: str) -> CopyRecord:
-        shown = os.fsdecode(local)
-        return replace(
+    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        """See ``Method``."""
+        found, sent = None, archive.measured(rules, watch)
+        record = replace(
             self._record,
             path=os.fsdecode(path),
-            local=shown if shown == "-" else os.path.abspath(shown),  # noqa: PTH100 (of a final slash, too)
-            direction=direction,
+            direction="To",
+            size_bytes=sent.size_bytes,
+            crc32=sent.crc32,
         )
+        spec = self._spec("To", archive.address(path), rules, False, record)
+        with self._session(record, spec, watch) as session:
+            if watch.on_total is not None:
+                watch.on_total(sent.size_bytes)
+            while found is None:
+                try:
+                    session.transfer.send(archive.pieces, sent.size_bytes)
+                    found = self._committed(session.kept.record.session)
+                except Forgotten:
+                    watch.note(_ANEW)
+                    session.begin_anew()
+            result = _outcome(found)
+        for skipped in result.skipped:
+            watch.on_skip(skipped)
+        if result.copied is not None:
+            return result.copied
+        sent.summary.skipped = len(result.skipped)
+        return sent.summary
+
+    # Sessions
 
     def _spec(
         self,
@@ -212,14 +172,28 @@ class OverApi:
         }
 
     @contextmanager
-    def _session(self, record: CopyRecord, spec: dict[str, Any], watch: Watch) -> Iterator[Kept]:
+    def _session(
+        self, record: CopyRecord, spec: dict[str, Any], watch: Watch
+    ) -> Iterator[_Session]:
         """Begin a session, or take one up; whatever ends this but a kill ends the session."""
         kept = self._found(record, watch) if self._resume else None
-        if kept is None:
-            kept = self._begun(record, spec)
+        session = _Session(partial(self._begun, record, spec), kept, watch)
+
+        def on_bytes(count: int) -> None:
+            session.kept.touch()
+            watch.on_bytes(count)
+
+        session.transfer = Transfer(
+            self._api,
+            session.kept.record.session,
+            self._patience,
+            on_bytes,
+            idle_s=self._idle_s,
+        )
         try:
-            yield kept
+            yield session
         except BaseException as exc:
+            kept = session.kept
             if isinstance(exc, PycrictlError) and not isinstance(exc, CopyError | NotFound):
                 kept.touch()  # it broke for longer than there was patience for: it can go on
                 kept.release()
@@ -228,7 +202,7 @@ class OverApi:
             self._abandon(kept.record.session)
             kept.remove()
             raise
-        kept.remove()
+        session.kept.remove()
 
     def _begun(self, record: CopyRecord, spec: dict[str, Any]) -> Kept:
         kept = self._saved.keep(replace(record, session=os.urandom(16).hex()))
@@ -268,36 +242,31 @@ class OverApi:
         kept.remove()
         return None
 
-    def _send(
-        self,
-        record: CopyRecord,
-        spec: dict[str, Any],
-        pieces: Callable[[int], Generator[memoryview, None, None]],
-        sent: Summary,
-        watch: Watch,
-    ) -> Summary:
-        with self._session(record, spec, watch) as kept:
-            if watch.on_total is not None:
-                watch.on_total(record.size_bytes)
-            self._transfer(kept, watch).send(pieces, record.size_bytes)
-            found = self._committed(kept.record.session)
-            result = _outcome(found)
-        for skipped in result.skipped:
-            watch.on_skip(skipped)
-        if result.copied is not None:
-            return result.copied
-        sent.skipped = len(result.skipped)
-        return sent
-
     def _committed(self, session: str) -> dict[str, Any]:
-        """Let the node put what it has into its place, and wait for that."""
-        while True:
-            found = self._patience.insist(lambda: self._api.commit(session))
-            found = self._settled(session, found)
-            if _status(found).get("phase") == "Succeeded":
-                return found
-            # The agent was restarted before it changed anything: once more.
-            time.sleep(POLL_S)
+        """Let the node put what it has into its place, and wait for that.
+
+        Raises:
+            Forgotten: the agent does not know the session, and has changed nothing.
+            CopyError: it has failed, or nobody knows what has become of it.
+        """
+        attempts = 0
+
+        def commit() -> dict[str, Any]:
+            nonlocal attempts
+            attempts += 1
+            return self._api.commit(session)
+
+        try:
+            found = self._patience.insist(commit)
+            attempts += 1
+            return self._settled(session, found)
+        except Forgotten:
+            if attempts == 1:
+                raise
+            raise CopyError(
+                "the agent was restarted while the copy was put into its place:"
+                " see whether it is there before you copy again"
+            ) from None
 
     def _settled(self, session: str, found: dict[str, Any]) -> dict[str, Any]:
         """Wait until the node has put a copy into its place.
@@ -329,37 +298,49 @@ class OverApi:
             watch.on_skip(skipped)
         return len(result.skipped)
 
-    def _receive(
-        self, kept: Kept, arriving: Arriving, take: Callable[[memoryview], None], watch: Watch
-    ) -> None:
-        """Receive the rest of an archive; report its size as soon as it is known."""
-        on_total = watch.on_total or _ignore
-        if kept.expected_bytes:
-            on_total(kept.expected_bytes)
-        self._transfer(kept, watch).receive(arriving, take)
-        on_total(arriving.offset)
-
-    def _transfer(self, kept: Kept, watch: Watch) -> Transfer:
-        def on_bytes(count: int) -> None:
-            kept.touch()
-            watch.on_bytes(count)
-
-        return Transfer(
-            self._api, kept.record.session, self._patience, on_bytes, idle_s=self._idle_s
-        )
-
     def _abandon(self, session: str) -> None:
         with suppress(PycrictlError):
             self._api.abandon(session, timeout_s=ABANDON_S)
 
 
-@contextmanager
-def _of_archive() -> Iterator[None]:
-    """Let what is wrong with an archive be told from a connection that broke."""
-    try:
-        yield
-    except StreamError as exc:
-        raise CopyError(exc.message, hint=exc.hint) from exc
+class _Session:
+    """A session at the agent; its successors, if the agent forgets it.
+
+    Attributes:
+        kept: what is kept of it here.
+        transfer: moves its bytes.
+    """
+
+    transfer: Transfer
+
+    def __init__(self, begin: Callable[[], Kept], kept: Kept | None, watch: Watch) -> None:
+        self.kept = kept or begin()
+        self._begin = begin
+        self._watch = watch
+
+    def begin_anew(self) -> None:
+        """Begin another one in its place."""
+        self.kept.remove()
+        self.kept = self._begin()
+        self.transfer.session = self.kept.record.session
+
+    def received(self) -> Iterator[memoryview]:
+        """Yield what has arrived and what arrives, and keep it; report its size once it is known.
+
+        Archives for standard output are not kept, as nobody knows how much of one was used.
+        """
+        on_total = self._watch.on_total or _ignore
+        kept, arriving = self.kept, Arriving()
+        if kept.record.local != "-":
+            for piece in kept.arrived():
+                arriving.add(piece)
+                yield piece
+        if kept.expected_bytes:
+            on_total(kept.expected_bytes)
+        for content in self.transfer.receive(arriving):
+            kept.append(content, arriving.offset - len(content))
+            yield content
+        on_total(arriving.offset)
 
 
 def _status(found: dict[str, Any]) -> dict[str, Any]:

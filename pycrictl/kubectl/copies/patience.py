@@ -64,10 +64,13 @@ class Patience:
             try:
                 return act()
             except PycrictlError as exc:
-                if not self._is_worth_it(exc):
-                    raise
-                pause_s = min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S)
-                self._sleep(pause_s)
+                self.bear(exc)
+
+    def bear(self, exc: PycrictlError) -> None:
+        """Wait a while after a failure; raise it if it is not worth to try again."""
+        if not self._is_worth_it(exc):
+            raise exc
+        self._sleep(min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S))
 
     def _is_worth_it(self, exc: PycrictlError) -> bool:
         if isinstance(exc, _LASTING):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl.copy.archive.forgetting import forget_behind
+from pycrictl.copy.archive.parts import file_pieces
 from pycrictl.errors import CopyError
 from pycrictl.foreign import mapping, parse
 from pycrictl.kubectl.copies.patience import GIVE_UP_S
@@ -95,8 +96,11 @@ class Kept:
         self._folder = folder
         self._lock = lock
 
-    def open_arrived(self) -> int:
-        """Open the file of what has arrived, which may hold something; return how much."""
+    def arrived(self) -> Iterator[memoryview]:
+        """Open the file of what has arrived, and yield what is in it."""
+        return file_pieces(self.fd, 0, size_bytes) if (size_bytes := self._open()) else iter(())
+
+    def _open(self) -> int:
         try:
             self.fd = os.open(
                 self.record.session + _ARRIVED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Final
 
@@ -22,7 +22,7 @@ from pycrictl.copy.archive.pieces import (
 )
 from pycrictl.copy.stream.connection import CopyConnection
 from pycrictl.copy.stream.transfer import TRY_AGAIN
-from pycrictl.errors import CopyError, RemoteProtocolError, StreamError
+from pycrictl.errors import CopyError, PycrictlError, RemoteProtocolError, StreamError
 from pycrictl.kubectl.copies.api import CopyApi, error_of
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.wire.messages import ChannelMessage
@@ -38,7 +38,7 @@ class Transfer:
 
     Args:
         api: of the pod.
-        session: its name.
+        session: its name; may change.
         patience: says whether a connection is worth opening again.
         on_bytes: called with how much more is where it shall be.
         idle_s: how long the agent may be silent.
@@ -54,7 +54,7 @@ class Transfer:
         idle_s: float,
     ) -> None:
         self._api = api
-        self._session = session
+        self.session = session
         self._patience = patience
         self._on_bytes = on_bytes
         self._idle_s = idle_s
@@ -75,7 +75,7 @@ class Transfer:
         """
 
         def attempt() -> None:
-            connection = self._api.open(self._session, 0)
+            connection = self._api.open(self.session, 0)
             try:
                 _Sending(connection, size_bytes, self._acknowledged, self._idle_s).run(pieces)
             except BaseException:
@@ -85,43 +85,40 @@ class Transfer:
 
         self._patience.insist(attempt)
 
-    def receive(self, arriving: Arriving, take: Callable[[memoryview], None]) -> None:
-        """Receive the rest of an archive; raises as ``send``.
+    def receive(self, arriving: Arriving) -> Iterator[memoryview]:
+        """Yield the rest of an archive, each piece valid until the next; raises as ``send``.
 
         Args:
             arriving: where it goes on.
-            take: is given the content of each piece, valid until it returns.
         """
         self._acknowledged(arriving.offset)
-
-        def attempt() -> None:
-            connection = self._api.open(self._session, arriving.offset)
-            try:
-                self._receive(connection, arriving, take)
-            except BaseException:
-                connection.abort()
-                raise
-            connection.close()
-
-        self._patience.insist(attempt)
-
-    def _receive(
-        self, connection: CopyConnection, arriving: Arriving, take: Callable[[memoryview], None]
-    ) -> None:
-        said_bytes, said_s = arriving.offset, time.monotonic()
         while not arriving.is_whole:
-            kind, message = _next(connection)
-            if kind == PIECE:
-                take(arriving.take(message))
-                self._acknowledged(arriving.offset)
-            elif kind == END:
-                arriving.end(message)
-            elif kind != ACKNOWLEDGEMENT:
-                raise RemoteProtocolError("the agent sent what is not a piece")
-            is_due = arriving.offset - said_bytes >= _ACKNOWLEDGE_BYTES
-            if is_due or arriving.is_whole or time.monotonic() - said_s >= _ACKNOWLEDGE_S:
-                said_bytes, said_s = arriving.offset, time.monotonic()
-                connection.send(ACKNOWLEDGEMENT, encode_acknowledgement(said_bytes))
+            try:
+                yield from self._received(arriving)
+            except PycrictlError as exc:
+                self._patience.bear(exc)
+
+    def _received(self, arriving: Arriving) -> Iterator[memoryview]:
+        connection = self._api.open(self.session, arriving.offset)
+        said_bytes, said_s = arriving.offset, time.monotonic()
+        try:
+            while not arriving.is_whole:
+                kind, message = _next(connection)
+                if kind == PIECE:
+                    yield arriving.take(message)
+                    self._acknowledged(arriving.offset)
+                elif kind == END:
+                    arriving.end(message)
+                elif kind != ACKNOWLEDGEMENT:
+                    raise RemoteProtocolError("the agent sent what is not a piece")
+                is_due = arriving.offset - said_bytes >= _ACKNOWLEDGE_BYTES
+                if is_due or arriving.is_whole or time.monotonic() - said_s >= _ACKNOWLEDGE_S:
+                    said_bytes, said_s = arriving.offset, time.monotonic()
+                    connection.send(ACKNOWLEDGEMENT, encode_acknowledgement(said_bytes))
+        except BaseException:
+            connection.abort()
+            raise
+        connection.close()
 
     def _acknowledged(self, offset: int) -> None:
         if offset > self._shown:

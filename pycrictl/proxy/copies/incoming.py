@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from pycrictl.copy.method import Announced, Watch
+from pycrictl.copy.archive.archives import Announced
 from pycrictl.copy.node.on_node import OnNode
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.stream.connection import CHANNEL_END, OUTCOME, TO_CONTAINER, CopyConnection
 from pycrictl.copy.tree.identity import Locate
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import Cancelled, CopyError, PycrictlError, RemoteProtocolError
 from pycrictl.proxy.copies.outgoing import Skips
 
@@ -29,13 +30,11 @@ def take_in(
 ) -> Summary:
     """Unpack what a client sends into a container, and send the client the outcome.
 
-    What the path means is said at ``Placing.place``.
-
     On any error nothing was changed, and the reason was sent to the client if it still listens.
     """
     skips = Skips()
     try:
-        summary = OnNode(locate).place(
+        summary = OnNode(locate).write(
             Announced(_received(connection, check_wanted), size_bytes, checksum),
             path,
             rules,

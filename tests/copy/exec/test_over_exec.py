@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.copy import ends
 from pycrictl.copy.exec.over_exec import OverExec
 from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.exec.running import Ended, ProgramMissing, Running, in_large_pieces
-from pycrictl.copy.method import Watch
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import CHUNK_BYTES
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.streaming.pump import Ends
@@ -137,11 +138,15 @@ class Copies:
         self.bytes += count
 
     def copy_to(self, local: Path, path: Path | str, rules: Rules = PLAIN) -> str:
-        summary = self.method.copy_to(os.fsencode(local), os.fsencode(path), rules, self.watch)
+        summary = ends.copy_to(
+            self.method, os.fsencode(local), os.fsencode(path), rules, self.watch
+        )
         return self.told(summary)
 
     def copy_from(self, path: Path | str, local: Path, rules: Rules = PLAIN) -> str:
-        summary = self.method.copy_from(os.fsencode(path), os.fsencode(local), rules, self.watch)
+        summary = ends.copy_from(
+            self.method, os.fsencode(path), os.fsencode(local), rules, self.watch
+        )
         return self.told(summary)
 
 
@@ -240,7 +245,9 @@ def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> 
     for data, is_left in ((bad, False), (large + bad, True)):
         (tmp_path / "a.tar").write_bytes(data)
         with (tmp_path / "a.tar").open("rb") as file, pytest.raises(CopyError) as info:
-            copies.method.unpack_to(file.fileno(), bytes(tmp_path / "dst"), PLAIN, copies.watch)
+            ends.unpack_to(
+                copies.method, file.fileno(), bytes(tmp_path / "dst"), PLAIN, copies.watch
+            )
         assert 'contains ".."' in info.value.message
         assert info.value.message.endswith("the copy is incomplete") is is_left
         hint = f'what had arrived was left in "{tmp_path}/dst/top"'
@@ -251,8 +258,8 @@ def test_an_archive_with_nothing_in_it(copies: Copies, tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(END_OF_ARCHIVE)
     (tmp_path / "dst").mkdir()
     with (tmp_path / "a.tar").open("rb") as file:
-        summary = copies.method.unpack_to(
-            file.fileno(), bytes(tmp_path / "dst"), PLAIN, copies.watch
+        summary = ends.unpack_to(
+            copies.method, file.fileno(), bytes(tmp_path / "dst"), PLAIN, copies.watch
         )
     assert summary == Summary()
     assert list((tmp_path / "dst").iterdir()) == []
@@ -299,7 +306,7 @@ def test_what_tar_must_not_write(
     copies.remote.tar = output
     with pytest.raises(PycrictlError, match=line):
         copies.copy_from(tmp_path / "f", tmp_path / "out")
-    pieces = copies.method.pack_from(os.fsencode(tmp_path / "f"), PLAIN, copies.watch)
+    pieces = ends.pack_from(copies.method, os.fsencode(tmp_path / "f"), PLAIN, copies.watch)
     passed: list[bytes] = []
     with pytest.raises(PycrictlError, match=line):
         passed.extend(map(bytes, pieces))
@@ -312,8 +319,8 @@ def test_an_archive_of_more_than_is_allowed(copies: Copies, tmp_path: Path) -> N
     (tmp_path / "f").write_text("content")
     path = os.fsencode(tmp_path / "f")
     with pytest.raises(PycrictlError, match="more than 6 bytes would be copied"):
-        next(copies.method.pack_from(path, Rules(max_size_bytes=6), copies.watch))
-    pieces = copies.method.pack_from(path, Rules(max_size_bytes=7), copies.watch)
+        next(ends.pack_from(copies.method, path, Rules(max_size_bytes=6), copies.watch))
+    pieces = ends.pack_from(copies.method, path, Rules(max_size_bytes=7), copies.watch)
     assert b"content" in b"".join(pieces)
 
 

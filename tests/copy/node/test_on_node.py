@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.method import Watch
+from pycrictl.copy import ends
 from pycrictl.copy.node import on_node
 from pycrictl.copy.node.on_node import OnNode
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess
 from pycrictl.copy.tree.places import IdMap
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import (
     CopyError,
     FailedPrecondition,
@@ -221,20 +222,20 @@ def test_a_user_namespace() -> None:
 
 def check_user_namespace(top: Path, pid: int) -> None:
     inside, tree = top / "root", os.fsencode(top / "tree")
-    OnNode(told(pid, uid=5, gid=6)).copy_to(tree, b"/a", Rules(), UNWATCHED)
+    ends.copy_to(OnNode(told(pid, uid=5, gid=6)), tree, b"/a", Rules(), UNWATCHED)
     method = OnNode(told(pid))
     for name in ("a", "a/sub", "a/sub/f", "a/l"):
         status = (inside / name).lstat()
         assert (status.st_uid, status.st_gid) == (100_005, 100_006), name
-    method.copy_to(tree, b"/b", KEEP, UNWATCHED)
+    ends.copy_to(method, tree, b"/b", KEEP, UNWATCHED)
     for name, owner in (("b", (100_000, 100_000)), ("b/sub/f", (101_000, 102_000))):
         status = (inside / name).lstat()
         assert (status.st_uid, status.st_gid) == owner
-    method.copy_from(b"/b", os.fsencode(top / "c"), KEEP, UNWATCHED)
+    ends.copy_from(method, b"/b", os.fsencode(top / "c"), KEEP, UNWATCHED)
     assert (top / "c/sub/f").stat().st_uid == 1000
     os.chown(top / "tree/sub/f", 70_000, 0)
     with pytest.raises(CopyError, match="no user or group 70000"):
-        method.copy_to(tree, b"/d", KEEP, UNWATCHED)
+        ends.copy_to(method, tree, b"/d", KEEP, UNWATCHED)
     assert sorted(path.name for path in inside.iterdir()) == ["a", "b", "old"]
 
 
@@ -352,15 +353,19 @@ def test_a_container_that_stops_meanwhile(
 
     here = os.fsencode(tmp_path)
     with pytest.raises(FailedPrecondition, match="has stopped"):
-        OnNode(told(container.pid)).copy_to(
-            here + b"/big", b"/etc/f", Rules(), Watch(stopping, ignore)
+        ends.copy_to(
+            OnNode(told(container.pid)), here + b"/big", b"/etc/f", Rules(), Watch(stopping, ignore)
         )
     assert (tmp_path / "root/etc/f").read_text() == "of the container"
     assert [path.name for path in (tmp_path / "root/etc").iterdir()] == ["f"]
     other = start(tmp_path / "root")
     with pytest.raises(FailedPrecondition, match="has stopped"):
-        OnNode(told(other.pid)).copy_from(
-            b"/etc", here + b"/here", Rules(), Watch(lambda _: stop(other), ignore)
+        ends.copy_from(
+            OnNode(told(other.pid)),
+            b"/etc",
+            here + b"/here",
+            Rules(),
+            Watch(lambda _: stop(other), ignore),
         )
     assert list((tmp_path / "here").iterdir()) == []
 
@@ -371,7 +376,7 @@ def test_a_stream_that_breaks(container: subprocess.Popen[bytes], tmp_path: Path
     os.write(write, b"not an archive")
     os.close(write)
     with pytest.raises(PycrictlError):
-        OnNode(told(container.pid)).unpack_to(read, b"/etc", Rules(), UNWATCHED)
+        ends.unpack_to(OnNode(told(container.pid)), read, b"/etc", Rules(), UNWATCHED)
     os.close(read)
     assert [path.name for path in (tmp_path / "root/etc").iterdir()] == ["f"]
 
@@ -384,7 +389,7 @@ def test_other_users_are_told_to_be_root(container: subprocess.Popen[bytes]) -> 
         with suppress(BaseException):
             os.setuid(65534)
             try:
-                OnNode(told(container.pid)).copy_from(b"/etc/f", b"x", Rules(), UNWATCHED)
+                ends.copy_from(OnNode(told(container.pid)), b"/etc/f", b"x", Rules(), UNWATCHED)
             except CopyError as exc:
                 os.write(write, f"{exc.message}; {exc.hint}".encode())
         os._exit(0)

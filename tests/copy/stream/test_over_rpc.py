@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.copy import ends
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
@@ -86,11 +87,11 @@ def test_archives_both_ways(
 ) -> None:
     offer(fake, server, HONEST)
     server.script = sending(HONEST)
-    assert b"".join(map(bytes, copier.pack_from(b"/x/d", Rules(), copier.watch))) == HONEST
+    assert b"".join(map(bytes, ends.pack_from(copier, b"/x/d", Rules(), copier.watch))) == HONEST
     server.script = server.take
     (tmp_path / "a.tar").write_bytes(HONEST)
     with (tmp_path / "a.tar").open("rb") as file:
-        summary = copier.unpack_to(file.fileno(), b"/to", Rules(), copier.watch)
+        summary = ends.unpack_to(copier, file.fileno(), b"/to", Rules(), copier.watch)
     assert summary == Summary(files=1, directories=1, size_bytes=7)
     assert server.received == HONEST
     request = fake.calls[-1].request
@@ -129,7 +130,7 @@ def test_progress_of_an_archive(fake: FakeServer, server: CopyServer, copier: Co
     offer(fake, server, archive)
     server.script = sending(archive)
     written = 0
-    for piece in copier.pack_from(b"/f", Rules(), copier.watch):
+    for piece in ends.pack_from(copier, b"/f", Rules(), copier.watch):
         written += len(piece)
         assert (copier.bytes, copier.totals) == (written, [len(archive)])
     assert written == len(archive)
@@ -303,7 +304,7 @@ def test_rules_that_the_call_cannot_carry(
     with pytest.raises(Unimplemented, match="CopyToContainer cannot"):
         copier.into(tree, "/to", rules)
     with pytest.raises(Unimplemented, match="CopyToContainer cannot"):
-        copier.unpack_to(-1, b"/to", rules, copier.watch)
+        ends.unpack_to(copier, -1, b"/to", rules, copier.watch)
     assert fake.calls == []
 
 
@@ -311,9 +312,9 @@ def test_other_things_that_the_call_cannot_carry(
     fake: FakeServer, copier: Copier, tmp_path: Path
 ) -> None:
     with pytest.raises(Unimplemented, match="-L"):
-        copier.copy_from(b"/x", bytes(tmp_path / "n"), Rules(), copier.watch, follow=True)
+        ends.copy_from(copier, b"/x", bytes(tmp_path / "n"), Rules(), copier.watch, follow=True)
     with pytest.raises(Unimplemented, match="UTF-8") as info:
-        copier.copy_from(b"/\xff", bytes(tmp_path / "n"), Rules(), copier.watch)
+        ends.copy_from(copier, b"/\xff", bytes(tmp_path / "n"), Rules(), copier.watch)
     assert info.value.hint == "--method node can do it"
     assert fake.calls == []
 
@@ -333,7 +334,7 @@ def test_rules_of_this_side_are_kept(
     with pytest.raises(CopyError, match="more than 2 bytes"):
         copier.out("/f", tmp_path / "f", Rules(max_size_bytes=2))
     with pytest.raises(CopyError, match="more than 2 bytes"):
-        next(copier.pack_from(b"/f", Rules(max_size_bytes=2), copier.watch))
+        next(ends.pack_from(copier, b"/f", Rules(max_size_bytes=2), copier.watch))
 
 
 def test_a_runtime_without_the_calls_is_asked_first(
@@ -346,12 +347,12 @@ def test_a_runtime_without_the_calls_is_asked_first(
     reading, writing = os.pipe()
     os.write(writing, HONEST)
     with pytest.raises(Unimplemented, match="CopyToContainer"):
-        copier.unpack_to(reading, b"/to", Rules(), copier.watch)
+        ends.unpack_to(copier, reading, b"/to", Rules(), copier.watch)
     assert os.read(reading, 10_000) == HONEST
     os.close(reading)
     os.close(writing)
     with pytest.raises(Unimplemented):
-        next(copier.pack_from(b"/x", Rules(), copier.watch))
+        next(ends.pack_from(copier, b"/x", Rules(), copier.watch))
     assert (copier.totals, copier.bytes, copier.skipped) == ([], 0, [])
 
 
@@ -381,4 +382,4 @@ def test_a_bad_archive_is_not_sent(
     fake.prepare("CopyToContainer", Status(grpc.StatusCode.INVALID_ARGUMENT, "no path"))
     (tmp_path / "a.tar").write_bytes(data)
     with (tmp_path / "a.tar").open("rb") as file, pytest.raises((CopyError, StreamError)):
-        copier.unpack_to(file.fileno(), b"/to", Rules(), copier.watch)
+        ends.unpack_to(copier, file.fileno(), b"/to", Rules(), copier.watch)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.stream.connection import FROM_CONTAINER, OUTCOME, TO_CONTAINER, CopyConnection
 from pycrictl.cri.calls.client import CriClient
@@ -132,7 +133,7 @@ def test_an_archive_for_standard_output_is_verified_too(
     offer(fake, server, HONEST)
     server.script = sending(DAMAGED)
     with pytest.raises(CopyError, match="another checksum"):
-        b"".join(copier.pack_from(b"/x/d", Rules(), copier.watch))
+        b"".join(ends.pack_from(copier, b"/x/d", Rules(), copier.watch))
 
 
 def refuse_early(connection: CopyConnection) -> None:

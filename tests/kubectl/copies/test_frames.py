@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy.archive.checksum import crc32
+from pycrictl.copy.archive.parts import tree_pieces
 from pycrictl.copy.archive.pieces import ACKNOWLEDGEMENT, MAX_MESSAGE_BYTES, PIECE, PROTOCOL
 from pycrictl.copy.tree.places import LocalRoot, open_source
 from pycrictl.errors import UpgradeRefused
-from pycrictl.kubectl.copies.parts import tree_pieces
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target
 from tests.agent.copies.small import InThread

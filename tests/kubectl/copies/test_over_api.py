@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.errors import CopyError, Exhausted, PycrictlError
 from pycrictl.kubectl.copies.api import CopyApi, Lost
@@ -89,14 +90,14 @@ def test_archives(agent: InThread, work: Workstation, container: Pretended, tmp_
     archive = member(b"a", FILE, b"1") + member(b"b/c", FILE, b"2") + END_OF_ARCHIVE
     (tmp_path / "a.tar").write_bytes(archive)
     with (tmp_path / "a.tar").open("rb") as file:
-        work.method().unpack_to(file.fileno(), b"/to", Rules(), work.watch)
+        ends.unpack_to(work.method(), file.fileno(), b"/to", Rules(), work.watch)
     assert (container.root / "to/b/c").read_text() == "2"
     (tmp_path / "b").mkdir()
-    pieces = b"".join(map(bytes, work.method().pack_from(b"/to/b", Rules(), work.watch)))
+    pieces = b"".join(map(bytes, ends.pack_from(work.method(), b"/to/b", Rules(), work.watch)))
     with (tmp_path / "b.tar").open("wb+") as file:
         file.write(pieces)
         file.seek(0)
-        work.method().unpack_to(file.fileno(), b"/to", Rules(), work.watch)
+        ends.unpack_to(work.method(), file.fileno(), b"/to", Rules(), work.watch)
     assert (container.root / "to/b/c").read_text() == "2"
     assert work.kept == []
 
@@ -115,7 +116,7 @@ def test_options(agent: InThread, work: Workstation, container: Pretended, tmp_p
         work.into(tmp_path / "f", "/to", max_size_bytes=2)
     (container.root / "to/l").symlink_to("f")
     method = work.method()
-    method.copy_from(b"/to/l", os.fsencode(tmp_path / "o"), Rules(), work.watch, follow=True)
+    ends.copy_from(method, b"/to/l", os.fsencode(tmp_path / "o"), Rules(), work.watch, follow=True)
     assert (tmp_path / "o").read_text() == "new"
 
 
@@ -143,10 +144,10 @@ def test_more_than_is_allowed(
     reading, writing = os.pipe()
     os.write(writing, member(b"f", FILE, bytes(64 * MIB))[:1024])  # and no more comes
     with pytest.raises(CopyError, match=r": more than 1048576 bytes would be copied$"):
-        work.method().unpack_to(reading, b"/to", Rules(max_size_bytes=MIB), work.watch)
+        ends.unpack_to(work.method(), reading, b"/to", Rules(max_size_bytes=MIB), work.watch)
     assert agent.agent.audits == []
     with pytest.raises(CopyError, match=r": more than 1048576 bytes would be copied$"):
-        next(work.method().pack_from(b"/to/f", Rules(max_size_bytes=MIB), work.watch))
+        next(ends.pack_from(work.method(), b"/to/f", Rules(max_size_bytes=MIB), work.watch))
     assert work.relay.passed < 16 * MIB
     assert [how for _, how in agent.agent.audits] == ["abandoned"]
     assert (work.kept, archives(folder)) == ([], [])
@@ -308,11 +309,11 @@ def test_ctrl_c_leaves_nothing(
 
     watch = work.watch._replace(on_bytes=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        work.method().copy_to(os.fsencode(tmp_path / "f"), b"/to", Rules(), watch)
+        ends.copy_to(work.method(), os.fsencode(tmp_path / "f"), b"/to", Rules(), watch)
     assert (work.kept, sessions(folder)) == ([], [])
     (container.root / "to/f").write_bytes(os.urandom(8 * MIB))
     with pytest.raises(KeyboardInterrupt):
-        work.method().copy_from(b"/to/f", os.fsencode(tmp_path / "o"), Rules(), watch)
+        ends.copy_from(work.method(), b"/to/f", os.fsencode(tmp_path / "o"), Rules(), watch)
     assert (work.kept, sessions(folder)) == ([], [])
     assert stages_in(tmp_path) == []
     assert [how for _, how in agent.agent.audits] == ["abandoned", "abandoned"]

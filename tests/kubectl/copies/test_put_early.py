@@ -15,11 +15,11 @@ from pycrictl.agent.copies import job
 from pycrictl.agent.copies.engine import NodeEngine
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy.archive.checksum import crc32
-from pycrictl.copy.method import Watch
+from pycrictl.copy.archive.parts import tree_pieces
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_source
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.kubectl.copies.parts import tree_pieces
 from tests.agent.copies.small import InThread, SmallAgent
 from tests.copy.node.test_on_node import needs_root
 from tests.copy.trees import stages_in

@@ -114,7 +114,7 @@ def test_no_space_for_what_a_copy_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_no_space_for_what_arrives(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     kept = Saved(NO_HOME, notes.append).keep(RECORD)
-    assert kept.open_arrived() == 0
+    assert list(kept.arrived()) == []
     kept.append(memoryview(b"abc"), 0)
     assert (temporary / ("0" * 32 + ".part")).read_bytes() == b"abc"
 

@@ -13,8 +13,9 @@ import pytest
 
 from pycrictl.agent.copies.engine import NodeEngine
 from pycrictl.agent.copies.session import CopySpec, Place
-from pycrictl.copy.method import Watch
+from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
@@ -95,7 +96,7 @@ def test_bytes_go_before_all_are_there(
     assert (work.kept, sessions(folder), work.notes) == ([], [], [])
     work.totals.clear()
     work.bytes = 0
-    pieces = b"".join(map(bytes, work.method().pack_from(b"/to/f", Rules(), work.watch)))
+    pieces = b"".join(map(bytes, ends.pack_from(work.method(), b"/to/f", Rules(), work.watch)))
     assert pieces == archive()
     assert work.totals == [work.bytes, work.bytes] == [len(pieces)] * 2
 

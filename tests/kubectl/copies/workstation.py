@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pycrictl.copy.method import Watch
+from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.kubectl.copies.api import CopyApi
 from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.patience import Patience
@@ -44,22 +45,24 @@ class Workstation:
             lambda path: Target("http", "localhost", 80, path, self._path), "shop", "web"
         )
 
-    def method(self) -> OverApi:
+    def method(self, local: Path | str = "-") -> OverApi:
         self.saved = Saved({"XDG_STATE_HOME": str(self.state)}, self.notes.append)
         return OverApi(
             self.api,
-            CopyRecord((), "shop", "web", "", "", "", ""),
+            CopyRecord((), "shop", "web", "", "", str(local), ""),
             self.saved,
             Patience(self.notes.append, retries=self.retries, sleep=_short),
             resume=self.resume,
         )
 
     def into(self, local: Path | str, path: str, **rules: Any) -> Summary:
-        return self.method().copy_to(os.fsencode(local), path.encode(), Rules(**rules), self.watch)
+        return ends.copy_to(
+            self.method(local), os.fsencode(local), path.encode(), Rules(**rules), self.watch
+        )
 
     def out(self, path: str, local: Path | str, **rules: Any) -> Summary:
-        return self.method().copy_from(
-            path.encode(), os.fsencode(local), Rules(**rules), self.watch
+        return ends.copy_from(
+            self.method(local), path.encode(), os.fsencode(local), Rules(**rules), self.watch
         )
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.stream.over_rpc import OverRpc
 from pycrictl.errors import CopyError
@@ -115,7 +116,7 @@ def test_archives(copier: Copier, container: Pretended, tmp_path: Path) -> None:
 
     def unpack(path: bytes) -> None:
         with (tmp_path / "a.tar").open("rb") as file:
-            rpc.unpack_to(file.fileno(), path, Rules(), copier.watch)
+            ends.unpack_to(rpc, file.fileno(), path, Rules(), copier.watch)
 
     unpack(b"/to")
     assert (container.root / "to/b/c").read_text() == "2"
@@ -124,7 +125,7 @@ def test_archives(copier: Copier, container: Pretended, tmp_path: Path) -> None:
     for path in (b"/none", b"/to/a"):
         with pytest.raises(CopyError):
             unpack(path)
-    pieces = rpc.pack_from(b"/to/b", Rules(), copier.watch)
+    pieces = ends.pack_from(rpc, b"/to/b", Rules(), copier.watch)
     (tmp_path / "b.tar").write_bytes(b"".join(map(bytes, pieces)))
     assert subprocess.check_output(["tar", "tf", tmp_path / "b.tar"]) == b"b/\nb/c\n"
 

@@ -1,0 +1,225 @@
+"""What a copy moves, wherever it comes from: an archive, in pieces, and what is known about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from pycrictl.copy.archive.census import Census
+from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
+from pycrictl.copy.archive.measure import Measured, measure
+from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.archive.parts import file_pieces, tree_pieces
+from pycrictl.copy.archive.spool import Spool
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import SourceKind, as_archive, not_as_archive
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.content import CHUNK_BYTES
+from pycrictl.copy.tree.places import Source
+from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.copy.tree.watch import Watch
+from pycrictl.errors import CopyError
+from pycrictl.units import plural
+
+
+def _be_content() -> None:
+    """Require nothing."""
+
+
+@dataclass(eq=False)
+class Outgoing:
+    """What a method gives of a container.
+
+    Attributes:
+        pieces: yields it, each piece valid until the next is asked for. What it fails with comes at
+            the latest instead of its end. After ``BeginAnew`` it can be asked for again.
+        name: what its single file or directory is called; ``.`` where what is in that is copied.
+        check: requires that it was not cut off: after the last piece, or the copy of the tree.
+        tree: what it is made of, if that is a tree of a file system that can be reached from here:
+            copied directly, that takes less time.
+        is_counted: ``watch.on_bytes`` is told of its bytes while they come.
+        is_whole: what comes is what shall come; else it is spooled before anybody gets some of it
+            that cannot be taken back.
+        summary: what is in it, once it is over, if that is known.
+        skipped: how much was left out, once it is over, and is not in the summary.
+        kind: a single file or directory.
+    """
+
+    pieces: Callable[[], Generator[memoryview, None, None]]
+    name: bytes
+    check: Callable[[], None] = _be_content
+    tree: Source | None = None
+    is_counted: bool = False
+    is_whole: bool = True
+    summary: Summary | None = None
+    skipped: int = 0
+    kind: SourceKind = SourceKind.DIRECTORY
+
+
+class BeginAnew(CopyError):
+    """What has come so far does not count; the message says why."""
+
+
+class Incoming(Protocol):
+    """What is to get into a container.
+
+    Attributes:
+        kind: what is in it; None: one file or directory, or, where the destination is a directory,
+            any number of entries.
+        name: what its single file or directory is called; None: it may have any name.
+        tree: as of ``Outgoing``.
+    """
+
+    @property
+    def kind(self) -> SourceKind | None:
+        """See above."""
+
+    @property
+    def name(self) -> bytes | None:
+        """See above."""
+
+    @property
+    def tree(self) -> Source | None:
+        """See above."""
+
+    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
+        """Yield it from an offset on, each piece valid until the next is asked for.
+
+        Without ``measured``, it can be asked for once.
+        """
+
+    def measured(self, rules: Rules, watch: Watch) -> Measured:
+        """Return how long it is, its checksum and what is in it; the rules are held."""
+
+    def address(self, path: bytes) -> bytes:
+        """Return a path as ``CopyToContainer`` has it that says where it goes."""
+
+
+class TreeArchive:
+    """An ``Incoming`` that is made of a tree of this machine.
+
+    Args:
+        source: the tree; closed by the caller.
+        on_skip: called with what is left out, unless ``measured`` has told of that.
+    """
+
+    def __init__(self, source: Source, on_skip: OnSkip) -> None:
+        self.tree: Source | None = source
+        self.kind: SourceKind | None = source.kind
+        self.name: bytes | None = source.top
+        self._source = source
+        self._on_skip = on_skip
+        self._is_measured = False
+
+    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
+        """See ``Incoming``."""
+        if self._is_measured:
+            return tree_pieces(self._source, offset)
+        return pack(self._source, on_skip=self._on_skip)
+
+    def measured(self, rules: Rules, watch: Watch) -> Measured:
+        """See ``Incoming``."""
+        self._is_measured = True
+        return measure(self._source, on_skip=watch.on_skip, rules=rules)
+
+    def address(self, path: bytes) -> bytes:
+        """See ``Incoming``."""
+        return not_as_archive(path)
+
+
+class StreamArchive:
+    """An ``Incoming`` that comes from a descriptor. It is spooled where it has to be measured.
+
+    Use it as a context manager.
+    """
+
+    tree: Source | None = None
+    kind: SourceKind | None = SourceKind.ARCHIVE
+    name: bytes | None = None
+
+    def __init__(self, stream: int) -> None:
+        self._stream = stream
+        self._spool: Spool | None = None
+        self._summary = Summary()
+
+    def __enter__(self) -> StreamArchive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._spool is not None:
+            self._spool.close()
+
+    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
+        """See ``Incoming``."""
+        if self._spool is not None:
+            yield from file_pieces(self._spool.fd, offset, self._spool.size_bytes)
+            return
+        yield from self._read()
+
+    def measured(self, rules: Rules, watch: Watch) -> Measured:
+        """See ``Incoming``."""
+        census = Census(rules)
+        spool = self._spool = Spool()
+        for piece in self._read():
+            spool.write(piece)
+            census.receive_data(piece)
+        census.finish()
+        spool.finish()
+        watch.note_names(has_absolute=census.has_absolute)
+        return Measured(spool.size_bytes, spool.crc32, census.summary)
+
+    def address(self, path: bytes) -> bytes:
+        """See ``Incoming``."""
+        return as_archive(path)
+
+    def _read(self) -> Iterator[memoryview]:
+        buffer = memoryview(bytearray(CHUNK_BYTES))
+        while count := os.readv(self._stream, [buffer]):
+            yield buffer[:count]
+
+
+class Announced:
+    """An ``Incoming`` of which size and checksum were known before it came; they are verified.
+
+    Args:
+        arriving: its pieces, each used before the next is asked for. An error that comes from there
+            leaves the destination as it was.
+        size_bytes: how long it shall be.
+        crc32: its checksum.
+    """
+
+    tree: Source | None = None
+    kind: SourceKind | None = None
+    name: bytes | None = None
+
+    def __init__(self, arriving: Iterable[memoryview], size_bytes: int, crc32: int) -> None:
+        self._arriving = arriving
+        self._size_bytes = size_bytes
+        self._crc32 = crc32
+
+    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
+        """See ``Incoming``; ``offset`` must be 0."""
+        checksum, count = Checksum(), 0
+        for piece in self._arriving:
+            count += len(piece)
+            if count > self._size_bytes:
+                raise CopyError(f"more than the {self._size_bytes} announced bytes arrived")
+            checksum.add(piece)
+            yield piece
+        if count != self._size_bytes:
+            raise CopyError(
+                f"{plural(count, 'byte')} arrived, but {self._size_bytes} were announced",
+                hint="nothing was changed; try again",
+            )
+        if checksum.value != self._crc32:
+            raise wrong_checksum()
+
+    def measured(self, rules: Rules, watch: Watch) -> Measured:
+        """See ``Incoming``: others hold the rules."""
+        return Measured(self._size_bytes, self._crc32, Summary())
+
+    def address(self, path: bytes) -> bytes:
+        """See ``Incoming``."""
+        return path

@@ -1,0 +1,105 @@
+"""The ends of a copy at its caller, the same for every method.
+
+A method has two verbs (``method``): it reads an archive out of a container, or writes one into it.
+Here the archive is a tree of this machine, or a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+
+from pycrictl.copy.archive.archives import (
+    BeginAnew,
+    StreamArchive,
+    TreeArchive,
+)
+from pycrictl.copy.archive.census import Census
+from pycrictl.copy.archive.spool import Spool
+from pycrictl.copy.method import Method
+from pycrictl.copy.node.local import put
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.tree.content import CHUNK_BYTES
+from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.tree.watch import Watch
+
+
+def copy_from(
+    method: Method, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+) -> Summary:
+    """Copy out of the container; see ``Method.read``."""
+    with (
+        open_destination(LocalRoot(), local) as destination,
+        method.read(path, rules, watch, follow=follow) as archive,
+    ):
+        while True:
+            try:
+                summary = put(
+                    archive,
+                    destination,
+                    rules,
+                    watch._replace(on_bytes=_ignore) if archive.is_counted else watch,
+                    check=archive.check,
+                )
+            except BeginAnew as exc:
+                watch.note(exc.message)
+            else:
+                summary.skipped += archive.skipped
+                return summary
+
+
+def copy_to(
+    method: Method, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+) -> Summary:
+    """Copy into the container; see ``Method.write``."""
+    with open_source(LocalRoot(), local, follow=follow) as source:
+        return method.write(TreeArchive(source, watch.on_skip), path, rules, watch)
+
+
+def pack_from(
+    method: Method, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+) -> Generator[memoryview, None, Summary]:
+    """Yield what is at a path of the container as an archive, and return what is in it.
+
+    A piece is valid until the next is asked for.
+
+    Raises:
+        CopyError: an entry breaks a rule; the archive has no end then.
+    """
+    with method.read(path, rules, watch, follow=follow) as archive:
+        while not archive.is_whole:
+            census = Census(rules)
+            with Spool() as spool:
+                try:
+                    for piece in archive.pieces():
+                        census.receive_data(piece)
+                        spool.write(piece)
+                except BeginAnew as exc:
+                    watch.note(exc.message)
+                    continue
+                census.finish()
+                spool.finish()
+                yield from spool.pieces(memoryview(bytearray(CHUNK_BYTES)))
+                return census.summary
+        census = Census(rules)
+        with closing(archive.pieces()) as pieces:
+            for piece in pieces:
+                if archive.summary is None:
+                    census.receive_data(piece)
+                yield piece
+        archive.check()
+        if archive.summary is not None:
+            return archive.summary
+        census.finish()
+        return census.summary
+
+
+def unpack_to(method: Method, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
+    """Unpack an archive, which comes from a descriptor, into a directory of the container."""
+    with StreamArchive(stream) as archive:
+        return method.write(archive, path, rules, watch)
+
+
+def _ignore(_: int) -> None:
+    """Do nothing: it is counted where it comes from."""
