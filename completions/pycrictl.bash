@@ -30,7 +30,7 @@ _pycrictl_describe() {
                 '--tracing-endpoint='
                 '--tracing-sampling-rate-per-million='
             )
-            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor info runtime-config config update-runtime-config proxy pull-limiter agent completion)
+            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor top info runtime-config config update-runtime-config proxy pull-limiter agent completion)
             ;;
         ps)
             switches=(-a --all -l --latest --no-headers --no-trunc -q --quiet -r --resolve-image-path -v --verbose -w --watch -h --help)
@@ -445,6 +445,15 @@ _pycrictl_describe() {
                 '--admin-socket=@socket'
             )
             ;;
+        top)
+            switches=(--once --no-kube -h --help)
+            valued=(
+                '-o=table|json'
+                '--output=table|json'
+                '--interval='
+                '--admin-socket=@socket'
+            )
+            ;;
         info)
             switches=(-q --quiet -h --help)
             valued=(
@@ -544,7 +553,7 @@ _pycrictl_describe() {
             positionals=('bash|zsh|fish')
             ;;
         help | h)
-            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor info runtime-config config update-runtime-config proxy pull-limiter agent completion)
+            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor top info runtime-config config update-runtime-config proxy pull-limiter agent completion)
             ;;
     esac
 }

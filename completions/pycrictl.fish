@@ -78,6 +78,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'image-pull-progress'\t'Show the progress of image pulls, whoever started them' \
                 'version'\t'Show the runtime\'s name and version' \
                 'doctor'\t'Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries' \
+                'top'\t'Show the node live on one screen: what is sick first, then pulls, then the rest' \
                 'info'\t'Show the status and configuration of the runtime' \
                 'runtime-config'\t'Show the settings that kubelet takes from the runtime' \
                 'config'\t'Show or change the configuration file' \
@@ -648,6 +649,17 @@ function __pycrictl_describe --no-scope-shadowing
                 '--output'\t'json|yaml|go-template|table|jsonpath='\t'Output format' \
                 '--template'\t''\t'For --output go-template' \
                 '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists'
+        case 'top'
+            set switches \
+                '--once'\t'Print the screen once as text' \
+                '--no-kube'\t'Do not ask the API server what pods wait for' \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '-o'\t'table|json'\t'json: print its data once' \
+                '--output'\t'table|json'\t'json: print its data once' \
+                '--interval'\t''\t'Pause between two looks' \
+                '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists'
         case 'info'
             set switches \
                 '-q'\t'Omit runtime-specific information' \
@@ -798,6 +810,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'image-pull-progress'\t'Show the progress of image pulls, whoever started them' \
                 'version'\t'Show the runtime\'s name and version' \
                 'doctor'\t'Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries' \
+                'top'\t'Show the node live on one screen: what is sick first, then pulls, then the rest' \
                 'info'\t'Show the status and configuration of the runtime' \
                 'runtime-config'\t'Show the settings that kubelet takes from the runtime' \
                 'config'\t'Show or change the configuration file' \

@@ -262,11 +262,18 @@ ARROWS: dict[str, set[str]] = {
     "agent.records": {"agent.objects", "kube.pods", "pulls", "wire.progress"},
     "cli": {
         *("", "agent", "cli", "proxy", "show", "progress", "pull", "pulls", "copy", "streaming"),
+        "top",
         "containerd",
         *("diagnosis", "cri", "kube", "kubectl", "logs", "wire", "_proto"),
         *("config", "configfile", "environ", "noderoot", "profiles", "servicelog", "signals"),
         *_BASE,
     },
+    "top": {
+        *("top", "diagnosis", "cri", "_proto", *_BASE),
+    },
+    "top.model": {"diagnosis", *_BASE},
+    "top.text": {"top.model", "pulls", "show.displays.phrases", *_BASE},
+    "top.app": {"top.model", "top.text", "show.displays.phrases", *_BASE},
     "__main__": {"cli", "proxy.program", "signals"},
 }
 
@@ -298,12 +305,14 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.figures.recorder": {"google"},
     "show": {"google", "yaml"},
     "show.displays.meters": {"tqdm"},
+    "top.app": {"rich", "textual"},
+    "top.looking": {"google"},
     "cli": {"typer"},
 }
 
 KNOWN_THIRD_PARTY = {
     *("grpc", "google", "tqdm", "websockets", "yaml", "tomli", "typer", "rich"),
-    *("prometheus_client", "urllib3", "aiohttp", "cryptography", "h11"),
+    *("prometheus_client", "urllib3", "aiohttp", "cryptography", "h11", "textual"),
 }
 
 BESIDE: Final = {"tools", "tests", "benchmarks", "packaging"}

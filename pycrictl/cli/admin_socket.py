@@ -48,6 +48,22 @@ class NodeProxy(NamedTuple):
         """
         return admin.ask(self.admin, "status", timeout_s=TIMEOUT_S)
 
+    def set_limit(self, limit: int) -> None:
+        """Set the limit of pulls.
+
+        Raises:
+            PycrictlError: it does not answer, or refuses.
+        """
+        admin.ask(self.admin, "set-limit", timeout_s=TIMEOUT_S, limit=limit)
+
+    def cancel(self, target: str) -> None:
+        """Give up the pulls of an image or a pod that wait in line.
+
+        Raises:
+            PycrictlError: it does not answer, or has no such pull.
+        """
+        admin.ask(self.admin, "cancel", timeout_s=TIMEOUT_S, target=target)
+
 
 def find_proxy(admin_socket: str, *, is_strict: bool = False) -> NodeProxy | None:
     """Return the proxy at an admin socket; None if there is none, or an older one.

@@ -198,6 +198,13 @@ COMMANDS: Final = (
         NODE,
         grammar=Grammar.NEW,
     ),
+    Entry(
+        "top",
+        "top:top",
+        "Show the node live on one screen: what is sick first, then pulls, then the rest",
+        NODE,
+        grammar=Grammar.NEW,
+    ),
     Entry("info", "runtime:info", "Show the status and configuration of the runtime", NODE),
     Entry(
         "runtime-config",
@@ -253,9 +260,8 @@ ELSEWHERE: Final = {
     "login": "pull --creds",
     "ls": "ps",
     "prune": "rmi --prune",
-    "top": "stats",
 }
-"""Words of other programs. By its letters ``top`` would be ``stop``."""
+"""Words of other programs."""
 
 
 def find(word: str) -> Entry:

@@ -54,10 +54,24 @@ def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
     """
     own: dict[str, Pull] = {}
     stray: dict[str, Pull] = {}
+    for pod, image, pull in all_of(status):
+        (own if pod == owner else stray).setdefault(image, pull)
+    failed = {
+        one["image"]: one["error"] for one in status.get("failures", ()) if one["pod"] == owner
+    }
+    return Pulls(own, stray, failed)
+
+
+def all_of(status: Mapping[str, Any]) -> list[tuple[str, str, Pull]]:
+    """Return all pulls in the status of a proxy: pod (empty if unknown), image, and how far.
+
+    One that has joined another is as far as that one.
+    """
+    found: list[tuple[str, str, Pull]] = []
     by_number: dict[int, Pull] = {}
     for one in status.get("running", ()):
         pull = by_number[one["pull"]] = Pull(Totals.from_json(one.get("sums")))
-        (own if one["pod"] == owner else stray)[one["image"]] = pull
+        found.append((one["pod"] or "", one["image"], pull))
     ahead = [one["pod"] or one["image"] for one in status.get("running", ())]
     first = ahead[0] if len(ahead) == 1 else "any running pull"
     for one in status.get("waiting", ()):
@@ -66,50 +80,73 @@ def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
             behind=one["behindPod"] or one["behind"] or first,
             starts_in=one["startsIn"] or "",
         )
-        (own if one["pod"] == owner else stray)[one["image"]] = pull
+        found.append((one["pod"] or "", one["image"], pull))
     for one in status.get("joined", ()):
-        if one["pod"] == owner and one["pull"] in by_number:
-            own[one["image"]] = by_number[one["pull"]]
-    failed = {
-        one["image"]: one["error"] for one in status.get("failures", ()) if one["pod"] == owner
-    }
-    return Pulls(own, stray, failed)
+        if one["pull"] in by_number:
+            found.append((one["pod"] or "", one["image"], by_number[one["pull"]]))
+    return found
+
+
+class ContainerdPulls:
+    """The pulls that containerd has under way, look by look.
+
+    Args:
+        client: of the runtime.
+        pods: names pulls as the pods of the node do; None if nobody shall be asked.
+
+    Raises:
+        PycrictlError: the runtime is not containerd, or does not answer.
+    """
+
+    def __init__(self, client: CriClient, pods: NodePods | None) -> None:
+        self._owners = Owners(pods.pods) if pods is not None else None
+        self._watcher, _ = open_watcher(client, self._owners)
+        self._tracker = ImageTracker()
+        self.is_measured = False
+
+    def look(self, references: Sequence[str]) -> Pulls:
+        """Return the pulls of now; ``is_measured`` says whether the rates of all are known.
+
+        Args:
+            references: the images that pods need and the node has not; empty if nobody knows.
+
+        Raises:
+            PycrictlError: containerd does not answer.
+        """
+        now = time.monotonic()
+        active = [pull.image for pull in self._watcher.poll(self._tracker, now).active]
+        view = self._tracker.view(now)
+        self.is_measured = not active or bool(
+            view.images and all(view.images[name].rate for name in active if name in view.images)
+        )
+        own: dict[str, Pull] = {}
+        stray: dict[str, Pull] = {}
+        for name in active:
+            pull = Pull(view.images.get(name))
+            choices = [one for one in references if _may_be(one, name, self._owners)]
+            if choices:
+                own.setdefault(choices[0], pull)
+            else:
+                stray[name or "an image that is not known yet"] = pull
+        return Pulls(own, stray)
 
 
 def watch_briefly(client: CriClient, references: Sequence[str], pods: NodePods | None) -> Pulls:
     """Return the pulls that containerd has under way, watched until their rate is known.
 
     Args:
-        client: of the runtime.
-        references: the images that the pod needs and the node has not; empty if nobody knows.
-        pods: names pulls as the pods of the node do; None if nobody shall be asked.
+        client, references, pods: as for ``ContainerdPulls``.
 
     Raises:
         PycrictlError: the runtime is not containerd, or does not answer.
     """
-    owners = Owners(pods.pods) if pods is not None else None
-    watcher, _ = open_watcher(client, owners)
-    tracker = ImageTracker()
+    pulls = ContainerdPulls(client, pods)
     end_at = time.monotonic() + WATCH_S
     while True:
-        now = time.monotonic()
-        active = [pull.image for pull in watcher.poll(tracker, now).active]
-        view = tracker.view(now)
-        if not active or now >= end_at:
-            break
-        if view.images and all(view.images[name].rate for name in active if name in view.images):
-            break
+        found = pulls.look(references)
+        if pulls.is_measured or time.monotonic() >= end_at:
+            return found
         time.sleep(_PAUSE_S)
-    own: dict[str, Pull] = {}
-    stray: dict[str, Pull] = {}
-    for name in active:
-        pull = Pull(view.images.get(name))
-        choices = [one for one in references if _may_be(one, name, owners)]
-        if choices:
-            own.setdefault(choices[0], pull)
-        else:
-            stray[name or "an image that is not known yet"] = pull
-    return Pulls(own, stray)
 
 
 def _may_be(reference: str, name: str, owners: Any) -> bool:

@@ -580,7 +580,7 @@ def test_free_space(fake: FakeServer, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "command"),
     [
-        *(("top", "stats"), ("TOP", "stats"), ("describe", "why"), ("sto", "stop")),
+        *(("DF", "imagefsinfo"), ("describe", "why"), ("sto", "stop")),
         *(("prune", "rmi --prune"), ("login", "pull --creds"), ("kill", "stop -t 0")),
     ],
 )

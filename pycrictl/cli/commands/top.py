@@ -1,0 +1,144 @@
+"""``pycrictl top``."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pycrictl import noderoot
+from pycrictl._proto import cri_pb2
+from pycrictl.cli import options
+from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
+from pycrictl.cli.context import AppContext
+from pycrictl.diagnosis.collect import Sources, collect_pod
+from pycrictl.diagnosis.pod import document as pod_document
+from pycrictl.environ import is_dumb, is_utf8
+from pycrictl.errors import ConnectError, PycrictlError, UsageError
+from pycrictl.kube.node import NodePods
+from pycrictl.logs import journal
+from pycrictl.show import diagnosis_text, render
+from pycrictl.top.looking import Looker, Proxy
+from pycrictl.top.model import Row
+from pycrictl.top.text import lines_of
+
+ONCE_PAUSE_S = 1.0
+"""CPU is known from two looks."""
+
+
+def top(
+    ctx: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Print the screen once as text.")] = False,
+    output: Annotated[
+        Literal["table", "json"],
+        typer.Option("--output", "-o", help="json: print its data once."),
+    ] = "table",
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval",
+            parser=options.interval,
+            metavar="SECONDS",
+            help="Pause between two looks.",
+        ),
+    ] = 2.0,
+    no_kube: Annotated[
+        bool, typer.Option("--no-kube", help="Do not ask the API server what pods wait for.")
+    ] = False,
+    admin_socket: AdminSocket = DEFAULT,
+) -> None:
+    """Show the node live on one screen: what is sick first, then pulls, then the rest.
+
+    The key ? lists the keys. --once prints the screen as text, for scripts and tickets.
+
+    Example: pycrictl top --once
+    """
+    app: AppContext = ctx.obj
+    is_text = once or output == "json"
+    has_terminal = app.env.stdin_is_terminal and app.env.stdout_is_terminal
+    if not is_text and (not has_terminal or is_dumb(app.env.environ)):
+        raise UsageError("top needs a terminal", hint="'pycrictl top --once' prints it as text")
+    connect = partial(Connection, app, admin_socket, no_kube=no_kube)
+    looker = Looker(connect, os.uname().nodename, wall_s=app.env.wall_clock)
+    looker.open()  # who may not dial the socket is told so as by every command
+    try:
+        if is_text:
+            _print(app, looker, is_json=output == "json")
+        else:
+            _run(app, looker, interval)
+    finally:
+        looker.close()
+
+
+class Connection:
+    """The clients, and the sources beside the runtime."""
+
+    def __init__(self, app: AppContext, admin_socket: str, *, no_kube: bool) -> None:
+        self._clients = app.open_clients(needs_images=True)
+        self.client, self.images = self._clients.__enter__()
+        root = Path(noderoot.directory())
+        self.proxy: Proxy | None = proxy_of(self.client, admin_socket)
+        self.sources = Sources(
+            None if no_kube else NodePods(root=root),
+            partial(journal.read, root=root, timeout_s=journal.TIMEOUT_S),
+            self.proxy.status if self.proxy is not None else None,
+        )
+
+    def close(self) -> None:
+        """Close the clients."""
+        self._clients.__exit__(None, None, None)
+
+
+def _print(app: AppContext, looker: Looker, *, is_json: bool) -> None:
+    looker.look()
+    time.sleep(ONCE_PAUSE_S)
+    board = looker.look()
+    if board.problem:
+        raise ConnectError(board.problem)
+    if is_json:
+        render.write_document_json(board.document(), app.env.stdout)
+        return
+    columns = app.env.columns or 200
+    utf8 = is_utf8(app.env.stdout, app.env.environ)
+    render.write_lines(lines_of(board, columns, is_utf8=utf8), app.env.stdout)
+
+
+def _run(app: AppContext, looker: Looker, interval_s: float) -> None:
+    # Half of the memory of this program, and a tenth of a second: for nobody else.
+    from pycrictl.top.app import Hands, TopApp, own_words  # noqa: PLC0415
+
+    def proxy() -> Proxy:
+        if (found := looker.connected.proxy) is None:
+            raise PycrictlError("no proxy runs on this node")
+        return found
+
+    hands = Hands(
+        look=looker.look,
+        why=partial(_why, app, looker),
+        inspect=partial(_inspect, app, looker),
+        words=[*own_words(), *app.global_words()],
+        set_limit=lambda limit: proxy().set_limit(limit),
+        cancel=lambda target: proxy().cancel(target),
+    )
+    utf8 = is_utf8(app.env.stdout, app.env.environ)
+    TopApp(hands, interval_s=interval_s, is_utf8=utf8).run()
+
+
+def _why(app: AppContext, looker: Looker, row: Row) -> str:
+    connection = looker.connected
+    out = io.StringIO()
+    facts = collect_pod(connection.client, connection.images, row.pod, connection.sources)
+    diagnosis_text.write_pod(pod_document(facts), out, app.env.columns)
+    return out.getvalue()
+
+
+def _inspect(app: AppContext, looker: Looker, row: Row) -> str:
+    out = io.StringIO()
+    request = cri_pb2.ContainerStatusRequest(container_id=row.id, verbose=False)
+    render.write_message_json(looker.connected.client.call("ContainerStatus", request).status, out)
+    return out.getvalue()

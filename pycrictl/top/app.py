@@ -1,0 +1,472 @@
+"""The screen of a node, live: the only module that imports textual."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.app import App, ComposeResult, SuspendNotSupported
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.events import Resize
+from textual.geometry import Size
+from textual.screen import ModalScreen
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widgets import Input, Static
+
+from pycrictl.errors import PycrictlError
+from pycrictl.show.displays.phrases import clean
+from pycrictl.top import text
+from pycrictl.top.model import MEASURES, Board, Measure, Row, State, matching, ordered
+
+HELP: Final = """\
+up, down   choose a row (also page up, page down, home, end)
+enter, w   why it is as it is
+l          follow its log; Ctrl-C comes back
+e          a shell in it
+i          inspect it
+p          the layers of its pull, live; Ctrl-C comes back
+c          give up its pull that waits in line (asks first)
++, -       one image more or less at once (asks first)
+s          sort what is well by CPU, memory, restarts or name
+/          show only rows with a text; escape shows all
+r          look now
+?          this help
+q          quit; Ctrl-Z suspends"""
+
+AT_ONCE_S: Final = 3.0
+
+_STYLES: Final = {
+    State.SICK: Style(color="red", bold=True),
+    State.PULLING: Style(color="cyan"),
+    State.WAITING: Style(color="yellow"),
+    State.RUNNING: Style(),
+    State.ENDED: Style(dim=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What the screen can have done.
+
+    Attributes:
+        look: returns the board of now; called in a thread.
+        why: returns why a row is as it is, in lines; called in a thread.
+        inspect: returns all about a container; called in a thread.
+        words: of this program for a command beside it.
+        set_limit: sets the limit of pulls; raises an error where there is no proxy.
+        cancel: gives up a pull of an image or a pod.
+    """
+
+    look: Callable[[], Board]
+    why: Callable[[Row], str]
+    inspect: Callable[[Row], str]
+    words: Sequence[str]
+    set_limit: Callable[[int], None]
+    cancel: Callable[[str], None]
+
+
+class Rows(ScrollView, can_focus=True):
+    """The rows, of which only those are drawn that are seen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "move_page(-1)", show=False),
+        Binding("pagedown", "move_page(1)", show=False),
+        Binding("home", "move(-100000)", show=False),
+        Binding("end", "move(100000)", show=False),
+    ]
+
+    def __init__(self, *, is_utf8: bool) -> None:
+        super().__init__()
+        self._rows: tuple[Row, ...] = ()
+        self._at = 0
+        self._is_utf8 = is_utf8
+        self._layout_of_rows = text.layout_of((), 80)
+
+    @property
+    def chosen(self) -> Row | None:
+        """The row that keys are about."""
+        return self._rows[self._at] if self._at < len(self._rows) else None
+
+    def set_rows(self, rows: tuple[Row, ...]) -> None:
+        """Show rows; the chosen one stays chosen, wherever it goes."""
+        key = self.chosen.key if self.chosen is not None and self._at else None
+        self._rows = rows
+        places = (place for place, row in enumerate(rows) if row.key == key)
+        self._at = next(places, min(self._at, max(len(rows) - 1, 0)))
+        self._measure()
+
+    def _measure(self) -> None:
+        columns = max(self.size.width, 1)
+        self._layout_of_rows = text.layout_of(self._rows, columns, is_utf8=self._is_utf8)
+        self.virtual_size = Size(columns, len(self._rows))
+        self.refresh()
+        self.call_after_refresh(self._reveal)
+
+    def on_resize(self, _: Resize) -> None:
+        """Fit the new size."""
+        self._measure()
+
+    def action_move(self, by: int) -> None:
+        """Choose another row."""
+        self._at = min(max(self._at + by, 0), max(len(self._rows) - 1, 0))
+        self._reveal()
+        self.refresh()
+
+    def _reveal(self) -> None:
+        """Scroll so that the chosen row is seen."""
+        top, height = round(self.scroll_offset.y), max(self.size.height, 1)
+        if not top <= self._at < top + height:
+            y = self._at if self._at < top else self._at - height + 1
+            self.scroll_to(y=y, animate=False, immediate=True)
+
+    def action_move_page(self, by: int) -> None:
+        """Choose a row of the next screenful."""
+        self.action_move(by * max(self.size.height - 1, 1))
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line of the widget."""
+        place = y + round(self.scroll_offset.y)
+        if place >= len(self._rows):
+            return Strip.blank(self.size.width)
+        row = self._rows[place]
+        style = _STYLES[row.state]
+        if place == self._at:
+            style += Style(reverse=True)
+        line = text.row_line(row, self._layout_of_rows)
+        return Strip([Segment(line, style)]).adjust_cell_length(self.size.width, style)
+
+
+class Page(ModalScreen[None]):
+    """A text of any length; any of the ending keys goes back."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,w,i,question_mark", "dismiss")]
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self._content = content
+
+    def compose(self) -> ComposeResult:
+        """Make it."""
+        with VerticalScroll():
+            yield Static(Text(self._content))
+
+    def on_mount(self) -> None:
+        """Let the keys scroll it."""
+        self.query_one(VerticalScroll).focus()
+
+
+class Question(ModalScreen[bool]):
+    """A question before something is done."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss(True)"),
+        Binding("n,escape,q,enter", "dismiss(False)"),
+    ]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        """Make it."""
+        with Vertical():
+            yield Static(Text(f"{self._question} [y/N]"))
+
+
+class TopApp(App[None]):
+    """The screen.
+
+    Args:
+        hands: what it can have done.
+        interval_s: pause between two looks.
+        is_utf8: whether the terminal shows more than ASCII.
+    """
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { layout: vertical; background: ansi_default; color: ansi_default; }
+    #head, #keys { height: auto; }
+    #keys { text-style: dim; }
+    Rows { height: 1fr; scrollbar-size-vertical: 0; background: ansi_default; }
+    #filter { display: none; height: 1; border: none; padding: 0; }
+    Page, Question { background: ansi_default; }
+    Page VerticalScroll { height: 1fr; }
+    Question { align: center middle; }
+    Question Vertical { width: auto; height: auto; border: ascii; padding: 0 1; }
+    Question Static { width: auto; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "quit", priority=False),
+        Binding("ctrl+z", "suspend_process"),
+        Binding("w,enter", "why"),
+        Binding("i", "inspect"),
+        Binding("l", "log"),
+        Binding("e", "shell"),
+        Binding("p", "layers"),
+        Binding("c", "cancel"),
+        Binding("plus", "limit(1)"),
+        Binding("minus", "limit(-1)"),
+        Binding("s", "sort"),
+        Binding("slash", "filter"),
+        Binding("escape", "show_all"),
+        Binding("r", "look_now"),
+        Binding("question_mark", "help"),
+    ]
+
+    def __init__(self, hands: Hands, *, interval_s: float, is_utf8: bool) -> None:
+        super().__init__(ansi_color=True)
+        self._hands = hands
+        self._interval_s = interval_s
+        self._is_utf8 = is_utf8
+        self._board: Board | None = None
+        self._measure: Measure = "cpu"
+        self._filter = ""
+        self._message = ""
+        self._is_over = threading.Event()
+        self._is_due = threading.Event()
+
+    def compose(self) -> ComposeResult:
+        """Make it."""
+        yield Static(id="head", markup=False)
+        yield Rows(is_utf8=self._is_utf8)
+        yield Input(placeholder="show only rows with", id="filter", compact=True)
+        yield Static(id="keys", markup=False)
+
+    def on_mount(self) -> None:
+        """Begin to look."""
+        self.query_one(Rows).focus()
+        self._show_keys()
+        threading.Thread(target=self._look_on, daemon=True).start()
+
+    def on_unmount(self) -> None:
+        """Look no more."""
+        self._is_over.set()
+        self._is_due.set()
+
+    def on_resize(self, _: Resize) -> None:
+        """Fit the new size, once it is known everywhere."""
+        self.call_after_refresh(self._draw)
+
+    def _look_on(self) -> None:
+        while not self._is_over.is_set():
+            board = self._hands.look()
+            if self._is_over.is_set():
+                return
+            try:
+                self.call_from_thread(self.show_board, board)
+            except RuntimeError:  # it has ended meanwhile
+                return
+            self._is_due.wait(self._interval_s)
+            self._is_due.clear()
+
+    def show_board(self, board: Board) -> None:
+        """Show a board."""
+        self._board = board
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._board is None or not self.is_running:
+            return
+        lines = text.head_lines(self._board, max(self.size.width, 1), is_utf8=self._is_utf8)
+        self.screen_stack[0].query_one("#head", Static).update(Text("\n".join(lines)))
+        rows = ordered(matching(self._board.rows, self._filter), self._measure)
+        self.screen_stack[0].query_one(Rows).set_rows(rows)
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        told = self._message
+        if not told and self._filter:
+            told = f'only rows with "{self._filter}"; escape shows all'
+        shown = told or text.keys_line(max(self.size.width, 1))
+        self.screen_stack[0].query_one("#keys", Static).update(Text(shown))
+
+    def _say(self, message: str) -> None:
+        self._message = clean(message)
+        self._show_keys()
+
+    @property
+    def _row(self) -> Row | None:
+        return self.query_one(Rows).chosen
+
+    # Keys
+
+    def action_look_now(self) -> None:
+        """Look without waiting."""
+        self._is_due.set()
+
+    def action_help(self) -> None:
+        """Show what the keys do."""
+        self.push_screen(Page(HELP))
+
+    def action_sort(self) -> None:
+        """Sort what is well by the next measure."""
+        self._measure = MEASURES[(MEASURES.index(self._measure) + 1) % len(MEASURES)]
+        self._draw()
+        self._say(f"sorted by {self._measure}")
+
+    def action_filter(self) -> None:
+        """Ask for a text."""
+        field = self.query_one(Input)
+        field.display = True
+        field.value = self._filter
+        field.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show only rows with the text so far."""
+        self._filter, self._message = event.value, ""
+        self._draw()
+
+    def on_input_submitted(self) -> None:
+        """Go back to the rows."""
+        self.query_one(Input).display = False
+        self.query_one(Rows).focus()
+
+    def action_show_all(self) -> None:
+        """Show all rows again."""
+        self._filter = self._message = ""
+        self.query_one(Input).value = ""
+        self.on_input_submitted()
+        self._draw()
+
+    def action_why(self) -> None:
+        """Show why the row is as it is."""
+        self._page(self._hands.why)
+
+    def action_inspect(self) -> None:
+        """Show all about the container."""
+        if self._needs_container():
+            self._page(self._hands.inspect)
+
+    def _page(self, ask: Callable[[Row], str]) -> None:
+        row = self._row
+        if row is None:
+            return
+
+        def run() -> None:
+            try:
+                content = ask(row)
+            except PycrictlError as exc:
+                content = exc.message
+            self.call_from_thread(self._show_page, content)
+
+        self._say("asking …" if self._is_utf8 else "asking ...")
+        threading.Thread(target=run, daemon=True).start()
+
+    def _show_page(self, content: str) -> None:
+        self._say("")
+        self.push_screen(Page(content))
+
+    def action_log(self) -> None:
+        """Follow the log of the container."""
+        if (row := self._needs_container()) is not None:
+            self._beside("logs", "--follow", "--tail", "100", row.id)
+
+    def action_shell(self) -> None:
+        """Run a shell in the container."""
+        if (row := self._needs_container()) is not None:
+            self._beside("exec", "-i", "-t", row.id, "sh", stays=False)
+
+    def action_layers(self) -> None:
+        """Show the layers of the pull."""
+        row = self._row
+        if row is None or row.pull is None:
+            self._say("this row waits for no pull")
+            return
+        self._beside("image-pull-progress", "--image", row.image)
+
+    def _needs_container(self) -> Row | None:
+        row = self._row
+        if row is None or not row.id:
+            self._say("there is no container yet; 'w' says why")
+            return None
+        return row
+
+    def action_cancel(self) -> None:
+        """Give up a pull that waits, if that is meant."""
+        row = self._row
+        if row is None or row.state is not State.WAITING or row.pull is None:
+            self._say("this row has no pull that waits in line")
+            return
+        target = row.pod or row.image
+        self._ask(
+            f"give up the pull of {row.image} for {row.pod or 'nobody known'}?",
+            lambda: self._hands.cancel(target),
+            "given up",
+        )
+
+    def action_limit(self, by: int) -> None:
+        """Change the limit of pulls, if that is meant."""
+        limit = self._board.limit if self._board is not None else None
+        if limit is None:
+            self._say("no proxy on this node has a limit that could be changed")
+            return
+        new = limit.limit + by
+        if new < 1:
+            self._say("the limit cannot be lower")
+            return
+        what = f"pull {new} at once instead of {limit.limit or 'any number'}?"
+        self._ask(what, lambda: self._hands.set_limit(new), f"the limit is {new} now")
+
+    def _ask(self, question: str, act: Callable[[], Any], done: str) -> None:
+        def answered(is_meant: bool | None) -> None:
+            if not is_meant:
+                self._say("nothing was done")
+                return
+            try:
+                act()
+            except PycrictlError as exc:
+                self._say(exc.message)
+            else:
+                self._say(done)
+            self._is_due.set()
+
+        self.push_screen(Question(clean(question)), answered)
+
+    def _beside(self, *words: str, stays: bool = True) -> None:
+        """Run a command of this program on the terminal, and come back.
+
+        Args:
+            words: of the command.
+            stays: whether what it has written is to be read; else only if it fails at once.
+        """
+        try:
+            with self.suspend():
+                began_s = time.monotonic()
+                code, is_interrupted = _run([*self._hands.words, *words])
+                has_failed = code and time.monotonic() - began_s < AT_ONCE_S
+                if not is_interrupted and (stays or has_failed):
+                    input("Enter goes back ")
+        except (SuspendNotSupported, EOFError):
+            self._say("that needs a terminal")
+        self.refresh()
+
+
+def _run(words: Sequence[str]) -> tuple[int, bool]:
+    """Run a program; return its status, and whether Ctrl-C was typed, which is for it alone."""
+    typed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: typed.append(number))
+    try:
+        return subprocess.run(words, check=False).returncode, bool(typed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def own_words() -> list[str]:
+    """Return the words that start this program, whatever way it was started."""
+    if getattr(sys, "frozen", False):  # a standalone program is its own interpreter
+        return [sys.executable]
+    given = len(sys.argv) - 1
+    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - given]]

@@ -1,0 +1,202 @@
+"""Looks at the node for the screen, and outlives a runtime that goes away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.inspection.stats import sample_containers
+from pycrictl.diagnosis.collect import Sources
+from pycrictl.diagnosis.pulls import ContainerdPulls, Pulls, all_of, from_proxy
+from pycrictl.diagnosis.survey import Look, Survey
+from pycrictl.errors import ConnectError, PycrictlError
+from pycrictl.top.model import Board, Limit, OtherPull, Usage, ordered, rows_of
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+RETRY_S: Final = 30.0
+"""Pause before a runtime whose pulls could not be looked for is tried again."""
+
+_NS: Final = 1e9
+
+
+class Proxy(Protocol):
+    """A proxy on the node, as its admin socket shows it."""
+
+    def status(self) -> dict[str, Any]:
+        """Return the document of ``pull-limiter status``."""
+
+    def set_limit(self, limit: int) -> None:
+        """Set the limit of pulls."""
+
+    def cancel(self, target: str) -> None:
+        """Give up the pulls of an image or a pod that wait in line."""
+
+
+class Connection(Protocol):
+    """A way to the runtime, and to what is beside it."""
+
+    client: CriClient
+    images: CriClient
+    sources: Sources
+    proxy: Proxy | None
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Looker:
+    """Makes boards, one after another.
+
+    Args:
+        connect: connects to the runtime; called again after it has gone away.
+        node: the node's name.
+        wall_s: wall time.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        node: str,
+        *,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._connect = connect
+        self._wall_s = wall_s
+        self._connection: Connection | None = None
+        self._survey: Survey | None = None
+        self._containerd: ContainerdPulls | None = None
+        self._retry_at = 0.0
+        self._used: dict[str, tuple[int, int]] = {}
+        self._status: dict[str, Any] | None = None
+        self._pulls: list[OtherPull] = []
+        self._board = Board(node, "", wall_s())
+
+    @property
+    def connected(self) -> Connection:
+        """The connection of the last look.
+
+        Raises:
+            ConnectError: there is none.
+        """
+        if self._connection is None:
+            raise ConnectError(self._board.problem or "the runtime is not connected")
+        return self._connection
+
+    def look(self) -> Board:
+        """Return the board of now; if the runtime does not answer, the last one and why."""
+        try:
+            if self._connection is None:
+                self.open()
+            self._board = self._look()
+        except (PycrictlError, OSError) as exc:
+            self.close()
+            text = exc.message if isinstance(exc, PycrictlError) else str(exc)
+            since_s = self._board.since_s or self._board.at_s
+            self._board = replace(self._board, problem=text, since_s=since_s, at_s=self._wall_s())
+        return self._board
+
+    def open(self) -> None:
+        """Connect.
+
+        Raises:
+            PycrictlError: nothing answers.
+        """
+        connection = self._connect()
+        self._connection = connection
+        answer = connection.client.call("Version", cri_pb2.VersionRequest())
+        runtime = f"{answer.runtime_name} {answer.runtime_version.removeprefix('v')}"
+        self._board = replace(self._board, runtime=runtime)
+        self._survey = Survey(
+            connection.client,
+            connection.images,
+            connection.sources,
+            self._look_for_pulls,
+            wall_s=self._wall_s,
+        )
+
+    def close(self) -> None:
+        """End the connection; the next look makes another."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._survey = self._containerd = None
+
+    def _look(self) -> Board:
+        assert self._survey is not None
+        self._status, self._pulls = None, []
+        look = self._survey.look()
+        rows = rows_of(look.reports, self._usage(), self._pulls)
+        return replace(
+            self._board,
+            at_s=self._wall_s(),
+            pods=len(look.reports),
+            rows=ordered(rows),
+            disk_free=_free(look),
+            limit=_limit(self._status),
+            problem="",
+            since_s=0.0,
+        )
+
+    def _usage(self) -> dict[str, Usage]:
+        """Return what containers use; CPU is known from the second look on."""
+        assert self._connection is not None
+        try:
+            sample = sample_containers(self._connection.client, cri_pb2.ContainerStatsFilter())
+        except PycrictlError as exc:
+            if exc.reference != "unimplemented":
+                raise
+            return {}
+        found, used = {}, {}
+        for one in sample.stats:
+            name, at_ns = one.attributes.id, one.cpu.timestamp
+            total_ns = one.cpu.usage_core_nano_seconds.value
+            used[name] = at_ns, total_ns
+            before = self._used.get(name)
+            cores = None
+            if before is not None and at_ns > before[0]:
+                cores = max(total_ns - before[1], 0) / (at_ns - before[0])
+            elif one.cpu.HasField("usage_nano_cores"):
+                cores = one.cpu.usage_nano_cores.value / _NS
+            memory = one.memory.working_set_bytes.value if one.HasField("memory") else None
+            found[name] = Usage(cores, memory)
+        self._used = used
+        return found
+
+    def _look_for_pulls(self, absent: Sequence[str]) -> Callable[[str], Pulls]:
+        connection = self._connection
+        assert connection is not None
+        if connection.proxy is not None:
+            try:
+                status = self._status = connection.proxy.status()
+            except PycrictlError:
+                connection.proxy = None  # it has ended; what it pulled, containerd shows
+            else:
+                self._pulls = [OtherPull(*one) for one in all_of(status)]
+                return lambda owner: from_proxy(status, owner)
+        if time.monotonic() < self._retry_at:
+            return lambda _: Pulls()
+        try:
+            if self._containerd is None:
+                self._containerd = ContainerdPulls(connection.client, connection.sources.pods)
+            found = self._containerd.look(absent)
+        except PycrictlError:  # neither containerd nor CRI-O, or not to be looked into
+            self._containerd, self._retry_at = None, time.monotonic() + RETRY_S
+            return lambda _: Pulls()
+        own = {**found.stray, **found.own}
+        self._pulls = [OtherPull("", image, pull) for image, pull in own.items()]
+        return lambda _: Pulls({}, own)
+
+
+def _free(look: Look) -> float | None:
+    of_images = [disk for disk in look.disks if disk.use == "images"]
+    return of_images[0].free_share if of_images else None
+
+
+def _limit(status: dict[str, Any] | None) -> Limit | None:
+    if status is None:
+        return None
+    return Limit(status["limit"], len(status["running"]), len(status["waiting"]))

@@ -1,0 +1,302 @@
+"""What the screen of a node shows, as plain data. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, Literal, NamedTuple
+
+from pycrictl.diagnosis.errors import exit_words
+from pycrictl.diagnosis.facts import Container, PodFacts, Pull
+from pycrictl.diagnosis.findings import Finding
+from pycrictl.diagnosis.survey import PodReport
+from pycrictl.units import age_in_words, plural
+
+
+class State(StrEnum):
+    """Where a row stands, in the order of the screen."""
+
+    SICK = "sick"
+    PULLING = "pulling"
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+_ORDER: Final = {state: number for number, state in enumerate(State)}
+
+Measure = Literal["cpu", "memory", "restarts", "name"]
+MEASURES: Final[tuple[Measure, ...]] = ("cpu", "memory", "restarts", "name")
+"""What healthy rows are sorted by."""
+
+_WORDS: Final = {
+    "crash-loop": "crashing",
+    "crashed": "crashed",
+    "out-of-memory": "out of memory",
+    "liveness": "killed by probe",
+    "probe": "not ready",
+    "bad-command": "bad command",
+    "start-error": "cannot start",
+    "config": "cannot be made",
+    "not-found": "no such image",
+    "unauthorized": "image refused",
+    "registry-down": "registry down",
+    "rate-limited": "registry busy",
+    "x509": "bad certificate",
+    "disk-full": "disk full",
+    "cni": "no network",
+    "volume": "no volume",
+    "sandbox-image": "no pause image",
+}
+_OF_NOTHING: Final = frozenset({"pulling", "queued", "maybe-pulling", "unknown"})
+_OF_CONTAINERS: Final = frozenset(
+    {
+        *("crash-loop", "crashed", "out-of-memory", "liveness", "probe", "bad-command"),
+        *("start-error", "config", "unknown-state"),
+    }
+)
+
+
+class Usage(NamedTuple):
+    """What a container uses: cores, bytes; None where it is not known (yet)."""
+
+    cores: float | None = None
+    memory_bytes: int | None = None
+
+
+class Limit(NamedTuple):
+    """The limit of a proxy on the node: 0 for none; its pulls that run and that wait."""
+
+    limit: int
+    running: int
+    waiting: int
+
+
+NOTHING: Final = Usage()
+
+
+class OtherPull(NamedTuple):
+    """A pull of the node: NAMESPACE/NAME of its pod, empty if nobody knows, and its image."""
+
+    pod: str
+    image: str
+    pull: Pull
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A container, one that is to come, or a pull that is nobody's.
+
+    Attributes:
+        pod: NAMESPACE/NAME; empty if nobody knows it.
+        container: its name; empty for the pod itself.
+        id: of the container; empty before it exists.
+        what: its state in a word or two.
+        detail: what is to be known of that.
+        gravity: orders sick rows, the smallest first.
+        pull: the pull that it waits for.
+    """
+
+    pod: str
+    container: str
+    id: str
+    image: str
+    state: State
+    what: str
+    detail: str = ""
+    gravity: tuple[int, int] = (0, 0)
+    restarts: int = 0
+    usage: Usage = NOTHING
+    pull: Pull | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is called as long as it is shown."""
+        return self.pod, self.container, "" if self.container else self.image
+
+    def document(self) -> dict[str, Any]:
+        """Return it as data for JSON."""
+        found = asdict(self)
+        del found["gravity"], found["usage"]
+        pull = self.pull.document() if self.pull is not None else None
+        return {**found, "pull": pull, "cpu": self.usage.cores, "memory": self.usage.memory_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All of the screen.
+
+    Attributes:
+        node: its name.
+        runtime: name and version.
+        at_s: wall time.
+        pods: how many.
+        rows: in the order of the screen, healthy ones by CPU.
+        disk_free: the share of the file system of images that is free; None if that is unknown.
+        limit: of a proxy; None without one.
+        problem: why the runtime does not answer; empty if it does. What is shown is then the last.
+        since_s: wall time at which it answered last.
+    """
+
+    node: str
+    runtime: str
+    at_s: float
+    pods: int = 0
+    rows: tuple[Row, ...] = ()
+    disk_free: float | None = None
+    limit: Limit | None = None
+    problem: str = ""
+    since_s: float = 0.0
+
+    def count(self, state: State) -> int:
+        """Return how many rows stand so."""
+        return sum(row.state is state for row in self.rows)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as data for JSON."""
+        return {
+            "node": self.node,
+            "runtime": self.runtime,
+            "at_s": self.at_s,
+            "problem": self.problem or None,
+            "disk_free": self.disk_free,
+            "limit": self.limit._asdict() if self.limit is not None else None,
+            "pods": self.pods,
+            "counts": {state.value: self.count(state) for state in State},
+            "rows": [row.document() for row in self.rows],
+        }
+
+
+def rows_of(
+    reports: Iterable[PodReport], usage: Mapping[str, Usage], pulls: Sequence[OtherPull] = ()
+) -> list[Row]:
+    """Return a row for each container, for each pod that has none, and for pulls of nobody.
+
+    Args:
+        reports: of the pods.
+        usage: of containers, by ID.
+        pulls: all of the node.
+    """
+    rows: list[Row] = []
+    for report in reports:
+        rows += _rows_of_pod(report, usage)
+    shown = {(row.pod, id(row.pull)) for row in rows if row.pull is not None}
+    images = {(row.pod, row.image) for row in rows if row.pull is not None}
+    for one in pulls:
+        if (one.pod, id(one.pull)) not in shown and (one.pod, one.image) not in images:
+            rows.append(_pull_row(one.pod, "", one.image, one.pull))
+    return rows
+
+
+def ordered(rows: Iterable[Row], by: Measure = "cpu") -> tuple[Row, ...]:
+    """Return rows as the screen has them: what is sick, then pulls, then the others."""
+
+    def place(row: Row) -> tuple[Any, ...]:
+        pull = row.pull or Pull()
+        own: Any = {
+            "cpu": -(row.usage.cores or 0.0),
+            "memory": -(row.usage.memory_bytes or 0),
+            "restarts": -row.restarts,
+            "name": 0,
+        }[by]
+        is_lasting = row.state in (State.RUNNING, State.ENDED)
+        first = row.gravity if row.state is State.SICK else (own if is_lasting else 0,)
+        share = pull.totals.share if pull.totals is not None else None
+        far = pull.place if row.state is State.WAITING else -(share or 0.0)
+        return _ORDER[row.state], first, far, row.pod, row.container
+
+    return tuple(sorted(rows, key=place))
+
+
+def matching(rows: Iterable[Row], text: str) -> tuple[Row, ...]:
+    """Return the rows in which a text stands, whatever its case."""
+    wanted = text.casefold()
+    return tuple(
+        row
+        for row in rows
+        if wanted in f"{row.pod} {row.container} {row.image} {row.state} {row.what}".casefold()
+    )
+
+
+def short_age(seconds: float) -> str:
+    """Return an age in few letters: ``12 s``, ``5 min``, ``2 h``, ``3 d``."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def _rows_of_pod(report: PodReport, usage: Mapping[str, Usage]) -> list[Row]:
+    facts, cause = report.facts, report.cause
+    rows = [
+        replace(_row(facts, one, report), usage=usage.get(one.id, NOTHING))
+        for one in facts.containers
+    ]
+    is_told = any(row.state in (State.SICK, State.PULLING, State.WAITING) for row in rows)
+    if not rows or (report.is_sick and not is_told):
+        rows.insert(0, _pod_row(facts, cause, report.is_sick))
+    return rows
+
+
+def _pod_row(facts: PodFacts, cause: Finding, is_sick: bool) -> Row:
+    pulls = [image for image in facts.images if image.pull is not None]
+    if pulls and pulls[0].pull is not None:
+        return _pull_row(facts.full_name, "", pulls[0].reference, pulls[0].pull)
+    state = State.SICK if is_sick else State.ENDED
+    what, detail = _words(cause) if is_sick else ("no containers", "")
+    return Row(facts.full_name, "", "", "", state, what, detail, (-cause.weight, -cause.rank))
+
+
+def _row(facts: PodFacts, one: Container, report: PodReport) -> Row:
+    pod = facts.full_name
+    base = Row(pod, one.name, one.id, one.image, State.RUNNING, "", restarts=one.restarts)
+    image = next((each for each in facts.images if each.reference == one.image), None)
+    if not one.state and image is not None and image.pull is not None:
+        return _pull_row(pod, one.name, one.image, image.pull)
+    own = [
+        found
+        for found in report.findings
+        if found.kind in _OF_CONTAINERS and f'container "{one.name}"' in found.text
+    ]
+    if not one.state and not own and report.is_sick:
+        own = [found for found in report.findings if found.kind not in _OF_NOTHING][:1]
+        if not own:
+            return replace(base, state=State.WAITING, what="to be started")
+    if own and report.is_sick:
+        what, detail = _words(own[0])
+        if one.state == "exited" or one.has_crashed_before:
+            detail = _crash(one, facts.now_s)
+            if own[0].kind == "crash-loop":
+                what += f", {plural(one.restarts, 'restart')}"
+        gravity = -own[0].weight, -own[0].rank
+        return replace(base, state=State.SICK, what=what, detail=detail, gravity=gravity)
+    if one.state == "running":
+        what = f"running {short_age(facts.now_s - one.started_s)}"
+        return replace(base, what=what)
+    if one.state == "exited":
+        ago = age_in_words(max(facts.now_s - one.finished_s, 0.0))
+        return replace(base, state=State.ENDED, what="ended", detail=f"{ago} ago")
+    return replace(base, state=State.WAITING, what=one.state or "to be started")
+
+
+def _pull_row(pod: str, container: str, image: str, pull: Pull) -> Row:
+    if pull.place:
+        state, what, detail = State.WAITING, "in line", str(pull)
+    else:
+        state, what, detail = State.PULLING, "pulling", pull.far
+    return Row(pod, container, "", image, state, what, detail, pull=pull)
+
+
+def _words(cause: Finding) -> tuple[str, str]:
+    what = _WORDS.get(cause.kind, cause.kind.replace("-", " "))
+    detail = cause.text.removeprefix("is not running, and ").removeprefix("is not running: ")
+    return what, detail.removeprefix("is waiting: ")
+
+
+def _crash(one: Container, now_s: float) -> str:
+    parts = [f"exit {one.exit_code}{exit_words(one.exit_code)}"]
+    if one.finished_s and one.state == "exited":
+        parts.append(f"{short_age(now_s - one.finished_s)} ago")
+    last = f': "{one.lines[-1].strip()}"' if one.lines else ""
+    return ", ".join(parts) + last

@@ -1,0 +1,161 @@
+"""The screen of a node as lines of text, for any width. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from pycrictl.pulls.model import stall
+from pycrictl.show.displays.phrases import clean, clock, cut, cut_middle, fill, width
+from pycrictl.top.model import Board, Row, State
+from pycrictl.units import format_bytes, ordinal, parse_duration
+
+KEYS: Final = (
+    *("l logs", "e exec", "w why", "i inspect", "p layers", "c cancel pull", "+/- limit"),
+    *("s sort", "/ filter", "? help", "q quit"),
+)
+_NARROW: Final = 50
+_BAR_CHARS: Final = 20
+_BLOCKS: Final = " ▏▎▍▌▋▊▉"
+
+
+class Layout(NamedTuple):
+    """How wide a screen and its columns are; a column of 0 is left out."""
+
+    columns: int
+    pod: int
+    container: int
+    is_utf8: bool = True
+
+
+def layout_of(rows: Sequence[Row], columns: int, *, is_utf8: bool = True) -> Layout:
+    """Return columns that fit a screen; on a narrow one a pod stands without its container."""
+    pod = max((width(row.pod) for row in rows), default=0)
+    container = max((width(row.container) for row in rows), default=0)
+    if columns < _NARROW:
+        return Layout(columns, min(pod, max(columns // 2, 8)), 0, is_utf8)
+    pod = min(pod, max(columns * 32 // 100, 16))
+    return Layout(columns, pod, min(container, max(columns * 14 // 100, 8)), is_utf8)
+
+
+def row_line(row: Row, layout: Layout) -> str:
+    """Return the line of a row."""
+    mark = "!" if row.state is State.SICK else " "
+    name = clean(row.pod or row.image)
+    if not row.pod:
+        name = name.rpartition("/")[2]
+    head = f"{mark} {fill(cut_middle(name, layout.pod), layout.pod)}  "
+    if layout.container:
+        head += f"{fill(cut_middle(clean(row.container), layout.container), layout.container)}  "
+    return _encodable(
+        cut(head + _rest(row, layout, layout.columns - width(head)), layout.columns), layout
+    )
+
+
+def _rest(row: Row, layout: Layout, room: int) -> str:
+    pull = row.pull
+    if row.state is State.PULLING and pull is not None:
+        return _pulling(row, layout, room)
+    if row.state is State.RUNNING:
+        return f"{row.what:<15} {_figures(row)}".rstrip()
+    if row.state is State.WAITING and pull is not None:
+        ahead = pull.behind.rpartition("/")[2] if ":" in pull.behind else pull.behind  # an image
+        behind = f", behind {ahead}" if ahead else ""
+        starts = f", starts in {_clock(pull.starts_in)}" if pull.starts_in else ""
+        return clean(f"in line: {ordinal(pull.place)}{behind}{starts}")
+    return f"{clean(row.what)}   {clean(row.detail)}".rstrip()
+
+
+def _pulling(row: Row, layout: Layout, room: int) -> str:
+    pull = row.pull
+    assert pull is not None
+    if (far := pull.totals) is None or far.percent is None:
+        return clean(f"pulling   {pull.far}")
+    rate = f"{format_bytes(far.rate)}/s" if far.rate is not None else ""
+    if far.is_unpacking or far.is_stalled:
+        rate = "unpacking" if far.is_unpacking else stall(far.idle_s)
+    left = clock(far.eta_whole_s) if far.eta_whole_s is not None else ""
+    right = f"{far.percent:3} %  {rate:>12}  {left:>6}".rstrip()
+    size = min(max(room - len("pulling  ") - len(right) - 2, 0), _BAR_CHARS)
+    drawn = f"{bar(far.percent / 100, size, layout.is_utf8)}  " if size >= 4 else ""
+    return f"pulling  {drawn}{right}"
+
+
+def _clock(text: str) -> str:
+    """Return a duration as a clock shows it, ``0:18``; as it is if it is none."""
+    try:
+        return clock(parse_duration(text))
+    except ValueError:
+        return text
+
+
+def bar(share: float, size: int, is_utf8: bool) -> str:
+    """Return a bar of so many columns."""
+    share = min(max(share, 0.0), 1.0)
+    if not is_utf8:
+        return ("#" * int(share * size)).ljust(size, ".")
+    eighths = int(share * size * 8)
+    drawn = "█" * (eighths // 8) + (_BLOCKS[eighths % 8] if eighths % 8 else "")
+    return drawn.ljust(size)
+
+
+def _figures(row: Row) -> str:
+    cores, memory = row.usage
+    cpu = f"cpu {cores:.1f}" if cores is not None else "cpu -"
+    size = format_bytes(memory) if memory is not None else "-"
+    return f"{cpu:<9} {size:>10}   restarts {row.restarts}"
+
+
+def head_lines(board: Board, columns: int, *, is_utf8: bool = True) -> list[str]:
+    """Return the two lines above the rows, and a third one if the runtime does not answer."""
+    clock = time.strftime("%H:%M:%S", time.localtime(board.at_s))
+    parts = [board.node, board.runtime]
+    if board.disk_free is not None:
+        parts.append(f"images {100 * board.disk_free:.0f} % free")
+    if (limit := board.limit) is not None:
+        most = f"limit {limit.limit}: " if limit.limit else "no limit: "
+        taken = f"{limit.running}/{limit.limit} taken" if limit.limit else f"{limit.running} pull"
+        parts.append(f"{most}{taken}, {limit.waiting} wait")
+    left = "  ".join(clean(part) for part in parts if part)
+    room = max(columns - len(clock) - 1, 0)
+    first = f"{fill(cut(left, room), room)} {clock}" if room > len(board.node) else left
+    counts = [
+        f"{board.count(state)} {word}"
+        for state, word in (
+            (State.SICK, "sick"),
+            (State.PULLING, "pulling"),
+            (State.WAITING, "waiting"),
+            (State.RUNNING, "running"),
+            (State.ENDED, "ended"),
+        )
+        if board.count(state)
+    ]
+    lines = [first, f"PODS {board.pods}   {'  '.join(counts)}".rstrip()]
+    if board.problem:
+        since = time.strftime("%H:%M:%S", time.localtime(board.since_s)) if board.since_s else ""
+        seen = f"; this is what was seen at {since}" if since else ""
+        lines.append(f"! {clean(board.problem)}{seen}")
+    return [_encodable(cut(line, columns), Layout(columns, 0, 0, is_utf8)) for line in lines]
+
+
+def keys_line(columns: int) -> str:
+    """Return the keys that fit a line; help and the end always do."""
+    shown = list(KEYS)
+    while len(shown) > 2 and len("  ".join(shown)) > columns:
+        del shown[-3]
+    return cut("  ".join(shown), columns)
+
+
+def lines_of(board: Board, columns: int, *, is_utf8: bool = True) -> Iterable[str]:
+    """Return the whole screen without its keys."""
+    layout = layout_of(board.rows, columns, is_utf8=is_utf8)
+    yield from head_lines(board, columns, is_utf8=is_utf8)
+    yield from (row_line(row, layout) for row in board.rows)
+
+
+def _encodable(line: str, layout: Layout) -> str:
+    """Return a line as a terminal shows it that may know no more than ASCII."""
+    if layout.is_utf8:
+        return line
+    return line.replace("…", "~").encode("ascii", "replace").decode()

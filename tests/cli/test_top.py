@@ -1,0 +1,120 @@
+"""``top`` against the fake runtime: text, data, and refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.diagnosis.collect import Sources
+from pycrictl.errors import ConnectError
+from pycrictl.top.looking import Looker, Proxy
+from tests.cli.run import Run
+from tests.cli.test_why import NOW, several
+from tests.fakecri.server import FakeServer
+
+
+@pytest.fixture(autouse=True)
+def no_journal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep the journal of this machine out of it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def node(fake: FakeServer) -> None:
+    several(fake, ok=None, bad=3)
+    version = cri_pb2.VersionResponse(
+        version="0.1.0", runtime_name="cri-o", runtime_version="1.36.0", runtime_api_version="v1"
+    )
+    fake.offer("Version", version)
+    stats = cri_pb2.ContainerStats(attributes=cri_pb2.ContainerAttributes(id="0c" * 32))
+    stats.cpu.timestamp, stats.cpu.usage_core_nano_seconds.value = 1, 1
+    stats.cpu.usage_nano_cores.value = 300_000_000
+    stats.memory.working_set_bytes.value = 66 << 20
+    fake.offer("ListContainerStats", cri_pb2.ListContainerStatsResponse(stats=[stats]))
+
+
+def top(fake: FakeServer, *words: str) -> Run:
+    words = ("-r", fake.endpoint, "top", "--no-kube", *words)
+    return Run(*words, wall_clock=lambda: NOW)
+
+
+def test_once_as_text(fake: FakeServer) -> None:
+    node(fake)
+    done = top(fake, "--once")
+    assert (done.code, done.stderr) == (0, "")
+    head, counts, *rows = done.stdout.splitlines()
+    assert "cri-o 1.36.0" in head
+    assert counts == "PODS 2   1 sick  1 running"
+    assert rows == [
+        "! a/bad  app  crashed   exit 3, 2 h ago",
+        "  a/ok   app  running 2 h     cpu 0.3     66.0 MiB   restarts 0",
+    ]
+
+
+def test_as_data(fake: FakeServer) -> None:
+    node(fake)
+    found = json.loads(top(fake, "-o", "json").stdout)
+    assert [(one["pod"], one["state"]) for one in found["rows"]] == [
+        ("a/bad", "sick"),
+        ("a/ok", "running"),
+    ]
+    assert found["rows"][1]["memory"] == 66 << 20
+
+
+def test_without_a_terminal_the_way_is_named(fake: FakeServer) -> None:
+    done = top(fake)
+    assert (done.code, done.stdout, fake.calls) == (1, "", [])
+    assert done.stderr.splitlines() == [
+        "pycrictl: top needs a terminal",
+        "hint: 'pycrictl top --once' prints it as text",
+    ]
+
+
+def test_without_a_runtime_the_usual_line_is_said(tmp_path: Path) -> None:
+    done = Run("-r", f"unix://{tmp_path}/none.sock", "top", "--once")
+    assert (done.code, done.stdout) == (1, "")
+    assert done.stderr.startswith("pycrictl: cannot reach the runtime at ")
+
+
+class Connected:
+    """A connection to the fake runtime, without anything beside it."""
+
+    def __init__(self, fake: FakeServer, *, is_there: bool = True) -> None:
+        if not is_there:
+            raise ConnectError("the runtime is away")
+        self.proxy: Proxy | None = None
+        self.client = self.images = CriClient(fake.path, timeout_s=20)
+        self.sources = Sources()
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def test_a_runtime_that_goes_away_and_comes_back(fake: FakeServer) -> None:
+    node(fake)
+    is_there = True
+    looker = Looker(lambda: Connected(fake, is_there=is_there), "n", wall_s=lambda: NOW)
+    first = looker.look()
+    assert not first.problem
+    looker.close()
+    is_there = False
+    away = looker.look()
+    assert (away.problem, away.rows, away.since_s) == ("the runtime is away", first.rows, NOW)
+    is_there = True
+    assert not looker.look().problem
+    looker.close()
+
+
+def test_a_look_makes_no_more_calls_than_the_lists_and_their_figures(fake: FakeServer) -> None:
+    node(fake)
+    looker = Looker(lambda: Connected(fake), "n", wall_s=lambda: NOW)
+    looker.look()
+    before = len(fake.calls)
+    looker.look()
+    calls = [call.method for call in fake.calls[before:]]
+    looker.close()
+    cri = [name for name in calls if not name.startswith("Stream")]
+    assert sorted(cri) == ["ListContainerStats", "ListContainers", "ListPodSandbox"]

@@ -1,0 +1,259 @@
+"""Every key of the live screen, by textual's pilot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from pycrictl.errors import PycrictlError
+from pycrictl.top.app import HELP, Hands, Page, Question, Rows, TopApp
+from pycrictl.top.model import Board, Limit, Row, State, Usage, ordered
+from tests.top.test_model import BOARD, NOW
+
+
+class Node:
+    """Boards that a test changes, and what the screen has had done."""
+
+    def __init__(self, board: Board = BOARD) -> None:
+        self.board = board
+        self.done: list[Any] = []
+        self.refusal = ""
+
+    def hands(self) -> Hands:
+        return Hands(
+            look=lambda: self.board,
+            why=lambda row: f"why {row.pod}",
+            inspect=lambda row: f"all about {row.id}",
+            words=["/no/such/program"],
+            set_limit=lambda limit: self.act("limit", limit),
+            cancel=lambda target: self.act("cancel", target),
+        )
+
+    def act(self, *what: Any) -> None:
+        if self.refusal:
+            raise PycrictlError(self.refusal)
+        self.done.append(what)
+
+
+def play(
+    node: Node, act: Callable[[Pilot[None]], Awaitable[None]], size: tuple[int, int] = (80, 24)
+) -> None:
+    async def run() -> None:
+        app = TopApp(node.hands(), interval_s=0.05, is_utf8=True)
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: bool(rows(pilot)))
+            await act(pilot)
+
+    asyncio.run(run())
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if holds():
+            return
+        await pilot.pause(0.02)
+    raise AssertionError("it never came to that")
+
+
+def rows(pilot: Pilot[None]) -> list[str]:
+    found = pilot.app.screen_stack[0].query_one(Rows)
+    lines = [found.render_line(y).text.rstrip() for y in range(found.size.height)]
+    return [line for line in lines if line]
+
+
+def shown(pilot: Pilot[None], name: str) -> str:
+    return str(pilot.app.screen_stack[0].query_one(name, Static).content)
+
+
+def test_what_is_sick_is_first_and_chosen() -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        assert rows(pilot)[0].startswith("! shop/api")
+        assert "limit 3: 3/3 taken" in shown(pilot, "#head")
+        assert shown(pilot, "#keys").endswith("? help  q quit")
+
+    play(Node(), act)
+
+
+@pytest.mark.parametrize(("key", "says"), [("w", "why shop/api"), ("enter", "why shop/api")])
+def test_why_and_back(key: str, says: str) -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press(key)
+        await until(pilot, lambda: isinstance(pilot.app.screen, Page))
+        assert str(pilot.app.screen.query_one(Static).content) == says
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(pilot.app.screen, Page))
+
+    play(Node(), act)
+
+
+def test_inspect_needs_a_container() -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press("down", "i")
+        assert "no container yet" in shown(pilot, "#keys")
+        await pilot.press("up", "i")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Page))
+        assert str(pilot.app.screen.query_one(Static).content).startswith("all about c0c0")
+
+    play(Node(), act)
+
+
+@pytest.mark.parametrize("key", ["l", "e"])
+def test_logs_and_shells_need_a_terminal(key: str) -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press(key)
+        assert shown(pilot, "#keys") == "that needs a terminal"
+        await pilot.press("down", key)
+        assert "no container yet" in shown(pilot, "#keys")
+
+    play(Node(), act)
+
+
+def test_layers_need_a_pull() -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press("p")
+        assert shown(pilot, "#keys") == "this row waits for no pull"
+        await pilot.press("down", "p")
+        assert shown(pilot, "#keys") == "that needs a terminal"
+
+    play(Node(), act)
+
+
+def test_the_limit_and_a_pull_in_line_are_asked_about_first() -> None:
+    node = Node()
+
+    async def act(pilot: Pilot[None]) -> None:
+        for keys in (["plus", "n"], ["minus", "escape"], ["down", "down", "c", "enter"]):
+            await pilot.press(*keys[:-1])
+            await until(pilot, lambda: isinstance(pilot.app.screen, Question))
+            await pilot.press(keys[-1])
+            await until(pilot, lambda: not isinstance(pilot.app.screen, Question))
+            assert node.done == []
+            assert shown(pilot, "#keys") == "nothing was done"
+        for key in ("plus", "minus", "c"):
+            await pilot.press(key)
+            await until(pilot, lambda: isinstance(pilot.app.screen, Question))
+            await pilot.press("y")
+            await until(pilot, lambda: not isinstance(pilot.app.screen, Question))
+        assert node.done == [("limit", 4), ("limit", 2), ("cancel", "shop/batch")]
+        node.refusal = "the proxy has ended"
+        await pilot.press("plus", "y")
+        assert shown(pilot, "#keys") == "the proxy has ended"
+
+    play(node, act)
+
+
+def test_what_cannot_be_done_is_said() -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press("c")
+        assert "no pull that waits" in shown(pilot, "#keys")
+        await pilot.press("plus")
+        assert "no proxy" in shown(pilot, "#keys")
+
+    play(Node(replace(BOARD, limit=None)), act)
+    low = Node(replace(BOARD, limit=Limit(1, 1, 0)))
+
+    async def lower(pilot: Pilot[None]) -> None:
+        await pilot.press("minus")
+        assert shown(pilot, "#keys") == "the limit cannot be lower"
+
+    play(low, lower)
+
+
+def test_filter_and_all_again() -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"batch", "enter")
+        assert len(rows(pilot)) == 1
+        assert shown(pilot, "#keys") == 'only rows with "batch"; escape shows all'
+        await pilot.press("escape")
+        assert len(rows(pilot)) == 4
+
+    play(Node(), act)
+
+
+def test_sort() -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        for measure in ("memory", "restarts", "name", "cpu"):
+            await pilot.press("s")
+            assert shown(pilot, "#keys") == f"sorted by {measure}"
+
+    play(Node(), act)
+
+
+def test_help_and_quit() -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        assert str(pilot.app.screen.query_one(Static).content) == HELP
+        await pilot.press("q")
+        assert not isinstance(pilot.app.screen, Page)
+        await pilot.press("q")
+        await until(pilot, lambda: not pilot.app.is_running)
+
+    play(Node(), act)
+
+
+def test_a_runtime_that_goes_away_and_comes_back() -> None:
+    node = Node()
+
+    async def act(pilot: Pilot[None]) -> None:
+        before = rows(pilot)
+        node.board = replace(BOARD, problem="the runtime hangs", since_s=NOW)
+        await until(pilot, lambda: "the runtime hangs" in shown(pilot, "#head"))
+        assert rows(pilot) == before
+        node.board = BOARD
+        await pilot.press("r")
+        await until(pilot, lambda: "the runtime hangs" not in shown(pilot, "#head"))
+
+    play(node, act)
+
+
+def many() -> Board:
+    made = [
+        Row(
+            f"ns/pod-{n // 3:03}",
+            f"c{n % 3}",
+            f"{n:064x}",
+            "x",
+            State.RUNNING,
+            "running 2 h",
+            usage=Usage(n / 1000, n << 20),
+        )
+        for n in range(330)
+    ]
+    return replace(BOARD, pods=110, rows=ordered(made))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50), (40, 10)])
+def test_110_pods_scroll_and_the_chosen_row_stays_chosen(size: tuple[int, int]) -> None:
+    node = Node(many())
+
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press("end")
+        await until(pilot, lambda: "ns/pod-000" in rows(pilot)[-1])
+        await pilot.press("home", "pagedown", "down")
+        chosen = pilot.app.query_one(Rows).chosen
+        assert chosen is not None
+        node.board = replace(node.board, rows=ordered(node.board.rows, "name"))
+        await pilot.press("r")
+        await pilot.pause(0.2)
+        after = pilot.app.query_one(Rows).chosen
+        assert after is not None
+        assert after.key == chosen.key
+
+    play(node, act, size)
+
+
+def test_after_a_resize_all_fits() -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.resize_terminal(40, 12)
+        await until(
+            pilot, lambda: all(len(line) <= 40 for line in shown(pilot, "#head").split("\n"))
+        )
+        assert all(len(line) <= 40 for line in rows(pilot))
+
+    play(Node(), act)

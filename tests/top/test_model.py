@@ -1,0 +1,173 @@
+"""Rows of the screen in recorded facts, and their text for any width."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pycrictl.diagnosis.facts import Container, Image, PodFacts, Pull, Sandbox
+from pycrictl.diagnosis.pod import diagnose
+from pycrictl.diagnosis.survey import PodReport
+from pycrictl.pulls.model import Totals
+from pycrictl.show.displays.phrases import width
+from pycrictl.top.model import (
+    Board,
+    Limit,
+    OtherPull,
+    Row,
+    State,
+    Usage,
+    matching,
+    ordered,
+    rows_of,
+    short_age,
+)
+from pycrictl.top.text import bar, keys_line, lines_of
+
+NOW = 1_790_000_000.0
+READY = Sandbox("5a" * 32, is_ready=True, created_s=NOW - 300)
+RUNNING = Container("main", "c0" * 32, "reg.example/web:1", "running", started_s=NOW - 7200)
+CRASHED = replace(
+    RUNNING,
+    state="exited",
+    exit_code=3,
+    finished_s=NOW - 12,
+    restarts=3,
+    has_crashed_before=True,
+    lines=("no database",),
+)
+TO_COME = Container("main", image="reg.example/web:1")
+
+
+def report(name: str, *containers: Container, **more: Any) -> PodReport:
+    known: dict[str, Any] = {"sandbox": READY, "containers": containers, "now_s": NOW}
+    facts = PodFacts("shop", name, **known | more)
+    return PodReport(facts, diagnose(facts))
+
+
+def image(**more: Any) -> tuple[Image, ...]:
+    return (Image("reg.example/web:1", is_present=False, **more),)
+
+
+PULLING = Pull(
+    Totals(47 << 20, 100 << 20, 1, 3, 0, 0, rate=4.5 * (1 << 20), eta_s=18.0, share=0.47)
+)
+QUEUED = Pull(place=1, behind="default/web", starts_in="18s")
+REPORTS = [
+    report("web", RUNNING),
+    report("api", CRASHED),
+    report("pulls", TO_COME, images=image(pull=PULLING)),
+    report("batch", TO_COME, images=image(pull=QUEUED)),
+]
+
+
+def row(found: PodReport) -> Row:
+    (one,) = rows_of([found], {})
+    return one
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "what"),
+    [
+        (report("a", RUNNING), State.RUNNING, "running 2 h"),
+        (report("a", CRASHED), State.SICK, "crashing, 3 restarts"),
+        (report("a", replace(CRASHED, reason="OOMKilled")), State.SICK, "out of memory"),
+        (report("a", replace(CRASHED, exit_code=0, reason="Completed")), State.ENDED, "ended"),
+        (report("a", TO_COME, images=image(pull=PULLING)), State.PULLING, "pulling"),
+        (report("a", TO_COME, images=image(pull=QUEUED)), State.WAITING, "in line"),
+        (
+            report("a", TO_COME, images=image(failure="reg.example/web:1: not found")),
+            State.SICK,
+            "no such image",
+        ),
+        (report("a", sandbox=None, phase="Failed", reason="Evicted"), State.SICK, "evicted"),
+        (report("a", TO_COME), State.WAITING, "to be started"),
+    ],
+)
+def test_each_state(found: PodReport, state: State, what: str) -> None:
+    one = row(found)
+    assert (one.state, one.what) == (state, what)
+
+
+def test_what_is_sick_comes_first_then_pulls_then_the_others() -> None:
+    rows = ordered(rows_of(REPORTS, {}))
+    assert [one.pod for one in rows] == ["shop/api", "shop/pulls", "shop/batch", "shop/web"]
+
+
+def test_healthy_rows_by_each_measure() -> None:
+    quiet = replace(row(report("quiet", RUNNING)), usage=Usage(0.1, 900), restarts=1)
+    busy = replace(row(report("busy", RUNNING)), usage=Usage(2.0, 100))
+    assert [one.pod for one in ordered([quiet, busy], "cpu")] == ["shop/busy", "shop/quiet"]
+    assert [one.pod for one in ordered([quiet, busy], "memory")] == ["shop/quiet", "shop/busy"]
+    assert [one.pod for one in ordered([busy, quiet], "restarts")] == ["shop/quiet", "shop/busy"]
+    assert [one.pod for one in ordered([quiet, busy], "name")] == ["shop/busy", "shop/quiet"]
+
+
+def test_pulls_of_nobody_have_rows_and_those_of_pods_only_one() -> None:
+    others = [OtherPull("shop/pulls", "reg.example/web:1", PULLING), OtherPull("", "x/y:1", QUEUED)]
+    rows = rows_of(REPORTS, {}, others)
+    assert [one.image for one in rows if one.pull is not None].count("reg.example/web:1") == 2
+    assert [one.image for one in rows if not one.pod] == ["x/y:1"]
+
+
+def test_only_rows_with_a_text() -> None:
+    rows = rows_of(REPORTS, {})
+    assert [one.pod for one in matching(rows, "API")] == ["shop/api"]
+    assert [one.pod for one in matching(rows, "crash")] == ["shop/api"]
+    assert len(matching(rows, "")) == len(rows)
+
+
+BOARD = Board(
+    "node1", "containerd 2.3.4", NOW, 4, ordered(rows_of(REPORTS, {})), 0.27, Limit(3, 3, 2)
+)
+
+
+def test_the_screen() -> None:
+    head, counts, *rows = lines_of(BOARD, 100)
+    assert head.startswith("node1  containerd 2.3.4  images 27 % free  limit 3: 3/3 taken, 2 wait")
+    assert counts == "PODS 4   1 sick  1 pulling  1 waiting  1 running"
+    assert rows == [
+        '! shop/api    main  crashing, 3 restarts   exit 3, 12 s ago: "no database"',
+        "  shop/pulls  main  pulling  █████████▍             47 %     4.5 MiB/s    0:18",
+        "  shop/batch  main  in line: 1st, behind default/web, starts in 0:18",
+        "  shop/web    main  running 2 h     cpu -              -   restarts 0",
+    ]
+
+
+@pytest.mark.parametrize("columns", [200, 100, 80, 49, 30, 12, 1])
+@pytest.mark.parametrize("is_utf8", [True, False])
+def test_every_line_fits(columns: int, is_utf8: bool) -> None:
+    for line in [*lines_of(replace(BOARD, problem="x" * 300), columns, is_utf8=is_utf8)]:
+        assert width(line) <= columns
+        assert is_utf8 or line.isascii()
+    assert len(keys_line(columns)) <= columns
+
+
+def test_a_runtime_that_went_away_is_a_banner_above_what_was_seen() -> None:
+    lines = list(lines_of(replace(BOARD, problem="it hangs", since_s=NOW), 100))
+    assert lines[2].startswith("! it hangs; this is what was seen at ")
+    assert lines[3:] == list(lines_of(BOARD, 100))[2:]
+
+
+def test_names_cannot_control_the_terminal() -> None:
+    evil = replace(row(REPORTS[0]), pod="a/\x1b[2J", detail="\x07", state=State.SICK)
+    text = "".join(lines_of(replace(BOARD, rows=(evil,)), 80))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+def test_bars_and_ages() -> None:
+    assert bar(0.5, 4, is_utf8=True) == "██  "
+    assert bar(0.5, 4, is_utf8=False) == "##.."
+    assert bar(2.0, 2, is_utf8=True) == "██"
+    assert [short_age(one) for one in (5, 65, 7300, 200_000)] == ["5 s", "1 min", "2 h", "2 d"]
+
+
+def test_as_data() -> None:
+    found = BOARD.document()
+    assert found["counts"]["sick"] == 1
+    assert found["limit"] == {"limit": 3, "running": 3, "waiting": 2}
+    assert found["rows"][0]["state"] == "sick"
+    assert found["rows"][1]["pull"]["percent"] == 47
