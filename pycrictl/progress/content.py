@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto.containerd import snapshots_pb2
 from pycrictl.containerd.documents import Documents
-from pycrictl.containerd.store import extracted_chain_id, parse_ingest
+from pycrictl.containerd.store import CRI_NAMESPACE, extracted_chain_id, parse_ingest
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.progress.identify import Held, Identifier, Pull
 from pycrictl.progress.layers import Ingest, Sight, Snapshot
@@ -339,7 +339,7 @@ class ContentWatcher:
     ) -> None:
         running_ids = {lease.id for lease in running}
         for lease_id, pull in list(self._pulls.items()):
-            if lease_id in running_ids:
+            if lease_id in running_ids or self._may_be_kept(pull, now):
                 continue
             if lease_id not in lease_ids:
                 reason = "the pull ended before all layers were there"
@@ -347,7 +347,7 @@ class ContentWatcher:
                 reason = "containerd was restarted during the pull"
             else:
                 reason = f"nothing has moved for {SILENCE_S:.0f} s"
-            if ended := self._end(pull, reason, now):
+            if ended := self._end(pull, reason):
                 self._ended.append(ended)
             if pull.image:
                 _report(tracker, pull, now, wall_s)
@@ -355,23 +355,41 @@ class ContentWatcher:
             for other in self._pulls.values():  # it may have held layers of theirs
                 other.recheck_at = -math.inf
 
-    def _end(self, pull: Pull, reason: str, now: float) -> EndedPull | None:
+    def _may_be_kept(self, pull: Pull, now: float) -> bool:
+        """Learn the rest of a pull that has ended; return whether to look for its image again."""
+        if not pull.manifests:
+            return False
+        self._identifier.conclude(pull, now)
+        self._confirm(pull)
+        is_late = pull.is_missed or not self._has_all(pull)
+        pull.is_missed = not is_late and not self._has_image(pull)
+        return pull.is_missed
+
+    def _has_all(self, pull: Pull) -> bool:
+        return all(layer.is_complete for layer in pull.layers)
+
+    def _has_image(self, pull: Pull) -> bool:
+        """Return whether the runtime made an image of what it pulled, as the CRI does."""
+        return self._client.namespace != CRI_NAMESPACE or bool(self._identifier.images(pull))
+
+    def _end(self, pull: Pull, reason: str) -> EndedPull | None:
         """Return the verdict on a pull; None for a lease that was never shown as one."""
         if not pull.manifests:
             if not pull.is_shown:
                 return None
             return EndedPull(pull.lease_id, "", Ending.UNKNOWN, _UNKNOWN_REASON)
-        self._identifier.conclude(pull, now)
-        self._confirm(pull)
         layers = pull.layers
         if layers.unsettled and layers.is_only_fetched and self._identifier.images(pull):
             layers.finish()
-        if not layers.unsettled:
+        if not layers.unsettled and self._has_image(pull):
             for layer in itertools.islice((one for one in layers if one.wants_trailer), _TRAILERS):
                 layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
             return EndedPull(pull.lease_id, pull.image, Ending.DONE, "")
-        there = len(layers) - len(layers.unsettled)
-        pull.error = f"{reason} ({there} of {len(layers)})"
+        if self._has_all(pull):
+            pull.error = "all layers were fetched, and the runtime made no image of them"
+        else:
+            there = sum(layer.is_complete for layer in layers)
+            pull.error = f"{reason} ({there} of {len(layers)})"
         return EndedPull(pull.lease_id, pull.image, Ending.FAILED, pull.error)
 
 
@@ -413,13 +431,15 @@ def _add_ingests(
 
 def _report(tracker: Receiver, pull: Pull, now: float, wall_s: float) -> None:
     age_s = max(wall_s - pull.started_s, 0.0)
+    # Where all layers are there, and yet it failed, one of them has the error.
+    blamed = pull.layers.unsettled or [*pull.layers][-1:] if pull.error else []
     for layer in pull.layers:
         report = Report(
             image=pull.image,
             layer=layer.digest,
             progress=layer.progress,
             total=layer.size_bytes,
-            error="" if layer.is_settled else pull.error,
+            error=pull.error if layer in blamed else "",
             phase=layer.phase,
             extracted=layer.extracted,
             extracted_total=layer.extracted_total,

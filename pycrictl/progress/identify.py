@@ -54,6 +54,7 @@ class Pull:
         snapshotter: where the lease shows that it unpacks.
         pods: who needs it; empty while unknown.
         is_shown: it has been reported as a pull.
+        is_missed: it has ended, and its image was not there.
         error: why it failed.
     """
 
@@ -74,6 +75,7 @@ class Pull:
         self.pulse = 0
         self.pods = ""
         self.is_shown = False
+        self.is_missed = False
         self.error = ""
 
     @property

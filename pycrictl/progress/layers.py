@@ -63,7 +63,7 @@ class Layer:
 
     Attributes:
         chain_ids: one for each place in the image, as a layer may be in it twice; empty until the
-            config is read, and for good if ``needs_unpacking`` is False.
+            config is read, and for good of what nobody unpacks.
         progress: compressed bytes, ``size_bytes`` from the end of the download on.
         resumed: how many of them were there before this pull began.
         extracted: bytes unpacked, at most ``extracted_total``, an estimate (0 while unknown).
@@ -78,7 +78,6 @@ class Layer:
     size_bytes: int
     is_gzip: bool
     chain_ids: tuple[str, ...] = ()
-    needs_unpacking: bool = True
     phase: Phase = Phase.WAITING
     progress: int = 0
     resumed: int = 0
@@ -154,9 +153,6 @@ class Layers:
         if len(chain_ids) == len(descriptors):
             for descriptor, chain_id in zip(descriptors, chain_ids, strict=True):
                 self._layers[descriptor.digest].chain_ids += (chain_id,)
-        else:
-            for descriptor in descriptors:
-                self._layers[descriptor.digest].needs_unpacking = False
 
     @property
     def unsettled(self) -> list[Layer]:
@@ -229,8 +225,6 @@ class Layers:
             layer.phase = Phase.EXTRACTING
         elif layer.phase is not Phase.EXTRACTING:
             layer.phase = Phase.PRESENT if layer.was_there else Phase.WAITING
-        if not layer.needs_unpacking:
-            layer.settle(Phase.PRESENT if layer.was_there else Phase.DONE)
 
     def _download(self, layer: Layer, ingest: Ingest, wall_s: float, *, is_crowded: bool) -> None:
         layer.progress = min(ingest.offset, layer.size_bytes)

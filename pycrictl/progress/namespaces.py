@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pycrictl.containerd.store import CRI_NAMESPACE
 from pycrictl.errors import PycrictlError
 from pycrictl.progress.content import PollResult
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pycrictl.progress.content import ContentWatcher, Receiver
     from pycrictl.wire.progress import Report
 
-CRI_NAMESPACE: Final = "k8s.io"
 LIST_AGAIN_S: Final = 5.0
 MAX_NAMESPACES: Final = 20
 

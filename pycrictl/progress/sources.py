@@ -17,6 +17,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.settings import PullSettings, pull_settings
+from pycrictl.containerd.store import CRI_NAMESPACE
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,
@@ -27,7 +28,7 @@ from pycrictl.errors import (
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
 from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import SETTLE_S, Endings, Sink
-from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher, bare
+from pycrictl.progress.namespaces import NamespacesWatcher, bare
 from pycrictl.progress.outcome import REOPEN_PAUSES_S, Pace, WatchOutcome, failed_items
 from pycrictl.progress.reference import is_same_image
 from pycrictl.pulls.model import STALLED_S

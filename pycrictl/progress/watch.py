@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.settings import PullSettings
+from pycrictl.containerd.store import CRI_NAMESPACE
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists.lookup import find_container, find_pod
 from pycrictl.errors import (
@@ -27,7 +28,7 @@ from pycrictl.progress.crio.downloaders import PodmanProcesses
 from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import Sink
 from pycrictl.progress.failures import Failures
-from pycrictl.progress.namespaces import CRI_NAMESPACE, NamespacesWatcher, bare
+from pycrictl.progress.namespaces import NamespacesWatcher, bare
 from pycrictl.progress.outcome import Pace, WatchOutcome, conclude
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.reference import is_same_image

@@ -199,6 +199,8 @@ def _look_until_done(
         while not call.wait(interval_s):
             looks.take()
         looks.take()
+        if call.has_failed:
+            looks.take(is_failed=True)  # what failed after its last byte is known from then on
     except PycrictlError as exc:
         sink.note(f"the progress can no longer be shown: {exc.message}")
     finally:
@@ -218,9 +220,17 @@ class _Looks:
         self._tracker = ImageTracker(reference)
         self._is_begun = False
 
-    def take(self) -> None:
+    def take(self, *, is_failed: bool = False) -> None:
+        """Look, and show it.
+
+        Args:
+            is_failed: the pull has failed; the runtime's error says why, and is shown later.
+        """
         now = time.monotonic()
         result = self._watcher.poll(self._tracker, now)
+        if is_failed:
+            for image in dict.fromkeys(one.image for one in self._tracker.view(now).items):
+                self._tracker.blame(image, "")
         view = self._tracker.view(now)
         if not view.items:
             # For good: a lease that holds nothing for long no longer counts as a pull.

@@ -8,6 +8,7 @@ latest report of an item, and ``view`` does the thinking:
   that is reached is ``done``, any byte is ``downloading`` and none is ``waiting``. An error is
   ``failed`` whatever the phase. Only the latest report counts: a failed item is alive again as soon
   as a report without error comes.
+  A layer whose bytes are all there never goes back to ``downloading``.
 * *Numbers.* A total of 0 or less is unknown, progress below 0 is 0. A total below the progress was
   an estimate too low, and grows with it, so no share exceeds 100 %. A finished item is whole.
 * *Finest level.* Reports about one layer, one image and the whole pod may speak of the same bytes.
@@ -45,6 +46,7 @@ UNPACKED_RATIO: Final = 2.5
 """How much larger a layer usually is when it is unpacked."""
 
 _NAME_CHARACTERS_PER_ITEM: Final = 512
+_ARRIVED: Final = (Phase.WAITING, Phase.EXTRACTING)
 _PHASES: Final[dict[str, Phase]] = {phase.value: phase for phase in Phase}
 
 
@@ -90,6 +92,8 @@ class Tracker:
         if tracked is None:
             return
         named = _PHASES.get(phase) if phase else None
+        if named is Phase.DOWNLOADING and 0 < total <= min(progress, tracked.progress):
+            named = tracked.phase if tracked.phase in _ARRIVED else named
         if error:
             error = error[:MAX_ERROR]
             if progress <= 0 and total <= 0:
@@ -168,10 +172,11 @@ class Tracker:
         self._finest = None
 
     def blame(self, image: str, error: str) -> None:
-        """Give the failed items of an image another reason."""
+        """Give the failed items of an image another reason; empty if others say it."""
         for tracked in self._images.get(image, _NO_ITEMS).values():
             if tracked.error:
                 tracked.error = error[:MAX_ERROR]
+                tracked.phase = Phase.FAILED
                 tracked.is_viewed = False
 
     def doubt(self) -> None:

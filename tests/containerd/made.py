@@ -78,6 +78,12 @@ class Made:
         self.fake.snapshots[self.chain_ids[number]] = Snapshot("COMMITTED", at_s)
         self.lease.holds.append(("snapshots/overlayfs", self.chain_ids[number]))
 
+    def end(self) -> None:
+        """The lease goes, and the image is there."""
+        self.fake.images[f"host/{self.name}:1"] = self.manifest
+        for key in [key for key, one in self.fake.leases.items() if one is self.lease]:
+            del self.fake.leases[key]
+
     @property
     def shown_name(self) -> str:
         return f"host/{self.name}@{self.manifest[:19]}"

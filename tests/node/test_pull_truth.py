@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -405,3 +407,39 @@ def test_the_command_with_the_kubelets_credential(
         assert (names, said) == ({reference}, [])
     assert "s3cret" not in run.stderr
     assert "PRIVATE" not in run.stderr
+
+
+def broken(lab: Lab, name: str, seed: int) -> Image:
+    """An image whose last layer is fetched whole, and is not what its config says."""
+    first, last = lab.layout.random_layers([2 * MIB, MIB], seed=seed)
+    last = replace(last, diff_id="sha256:" + "0" * 64)
+    return lab.layout.image(name, [lab.base, first, last])
+
+
+def test_a_pull_that_fails_after_its_last_byte_is_not_done(
+    lab: Lab, api: ApiServer, tmp_path: Path
+) -> None:
+    reference = lab.push(broken(lab, "shop/broken:1", 660))
+    lab.throttle.limit(2 * MIB)
+    pull = lab.node.kubelet.start_pull(reference)
+    with watching(lab, node_pods(api, tmp_path)) as sink:
+        assert pull.exception(100) is not None
+    assert sink.views[-1].totals.failed == 1
+    assert sink.views[-1].totals.percent != 100
+    assert len(sink.notes) == 1
+    assert "the runtime made no image of them" in sink.notes[0]
+    ranks = {Phase.DOWNLOADING: 0, Phase.WAITING: 1, Phase.EXTRACTING: 2, Phase.DONE: 3}
+    for layer in {item.layer for item in sink.views[-1].items}:
+        seen = [item for view in sink.views for item in view.items if item.layer == layer]
+        phases = [ranks.get(one.phase, 3) for one in seen if one.progress == one.total > 0]
+        assert phases == sorted(phases), (layer, phases)
+
+
+def test_a_pull_of_ones_own_that_fails_after_its_last_byte_has_its_cause_once(lab: Lab) -> None:
+    reference = lab.push(broken(lab, "shop/broken:2", 670))
+    lab.throttle.limit(2 * MIB)
+    ended = run_slowly(lab, "pull", "--progress", "plain", reference)
+    assert ended.returncode == 1
+    assert "all layers" not in ended.stderr
+    assert ended.stderr.count("wrong diff id") == 1
+    assert re.search(r"broken:2 .*failed", ended.stderr)

@@ -185,7 +185,7 @@ def test_a_shared_layer_is_followed_under_both_images(watch: Watch, fake: FakeCo
     one.commit(0, at_s=START_S + 2.4)
     one.complete(1)
     one.commit(1, at_s=START_S + 2.5)
-    del fake.leases["lease-1"]  # all between two looks
+    one.end()  # all between two looks
     watch.poll(0.6, START_S + 2.6)
     assert watch.items[two.shown_name, one.layers[0]].phase is Phase.DONE
     assert watch.endings == [(one.shown_name, Ending.DONE, "")]
@@ -278,10 +278,10 @@ def test_a_pull_that_ends_before_its_second_poll(watch: Watch, fake: FakeContain
     made.add_config()
     made.complete(0)
     made.commit(0)
-    fake.leases.clear()
+    made.end()
     watch.poll(0.3, START_S + 0.4)
-    assert watch.endings == [(made.manifest[:19], Ending.DONE, "")]
-    assert watch.layers(made.manifest[:19])[0].progress == 1000
+    assert watch.endings == [("host/app:1", Ending.DONE, "")]
+    assert watch.layers("host/app:1")[0].progress == 1000
 
 
 def test_the_layers_wait_for_label_and_config(watch: Watch, fake: FakeContainerd) -> None:
@@ -354,7 +354,35 @@ def test_an_artifact_is_done_when_it_is_fetched(watch: Watch, fake: FakeContaine
     watch.poll(0.0, START_S + 1)
     made.complete(0)
     watch.poll(0.3, START_S + 1.3)
+    assert watch.layers(made.shown_name)[0].phase is Phase.WAITING
+    made.end()
+    watch.poll(0.6, START_S + 1.6)
     assert watch.layers(made.shown_name)[0].phase is Phase.DONE
+    assert watch.endings == [(made.shown_name, Ending.DONE, "")]
+
+
+@pytest.mark.parametrize("is_artifact", [True, False])
+def test_what_is_not_among_the_images_at_the_end_is_not_done(
+    watch: Watch, fake: FakeContainerd, is_artifact: bool
+) -> None:
+    made = Made(fake, "chart", ["a", "b"])
+    made.diff_ids = [] if is_artifact else made.diff_ids
+    made.begin("lease")
+    made.download(0, 10)
+    watch.poll(0.0, START_S + 1)
+    made.complete(0)
+    made.complete(1)
+    if not is_artifact:
+        made.commit(0)
+    watch.poll(0.3, START_S + 1.3)
+    assert watch.tracker.view(0.3).totals.percent != 100
+    del fake.leases["lease"]
+    watch.poll(0.6, START_S + 1.6)
+    watch.poll(0.9, START_S + 1.9)
+    reason = "all layers were fetched, and the runtime made no image of them"
+    assert watch.endings == [(made.shown_name, Ending.FAILED, reason)]
+    assert [one.error for one in watch.items.values() if one.error] == [reason] * (1 + is_artifact)
+    assert watch.tracker.view(0.9).totals.percent != 100
 
 
 def test_a_snapshotter_that_is_not_loaded(watch: Watch, fake: FakeContainerd) -> None:
@@ -463,7 +491,7 @@ def test_a_failed_poll_loses_nothing(watch: Watch, fake: FakeContainerd, method:
     gone.complete(0)
     watch.poll(0.0, START_S + 1)
     gone.commit(0)
-    del fake.leases["gone"]
+    gone.end()
     stays.begin("stays", at_s=START_S + 1)
     stays.complete(0)
     stays.extract(0, 9)

@@ -164,13 +164,15 @@ def test_a_layer_that_is_twice_in_an_image() -> None:
     assert states(layers) == [(Phase.DONE, 100)] * 2
 
 
-def test_what_nobody_unpacks_is_done_when_it_is_there() -> None:
+def test_what_nobody_unpacks_is_done_at_the_end_of_its_pull() -> None:
     layers = Layers(STARTED_S)
     descriptors = [LayerDescriptor(name, 100, "text/plain") for name in "ab"]
     layers.add(descriptors)
     layers.place(descriptors, ["only one"])
     layers.confirm({"a": STARTED_S - 1}, {})
     look(layers, sight(blobs="b"))
+    assert states(layers) == [(Phase.PRESENT, 100), (Phase.WAITING, 100)]
+    layers.finish()
     assert states(layers) == [(Phase.PRESENT, 100), (Phase.DONE, 100)]
 
 

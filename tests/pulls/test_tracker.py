@@ -289,3 +289,23 @@ def test_what_an_unchanged_finished_item_costs() -> None:
     tracker = Tracker()
     first = see(("a", "l", 9, 9), tracker=tracker)
     assert only(tracker.view(1.0)) is only(first)
+
+
+def test_what_has_all_its_bytes_does_not_download_again() -> None:
+    tracker = Tracker()
+    found = []
+    for phase in ("downloading", "waiting", "downloading", "extracting", "downloading"):
+        tracker.apply(Report("a", "l", 100, 100, phase=phase), now=0.0)
+        found.append(str(only(tracker.view(0.0)).phase))
+    assert found == ["downloading", "waiting", "waiting", "extracting", "extracting"]
+    tracker.apply(Report("a", "l", 10, 100, phase="downloading"), now=1.0)
+    assert only(tracker.view(1.0)).phase is Phase.DOWNLOADING  # it is fetched once more
+
+
+def test_a_failure_whose_cause_others_say() -> None:
+    tracker = Tracker()
+    tracker.apply(Report("a", "l", 100, 100, "it ended", phase="waiting"), now=0.0)
+    tracker.apply(Report("a", "m", 100, 100, phase="done"), now=0.0)
+    tracker.blame("a", "")
+    found = [(item.phase, item.error) for item in tracker.view(0.0).items]
+    assert found == [(Phase.FAILED, ""), (Phase.DONE, "")]

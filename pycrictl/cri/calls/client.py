@@ -80,6 +80,12 @@ class Call:
             self._connection.receive(until)
         return self._connection.status is not None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has ended with an error."""
+        status = self._connection.status
+        return status is not None and status.code != codes.OK
+
     def answer(self) -> Any:
         """Wait for the answer of a unary call, and return it; Ctrl-C cancels the call.
 

@@ -198,7 +198,7 @@ def _of_layer(item: Item, state: State | None, image: str, error: str) -> Report
     elif phase is Phase.FAILED and state is None:
         error = item.error
     elif phase is Phase.FAILED:  # the layer's attempt; another one may follow
-        phase = Phase.DOWNLOADING
+        phase = Phase.WAITING if progress in (0, item.total) else Phase.DOWNLOADING
     extracted_total = 0 if item.is_estimated else item.extracted_total
     if phase is Phase.DONE and extracted_total:
         extracted = extracted_total
