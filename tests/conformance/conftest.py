@@ -32,7 +32,7 @@ def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
         address = os.environ.get("CONFORMANCE_ENDPOINT", "")
         if address:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
-            registry = Registry(folder / "registry")
+            registry = Registry(folder / "registry", in_memory=True)
             registry.start()
             stack.callback(registry.stop)
             throttle = Throttle(registry.port)

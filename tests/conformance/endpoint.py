@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -57,6 +58,8 @@ class Settings:
         copies_per_pod: how many copies of a pod it makes at once; 0 for any number.
         copy_size_limit: the largest archive; 0 for any.
         url_s: how long a URL that nobody opens is good; 0 leaves that rule out.
+        pace: what pauses and slow pulls are multiplied with, for an endpoint that is quicker than
+            any that runs containers.
     """
 
     limit: int = 0
@@ -65,6 +68,7 @@ class Settings:
     copies_per_pod: int = 0
     copy_size_limit: int = 0
     url_s: float = 0.0
+    pace: float = 1.0
 
     @classmethod
     def of_environment(cls) -> Settings:
@@ -80,6 +84,7 @@ class Settings:
             copies_per_pod=int(number("COPIES_PER_POD", 0)),
             copy_size_limit=int(number("COPY_SIZE_LIMIT", 0)),
             url_s=number("URL_S", 60),
+            pace=number("PACE", 1),
         )
 
 
@@ -188,6 +193,16 @@ class Endpoint:
         request = cri_pb2.StopContainerRequest(container_id=container)
         self.kubelet.call(RUNTIME + "StopContainer", request, cri_pb2.StopContainerResponse)
 
+    # Time
+
+    def pause(self, seconds: float) -> None:
+        """Let the endpoint come to where nothing shows that it has come."""
+        time.sleep(seconds * self.settings.pace)
+
+    def slow(self, bytes_per_s: float) -> None:
+        """Let the registry be slow."""
+        self.throttle.limit(bytes_per_s / self.settings.pace)
+
     # Images
 
     @property
@@ -217,7 +232,9 @@ class Endpoint:
     def published(self, name: str, layers: Sequence[Layer]) -> tuple[str, Image]:
         """The same, with the image."""
         # A name that was pulled before would be present, whatever it stands for now.
-        image = self.layout.image(f"{name}-{len(self._pulled)}-{self.namespace}:1", layers)
+        full_name = f"{name}-{len(self._pulled)}-{self.namespace}"
+        # An image of its own: to remove it takes nobody else's with the same content.
+        image = self.layout.image(f"{full_name}:1", layers, config={"Labels": {"of": full_name}})
         self.registry.push(self.layout, image)
         reference = f"{self.throttle.host}/{image.name}"
         self._pulled.append(reference)

@@ -1,6 +1,5 @@
 """An endpoint in memory that keeps the rules, or breaks the one that it is told to.
 
-`python -m tests.conformance.planted SOCKET FOLDER [FAULT]` serves until its standard input ends.
 Pods and containers are names and folders; images are really pulled, from the suite's own registry.
 """
 
@@ -11,17 +10,15 @@ import http.client
 import io
 import json
 import secrets
-import shutil
 import socket
-import sys
 import tarfile
 import threading
 import time
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -69,7 +66,11 @@ FAULTS: Final = {
 }
 """What is broken, and the rule that says so."""
 
-LIMIT, COPIES_PER_POD, SIZE_LIMIT, TRIES, TRY_S = 2, 2, 1 << 20, 3, 0.4
+LIMIT, COPIES_PER_POD, SIZE_LIMIT, TRIES, TRY_S = 2, 2, 1 << 20, 3, 0.2
+PACE, PAUSE_S = 0.1, 0.01
+BEGIN_S: Final = 0.5
+"""How long a pull may take to begin after a stream of its pod has."""
+
 CODES: Final = grpc.StatusCode
 
 
@@ -260,7 +261,7 @@ class Planted(grpc.GenericRpcHandler):
             while self._is_full(pull.image) or (
                 self.line[first] is not place and pull.image not in self.running
             ):
-                self.lock.wait(0.05)
+                self.lock.wait(PAUSE_S)
                 if not context.is_active():
                     pull.error, pull.is_over = "given up", True
                     pull.ended_at = time.monotonic()
@@ -270,11 +271,16 @@ class Planted(grpc.GenericRpcHandler):
             pull.waits = False
 
     def _fetch(self, pull: Pull, context: grpc.ServicerContext) -> None:
+        with ExitStack() as connections:
+            self._fetch_by(connections, pull, context)
+
+    def _fetch_by(self, connections: ExitStack, pull: Pull, context: grpc.ServicerContext) -> None:
         host, _, rest = pull.image.partition("/")
         repository, _, tag = rest.rpartition(":")
 
         def get(path: str) -> http.client.HTTPResponse:
             connection = http.client.HTTPConnection(host, timeout=60)
+            connections.callback(connection.close)
             accept = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
             connection.request("GET", f"/v2/{repository}/{path}", headers=accept)
             sock = connection.sock
@@ -343,7 +349,7 @@ class Planted(grpc.GenericRpcHandler):
         sent: dict[tuple[str, str], str] = {}
         seen: list[Pull] = []
         falls = self.fault == "progress falls"
-        end_at = time.monotonic() + 1.0
+        end_at = time.monotonic() + BEGIN_S
         while True:
             with self.lock:
                 for pull in self.pulls:
@@ -363,12 +369,12 @@ class Planted(grpc.GenericRpcHandler):
                         falls = False
                         send(json.dumps({**report, "progress": 1}))
                         send(text)
-            if is_over and time.monotonic() > end_at:
+            if is_over and (seen or time.monotonic() > end_at):
                 has_any = any(pull.pod == uid for pull in self.pulls)
                 if not has_any and self.fault == "nothing is an error":
                     send(json.dumps({"progress": 0, "total": 0, "error": "nothing to pull"}))
                 return any(len(pull.layers) > 3 for pull in seen)
-            time.sleep(0.05)
+            time.sleep(PAUSE_S)
 
     def _reports(self, pull: Pull) -> list[dict[str, Any]]:
         error: dict[str, Any] = {"error": pull.error} if pull.error else {}
@@ -529,9 +535,10 @@ class Planted(grpc.GenericRpcHandler):
 
     # The stream server
 
-    def serve_streams(self) -> None:
+    @contextmanager
+    def serving_streams(self) -> Iterator[None]:
         """Serve the URLs, in threads."""
-        server = serve(
+        with serve(
             self._connected,
             "127.0.0.1",
             0,
@@ -540,9 +547,10 @@ class Planted(grpc.GenericRpcHandler):
             process_request=self._request,
             compression=None,
             max_size=None,
-        )
-        self.port = server.socket.getsockname()[1]
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        ) as server:
+            self.port = server.socket.getsockname()[1]
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield
 
     def _request(self, connection: ServerConnection, request: Request) -> Response | None:
         token = request.path.rpartition("/")[2]
@@ -580,23 +588,34 @@ def _shut_down(sock: socket.socket) -> None:
         sock.shutdown(socket.SHUT_RDWR)
 
 
-def main(path: str, folder: str, fault: str = "") -> None:
-    """Serve at `path`, and at `path` with `.strict` for who must not wait."""
-    servers = []
-    for is_strict in (False, True):
-        planted = Planted(Path(folder), fault, is_strict=is_strict)
-        planted.serve_streams()
-        server = grpc.server(ThreadPoolExecutor(64))
-        server.add_generic_rpc_handlers((planted,))
-        server.add_insecure_port(f"unix:{path}{'.strict' if is_strict else ''}")
-        server.start()
-        servers.append(server)
-    print("ready", flush=True)  # noqa: T201
-    sys.stdin.read()
-    for server in servers:
-        server.stop(None)
-    shutil.rmtree(folder, ignore_errors=True)
+def _stop(server: grpc.Server) -> None:
+    server.stop(None).wait()
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+@contextmanager
+def serving_endpoint(folder: Path, fault: str) -> Iterator[dict[str, str]]:
+    """Two endpoints with a fault, or with none; what the suite is to know of them.
+
+    Args:
+        folder: an existing one with a short path.
+        fault: one of `FAULTS`.
+    """
+    with ExitStack() as stack:
+        for name in ("wait", "strict"):
+            planted = Planted(folder / "roots", fault, is_strict=name == "strict")
+            stack.enter_context(planted.serving_streams())
+            server = grpc.server(ThreadPoolExecutor(64))
+            server.add_generic_rpc_handlers((planted,))
+            server.add_insecure_port(f"unix:{folder / name}")
+            server.start()
+            stack.callback(partial(_stop, server))
+        yield {
+            "CONFORMANCE_ENDPOINT": f"unix://{folder / 'wait'}",
+            "CONFORMANCE_RETRY_ENDPOINT": f"unix://{folder / 'strict'}",
+            "CONFORMANCE_RETRY_S": str(TRIES * TRY_S),
+            "CONFORMANCE_LIMIT": str(LIMIT),
+            "CONFORMANCE_COPIES_PER_POD": str(COPIES_PER_POD),
+            "CONFORMANCE_COPY_SIZE_LIMIT": str(SIZE_LIMIT),
+            "CONFORMANCE_URL_S": "0",
+            "CONFORMANCE_PACE": str(PACE),
+        }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import tarfile
-import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
@@ -336,7 +335,7 @@ def test_nothing_shows_early(endpoint: Endpoint, box: Box, place: str) -> None:
     with opened(url, subprotocol=CHANNELS) as connection:
         for piece in list(pieces(data))[:3]:
             connection.send(piece)
-        time.sleep(0.3)
+        endpoint.pause(0.3)
         assert box.names(place) == set()
 
 
@@ -348,7 +347,7 @@ def test_a_broken_connection(endpoint: Endpoint, box: Box, place: str) -> None:
         for piece in list(pieces(data))[:4]:
             connection.send(piece)
         connection.socket.close()
-    time.sleep(0.3)
+    endpoint.pause(0.3)
     assert box.names(place) == set()
     assert box.put(data, place).is_success
     assert box.names(place) == {"f"}
@@ -391,7 +390,7 @@ def busy(endpoint: Endpoint, pod: Pod, box: Box) -> Iterator[int]:
             url = endpoint.copy_to_url(box.id, "/tmp", 100_000, 1)
             stack.callback(opened(url, subprotocol=CHANNELS).close)
         yield endpoint.settings.copies_per_pod
-    time.sleep(0.3)
+    endpoint.pause(0.3)
 
 
 @rule("C31", "One copy more than a pod may have fails with RESOURCE_EXHAUSTED: try again.", QUOTAS)

@@ -63,7 +63,7 @@ class Full:
             name = reference.partition("/")[2].rpartition(":")[0]
             self.endpoint.throttle.stall(f"{name}/blobs")
         self.pulls = [self.endpoint.kubelet.start_pull(one) for one in self.references]
-        time.sleep(0.5)
+        self.endpoint.pause(0.5)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -93,7 +93,7 @@ def test_the_limit(endpoint: Endpoint, limit: int) -> None:
     more = images(endpoint, "more", 2)
     with Full(endpoint, limit) as full:
         pulls = [endpoint.kubelet.start_pull(reference) for reference in more]
-        time.sleep(1.0)
+        endpoint.pause(1.0)
         assert full.asked(more) == []
     assert [code(pull) for pull in (*full.pulls, *pulls)] == [None] * (limit + 2)
 
@@ -121,7 +121,7 @@ def test_equal_pulls(endpoint: Endpoint, limit: int) -> None:
     name = same.partition("/")[2].rpartition(":")[0]
     endpoint.throttle.stall(f"{name}/blobs")
     pulls = [endpoint.kubelet.start_pull(same) for _ in range(limit + 1)]
-    time.sleep(0.5)
+    endpoint.pause(0.5)
     free = endpoint.kubelet.start_pull(other)
     assert code(free) is None
     assert not any(pull.done() for pull in pulls)
@@ -135,12 +135,12 @@ def test_an_equal_pull_of_a_tag_that_has_moved(endpoint: Endpoint, limit: int) -
     name = reference.partition("/")[2].rpartition(":")[0]
     endpoint.throttle.stall(f"{name}/blobs")
     first = endpoint.kubelet.start_pull(reference)
-    time.sleep(0.5)
+    endpoint.pause(0.5)
     layers = endpoint.layers(MIB // 2)
     moved = endpoint.layout.image(reference.partition("/")[2], layers)
     endpoint.registry.push(endpoint.layout, moved)
     second = endpoint.kubelet.start_pull(reference)
-    time.sleep(0.2)
+    endpoint.pause(0.2)
     endpoint.throttle.heal()
     assert (code(first), code(second)) == (None, None)
     paths = [path for method, path, _ in endpoint.throttle.requests if method == "GET"]
@@ -151,7 +151,10 @@ def test_an_equal_pull_of_a_tag_that_has_moved(endpoint: Endpoint, limit: int) -
 def test_a_present_image(endpoint: Endpoint, limit: int) -> None:
     reference = endpoint.shell
     with Full(endpoint, limit):
-        assert code(endpoint.kubelet.start_pull(reference, timeout_s=10)) is None
+        assert (
+            code(endpoint.kubelet.start_pull(reference, timeout_s=2 + 8 * endpoint.settings.pace))
+            is None
+        )
 
 
 @rule("L5", "A pull that fails gives its slot up.", LIMIT)
@@ -170,7 +173,7 @@ def test_a_client_that_leaves(endpoint: Endpoint, limit: int) -> None:
     left, last = images(endpoint, "left", 2)
     with Full(endpoint, limit) as full:
         leaver = endpoint.kubelet.start_pull(left)
-        time.sleep(0.3)
+        endpoint.pause(0.3)
         leaver.cancel()
         full.pulls[0].cancel()
         assert code(endpoint.kubelet.start_pull(last, timeout_s=30)) is None
@@ -181,9 +184,9 @@ def test_a_client_that_leaves(endpoint: Endpoint, limit: int) -> None:
 def test_a_deadline(endpoint: Endpoint, limit: int) -> None:
     (late,) = images(endpoint, "late", 1)
     with Full(endpoint, limit) as full:
-        pull = endpoint.kubelet.start_pull(late, timeout_s=1.0)
+        pull = endpoint.kubelet.start_pull(late, timeout_s=endpoint.settings.pace)
         assert code(pull) is grpc.StatusCode.DEADLINE_EXCEEDED
-    time.sleep(0.5)
+    endpoint.pause(0.5)
     assert full.asked([late]) == []
 
 
@@ -195,7 +198,7 @@ def test_the_place_in_line(endpoint: Endpoint, limit: int) -> None:
         pulls = []
         for reference, pod in zip((first, second), pods, strict=True):
             pulls.append(endpoint.kubelet.start_pull(reference, pod))
-            time.sleep(0.2)
+            endpoint.pause(0.2)
         watchers = [Watcher(endpoint.progress_url(pod=pod.id)) for pod in pods]
         wait_until(lambda: all(one.recording.texts for one in watchers))
         places = [one.recording.messages[0].get("queue_position") for one in watchers]
@@ -217,7 +220,7 @@ def test_too_many(endpoint: Endpoint) -> None:
         name = first.partition("/")[2].rpartition(":")[0]
         endpoint.throttle.stall(f"{name}/blobs")
         running = kubelet.start_pull(first)
-        time.sleep(0.5)
+        endpoint.pause(0.5)
         began = time.monotonic()
         refused = kubelet.start_pull(second)
         assert code(refused) is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -240,10 +243,10 @@ def test_a_slot_gets_free(endpoint: Endpoint) -> None:
         name = first.partition("/")[2].rpartition(":")[0]
         endpoint.throttle.stall(f"{name}/blobs")
         running = kubelet.start_pull(first)
-        time.sleep(0.5)
+        endpoint.pause(0.5)
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(code, kubelet.start_pull(second))
-            time.sleep(0.2)
+            endpoint.pause(0.2)
             endpoint.throttle.heal()
             assert waiting.result() is None
         assert code(running) is None

@@ -76,7 +76,7 @@ def watched(endpoint: Endpoint) -> Watched:
     pod = endpoint.pod("watched")
     endpoint.progress_url(pod=pod.id)
     reference, image = endpoint.published("watched", [endpoint.base, *endpoint.layers(*LAYERS)])
-    endpoint.throttle.limit(SLOW)
+    endpoint.slow(SLOW)
     sent = endpoint.throttle.sent_bytes
     pull = endpoint.kubelet.start_pull(reference, pod)
     ended: list[float] = []
@@ -342,7 +342,7 @@ def test_two_containers_with_one_image(endpoint: Endpoint) -> None:
     endpoint.pull(reference, pod)
     twins = [endpoint.container(pod, reference, name=name) for name in ("one", "two")]
     moved = endpoint.publish("twins-other", [endpoint.base, *endpoint.layers(MIB)])
-    endpoint.throttle.limit(MIB)
+    endpoint.slow(MIB)
     pulls = [endpoint.kubelet.start_pull(one, pod) for one in (reference, moved)]
     watchers = [Watcher(endpoint.progress_url(container=twin)) for twin in twins]
     recordings = [watcher.end() for watcher in watchers]
@@ -358,7 +358,7 @@ def test_image_volumes(endpoint: Endpoint) -> None:
     pod = endpoint.pod("volumes")
     endpoint.progress_url(pod=pod.id)
     references = [endpoint.publish(f"volume{n}", endpoint.layers(MIB // 2)) for n in (1, 2)]
-    endpoint.throttle.limit(MIB)
+    endpoint.slow(MIB)
     pulls = [endpoint.kubelet.start_pull(reference, pod) for reference in references]
     recording = Watcher(endpoint.progress_url(pod=pod.id)).end()
     assert [pull.exception() for pull in pulls] == [None, None]
@@ -383,7 +383,7 @@ def test_pulls_of_others(endpoint: Endpoint) -> None:
     mine, other = endpoint.pod("mine"), endpoint.pod("others")
     endpoint.progress_url(pod=mine.id)
     references = [endpoint.publish(f"own{n}", endpoint.layers(MIB)) for n in (1, 2)]
-    endpoint.throttle.limit(MIB)
+    endpoint.slow(MIB)
     pulls = [
         endpoint.kubelet.start_pull(*each) for each in zip(references, (mine, other), strict=True)
     ]
@@ -407,12 +407,12 @@ def test_a_pull_given_up(endpoint: Endpoint) -> None:
     pod = endpoint.pod("given-up")
     endpoint.progress_url(pod=pod.id)
     reference = endpoint.publish("given-up", endpoint.layers(2 * MIB))
-    endpoint.throttle.limit(MIB // 2)
+    endpoint.slow(MIB // 2)
     sent = endpoint.throttle.sent_bytes
     pull = endpoint.kubelet.start_pull(reference, pod)
     wait_until(lambda: endpoint.throttle.sent_bytes > sent + MIB // 8)
     watcher = Watcher(endpoint.progress_url(pod=pod.id))
-    time.sleep(0.5)
+    endpoint.pause(0.5)
     pull.cancel()
     recording = watcher.end()
     endpoint.throttle.limit(None)

@@ -17,19 +17,25 @@ _CONFIG = """\
 version: 0.1
 log: {{level: info, accesslog: {{disabled: true}}}}
 storage:
-  filesystem: {{rootdirectory: {folder}/storage}}
+  {storage}
   maintenance: {{uploadpurging: {{enabled: false}}}}
 http: {{addr: 127.0.0.1:0}}
 """
 
 
 class Registry:
-    """A registry whose files and configuration are in `folder`."""
+    """A registry whose files and configuration are in `folder`.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: does not exist yet.
+        in_memory: images are kept in memory; for few and small ones.
+    """
+
+    def __init__(self, folder: Path, *, in_memory: bool = False) -> None:
         folder.mkdir(parents=True)
         config = folder / "config.yml"
-        config.write_text(_CONFIG.format(folder=folder))
+        files = f"filesystem: {{rootdirectory: {folder}/storage}}"
+        config.write_text(_CONFIG.format(storage="inmemory: {}" if in_memory else files))
         self._daemon = Daemon(["docker-registry", "serve", config], folder / "log")
         self._repositories: dict[str, set[str]] = {}
         self.port = 0
