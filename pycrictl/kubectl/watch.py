@@ -30,9 +30,9 @@ from pycrictl.progress.endings import SETTLE_S, Sink
 from pycrictl.progress.outcome import Pace, conclude
 from pycrictl.progress.stream_watch import Follow, watch_reports
 from pycrictl.pulls.tracker import Tracker
-from pycrictl.streaming.dial import dial
-from pycrictl.streaming.exchange import Exchange
+from pycrictl.streaming.connection import dial
 from pycrictl.streaming.loop import end_tasks, in_thread
+from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.target import Target
 from pycrictl.units import plural
 from pycrictl.wire.progress import Report

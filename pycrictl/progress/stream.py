@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol, TypeVar
 
-from pycrictl.streaming.connection import Connection
-from pycrictl.streaming.dial import dial
-from pycrictl.streaming.exchange import Exchange
+from pycrictl.streaming.connection import Connection, dial
+from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.target import Target, TlsFiles, parse_url
 from pycrictl.wire.http1 import SWITCHING_PROTOCOLS
 from pycrictl.wire.messages import CLIENT, Messages

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from typing import Final
 
 from pycrictl.environ import Environment
-from pycrictl.errors import PycrictlError
+from pycrictl.errors import PycrictlError, RuntimeFault
 from pycrictl.streaming.loop import run_in_loop
 from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.session import Choice, run_command
@@ -17,6 +19,7 @@ from pycrictl.streaming.terminal import Terminal
 from pycrictl.wire.command import ExitReported, Streams
 
 __all__ = ["Outcome", "stream_all", "write_all"]
+
 
 Outcome = ExitReported | PycrictlError | None
 """What came of a command; None if the user left it by the detach keys."""
@@ -99,3 +102,34 @@ def write_all(env: Environment, *, stdout: bytes, stderr: bytes) -> None:
             await output.finish()
 
     run_in_loop(write())
+
+
+class CommandMissing(RuntimeFault):
+    """The command is not in the container."""
+
+    reference = "command-missing"
+    exit_code = 127
+
+
+class CommandRefused(RuntimeFault):
+    """The command is there but cannot be executed."""
+
+    reference = "command-refused"
+    exit_code = 126
+
+
+_NO_SHELL: Final = r'exec: "(?:[^"]*/)?(?:ba|da|a|z|k)?sh": '
+
+
+def not_started(what: str, outcome: ExitReported) -> PycrictlError:
+    """Return the error of a command that did not start; its exit status is what shells have."""
+    details = outcome.message
+    hint = None
+    if re.search(_NO_SHELL, details):
+        hint = "it has no shell: 'pycrictl cp' copies files without one"
+    message = f"{what}: {details}"
+    if "executable file not found" in details or "no such file or directory" in details:
+        return CommandMissing(message, details=details, hint=hint)
+    if "permission denied" in details:
+        return CommandRefused(message, details=details)
+    return RuntimeFault(message, details=details)

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.streaming.outcome import not_started
+from pycrictl.streaming.standard import not_started
 from pycrictl.wire.command import ExitReported
 from tests.cli.run import NO_TRANSPORT, Run, start
 from tests.cli.streaming_server import Played, playing

@@ -9,8 +9,7 @@ import struct
 import pytest
 
 from pycrictl.errors import StreamError
-from pycrictl.streaming.connection import BULK_READ_BYTES, HELD_BYTES, READ_BYTES, Connection
-from pycrictl.streaming.dial import dial
+from pycrictl.streaming.connection import BULK_READ_BYTES, HELD_BYTES, READ_BYTES, Connection, dial
 from pycrictl.streaming.target import parse_url
 from tests.streaming.servers import Handler, run, serve
 

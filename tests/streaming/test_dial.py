@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError, StreamError
-from pycrictl.streaming.connection import Connection
-from pycrictl.streaming.dial import dial
+from pycrictl.streaming.connection import Connection, dial
 from pycrictl.streaming.target import TlsFiles, parse_url
 from tests.streaming.servers import Certificates, make_certificates, run, serve
 

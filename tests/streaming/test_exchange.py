@@ -13,8 +13,8 @@ from pycrictl.errors import (
     StreamError,
     UpgradeRefused,
 )
-from pycrictl.streaming.dial import dial
-from pycrictl.streaming.exchange import Exchange
+from pycrictl.streaming.connection import dial
+from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.target import parse_url
 from pycrictl.wire.http1 import ResponseHead
 from tests.streaming.servers import Handler, read_head, run, send, serve

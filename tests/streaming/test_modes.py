@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.streaming.modes import Modes
+from pycrictl.streaming.terminal import Modes
 
 FULL_SCREEN = b"\x1b[?1049h\x1b[?1h\x1b=\x1b[?25l\x1b[1;31mred"
 

@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pycrictl.errors import NotFound, PycrictlError, StreamError, UpgradeRefused
-from pycrictl.streaming.local_ports import PortPair, listen
-from pycrictl.streaming.portforward import Forwarder
-from pycrictl.streaming.transport import Transport
+from pycrictl.streaming.portforward import Forwarder, PortPair, listen
+from pycrictl.streaming.session import Transport
 from pycrictl.wire.spdy.frames import Data, Ping, ResetStatus, RstStream, SynReply, SynStream
 from tests.streaming.servers import Handler, accept_upgrade, read_frame, read_head, run, serve
 from tests.wire.frames import BINARY, close_frame, frame

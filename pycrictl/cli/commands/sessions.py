@@ -17,11 +17,9 @@ from pycrictl.cri.calls.many import each
 from pycrictl.cri.lists import containers, lookup
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import MissingArgument, PycrictlError, UsageError
-from pycrictl.streaming.local_ports import listen, parse_pair
 from pycrictl.streaming.loop import run_in_loop
-from pycrictl.streaming.outcome import not_started
-from pycrictl.streaming.portforward import Forwarder
-from pycrictl.streaming.standard import stream_all, write_all
+from pycrictl.streaming.portforward import Forwarder, listen, parse_pair
+from pycrictl.streaming.standard import not_started, stream_all, write_all
 from pycrictl.wire.command import ExitReported, Streams
 
 if TYPE_CHECKING:
