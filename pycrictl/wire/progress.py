@@ -294,7 +294,7 @@ def _rare(
         behind,
         pod,
         digest,
-        float(idle_s) if isinstance(idle_s, int | float) and 0 < idle_s <= 1e11 else 0.0,
+        float(idle_s) if isinstance(idle_s, int | float) and 0 < idle_s < 1e11 else 0.0,
         foreign.mapping(fields.get("sums")) or None,
     )
 

@@ -26,7 +26,8 @@ int64s = st.integers(INT64_MIN, INT64_MAX)
 counts = st.integers(0, INT64_MAX)
 reports = st.builds(
     Report, names, names, int64s, int64s, names, names, counts, counts, counts,
-    counts, st.floats(0.5, 4e9), names, names,
+    counts, st.floats(0.5, 4e9), names, names, names, st.floats(0.5, 4e9),
+    st.none() | st.fixed_dictionaries({"percent": counts}),
 )  # fmt: skip
 
 
@@ -348,7 +349,9 @@ def test_only_the_numbers_are_always_written() -> None:
 
 
 def test_everything_set_is_written() -> None:
-    report = Report("a", "b", 1, 2, "c", "failed", 3, 4, 5, 6, 7.5, "d", "e", "f")
+    report = Report(
+        "a", "b", 1, 2, "c", "failed", 3, 4, 5, 6, 7.5, "d", "e", "f", 8.5, {"percent": 9}
+    )
     assert json.loads(encode_report(report)) == report._asdict()
 
 
