@@ -142,6 +142,7 @@ def _configuration(sources: Path, folder: Path) -> dict[str, object]:
         "nav": [
             {"Overview": "index.md"},
             {"Changelog": "CHANGELOG.md"},
+            {"In a cluster": "docs/cluster.md"},
             {"Man pages": [f"man/{page.name}.md" for page in _pages()]},
             {"For developers": ["docs/building.md", *_FOR_DEVELOPERS]},
         ],

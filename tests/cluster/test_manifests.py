@@ -21,6 +21,7 @@ import pytest
 
 from tests.kube.kubectl import Kubectl
 from tests.kubectl.plugin import Plugin
+from tests.packaging.test_kubernetes import PAIRS, combined
 from tests.waiting import wait_until
 
 from .agents import NAME, NAMESPACE, publish
@@ -187,6 +188,21 @@ def test_the_agent_as_a_pod(applied: Cluster) -> None:
     wait_until(lambda: applied.phase("slow") == "Running")
     words = ("get", "imagepull", "slow.c0")  # it may be a look older than the pod
     wait_until(lambda: applied.kubectl.document(*words)["status"]["phase"] == "Succeeded")
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+def test_every_pair_of_components_applies(
+    applied: Cluster, pair: tuple[str, str], run_folder: Path
+) -> None:
+    """The API server takes all objects of kinds that it knows itself."""
+    own = [
+        each
+        for each in combined(pair, run_folder)
+        if each["apiVersion"].partition("/")[0] not in ("cert-manager.io", "monitoring.coreos.com")
+    ]
+    document = {"apiVersion": "v1", "kind": "List", "items": own}
+    said = applied.kubectl.good("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
+    assert len(said.splitlines()) == len(own)
 
 
 def test_users_by_the_roles_that_are_shipped(applied: Cluster) -> None:

@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 import textwrap
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,15 @@ from tests.once import made_once
 
 FOLDER = Path(__file__).parents[2] / "packaging/kubernetes"
 OVERLAYS = sorted(path.parent.name for path in FOLDER.glob("*/kustomization.yaml"))
+COMPONENTS = sorted(path.parent.name for path in FOLDER.glob("components/*/kustomization.yaml"))
+RUNTIMES = {"cri-o", "k0s", "k3s", "microk8s", "rke2"}
+AUTHORITIES = {"ca", "cert-manager"}
+PAIRS = [
+    pair
+    for pair in combinations(COMPONENTS, 2)
+    if not any(set(pair) <= either for either in (RUNTIMES, AUTHORITIES))
+]
+"""All pairs of components but for those of which a node can have only one."""
 Document = dict[str, Any]
 
 
@@ -32,16 +43,43 @@ def build(overlay: str, scratch: Path) -> list[Document]:
     require_kustomize()
 
     def make() -> list[Document]:
-        copy = scratch / f"manifests-{overlay}"
-        shutil.copytree(FOLDER, copy)
-        subprocess.run([copy / "with-ca/make-ca.sh"], check=True, timeout=60)
-        words = ["kubectl", "kustomize", str(copy / overlay)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stderr
-        assert "deprecated" not in done.stderr
-        return [one for one in yaml.safe_load_all(done.stdout) if one]
+        return built(manifests(scratch) / overlay)
 
     return made_once(scratch / f"built-{overlay}", make)
+
+
+def manifests(scratch: Path) -> Path:
+    """A copy of all manifests, with the files of a CA."""
+
+    def make() -> str:
+        copy = scratch / "manifests"
+        shutil.copytree(FOLDER, copy)
+        subprocess.run([copy / "components/ca/make-ca.sh"], check=True, timeout=60)
+        return str(copy)
+
+    return Path(made_once(scratch / "manifests-made", make))
+
+
+def built(folder: Path) -> list[Document]:
+    words = ["kubectl", "kustomize", str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "deprecated" not in done.stderr
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def combined(names: Sequence[str], scratch: Path) -> list[Document]:
+    """The base with some components, as somebody's own kustomization has them."""
+    folder = manifests(scratch) / f"of {' and '.join(names)}"
+    folder.mkdir(exist_ok=True)
+    made = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["../base"],
+        "components": [f"../components/{name}" for name in names],
+    }
+    (folder / "kustomization.yaml").write_text(json.dumps(made))
+    return built(folder)
 
 
 def require_kustomize() -> None:
@@ -80,6 +118,78 @@ def container(objects: list[Document]) -> Document:
 
 def test_the_overlays_are_there() -> None:
     assert OVERLAYS == ["base", "cri-o", "with-ca", "with-copies", "with-events"]
+
+
+def test_the_components_are_there() -> None:
+    assert set(COMPONENTS) >= RUNTIMES | AUTHORITIES | {"copies", "events", "metrics", "selinux"}
+    assert len(PAIRS) == 44
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+def test_every_pair_of_components(pair: tuple[str, str], run_folder: Path) -> None:
+    """Each has in a pair, in either order, all that it has alone."""
+    require_kustomize()
+    alone = [_leaves(combined([name], run_folder)) for name in pair]
+    base = _leaves(build("base", run_folder))
+    both = _leaves(combined(pair, run_folder))
+    assert both == _leaves(combined(pair[::-1], run_folder))
+    for own in alone:
+        assert own - base <= both
+        assert base - own <= base - both
+
+
+def _leaves(objects: list[Document]) -> set[str]:
+    """All values with their paths; of lists, the order does not matter."""
+    found: set[str] = set()
+
+    def look(path: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                look(f"{path}.{key}", inner)
+        elif isinstance(value, list):
+            for inner in value:
+                name = inner.get("name", "") if isinstance(inner, dict) else ""
+                look(f"{path}[{name}]", inner)
+        else:
+            found.add(f"{path}={value}")
+
+    for each in objects:
+        look(f"{each['kind']}/{each['metadata'].get('namespace')}/{each['metadata']['name']}", each)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(AUTHORITIES))
+def test_with_a_ca_agents_have_no_authority_of_their_own(name: str, run_folder: Path) -> None:
+    require_kustomize()
+    objects = combined([name], run_folder)
+    assert not [each for each in objects if each["metadata"]["name"] == "pycrictl-agent-ca"]
+    for role in (each for each in objects if each["kind"] in ("Role", "ClusterRole")):
+        assert not any("secrets" in rule.get("resources", ()) for rule in role["rules"])
+    words = container(objects)["args"]
+    assert "--peer-ca=/etc/pycrictl-agent/ca.crt" in words
+    spec = one(objects, "APIService")["spec"]
+    assert "insecureSkipTLSVerify" not in spec
+    assert ("caBundle" in spec) == (name == "ca")
+    if name == "cert-manager":
+        annotations = one(objects, "APIService")["metadata"]["annotations"]
+        assert annotations == {"cert-manager.io/inject-ca-from": "pycrictl/pycrictl-agent-tls"}
+        made = one(objects, "Certificate", "pycrictl-agent-tls")["spec"]
+        assert made["secretName"] == "pycrictl-agent-tls"
+        assert made["dnsNames"] == ["pycrictl-agent.pycrictl.svc", "pycrictl-agent"]
+
+
+def test_who_scrapes_may_ask_for_the_figures_only(run_folder: Path) -> None:
+    require_kustomize()
+    objects = combined(["metrics"], run_folder)
+    (endpoint,) = one(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    secret = one(objects, "Secret", endpoint["authorization"]["credentials"]["name"])
+    account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    binding = one(objects, "ClusterRoleBinding", "pycrictl-agent-metrics")
+    assert [each["name"] for each in binding["subjects"]] == [account]
+    role = one(objects, "ClusterRole", binding["roleRef"]["name"])
+    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    (port,) = container(objects)["ports"]
+    assert endpoint["port"] == port["name"]
 
 
 def test_nothing_is_left_behind(objects: list[Document]) -> None:
@@ -211,8 +321,8 @@ def test_the_users_role_is_the_one_that_errors_name(objects: list[Document]) -> 
 
 def test_every_right_has_its_reason() -> None:
     for name in (
-        *("base/rbac.yaml", "base/users.yaml", "with-events/rbac.yaml"),
-        "with-copies/users.yaml",
+        *("base/rbac.yaml", "base/users.yaml", "components/events/rbac.yaml"),
+        "components/copies/users.yaml",
     ):
         text = (FOLDER / name).read_text()
         rules = re.findall(r"(?m)^(.*)\n +- (?:apiGroups|nonResourceURLs):", text)
