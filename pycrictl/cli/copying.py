@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pycrictl.cli.archive_streams import check_input, input_of, output_of, write_all
-from pycrictl.cli.stuck import ended_if_stuck
 from pycrictl.copy.copier import Copier, CopyOptions, on_this_node
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
@@ -28,6 +27,43 @@ if TYPE_CHECKING:
     from pycrictl.copy.rules.summary import Summary
     from pycrictl.environ import Environment
     from pycrictl.show.displays.modes import Mode, Stdout
+
+
+PATIENCE_S: Final = 1.0
+"""How long a signal must have been pending, and how often that is looked at."""
+
+_ENDING: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+
+
+@contextmanager
+def ended_if_stuck(on_end: Callable[[int], None]) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the program while it cannot be interrupted.
+
+    Nothing is cleared up then, as with SIGKILL.
+
+    Args:
+        on_end: called before that, with the signal's number, in another thread.
+    """
+    is_over = threading.Event()
+    threading.Thread(target=_watch, args=(is_over, on_end), daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+
+
+def _watch(is_over: threading.Event, on_end: Callable[[int], None]) -> None:
+    # They are for the main thread; a thread that blocks them sees them as pending.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    waited: set[int] = set()
+    while not is_over.wait(PATIENCE_S):
+        waiting = signal.sigpending() & _ENDING
+        if waiting & waited:
+            number = min(waiting & waited)
+            on_end(number)
+            os._exit(128 + number)
+        waited = waiting
+
 
 _SPEED_WINDOW_S: Final = 5.0
 

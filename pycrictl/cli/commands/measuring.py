@@ -9,8 +9,7 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, list_options, options, stats_loop
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.inspection.disk import space
-from pycrictl.cri.inspection.stats import sample_containers, sample_pods
+from pycrictl.cri.inspection.stats import sample_containers, sample_pods, space
 from pycrictl.cri.lists import fetch
 from pycrictl.show import headings, inspect_views, protodata, render, stats_tables
 from pycrictl.show.inspect_format import INSPECT_FORMATS, InspectFormat

@@ -9,17 +9,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.channel import Channel, ChannelCall, unix
 from pycrictl.cri.calls.errmap import Status, one_line, to_error
-from pycrictl.cri.calls.log import call_log
 from pycrictl.cri.calls.methods import deadline_s, method
-from pycrictl.cri.calls.parts import parts_in
-from pycrictl.cri.calls.redact import describe
+from pycrictl.cri.calls.redact import call_log, describe
 from pycrictl.errors import Cancelled, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
 from pycrictl.wire import codes, limits
@@ -28,6 +27,63 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.cri.calls.tracing import Tracer
+
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
+
+
+def parts_in(data: bytes, descriptor: Any, most: int) -> int:
+    """Return of how many messages a message is made, up to a number; what is malformed ends it.
+
+    Args:
+        data: serialised.
+        descriptor: of its type (a ``Descriptor``, of which there are two classes).
+        most: it is not counted beyond that.
+    """
+    count, open_parts = 0, [(0, len(data), descriptor)]
+    while open_parts and count <= most:
+        at, end, kind = open_parts.pop()
+        inner = _messages(kind)
+        while at < end and count <= most:
+            key, at = _varint(data, at, end)
+            wire = key & 7
+            if wire == _VARINT:
+                _, at = _varint(data, at, end)
+            elif wire == _BYTES:
+                length, at = _varint(data, at, end)
+                if (found := inner.get(key >> 3)) is not None:
+                    count += 1
+                    if length and at + length <= end:
+                        open_parts.append((at, at + length, found))
+                at += length
+            elif wire in _FIXED:
+                at += _FIXED[wire]
+            else:
+                break
+    return count
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < end and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    return 7, end  # a wire type that there is not
+
+
+@lru_cache(maxsize=256)
+def _messages(descriptor: Any) -> dict[int, Any]:
+    """Return the fields that hold messages, by their numbers."""
+    return {
+        number: field.message_type
+        for number, field in descriptor.fields_by_number.items()
+        if field.message_type is not None
+    }
 
 
 class Terms(TypedDict, total=False):

@@ -17,8 +17,8 @@ from pycrictl._proto import cri_pb2
 from pycrictl.config import Config, socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.errmap import connect_error, unreachable
-from pycrictl.cri.calls.log import call_log
 from pycrictl.cri.calls.obstacle import MISSING, SOCKET_HINT, Obstacle, try_connect
+from pycrictl.cri.calls.redact import call_log
 from pycrictl.errors import ConnectError, PycrictlError
 
 ENDPOINTS: Final = (

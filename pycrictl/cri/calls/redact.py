@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     M = TypeVar("M", bound=Message)
+
 
 MASK: Final = "[redacted]"
 LOG_LIMIT_CHARS: Final = 16 * 1024
@@ -96,3 +98,9 @@ def _is_secret(field: FieldDescriptor) -> bool:
     if field.type == field.TYPE_BYTES or field.GetOptions().debug_redact:
         return True
     return field.name == "url" and field.type == field.TYPE_STRING
+
+
+def call_log() -> logging.Logger | None:
+    """Return the logger of calls, or None while nobody wants their lines."""
+    log = logging.getLogger("pycrictl.cri")
+    return log if log.isEnabledFor(logging.DEBUG) else None

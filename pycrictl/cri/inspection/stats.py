@@ -6,10 +6,12 @@ cgroup parent. Then the elements are asked for one by one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.many import call_each
 from pycrictl.cri.lists import fetch
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.cri.calls.client import CriClient
+
 
 T = TypeVar("T")
 
@@ -140,3 +143,15 @@ def _sorted(stats: Iterable[Any]) -> list[Any]:
 
 def _what(kind: str, identifier: str, name: str) -> str:
     return f"{kind} {identifier[:SHOWN_ID_CHARS]} ({name})"
+
+
+def space(mountpoint: str) -> tuple[int, int] | None:
+    """Return the size of a file system of the node and what is left of it, in bytes.
+
+    None if it cannot be asked: the runtime may run elsewhere.
+    """
+    try:
+        found = os.statvfs(noderoot.locate(mountpoint))
+    except (OSError, ValueError, PycrictlError):
+        return None
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

@@ -10,9 +10,9 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.many import call_each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.fetch import newest_count, newest_first
 from pycrictl.cri.lists.lookup import NAMESPACE_LABEL, select_by_id
 from pycrictl.cri.lists.patterns import Pattern
-from pycrictl.cri.lists.selection import newest_count, newest_first
 from pycrictl.errors import PycrictlError
 
 if TYPE_CHECKING:

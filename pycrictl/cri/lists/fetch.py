@@ -6,7 +6,8 @@ size of a message. Any other answers ``Unimplemented`` at once and is asked for 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.methods import method
@@ -14,6 +15,13 @@ from pycrictl.errors import Unimplemented
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
+
+    class Created(Protocol):
+        """Has a time of creation, in nanoseconds since 1970."""
+
+        created_at: int
+
+    C = TypeVar("C", bound=Created)
 
 
 class _List(NamedTuple):
@@ -93,3 +101,15 @@ def _fetch(client: CriClient, listing: _List, **fields: Any) -> list[Any]:
     except Unimplemented:
         answer = client.call(listing.unary, method(listing.unary).request_type(**fields))
         return list(getattr(answer, listing.unary_field))
+
+
+def newest_count(*, latest: bool, last: int) -> int | None:
+    """Return how many of the newest are wanted, None for all; ``last`` beats ``latest``."""
+    if last > 0:
+        return last
+    return 1 if latest else None
+
+
+def newest_first(found: Iterable[C], count: int | None = None) -> list[C]:
+    """Return the ``count`` newest; those of one moment stay in their order."""
+    return sorted(found, key=lambda each: each.created_at, reverse=True)[:count]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.fetch import newest_count, newest_first
 from pycrictl.cri.lists.lookup import select_by_id
 from pycrictl.cri.lists.patterns import Pattern
-from pycrictl.cri.lists.selection import newest_count, newest_first
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient

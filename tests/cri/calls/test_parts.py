@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.calls.parts import parts_in
+from pycrictl.cri.calls.client import CriClient, parts_in
 from pycrictl.errors import RemoteProtocolError
 from tests.fakecri import FakeServer
 

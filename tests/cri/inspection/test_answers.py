@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.inspection import answers
+from pycrictl.cri.inspection.status import check, check_conditions
 from pycrictl.errors import RemoteProtocolError
 from tests.fakecri.answers import VERSION, container_status, pod_status
 
@@ -38,21 +38,21 @@ def without(message: Any, path: str) -> Any:
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_is_not_there_is_named(complete: Any, path: str) -> None:
-    answers.check(complete, "x")
+    check(complete, "x")
     with pytest.raises(RemoteProtocolError, match=f"^x: the runtime answered without {path}$"):
-        answers.check(without(complete, path), "x")
+        check(without(complete, path), "x")
 
 
 def test_all_that_is_not_there_is_named() -> None:
     with pytest.raises(RemoteProtocolError, match=r"without id, size$"):
-        answers.check(cri_pb2.Image(), "x")
+        check(cri_pb2.Image(), "x")
 
 
 @pytest.mark.parametrize("count", range(4))
 def test_conditions(count: int) -> None:
     status = cri_pb2.RuntimeStatus(conditions=[cri_pb2.RuntimeCondition()] * count)
     if count >= 2:
-        answers.check_conditions(status, "x")
+        check_conditions(status, "x")
         return
     with pytest.raises(RemoteProtocolError, match="x: the runtime answered with fewer than 2 cond"):
-        answers.check_conditions(status, "x")
+        check_conditions(status, "x")
