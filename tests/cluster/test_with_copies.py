@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.agent.copies.conftest import Plugin
+from tests.agent.copies.spooled import spooled
 from tests.copy.trees import listing
 from tests.node.images import File
 from tests.node.test_copy_node import make_tree
@@ -106,7 +107,7 @@ def test_trees_both_ways(
         assert listing(tmp_path / name, ids=True) == listing(tmp_path / "tree", ids=True)
         for folder in ("new", "same"):
             shutil.rmtree(container.root / folder)
-    wait_until(lambda: list(agent.spool.glob("*.tar")) == [])
+    wait_until(lambda: spooled(agent.spool) == [])
 
 
 DENIED, FORBIDDEN = "permission denied", "operation not permitted"

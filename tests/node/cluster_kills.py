@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl.proxy import admin
+from tests.agent.copies.spooled import spooled, spooled_bytes
 from tests.copy.trees import stages_in
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
@@ -150,7 +151,7 @@ class Kills:
         """Whether bytes of a copy have arrived, and not all of it is over."""
         with suppress(FileNotFoundError):
             if way == "to":
-                return any(path.stat().st_size for path in self.world.store.glob("*.tar"))
+                return spooled_bytes(self.world.store) > 0
             parts = self.world.plugin.state.glob("*.part")
             return any(path.stat().st_size for path in parts if path.name not in self._old)
         return False
@@ -246,11 +247,9 @@ class Kills:
         if found := list(plugin.runtime.iterdir()):
             faults.append(f"folders of kubectl are left: {found}")
 
-        def sessions() -> list[str]:
-            return [path.name for path in store.iterdir() if path.name != "lock"]
-
-        if self._lifetime_s and not settled(lambda: not sessions(), limit_s=3 * self._lifetime_s):
-            faults.append(f"sessions are left: {sessions()}")
+        limit_s = 3 * self._lifetime_s
+        if limit_s and not settled(lambda: not spooled(store), limit_s=limit_s):
+            faults.append(f"archives are left: {spooled(store)}")
 
         def slots() -> list[object]:
             path = str(self.proxy.admin_path)

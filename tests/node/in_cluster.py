@@ -15,6 +15,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.engine import CONTAINER_NAME, POD_UID
 from tests.agent.copies.conftest import Plugin, plugin_of
 from tests.agent.copies.relay import Relay
+from tests.agent.copies.spooled import spooled
 from tests.agent.program import Program, running
 from tests.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates
@@ -115,9 +116,9 @@ class InCluster:
             container.close()
 
     @property
-    def archives(self) -> list[str]:
+    def archives(self) -> list[Path]:
         """What the agent keeps of archives."""
-        return [one.name for one in self.store.iterdir() if one.suffix == ".tar"]
+        return spooled(self.store)
 
     @property
     def proxies(self) -> list[int]:

@@ -21,6 +21,9 @@ class End(StrEnum):
     EXPIRED = "expired"
     """Nothing was heard of its client for too long."""
 
+    STOPPED = "stopped"
+    """The agent was stopped; its client begins it anew with the next one."""
+
     REFUSED = "refused"
     """It never began: a right, a quota, no such container, or a request that is wrong."""
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 from pycrictl.agent.copies import work
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.refusals import Refused
-from pycrictl.agent.copies.session import CopyPhase, Direction, Session
-from pycrictl.agent.copies.store import AHEAD_BYTES, Archive, Store
+from pycrictl.agent.copies.session import CopyPhase, Session
+from pycrictl.agent.copies.store import AHEAD_BYTES, Archive
 from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.archive.pieces import PIECE_BYTES, Arriving
 from pycrictl.copy.rules import outcome
@@ -42,7 +42,7 @@ class Copy:
     Attributes:
         session: what is kept of it.
         archive: its file; None once it is over.
-        arriving: what has come so far; None until it is known after a restart.
+        arriving: what has come so far; None until it is known.
         job: what a thread does for it, or did.
         stream: serves its connection, if it has one.
         putting: puts what arrives beside its place.
@@ -142,31 +142,6 @@ class Copy:
         summary.skipped = max(summary.skipped, self.skipped_count)
         found: dict[str, Any] = json.loads(outcome.encode_success(summary, self.skipped))
         return found
-
-
-def reopened(session: Session, store: Store) -> Archive:
-    """Return the archive of a session that an earlier agent has left; a new one to be measured.
-
-    Raises:
-        Refused: nothing can be made of it.
-        CopyError: it cannot be opened.
-    """
-    if session.phase is CopyPhase.COMMITTING:
-        raise Refused(
-            500,
-            "the agent was restarted while the copy was put into its place:"
-            " see whether it is there before you copy again",
-        )
-    if session.phase is CopyPhase.MEASURING:
-        store.remove_archive(session)
-        return store.open_archive(session, is_new=True)
-    archive = store.open_archive(session)
-    is_arriving = session.spec.direction is Direction.TO
-    missing_bytes = session.size_bytes - archive.size_bytes
-    if missing_bytes < 0 or (missing_bytes and not is_arriving):
-        archive.close()
-        raise Refused(500, "the session's archive is damaged; begin again")
-    return archive
 
 
 def make_archive(

@@ -1,13 +1,14 @@
 """The copies of a node: begun, taken up again, put into their place, given up, forgotten.
 
 Everything about sessions is done in the loop; what touches files or the runtime has threads
-(``work``). Each session survives a restart of the agent, since its files do (``store``).
+(``work``). A session ends with its agent: its client begins it anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +17,7 @@ from typing import Any, Final
 from pycrictl.agent.copies import work
 from pycrictl.agent.copies.audit import Audit, End
 from pycrictl.agent.copies.engine import Engine, Gone, replaced
-from pycrictl.agent.copies.job import Copy, Putting, make_archive, reopened, verify
+from pycrictl.agent.copies.job import Copy, Putting, make_archive, verify
 from pycrictl.agent.copies.refusals import Refused, refused, refusing
 from pycrictl.agent.copies.session import (
     LIFETIME_S,
@@ -30,11 +31,11 @@ from pycrictl.agent.copies.session import (
     moment,
 )
 from pycrictl.agent.copies.spool import SpoolSpace
-from pycrictl.agent.copies.store import Store, new_name
+from pycrictl.agent.copies.store import Store
 from pycrictl.copy.archive.pieces import Arriving
 from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.errors import Cancelled, CopyError, Exhausted, FailedPrecondition
+from pycrictl.errors import Cancelled, Exhausted, FailedPrecondition
 from pycrictl.units import quote
 
 log = logging.getLogger("pycrictl.agent")
@@ -91,32 +92,16 @@ class Copies:
         self._unwanted: dict[tuple[str, Owner], None] = {}
         self._asking: dict[Owner, float] = {}  # who was refused for want of a place, and when
         self._sweeper: asyncio.Task[None] | None = None
-        self._is_stopping = False
 
     async def start(self) -> None:
-        """Take up the sessions that an earlier agent has left."""
+        """Begin to look after sessions; clear up what killed programs have left in containers."""
         work.start(self._engine.sweep)
-        for session in await work.run(self._store.load):
-            session.heard_s = self._clock()
-            copy = self._copies[session.name] = Copy(session, None, moved_s=session.heard_s)
-            if session.is_over:
-                continue
-            try:
-                self._quotas.take(session.place.sandbox_id)
-            except Exhausted as exc:
-                session.fail(exc.message, 429)
-                self._store.remove_archive(session)
-                self._audit(session, End.FAILED)
-                await self._save_quietly(session)
-                continue
-            await self._take_up(copy)
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def stop(self) -> None:
-        """End what is going on. Sessions stay; the next agent takes them up."""
+        """End what is going on; clients begin anew with the next agent."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        self._is_stopping = True
         tasks: list[asyncio.Future[Any]] = []
         for copy in self._copies.values():
             copy.is_unwanted = True
@@ -127,16 +112,19 @@ class Copies:
                 tasks.append(copy.putting.done)
                 copy.putting.wake()
             if copy.job is not None:
-                # What is being put into its place is either left or finished, and this is noted.
+                # What is being put into its place is either left or finished.
                 if copy.session.phase is not CopyPhase.COMMITTING:
                     copy.job.cancel()
                 tasks.append(copy.job)
         if tasks:
             await asyncio.wait(tasks, timeout=STOP_S)
         for copy in self._copies.values():
+            if not copy.session.is_over:
+                copy.session.fail("the agent was stopped", 503)
+                self._audit(copy.session, End.STOPPED)
             if copy.archive is not None:
                 copy.archive.close()
-        self._store.close()
+        self._copies.clear()
 
     async def begin(
         self,
@@ -169,7 +157,7 @@ class Copies:
         phase = CopyPhase.TRANSFERRING if spec.direction is Direction.TO else CopyPhase.MEASURING
         place = Place(namespace, pod, pod_uid, spec.container or container)
         session = Session(
-            name or new_name(), owner, place, spec, phase, spec.size_bytes, spec.crc32,
+            name or os.urandom(16).hex(), owner, place, spec, phase, spec.size_bytes, spec.crc32,
             created=moment(time.time()), heard_s=self._clock(),
         )  # fmt: skip
         try:
@@ -197,16 +185,13 @@ class Copies:
             self._forget(next(one for one in self._copies.values() if one.session.is_over))
         copy = self._copies[name] = Copy(session, None, moved_s=self._clock())
         try:
-            archive = await work.run(lambda: self._store.open_archive(session, is_new=True))
-            copy.archive = archive
-            await self._save(session)
+            archive = copy.archive = await work.run(self._store.open_archive)
         except BaseException:
             self._free(copy)
             self._forget(copy)
             raise
-        if copy.is_unwanted:  # it was given up meanwhile, and its files were made after that
+        if copy.is_unwanted:  # it was given up meanwhile
             archive.close()
-            self._store.remove(session)
             raise _given_up()
         copy.arriving = Arriving(session.size_bytes)
         if session.phase is CopyPhase.MEASURING:
@@ -240,8 +225,8 @@ class Copies:
         raise Refused(
             404,
             f"copy {quote(name[:32])} is not known on the node of"
-            f" pod {quote(f'{namespace}/{pod}')}: nothing was heard of it for 15 minutes, or the"
-            " pod was replaced; begin again",
+            f" pod {quote(f'{namespace}/{pod}')}: the agent was restarted, nothing was heard of"
+            " it for 15 minutes, or the pod was replaced; begin again",
         )
 
     def refuse(self, name: str, owner: Owner) -> None:
@@ -321,7 +306,7 @@ class Copies:
         return copy.session
 
     async def ready(self, copy: Copy) -> Arriving:
-        """Return what has arrived of a copy to a container; after a restart it is read again."""
+        """Return what has arrived of a copy to a container; what could not be written is not."""
         if copy.arriving is None:
             archive, session = copy.archive, copy.session
             assert archive is not None
@@ -471,27 +456,15 @@ class Copies:
             session.outcome = copy.success(Summary())
             session.size_bytes, session.crc32 = copy.archive.size_bytes, crc32
             session.phase = CopyPhase.TRANSFERRING
-            await self._save(session)
         copy.news.set()
 
     async def _place(self, copy: Copy) -> None:
         session = copy.session
-        summary = None
         async with self._failing(copy):
-            await self._save(session)
-            try:
-                await work.run(lambda: verify(copy, self._engine))
-                summary = await self._put(copy)
-            except Cancelled:
-                if not self._is_stopping:
-                    raise
-                session.phase = CopyPhase.TRANSFERRING  # nothing was changed: it can be done again
-                await self._save_quietly(session)
-        if summary is not None:
-            session.outcome = copy.success(summary)
+            await work.run(lambda: verify(copy, self._engine))
+            session.outcome = copy.success(await self._put(copy))
             session.phase = CopyPhase.SUCCEEDED
             self._end(copy, End.DONE)
-            await self._save_quietly(session)
 
     async def _put(self, copy: Copy) -> Summary:
         """Put an archive into its place: what was done early counts, if nothing was wrong."""
@@ -506,18 +479,6 @@ class Copies:
         return await Putting(copy, self._engine).finish()
 
     # What becomes of sessions
-
-    async def _take_up(self, copy: Copy) -> None:
-        """Go on with a session of an earlier agent."""
-        session = copy.session
-        async with self._failing(copy):
-            copy.archive = reopened(session, self._store)
-            if session.phase is CopyPhase.MEASURING:
-                copy.job = asyncio.create_task(self._measure(copy))
-                return
-            if session.spec.direction is Direction.TO:
-                session.offset = copy.archive.size_bytes
-            self._space.hold(session.name, session.owner, copy.archive.size_bytes)
 
     @asynccontextmanager
     async def _failing(self, copy: Copy) -> AsyncIterator[None]:
@@ -544,7 +505,6 @@ class Copies:
             await asyncio.wait([copy.stream], timeout=STOP_S)
         await copy.disconnect()
         self._end(copy, End.FAILED)
-        await self._save_quietly(copy.session)
 
     def _end(self, copy: Copy, end: End) -> None:
         """Free what a copy holds, and leave a line about it."""
@@ -554,24 +514,12 @@ class Copies:
     def _free(self, copy: Copy) -> None:
         self._quotas.give(copy.session.place.sandbox_id)
         self._space.give(copy.session.name)
-        self._store.remove_archive(copy.session)
         if (archive := copy.archive) is not None:
             copy.archive = None
             work.start(archive.close)  # what is on its way to the disk is waited for
 
     def _forget(self, copy: Copy) -> None:
         self._copies.pop(copy.session.name, None)
-        self._store.remove(copy.session)
-
-    async def _save(self, session: Session) -> None:
-        await work.run(lambda: self._store.save(session))
-
-    async def _save_quietly(self, session: Session) -> None:
-        """Save what is over: if that fails, a restart forgets it, and nothing worse."""
-        try:
-            await self._save(session)
-        except CopyError as exc:
-            log.warning("%s", exc.message)
 
     async def _require(self, copy: Copy) -> None:
         """End a session whose container is gone: its client learns it when it connects again."""

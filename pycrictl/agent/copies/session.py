@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -25,7 +24,6 @@ NAME: Final = re.compile(r"[0-9a-f]{32}")
 """The names of sessions: nobody can guess 128 random bits."""
 
 _MAX_SIZE: Final = (1 << 63) - 1
-_NOT_KEPT: Final = frozenset({"heard_s", "expected_bytes"})
 
 
 class Direction(StrEnum):
@@ -193,7 +191,7 @@ class Session:
         code: the HTTP status that says so, such as 410 for a container that was replaced.
         outcome: how it ended: a ``Status``, as ``copy.rules.outcome`` has it.
         created: when it began (RFC 3339).
-        heard_s: when there was a sign of it, on a monotonic clock; not kept.
+        heard_s: when there was a sign of it, on a monotonic clock.
     """
 
     name: str
@@ -208,8 +206,8 @@ class Session:
     code: int = 0
     outcome: dict[str, Any] | None = None
     created: str = ""
-    heard_s: float = field(default=0.0, compare=False)
-    expected_bytes: int = field(default=0, compare=False)
+    heard_s: float = 0.0
+    expected_bytes: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -249,52 +247,6 @@ class Session:
             "spec": {**self.spec.document, "container": self.place.container},
             "status": {**status, "expiresAt": expires},
         }
-
-    def saved(self) -> dict[str, Any]:
-        """Return all of it that outlives the process, as JSON has it."""
-        document = asdict(self)
-        for key in _NOT_KEPT:
-            del document[key]
-        document["spec"]["path"] = base64.b64encode(self.spec.path).decode()
-        return document
-
-
-def restored(document: Mapping[str, Any]) -> Session:
-    """Return what ``Session.saved`` wrote.
-
-    Raises:
-        ValueError: it is not that, or of another version.
-    """
-    try:
-        known = dict(document)
-        spec = dict(known["spec"])
-        spec["path"] = base64.b64decode(spec["path"], validate=True)
-        spec["direction"] = Direction(spec["direction"])
-        parts = {
-            "owner": Owner(**known["owner"]),
-            "place": Place(**known["place"]),
-            "spec": CopySpec(**spec),
-        }
-        found = Session(**(known | parts | {"phase": CopyPhase(known["phase"])}))
-    except (KeyError, TypeError, ValueError):
-        raise ValueError("it is no session, or one of another version") from None
-    is_whole = known.keys() == {one.name for one in fields(Session)} - _NOT_KEPT
-    if not is_whole or not all(map(_fits, (found, *parts.values()))):
-        raise ValueError("it is no session, or one of another version")
-    if not isinstance(found.outcome, dict | None):
-        raise ValueError("it is no session, or one of another version")
-    return found
-
-
-def _fits(part: Any) -> bool:
-    """Return whether the plain values of an object have the types of their fields."""
-    for one in fields(part):
-        value = getattr(part, one.name)
-        if one.type == "int" and not (type(value) is int and 0 <= value <= _MAX_SIZE):
-            return False
-        if one.type in ("str", "bool", "bytes") and type(value).__name__ != one.type:
-            return False
-    return True
 
 
 def moment(seconds: float) -> str:

@@ -48,7 +48,7 @@ class Spool:
         self._folder = folder
         self._unchecked_bytes = 0
         try:
-            self.fd = _open(folder)
+            self.fd = open_unnamed(folder)
         except OSError as exc:
             reason = os.strerror(exc.errno or 0).lower()
             raise CopyError(f"cannot spool in {quote(folder)}: {reason}") from exc
@@ -132,7 +132,8 @@ def _temporary() -> str:
     return folder if folder and is_good else DEFAULT_FOLDER
 
 
-def _open(folder: str) -> int:
+def open_unnamed(folder: str) -> int:
+    """Make a file without a name: nothing of it remains however this program ends."""
     try:
         return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
     except OSError as exc:

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pycrictl.cri.calls.client import CriClient
 from tests.agent.copies.conftest import Plugin, plugin_of
+from tests.agent.copies.spooled import spooled, spooled_bytes
 from tests.agent.standing import Answer, Cluster
 from tests.copy.node.test_on_node import needs_root
 from tests.copy.trees import stages_in
@@ -32,10 +33,6 @@ pytestmark = needs_root
 
 ROOT = Path(__file__).parents[3]
 EXECUTE = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
-
-
-def left(store: Path) -> list[str]:
-    return [one.name for one in store.iterdir() if one.suffix == ".tar"]
 
 
 def test_trees_and_archives(
@@ -54,7 +51,7 @@ def test_trees_and_archives(
     assert sorted(names.split()) == [b"sub/", b"sub/empty/", b"sub/f", b"sub/hard"]
     assert plugin("-", "web:/", stdin=archive).returncode == 0
     assert listing(container.root / "sub") == listing(tmp_path / "tree/sub")
-    assert (plugin.kept, left(node)) == ([], [])
+    assert (plugin.kept, spooled(node)) == ([], [])
     assert stages_in(container.root) == []
 
 
@@ -231,7 +228,7 @@ def test_an_archive_of_more_than_is_allowed(
     assert (done.returncode, done.stdout) == (1, b"")
     said = b'refused to copy "f": more than 1048576 bytes would be copied'
     assert done.stderr == b"kubectl container-cp: " + said + b"\n"
-    assert (plugin.kept, left(node)) == ([], [])
+    assert (plugin.kept, spooled(node)) == ([], [])
     assert len(plugin("web:/to/f", "-", "--max-size", "2Mi").stdout) > 2 * MIB
 
 
@@ -270,15 +267,15 @@ def test_ctrl_c_and_a_kill(
     content = os.urandom(48 * MIB)
     (tmp_path / "f").write_bytes(content)
     process = plugin.start(str(tmp_path / "f"), "web:/to", start_new_session=True)
-    wait_until(lambda: bool(left(node)))
+    wait_until(lambda: bool(spooled(node)))
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
-    assert (plugin.kept, left(node)) == ([], [])
+    assert (plugin.kept, spooled(node)) == ([], [])
     assert not (container.root / "to/f").exists()
 
     process = plugin.start(str(tmp_path / "f"), "web:/to", start_new_session=True)
-    wait_until(lambda: any(one.stat().st_size > MIB for one in node.glob("*.tar")))
+    wait_until(lambda: spooled_bytes(node) > MIB)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     assert len(plugin.kept) == 1
@@ -295,7 +292,7 @@ def test_ctrl_c_and_a_kill(
     assert done.returncode == 0, done.stderr
     assert b"anew" not in done.stderr
     assert (tmp_path / "g").read_bytes() == content
-    assert (plugin.kept, left(node)) == ([], [])
+    assert (plugin.kept, spooled(node)) == ([], [])
     wait_until(lambda: stages_in(tmp_path) == [])
     for folder in plugin.runtime.iterdir():  # of kubectl's proxy; the next plugin sweeps it
         assert folder.name.startswith("pycrictl-kubectl-")
@@ -330,7 +327,7 @@ def test_a_pod_of_another_node(
     done = plugin("web:/to/f", str(tmp_path / "g"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "g").read_bytes() == content
-    assert left(store) == []
+    assert spooled(store) == []
     done = plugin(str(tmp_path / "f"), "web:/none/f")
     assert b"there is no directory" in done.stderr
     cluster.api.grants.append(Grant("admin", [EXECUTE], "default"))
@@ -361,11 +358,11 @@ def test_kubectls_proxy_is_killed(
     content = os.urandom(48 * MIB)
     (tmp_path / "f").write_bytes(content)
     process = plugin.start(str(tmp_path / "f"), "web:/to")
-    wait_until(lambda: any(one.stat().st_size > MIB for one in node.glob("*.tar")))
+    wait_until(lambda: spooled_bytes(node) > MIB)
     (proxy,) = proxies_of(plugin.runtime)
     os.kill(proxy, signal.SIGKILL)
     _, stderr = process.communicate(timeout=100)
     assert process.returncode == 0, stderr
     assert b"the copy was interrupted: " in stderr
     assert (container.root / "to/f").read_bytes() == content
-    assert (plugin.kept, left(node), proxies_of(plugin.runtime)) == ([], [], [])
+    assert (plugin.kept, spooled(node), proxies_of(plugin.runtime)) == ([], [], [])

@@ -11,6 +11,7 @@ import pytest
 
 from tests.agent.copies.relay import Relay
 from tests.agent.copies.small import InThread, SmallAgent
+from tests.agent.copies.spooled import spooled
 from tests.fakecri.server import FakeServer
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import Pretended, container
@@ -54,6 +55,6 @@ def work(folder: Path) -> Iterator[Workstation]:
     relay.close()
 
 
-def sessions(folder: Path) -> list[str]:
+def sessions(folder: Path) -> list[Path]:
     """What the agent has on its disk."""
-    return sorted(one.name for one in (folder / "store").iterdir() if one.name != "lock")
+    return spooled(folder / "store")

@@ -6,16 +6,14 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from pycrictl.copy.archive.checksum import crc32
-from pycrictl.copy.archive.parts import tree_pieces
 from pycrictl.copy.archive.pieces import ACKNOWLEDGEMENT, MAX_MESSAGE_BYTES, PIECE, PROTOCOL
-from pycrictl.copy.tree.places import LocalRoot, open_source
 from pycrictl.errors import UpgradeRefused
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target
@@ -81,8 +79,7 @@ def test_a_message_in_fragments_with_a_ping_between(folder: Path, session: str, 
         sock.sendall(frame(CONTINUATION, whole[1:70_000], fin=False, key=key))
         sock.sendall(frame(CONTINUATION, whole[70_000:], key=key))
         assert acknowledged(sock) == SIZE
-    stored = folder / "store" / f"{session}.tar"
-    assert stored.read_bytes() == CONTENT
+    assert [path.read_bytes() for path in sessions(folder)] == [CONTENT]
 
 
 def test_pieces_that_come_at_once(folder: Path, session: str) -> None:
@@ -95,7 +92,7 @@ def test_pieces_that_come_at_once(folder: Path, session: str) -> None:
         while said < SIZE:
             before, said = said, acknowledged(sock)
             assert said > before
-    assert (folder / "store" / f"{session}.tar").read_bytes() == CONTENT
+    assert [path.read_bytes() for path in sessions(folder)] == [CONTENT]
 
 
 @pytest.mark.parametrize(
@@ -125,24 +122,6 @@ def test_what_ends_the_connection_and_not_the_copy(
     with connected(folder, session) as sock:
         sock.sendall(frame(BINARY, piece(0, CONTENT), key=KEY))
         assert acknowledged(sock) == SIZE
-
-
-def test_a_restart_of_the_agent_when_everything_has_arrived(
-    start: Callable[..., InThread], folder: Path, work: Workstation, container: Pretended
-) -> None:
-    (folder / "f").write_bytes(os.urandom(SIZE))
-    with open_source(LocalRoot(), os.fsencode(folder / "f")) as source:
-        content = b"".join(map(bytes, tree_pieces(source, 0)))
-    start()
-    spec = {"direction": "To", "path": "/to", "size": len(content), "checksum": crc32(content)}
-    session = str(work.api.begin(spec)["metadata"]["name"])
-    with connected(folder, session) as sock:
-        sock.sendall(frame(BINARY, piece(0, content), key=KEY))
-        assert acknowledged(sock) == len(content)
-    start()
-    assert work.api.get(session)["status"]["offset"] == len(content)
-    assert work.api.commit(session)["status"]["phase"] == "Succeeded"
-    assert (container.root / "to/f").read_bytes() == (folder / "f").read_bytes()
 
 
 def test_an_upgrade_to_something_else(folder: Path, session: str) -> None:

@@ -121,12 +121,12 @@ def test_an_agent_that_is_killed(
             if error:
                 assert "restarted while the copy was put into its place" in error
             assert (error and not found.exists()) or found.read_bytes() == content
-            # What was acknowledged does not come again.
-            assert work.relay.passed - before < 2 * len(content)
+            # It begins anew with the next agent, once.
+            assert work.relay.passed - before < 2 * len(content) + 3 * MIB
         assert running.kills == 3
     wait_until(lambda: stages_in(container.root) == [])
     assert work.kept == []
-    assert [one for one in sessions(folder) if one.endswith(".tar")] == []
+    assert sessions(folder) == []
 
 
 @pytest.mark.parametrize("way", ["to", "from"])

@@ -35,10 +35,6 @@ pytestmark = needs_root
 Start = Callable[..., InThread]
 
 
-def archives(folder: Path) -> list[str]:
-    return [name for name in sessions(folder) if name.endswith(".tar")]
-
-
 def test_a_tree_both_ways(
     agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
 ) -> None:
@@ -53,7 +49,7 @@ def test_a_tree_both_ways(
     assert [how for _, how in agent.agent.audits] == ["done", "done"]
     assert stages_in(container.root) == []
     assert work.kept == []
-    assert archives(folder) == []
+    assert sessions(folder) == []
     assert work.notes == []
 
 
@@ -150,7 +146,7 @@ def test_more_than_is_allowed(
         next(ends.pack_from(work.method(), b"/to/f", Rules(max_size_bytes=MIB), work.watch))
     assert work.relay.passed < 16 * MIB
     assert [how for _, how in agent.agent.audits] == ["abandoned"]
-    assert (work.kept, archives(folder)) == ([], [])
+    assert (work.kept, sessions(folder)) == ([], [])
     os.close(reading)
     os.close(writing)
 
@@ -179,7 +175,7 @@ def test_cuts_at_random_offsets(
     assert (tmp_path / "g").read_bytes() == content
     assert work.notes
     assert stages_in(container.root) == []
-    assert (work.kept, archives(folder)) == ([], [])
+    assert (work.kept, sessions(folder)) == ([], [])
     # What was on its way when the connection broke goes again, and nothing else.
     assert work.relay.passed < 2 * len(content) + 9 * 3 * MIB
 
@@ -221,9 +217,9 @@ def test_a_restart_of_the_agent(
     work.into(tmp_path / "f", "/to")
     thread.join()
     assert (container.root / "to/f").read_bytes() == content
-    assert work.relay.passed < 40 * MIB
-    assert work.notes
-    assert (work.kept, archives(folder)) == ([], [])
+    assert 24 * MIB < work.relay.passed < 24 * MIB * 3
+    assert [note for note in work.notes if "it begins anew" in note]
+    assert (work.kept, sessions(folder)) == ([], [])
 
 
 def test_a_container_that_is_replaced(
@@ -243,7 +239,7 @@ def test_a_container_that_is_replaced(
         work.into(tmp_path / "f", "/to")
     thread.join()
     assert os.listdir(container.root / "to") == []  # noqa: PTH208 (names alone)
-    assert (work.kept, archives(folder)) == ([], [])
+    assert (work.kept, sessions(folder)) == ([], [])
     agent.agent.uid = "uid2"
     with pytest.raises(CopyError, match="not known"):
         work.api.get("0" * 32)
@@ -252,7 +248,7 @@ def test_a_container_that_is_replaced(
 def test_the_agent_stays_away(
     start: Start, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
 ) -> None:
-    """The copy ends after a while; with --resume it goes on."""
+    """The copy ends after a while; with --resume it begins anew with another agent."""
     agent = start()
     content = os.urandom(16 * MIB)
     (tmp_path / "f").write_bytes(content)
@@ -271,13 +267,11 @@ def test_the_agent_stays_away(
     thread.join()
     assert "--resume" in (caught.value.hint or "")
     assert len(work.kept) == 1
-    before = work.relay.passed
     agent.do(agent.agent.start())
     work.resume = True
     work.into(tmp_path / "f", "/to")
     assert (container.root / "to/f").read_bytes() == content
-    assert work.relay.passed - before < 14 * MIB
-    assert (work.kept, archives(folder)) == ([], [])
+    assert (work.kept, sessions(folder)) == ([], [])
     work.into(tmp_path / "f", "/to")
     assert "begins anew" in work.notes[-1]
 
@@ -296,7 +290,7 @@ def test_a_client_that_was_killed_before_it_knew_the_size(
     work.out("/to/f", local)
     assert (tmp_path / "g").read_bytes() == content
     assert [note for note in work.notes if "anew" in note] == []
-    assert (work.kept, archives(folder)) == ([], [])
+    assert (work.kept, sessions(folder)) == ([], [])
 
 
 def test_ctrl_c_leaves_nothing(

@@ -20,6 +20,7 @@ from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_source
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
+from pycrictl.kubectl.copies.api import Lost
 from tests.agent.copies.small import InThread, SmallAgent
 from tests.copy.node.test_on_node import needs_root
 from tests.copy.trees import stages_in
@@ -157,6 +158,9 @@ def test_without_a_commit_nothing_stays(
         agent.do(agent.agent.stop())
         assert stages_in(container.root) == []
         agent.do(agent.agent.start())
+        with pytest.raises(Lost, match="the agent was restarted"):
+            work.api.commit(session)
+        return
     wait_until(lambda: stages_in(container.root) == [])
     assert work.api.commit(session)["status"]["phase"] == "Succeeded"
     assert (container.root / "to/tree").is_dir()
