@@ -51,7 +51,7 @@ _UNUSED: Final = frozenset(
     " prometheus_client/openmetrics/parser.py prometheus_client/twisted shellingham/nt.py"
     " tqdm/_utils.py tqdm/completion.sh tqdm/contrib tqdm/dask.py tqdm/keras.py tqdm/rich.py"
     " tqdm/tk.py typer/_click/_winconsole.py"
-    " typer/__main__.py typer/cli.py typer/rich_utils.py typer/testing.py urllib3/contrib"
+    " typer/__main__.py typer/cli.py typer/testing.py urllib3/contrib"
     " urllib3/http2/connection.py websockets/asyncio websockets/auth.py websockets/cli.py"
     " websockets/legacy websockets/sync websockets/trio"
     # Of the image's.
