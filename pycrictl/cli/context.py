@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.tracing import Tracer
     from pycrictl.environ import Environment
     from pycrictl.show.displays.modes import Mode, Outlet, Stdout
+    from pycrictl.show.render import Screen
     from pycrictl.show.watching import Viewer
 
 
@@ -139,6 +140,23 @@ class AppContext:
         from pycrictl.show.displays.modes import choose  # noqa: PLC0415 - of bars alone
 
         return choose(mode, self.env, stdout=stdout, has_log=self.config.debug.value)
+
+    def screen(self) -> Screen | None:
+        """Return the terminal that tables have to fit; None elsewhere, and for crictl's."""
+        if crictl.is_called() or not (columns := self.env.columns):
+            return None
+        # Every command loads this module, and few write tables for terminals.
+        from pycrictl.show.render import Screen  # noqa: PLC0415
+
+        return Screen(columns, self.is_coloured)
+
+    @property
+    def is_coloured(self) -> bool:
+        """Whether results are to be coloured."""
+        from pycrictl.show.colours import are_wanted  # noqa: PLC0415 (as above)
+
+        is_terminal = self.env.stdout_is_terminal and not crictl.is_called()
+        return are_wanted(self.env.environ, is_terminal=is_terminal)
 
     def until_interrupted(self) -> AbstractContextManager[Viewer]:
         """Show something again and again, until Ctrl-C."""

@@ -182,11 +182,13 @@ def show_list(
     """
     if not watch:
         found = fetch()
-        chosen.write(found, views, app.env.stdout)
+        chosen.write(found, views, app.env.stdout, app.screen())
         if not found and chosen.is_table and if_empty is not None:
             if_empty()
         return
     with app.until_interrupted() as viewer:
         viewer.follow(
-            fetch, lambda found, out: chosen.write(found, views, out), pause_s=LIST_PAUSE_S
+            fetch,
+            lambda found, out: chosen.write(found, views, out, app.screen()),
+            pause_s=LIST_PAUSE_S,
         )

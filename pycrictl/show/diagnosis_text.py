@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TextIO
 
+from pycrictl.show.colours import Tone, painted
 from pycrictl.show.list_views import SHORT_ID_CHARS
-from pycrictl.show.render import write_lines
 from pycrictl.units import age_in_words, escape, plural
 
 JOURNAL_LINES: Final = 4
@@ -28,18 +28,25 @@ _NOISE: Final = r"rpc error: code = \w+ desc = |(?<=[0-9a-f]{12})[0-9a-f]{52}\b"
 """What wraps an error, and the end of an ID or a digest."""
 
 _KLOG: Final = r"^[EWF]\d{4} [\d:.]+ +\d+ [^] ]+\] "
+_TONES: Final[Mapping[str, Tone]] = {"serious": "bad", "warning": "warning", "note": ""}
 _COMMAND: Final = r"'pycrictl [^']*'"
 
 
 class Row(NamedTuple):
-    """A label and a text beside it; without columns for the label if ``indent`` is 0."""
+    """A label and a text beside it; without columns for the label if ``indent`` is 0.
+
+    Coloured is the label, or the first word without one.
+    """
 
     label: str
     text: str
     indent: int = _LABEL_CHARS
+    tone: Tone = ""
 
 
-def write_pod(document: Mapping[str, Any], out: TextIO, columns: int = 0) -> None:
+def write_pod(
+    document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
+) -> None:
     """Write the most likely cause, what to do next, and what that rests on.
 
     Of a healthy pod there is one line.
@@ -48,66 +55,78 @@ def write_pod(document: Mapping[str, Any], out: TextIO, columns: int = 0) -> Non
         document: of ``diagnosis.pod``.
         out: where to.
         columns: of the terminal, within which lines are wrapped; 0 for lines of any length.
+        is_coloured: whether colours are wanted.
     """
     cause = document["cause"]
-    rows = [Row("", f"{document['pod']} {cause['text']}", 0)]
+    tone = "" if document["healthy"] else _TONES[cause["severity"]]
+    rows = [Row("", f"{document['pod']} {cause['text']}", 0, tone)]
     if not document["healthy"]:
         if cause["advice"]:
             rows.append(Row("next", cause["advice"]))
         rows += [Row("also", _alone(one["text"])) for one in document["also"]]
         rows += [Row("", "", 0), *_rows(document["facts"], cause["text"])]
-    _write(rows, out, columns)
+    _write(rows, out, columns, is_coloured)
 
 
-def write_pods(document: Mapping[str, Any], out: TextIO, columns: int = 0) -> None:
+def write_pods(
+    document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
+) -> None:
     """Write each pod that is not what it should be, the gravest first, with what to do next.
 
     Args:
         document: of ``diagnosis.survey``.
         out: where to.
         columns: of the terminal, within which lines are wrapped; 0 for lines of any length.
+        is_coloured: whether colours are wanted.
     """
     rows = []
     for one in document["findings"]:
         cause = one["cause"]
         advice = f"; next: {cause['advice']}" if cause["advice"] else ""
-        rows.append(Row("", f"{one['pod']} {cause['text']}{advice}", 0))
+        tone = _TONES[cause["severity"]]
+        rows.append(Row("", f"{one['pod']} {cause['text']}{advice}", 0, tone))
     if not rows:
         count = plural(document["pods"], "pod")
         rows.append(Row("", f"{count}: nothing is wrong as far as can be seen", 0))
     rows += [
         Row("", f"unavailable: {one['source']}: {one['reason']}", 0) for one in document["missing"]
     ]
-    _write(rows, out, columns)
+    _write(rows, out, columns, is_coloured)
 
 
-def write_node(document: Mapping[str, Any], out: TextIO, columns: int = 0) -> None:
+def write_node(
+    document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
+) -> None:
     """Write the findings, the heaviest first, each with what to do, and what they rest on.
 
     Args:
         document: of ``diagnosis.node``.
         out: where to.
         columns: of the terminal, within which lines are wrapped; 0 for lines of any length.
+        is_coloured: whether colours are wanted.
     """
     rows = []
     for one in document["findings"]:
-        rows.append(Row(one["severity"].upper(), one["text"]))
+        rows.append(Row(one["severity"].upper(), one["text"], tone=_TONES[one["severity"]]))
         if one["advice"]:
             rows.append(Row("", f"do: {one['advice']}"))
     if not rows:
         unseen = ", ".join(one["source"] for one in document["facts"]["missing"])
         text = f"nothing is wrong with what could be seen; not seen: {unseen}"
         rows.append(Row("", text if unseen else "nothing is wrong with this node", 0))
-    _write([*rows, Row("", "", 0), *_node_rows(document["facts"])], out, columns)
+    _write([*rows, Row("", "", 0), *_node_rows(document["facts"])], out, columns, is_coloured)
 
 
-def _write(rows: Iterable[Row], out: TextIO, columns: int) -> None:
+def _write(rows: Iterable[Row], out: TextIO, columns: int, is_coloured: bool) -> None:
     """Write rows; on a terminal what does not fit goes on below its text.
 
     Neither a word nor a command is broken: the terminal does that, and both can still be copied.
     """
     lines: list[str] = []
-    for label, text, indent in rows:
+    painted_lines: dict[int, tuple[int, Tone]] = {}
+    for label, text, indent, tone in rows:
+        if tone and is_coloured:
+            painted_lines[len(lines)] = len(label) or text.find(" "), tone
         line = label.ljust(indent) + escape(text)
         if columns and len(line) > columns:
             whole = re.sub(_COMMAND, lambda found: found[0].replace(" ", "\0"), line[indent:])
@@ -122,7 +141,10 @@ def _write(rows: Iterable[Row], out: TextIO, columns: int) -> None:
             lines += (one.replace("\0", " ") for one in wrapped)
         else:
             lines.append(line)
-    write_lines(lines, out)
+    shown = [escape(line) for line in lines]
+    for index, (size, tone) in painted_lines.items():
+        shown[index] = painted(shown[index][:size], tone) + shown[index][size:]
+    out.write("".join(f"{line}\n" for line in shown))
 
 
 def _alone(text: str) -> str:

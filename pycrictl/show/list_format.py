@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 from pycrictl.errors import UnknownFormat
 from pycrictl.show import render
 from pycrictl.show.custom_columns import Columns, SortKey
+from pycrictl.show.fitting import write_fitted
 from pycrictl.show.headings import OF_LISTS
 from pycrictl.show.jsonpath import Template
 from pycrictl.show.protodata import list_document
@@ -36,10 +37,12 @@ class Views(NamedTuple):
     Attributes:
         table: makes the table; the argument is whether it is the wide one.
         block: makes the block of one object.
+        on_screen: makes the table for a terminal; None where it is the same.
     """
 
     table: Callable[[Sequence[Any], bool], Table]
     block: Callable[[Any], Block]
+    on_screen: Callable[[Sequence[Any]], Table] | None = None
 
 
 class ListFormat:
@@ -93,13 +96,20 @@ class ListFormat:
         """Whether to write a table."""
         return self._kind in ("table", "wide")
 
-    def write(self, found: Sequence[Any], views: Views | None, out: TextIO) -> None:
+    def write(
+        self,
+        found: Sequence[Any],
+        views: Views | None,
+        out: TextIO,
+        screen: render.Screen | None = None,
+    ) -> None:
         """Write objects, sorted if that was asked for.
 
         Args:
             found: the objects.
             views: for tables and blocks; None where there are none.
             out: where to.
+            screen: the terminal that a table has to fit; None elsewhere.
 
         Raises:
             UsageError: none of them has the field to sort by.
@@ -120,6 +130,8 @@ class ListFormat:
             raise AssertionError("there is no table")
         elif self._kind == "blocks":
             render.write_blocks(map(views.block, found), out)
+        elif screen is not None and self._kind == "table" and views.on_screen is not None:
+            write_fitted(views.on_screen(found), out, screen, header=self._header)
         else:
             table = views.table(found, self._kind == "wide")
             render.write_table(table, out, header=self._header)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl.show.render import Block, Field, Table
 from pycrictl.show.times import age, go_time
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl._proto import cri_pb2
+    from pycrictl.show.colours import Tone
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "unknown"
@@ -160,6 +161,23 @@ def pods_table(
     return Table(header, rows)
 
 
+def on_screen(table: Table, first: Sequence[str], *, bad: Mapping[str, Tone]) -> Table:
+    """Return a table for a terminal: columns in the order in which they matter, others behind them.
+
+    Args:
+        table: as crictl has it.
+        first: the headings that matter, the most important first; the first two are never cut.
+        bad: the colour of a row by its STATE.
+    """
+    names = [*first, *(name for name in table.header if name not in first)]
+    order = [table.header.index(name) for name in names]
+    rows = [tuple(row[index] for index in order) for row in table.rows]
+    state = names.index("STATE") if "STATE" in names else -1
+    tones = [bad.get(row[state], "") if state >= 0 else "" for row in rows]
+    whole = tuple(first[:2])
+    return Table(tuple(names), rows, footer=table.footer, whole=whole, tones=tones)
+
+
 def pod_block(pod: cri_pb2.PodSandbox, *, zone: tzinfo | None = None) -> Block:
     """Return the fields of one pod in ``pods --verbose``."""
     block: list[Field] = [
@@ -177,6 +195,13 @@ def pod_block(pod: cri_pb2.PodSandbox, *, zone: tzinfo | None = None) -> Block:
     return block
 
 
+class End(NamedTuple):
+    """How a container has ended: its exit status and the runtime's word for it."""
+
+    exit_code: int
+    reason: str
+
+
 def containers_table(
     containers: Iterable[cri_pb2.Container],
     *,
@@ -184,6 +209,7 @@ def containers_table(
     no_trunc: bool = False,
     image_names: Mapping[str, str] | None = None,
     wide: bool = False,
+    ends: Mapping[str, End] | None = None,
 ) -> Table:
     """Make a row for each container.
 
@@ -193,11 +219,13 @@ def containers_table(
         no_trunc: whether IDs are shown whole.
         image_names: what to show in place of an image, by what the container has for it.
         wide: whether there are the columns IMAGE ID and POD UID.
+        ends: of those that have ended, by ID, for the columns EXIT and REASON; None without them.
     """
     header: tuple[str, ...] = (
         *("CONTAINER", "IMAGE", "CREATED", "STATE", "NAME", "ATTEMPT"),
         *("POD ID", "POD", "NAMESPACE"),
         *(("IMAGE ID", "POD UID") if wide else ()),
+        *(("EXIT", "REASON") if ends is not None else ()),
     )
     rows: list[tuple[str, ...]] = []
     for container in containers:
@@ -216,8 +244,58 @@ def containers_table(
         if wide:
             image_id = container.image_id or container.image_ref
             row += (_short(image_id, no_trunc), container.labels.get(POD_UID_LABEL, UNKNOWN))
+        if ends is not None:
+            end = ends.get(container.id)
+            row += (NONE, NONE) if end is None else (str(end.exit_code), end.reason or NONE)
         rows.append(row)
     return Table(header, rows)
+
+
+def containers_on_screen(
+    containers: Iterable[cri_pb2.Container],
+    *,
+    now: float,
+    ends: Mapping[str, End],
+    owners: Mapping[str, tuple[str, str]],
+    image_names: Mapping[str, str] | None = None,
+) -> Table:
+    """Make the table for a terminal, the columns in the order in which they matter.
+
+    Args:
+        containers: in the order to show them.
+        now: seconds since 1970, for the ages.
+        ends: of those that have ended, by ID.
+        owners: namespace and name of pods, by the ID of their sandbox.
+        image_names: as for ``containers_table``.
+    """
+    header = (
+        *("NAME", "STATE", "EXIT", "REASON", "RESTARTS", "POD", "NAMESPACE", "CREATED"),
+        *("CONTAINER", "IMAGE", "POD ID"),
+    )
+    rows: list[tuple[str, ...]] = []
+    tones: list[Tone] = []
+    for one in containers:
+        end = ends.get(one.id)
+        namespace, pod = owners.get(one.pod_sandbox_id, (UNKNOWN, UNKNOWN))
+        image = one.image.image
+        rows.append(
+            (
+                one.metadata.name,
+                _state(CONTAINER_STATES, one.state),
+                "" if end is None else str(end.exit_code),
+                "" if end is None else end.reason,
+                str(one.metadata.attempt),
+                one.labels.get(POD_NAME_LABEL, pod),
+                one.labels.get(POD_NAMESPACE_LABEL, namespace),
+                f"{age(one.created_at, now)} ago",
+                _short(one.id, no_trunc=False),
+                (image_names or {}).get(image) or shown_image(image),
+                _short(one.pod_sandbox_id, no_trunc=False),
+            )
+        )
+        tones.append("" if end is None else "bad" if end.exit_code else "quiet")
+    whole, optional = ("NAME", "STATE"), ("EXIT", "REASON")
+    return Table(header, rows, whole=whole, optional=optional, tones=tones)
 
 
 def container_block(container: cri_pb2.Container, *, now: float) -> Block:

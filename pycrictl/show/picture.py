@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final, TextIO
 
 from pycrictl.environ import terminal_size
+from pycrictl.show.colours import plain
 from pycrictl.show.displays.block import ERASE_BELOW, ERASE_LINE, WRAP_OFF, WRAP_ON
 from pycrictl.show.displays.phrases import cut, width
 from pycrictl.show.render import CLEAR_SCREEN
@@ -31,7 +32,12 @@ def clip(text: str, *, columns: int, rows: int) -> list[str]:
     if len(lines) > room:
         left_out = len(lines) - room + 1
         lines[room - 1 :] = [f"… {left_out} more"]
-    return [cut(line.expandtabs(), columns) for line in lines]
+    return [_clipped(line.expandtabs(), columns) for line in lines]
+
+
+def _clipped(line: str, columns: int) -> str:
+    bare = plain(line)
+    return line if width(bare) <= columns else cut(bare, columns)
 
 
 class Picture:

@@ -17,6 +17,8 @@ from pycrictl.units import escape
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from pycrictl.show.colours import Tone
+
 COLUMN_GAP: Final = 3
 MIN_COLUMN_WIDTH: Final = 20
 
@@ -34,12 +36,25 @@ class Table(NamedTuple):
         rows: the cells, as they come from the runtime.
         min_width: the least width of a column with its gap.
         footer: a line below the rows; empty for none.
+        whole: on a terminal, headings of columns that are never cut.
+        optional: on a terminal, headings of columns that are left out where all is empty.
+        tones: of the rows on a terminal; empty for none.
     """
 
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     min_width: int = MIN_COLUMN_WIDTH
     footer: str = ""
+    whole: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    tones: Sequence[Tone] = ()
+
+
+class Screen(NamedTuple):
+    """The terminal that results are read on."""
+
+    columns: int
+    is_coloured: bool = False
 
 
 Field = tuple[str, str | Mapping[str, str]]

@@ -51,7 +51,10 @@ def column(text: str, heading: str) -> list[str]:
 
 def test_wide_containers(containers: FakeServer) -> None:
     shown = run(containers, "ps", "-o", "wide")
-    assert shown.stdout.splitlines()[0].endswith("NAMESPACE           IMAGE ID            POD UID")
+    heading = shown.stdout.splitlines()[0].split("   ")
+    assert [name.strip() for name in heading if name][-5:] == [
+        *("NAMESPACE", "IMAGE ID", "POD UID", "EXIT", "REASON")
+    ]
     assert column(shown.stdout, "POD UID") == ["uid-0", "uid-1", "uid-2"]
     assert column(shown.stdout, "IMAGE ID") == ["5a" * 6 + "5", "5b" * 6 + "5", "5c" * 6 + "5"]
 

@@ -182,11 +182,11 @@ def test_a_terminal_is_painted_when_something_differs(fake: FakeServer) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 0
         screen = terminal.screen(40, 5)
-    assert screen.lines[0].startswith("CONTAINER ")
+    assert screen.lines[0].startswith("NAME ")
     assert screen.lines[3:] == ["… 28 more"]
     assert screen.cursor == (0, 4)
     # At first, in the other size, and once more when it ended.
-    assert terminal.output.count(b"CONTAINER ") == 3
+    assert terminal.output.count(b"NAME ") == 3
     assert terminal.output.count(CLEAR_SCREEN.encode()) == 1
 
 

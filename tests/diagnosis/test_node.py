@@ -147,3 +147,14 @@ def test_a_node_of_which_not_all_was_seen_is_not_called_well() -> None:
     write_node(document(facts), out)
     first = "nothing is wrong with what could be seen; not seen: proxy"
     assert out.getvalue().splitlines()[0] == first
+
+
+def test_the_weight_of_a_finding_is_coloured_on_a_terminal() -> None:
+    facts = NodeFacts(**WELL | {"kubelet_limit": 0}, conditions=(("NetworkReady", "no CNI"),))
+    out = io.StringIO()
+    write_node(document(facts), out, 60, is_coloured=True)
+    lines = out.getvalue().splitlines()
+    assert lines[0].startswith("\x1b[31mSERIOUS\x1b[0m  ")
+    assert any(line.startswith("\x1b[33mWARNING\x1b[0m  ") for line in lines)
+    write_node(document(facts), out := io.StringIO(), 60)
+    assert "\x1b" not in out.getvalue()

@@ -81,7 +81,9 @@ def why(
             return
         found = pod_document(collect_pod(client, images, pod, sources, wall_s=app.env.wall_clock))
     if chosen.is_table:
-        diagnosis_text.write_pod(found, app.env.stdout, app.env.columns)
+        diagnosis_text.write_pod(
+            found, app.env.stdout, app.env.columns, is_coloured=app.is_coloured
+        )
     else:
         chosen.write_document(found, app.env.stdout)
     if not found["healthy"]:
@@ -90,7 +92,9 @@ def why(
 
 def _why_all(app: AppContext, survey: Survey, chosen: InspectFormat, *, watch: bool) -> None:
     def write(look: Look, out: TextIO) -> None:
-        diagnosis_text.write_pods(pods_document(look), out, app.env.columns)
+        diagnosis_text.write_pods(
+            pods_document(look), out, app.env.columns, is_coloured=app.is_coloured
+        )
 
     if watch:
         with app.until_interrupted() as viewer:
@@ -159,7 +163,9 @@ def doctor(
     )
     found = node_document(facts)
     if chosen.is_table:
-        diagnosis_text.write_node(found, app.env.stdout, app.env.columns)
+        diagnosis_text.write_node(
+            found, app.env.stdout, app.env.columns, is_coloured=app.is_coloured
+        )
     else:
         chosen.write_document(found, app.env.stdout)
     if found["serious"]:

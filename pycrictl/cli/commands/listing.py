@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, crictl, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.inspection.status import pod_addresses
+from pycrictl.cri.inspection.status import container_statuses, pod_addresses
 from pycrictl.cri.lifecycle.image_removal import images_in_use
 from pycrictl.cri.lists import containers, fetch
 from pycrictl.cri.lists.images import list_images, parse_filters
@@ -20,7 +22,7 @@ from pycrictl.show.list_format import FORMAT_NAMES, ListFormat, Views
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pycrictl._proto import cri_pb2
+    from pycrictl.cri.calls.client import CriClient
     from pycrictl.show.render import Table
 
 
@@ -91,11 +93,22 @@ def ps(
                 no_trunc=no_trunc,
                 image_names=containers.first_tags(images, found) if resolve_image_path else None,
                 wide=wide,
+                ends=_ends(client, found) if wide and not crictl.is_called() else None,
+            )
+
+        def on_screen(found: Sequence[cri_pb2.Container]) -> Table:
+            return list_views.containers_on_screen(
+                found,
+                now=app.env.wall_clock(),
+                ends=_ends(client, found),
+                owners=_owners(client, found),
+                image_names=containers.first_tags(images, found) if resolve_image_path else None,
             )
 
         views = Views(
             table=table,
             block=lambda container: list_views.container_block(container, now=app.env.wall_clock()),
+            on_screen=None if no_trunc else on_screen,
         )
         list_options.show_list(
             app,
@@ -107,6 +120,25 @@ def ps(
                 app, client, ("pod", pod), ("container", container_id)
             ),
         )
+
+
+def _ends(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, list_views.End]:
+    """Return how those have ended that have, as the list does not say it; what it can learn."""
+    ended = [each.id for each in found if each.state == cri_pb2.CONTAINER_EXITED]
+    ends = {}
+    with suppress(PycrictlError):
+        for answer in container_statuses(client, ended, verbose=False, is_listed=True):
+            ends[answer.status.id] = list_views.End(answer.status.exit_code, answer.status.reason)
+    return ends
+
+
+def _owners(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, tuple[str, str]]:
+    """Return namespace and name of the pods whose containers do not say them; what it can learn."""
+    if all(list_views.POD_NAME_LABEL in each.labels for each in found):
+        return {}
+    with suppress(PycrictlError):
+        return {pod.id: (pod.metadata.namespace, pod.metadata.name) for pod in fetch.pods(client)}
+    return {}
 
 
 def pods(
@@ -166,7 +198,11 @@ def pods(
                 addresses=pod_addresses(client, found) if wide else None,
             )
 
-        views = Views(table=table, block=list_views.pod_block)
+        def on_screen(found: Sequence[cri_pb2.PodSandbox]) -> Table:
+            first = ("NAME", "STATE", "NAMESPACE", "CREATED", "ATTEMPT", "POD ID")
+            return list_views.on_screen(table(found, False), first, bad={"NotReady": "warning"})
+
+        views = Views(table, list_views.pod_block, None if no_trunc else on_screen)
         list_options.show_list(
             app,
             lambda: list_pods(client, query),
@@ -234,7 +270,10 @@ def images(
             app.env.warn(f"which images are in use is unknown: {error.message}")
             return None
 
-    views = Views(table=table, block=list_views.image_block)
+    def on_screen(found: Sequence[cri_pb2.Image]) -> Table:
+        return list_views.on_screen(table(found, False), ("IMAGE", "TAG", "SIZE"), bad={})
+
+    views = Views(table, list_views.image_block, None if no_trunc else on_screen)
     with app.open_client("image") as client:
         list_options.show_list(
             app,

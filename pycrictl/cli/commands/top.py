@@ -23,9 +23,11 @@ from pycrictl.errors import ConnectError, PycrictlError, UsageError
 from pycrictl.kube.node import NodePods
 from pycrictl.logs import journal
 from pycrictl.show import diagnosis_text, render
+from pycrictl.show.colours import Tone, painted
 from pycrictl.top.looking import Looker, Proxy
 from pycrictl.top.model import Row
 from pycrictl.top.text import lines_of
+from pycrictl.units import escape
 
 ONCE_PAUSE_S = 1.0
 """CPU is known from two looks."""
@@ -105,7 +107,9 @@ def _print(app: AppContext, looker: Looker, *, is_json: bool) -> None:
         return
     columns = app.env.columns or 200
     utf8 = is_utf8(app.env.stdout, app.env.environ)
-    render.write_lines(lines_of(board, columns, is_utf8=utf8), app.env.stdout)
+    for line in lines_of(board, columns, is_utf8=utf8):
+        tone: Tone = "bad" if app.is_coloured and line.startswith("!") else ""
+        app.env.stdout.write(f"{painted(escape(line), tone)}\n")
 
 
 def _run(app: AppContext, looker: Looker, interval_s: float) -> None:
