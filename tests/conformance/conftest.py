@@ -25,8 +25,15 @@ PASS, FAIL, MISSING = "pass", "fail", "not implemented"
 _OURS: Final = Settings(limit=2, retry_s=2.0, copies_per_pod=2, copy_size_limit=16 * MIB, url_s=0.0)
 
 
+@pytest.fixture(scope="module")
+def endpoint(shared_endpoint: Endpoint) -> Iterator[Endpoint]:
+    """The endpoint; what a module has made there is gone when others use the same node."""
+    yield shared_endpoint
+    shared_endpoint.clean()
+
+
 @pytest.fixture(scope="session")
-def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
+def shared_endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
     """The endpoint that CONFORMANCE_ENDPOINT names, else our proxy on the throwaway containerd."""
     with ExitStack() as stack:
         address = os.environ.get("CONFORMANCE_ENDPOINT", "")
@@ -42,7 +49,7 @@ def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
             made = Endpoint(address, registry, throttle, Layout(folder / "layout"), settings)
         else:
             made = _ours(request, stack)
-        stack.callback(made.close)
+        stack.callback(made.channel.close)
         yield made
 
 

@@ -116,6 +116,7 @@ class Endpoint:
         self.kubelet = Kubelet(self.channel, cgroup_parent=self.cgroup_parent)
         self._pods: list[str] = []
         self._pulled: list[str] = []
+        self._published = 0
         self._base: Layer | None = None
         self._shell: str | None = None
         self._seed = 7_000
@@ -232,7 +233,8 @@ class Endpoint:
     def published(self, name: str, layers: Sequence[Layer]) -> tuple[str, Image]:
         """The same, with the image."""
         # A name that was pulled before would be present, whatever it stands for now.
-        full_name = f"{name}-{len(self._pulled)}-{self.namespace}"
+        self._published += 1
+        full_name = f"{name}-{self._published}-{self.namespace}"
         # An image of its own: to remove it takes nobody else's with the same content.
         image = self.layout.image(f"{full_name}:1", layers, config={"Labels": {"of": full_name}})
         self.registry.push(self.layout, image)
@@ -250,7 +252,7 @@ class Endpoint:
         answer = self.kubelet.call(IMAGE + "ImageStatus", request, cri_pb2.ImageStatusResponse)
         return answer.HasField("image")
 
-    def close(self) -> None:
+    def clean(self) -> None:
         """Remove everything that was made."""
         self.throttle.heal()
         self.throttle.limit(None)
@@ -260,7 +262,9 @@ class Endpoint:
         for reference in self._pulled:
             with suppress(grpc.RpcError):
                 self.kubelet.remove_image(reference)
-        self.channel.close()
+        self._pods.clear()
+        self._pulled.clear()
+        self._shell = None
 
 
 _FILES: Final = (

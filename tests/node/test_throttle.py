@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -157,3 +158,11 @@ def test_login(throttle: Throttle) -> None:
     assert get(throttle, "/x")[0].status == 401
     token = base64.b64encode(b"me:secret").decode()
     assert get(throttle, "/x", Authorization=f"Basic {token}")[1] == BODY
+
+
+def test_who_begins_with_tls_is_told_at_once_that_there_is_none(throttle: Throttle) -> None:
+    """As by Go's servers: containerd 2 goes on without TLS then, on the loopback."""
+    host, _, port = throttle.host.partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")  # no line ends in it
+        assert client.recv(100).startswith(b"HTTP/1.0 400 ")
