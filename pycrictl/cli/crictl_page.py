@@ -81,7 +81,7 @@ _ROOT: Final = ("$schema", "$id", "$ref")
 _LIMITS: Final = ("minimum", "maximum", "enum")
 
 
-def plain(schema: dict[str, Any]) -> dict[str, Any]:
+def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema without requirements, ranges, names of enums and second spellings."""
     definitions = {
         name: _definition(definition)

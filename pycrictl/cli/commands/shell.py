@@ -89,5 +89,5 @@ def pod_and_container(
 
 def _write(app: AppContext, schema: Schema) -> None:
     if crictl.is_called():
-        schema = crictl_page.plain(schema)
+        schema = crictl_page.plain_schema(schema)
     app.env.stdout.write(json.dumps(schema, indent=2) + "\n")
