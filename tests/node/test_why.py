@@ -27,6 +27,7 @@ from pycrictl.diagnosis.collect import Sources, collect_pod
 from pycrictl.diagnosis.pod import document
 from pycrictl.kube.node import NodePods
 from pycrictl.proxy import admin
+from pycrictl.pulls.sums import ETA_AFTER_S
 from pycrictl.show.diagnosis_text import write_pod
 from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write_kubeconfig
 from tests.proxy.program import Program
@@ -116,17 +117,18 @@ def test_an_image_that_is_slow(scene: Scene, monkeypatch: pytest.MonkeyPatch) ->
     lab = scene.lab
     image = lab.layout.image("shop/slow:1", lab.layout.random_layers([8 * MIB], seed=710))
     reference = lab.push(image)
-    lab.throttle.limit(MIB)
+    lab.throttle.limit(MIB // 2)
     scene.say(reference)
     pod = lab.node.kubelet.run_pod("web")
     pull = lab.node.kubelet.start_pull(reference, pod)
     wait_until(lab.node.store.ingests)
+    time.sleep(ETA_AFTER_S)
     line = scene.why()
     scene.say(reference, "ImagePullBackOff", "Back-off pulling image")
     contrary = scene.why()
     without = scene.why(pods=None)
     lab.throttle.limit(0)
-    monkeypatch.setattr("pycrictl.diagnosis.pod.STALLED_S", 3.0)
+    monkeypatch.setattr("pycrictl.pulls.model.STALLED_S", 3.0)
     time.sleep(3.0)
     stalled = scene.why()
     lab.throttle.limit(None)
