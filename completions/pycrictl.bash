@@ -385,7 +385,7 @@ _pycrictl_describe() {
             )
             ;;
         pull)
-            switches=(--no-manifest -h --help)
+            switches=(--no-manifest --keep-going -h --help)
             valued=(
                 '-a='
                 '--annotation='
@@ -401,6 +401,8 @@ _pycrictl_describe() {
                 '--when-full=wait|retry'
                 '--retry-interval='
                 '--retries='
+                '--from=@file'
+                '--parallel='
             )
             positionals=('@')
             is_endless=1

@@ -576,6 +576,7 @@ function __pycrictl_describe --no-scope-shadowing
         case 'pull'
             set switches \
                 '--no-manifest'\t'On CRI-O, do not query the registry for layer sizes; shows bytes without percentages' \
+                '--keep-going'\t'With --from: continue after a failure' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
@@ -592,7 +593,9 @@ function __pycrictl_describe --no-scope-shadowing
                 '--max-parallel-image-pulls'\t''\t'Limit on parallel pulls by all pycrictl processes on the node; 0: no limit. With a limit, images already present are not pulled again' \
                 '--when-full'\t'wait|retry'\t'With a limit: wait in line, or retry a few times' \
                 '--retry-interval'\t''\t'With retry: pause between attempts (default: 10s)' \
-                '--retries'\t''\t'With retry: number of retries'
+                '--retries'\t''\t'With retry: number of retries' \
+                '--from'\t'@file'\t'Pull the images in FILE: one per line, or images: in YAML; - is stdin' \
+                '--parallel'\t''\t'Pull this many images at once (default: the limit, else 1)'
             set positionals '@'
             set endless 1
             set nested \

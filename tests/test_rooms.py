@@ -85,7 +85,7 @@ ARROWS: dict[str, set[str]] = {
     "progress.registry": {
         *("progress.registry", "progress.reference", "containerd.store", "_proto", "tls", *_BASE),
     },
-    "pull": {"pull", "progress", "pulls", "cri", "_proto", *_BASE},
+    "pull": {"pull", "progress", "pulls", "cri", "_proto", "yamltree", *_BASE},
     "pull.slots": {"noderoot", *_BASE},
     "copy": set(),
     "copy.copier": {"copy", "cri.lists.lookup", "_proto", *_BASE},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from pycrictl.cri.calls.redact import redact_text
 from pycrictl.diagnosis.errors import Words, pull_words, sandbox_words
 from pycrictl.errors import RuntimeFault
 from pycrictl.pull.image import pull, pull_in_turn
+from pycrictl.pull.many import Outcome, PullOne, pull_many
 from pycrictl.show.displays.pulls import open_display
 from pycrictl.units import quote
 
@@ -56,6 +57,27 @@ def pull_image(
     except RuntimeFault as error:
         image = redact_text(request.image.image)
         raise worded(error, pull_words(error.details, image), f"pulling {quote(image)}") from None
+
+
+def pull_together(
+    client: CriClient,
+    requests: Sequence[cri_pb2.PullImageRequest],
+    pull_one: PullOne,
+    outlet: Outlet,
+    *,
+    parallel: int,
+    keeps_going: bool,
+) -> list[Outcome]:
+    """Pull several images at once, shown together; see ``pull_many``."""
+    return pull_many(
+        client,
+        requests,
+        pull_one,
+        parallel=parallel,
+        keeps_going=keeps_going,
+        open_sink=None if outlet.form == "none" else partial(open_display, outlet),
+        interval_s=outlet.interval_s,
+    )
 
 
 def worded(error: RuntimeFault, words: Words | None, what: str) -> RuntimeFault:

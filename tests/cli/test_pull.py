@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -282,3 +283,67 @@ def test_a_password_in_a_reference_is_not_shown(
     assert "topsecret" not in run.stderr
     sent = [call.request.image.image for call in fake.calls if call.method.endswith("Image")]
     assert set(sent) <= {SECRET_REFERENCE}
+
+
+def meeting(fake: FakeServer, together: int) -> None:
+    """Answer pulls only once so many of them have met."""
+    barrier = threading.Barrier(together)
+
+    def answer(request: cri_pb2.PullImageRequest, _: object) -> cri_pb2.PullImageResponse:
+        barrier.wait(20)
+        return pulled(request.image.image)
+
+    fake.prepare("PullImage", answer, repeat=True)
+
+
+def test_several_images_at_once_under_a_limit(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
+    meeting(fake, 2)
+    run = pull(fake, "--max-parallel-image-pulls", "2", "a", "b", "c", "d")
+    assert (run.code, run.stderr) == (0, "")
+    assert run.stdout == "".join(f"Image is up to date for {name}\n" for name in "abcd")
+
+
+def test_a_list_of_images_and_a_table_at_the_end(fake: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("x/a:1\nx/b:2  # two\n")
+    meeting(fake, 2)
+    run = pull(fake, "--from", str(tmp_path / "list"), "--parallel", "2")
+    assert (run.code, run.stderr) == (0, "")
+    head, *rows = run.stdout.splitlines()
+    assert head.split() == ["IMAGE", "RESULT", "TIME"]
+    assert [row.split("   ")[:2] for row in rows] == [
+        ["x/a:1", "up to date"],
+        ["x/b:2", "up to date"],
+    ]
+
+
+def test_without_keep_going_a_failure_is_the_last(fake: FakeServer) -> None:
+    missing = Status(grpc.StatusCode.NOT_FOUND, "manifest unknown")
+    fake.prepare("PullImage", pulled("a"), missing, pulled("c"), repeat=True)
+    run = Run("-r", fake.endpoint, "pull", "--from", "-", stdin="x/a\nx/b\nx/c\n")
+    results = [re.split(r"\s{2,}", line)[1] for line in run.stdout.splitlines()[1:]]
+    assert run.code == 1
+    assert results == ["up to date", "failed: the registry does not have it", "not tried"]
+    all_ = Run("-r", fake.endpoint, "pull", "--from", "-", "--keep-going", stdin="x/d\nx/e\nx/f\n")
+    assert "not tried" not in all_.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin"),
+    [
+        (("--from", "/no/such/file"), ""),
+        (("--from", "-"), "a b\n"),
+        (("--from", "-"), ""),
+        (("--from", "-", "x"), "a\n"),
+        (("--keep-going", "x"), ""),
+        (("--parallel", "-1", "x"), ""),
+        (("--parallel", "1000", "x"), ""),
+    ],
+)
+def test_lists_that_cannot_be_meant(fake: FakeServer, words: tuple[str, ...], stdin: str) -> None:
+    run = Run("-r", fake.endpoint, "pull", *words, stdin=stdin)
+    assert (run.code, run.stdout, fake.calls) == (1, "", [])
+    assert run.stderr.startswith("pycrictl: ")

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Final, Literal
 
 import typer
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, crictl, launch_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import pull_image
+from pycrictl.cli.pulling import pull_image, pull_together
 from pycrictl.cli.results import Results
+from pycrictl.config import read_text
 from pycrictl.cri.specs.auth import auth_config
-from pycrictl.errors import MissingArgument, RuntimeFault, UsageError
+from pycrictl.errors import ConfigError, MissingArgument, RuntimeFault, UsageError
 from pycrictl.pull.image import Turns
+from pycrictl.pull.lists import images_in
+from pycrictl.pull.many import Outcome
 from pycrictl.pull.slots import MAX_LIMIT, Retry, default_directory
+from pycrictl.show.render import Table, write_table
+from pycrictl.units import quote
 
-if TYPE_CHECKING:
-    from pycrictl.pull.image import Turns
+MAX_PARALLEL: Final = 100
 
 
 def pull(
@@ -89,14 +95,45 @@ def pull(
             metavar="INT",
         ),
     ] = 3,
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            autocompletion=complete.files,
+            help="Pull the images in FILE: one per line, or images: in YAML; - is stdin.",
+        ),
+    ] = "",
+    parallel: Annotated[
+        int,
+        typer.Option(
+            "--parallel",
+            help="Pull this many images at once (default: the limit, else 1).",
+            show_default=False,
+            parser=options.natural,
+            metavar="INT",
+        ),
+    ] = 0,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="With --from: continue after a failure.")
+    ] = False,
 ) -> None:
     """Pull images from a registry.
 
-    Prints the image's reference on stdout; progress goes to stderr.
+    Prints the image's reference on stdout; progress goes to stderr. With --from, prints a table of
+    results at the end instead.
 
     Example: pycrictl pull docker.io/library/busybox:1.36
     """
     app: AppContext = ctx.obj
+    if from_:
+        if images:
+            raise UsageError("--from and images as arguments cannot be combined")
+        images = _listed(app, from_)
+    if keep_going and not from_:
+        raise UsageError("--keep-going needs --from: images given as arguments are all tried")
+    if parallel > MAX_PARALLEL:
+        raise UsageError(f"--parallel must be at most {MAX_PARALLEL}")
     if not images:
         raise MissingArgument("no image given")
     if "" in images:
@@ -119,23 +156,60 @@ def pull(
     if max_parallel_image_pulls:
         turns = _turns(app, max_parallel_image_pulls, when_full, retry_interval, retries)
     results = Results(app.env)
+    at_once = min(parallel or max_parallel_image_pulls or 1, MAX_PARALLEL, len(requests))
+    pull_one = partial(
+        pull_image, timeout_s=pull_timeout, turns=turns, wants_manifests=not no_manifest
+    )
+
+    def report(outcome: Outcome) -> None:
+        if outcome.error is not None:
+            outcome.error.message = crictl.pull_failure(outcome.error.message)
+            results.fail(outcome.error)
+        elif not from_:
+            results.say([f"Image is up to date for {outcome.reference}"])
+
     with app.open_client("image") as client:
-        for request in requests:
-            try:
-                image_ref = pull_image(
-                    client,
-                    request,
-                    outlet,
-                    timeout_s=pull_timeout,
-                    turns=turns,
-                    wants_manifests=not no_manifest,
-                )
-            except RuntimeFault as error:
-                error.message = crictl.pull_failure(error.message)
-                results.fail(error)
-            else:
-                results.say([f"Image is up to date for {image_ref}"])
+        if at_once == 1 and not from_:
+            for request in requests:
+                try:
+                    report(Outcome(request.image.image, pull_one(client, request, outlet)))
+                except RuntimeFault as error:
+                    report(Outcome(request.image.image, error=error))
+            results.finish()
+            return
+        found = pull_together(
+            client,
+            requests,
+            partial(pull_one, outlet=replace(outlet, form="none")),
+            outlet,
+            parallel=at_once,
+            keeps_going=keep_going or not from_,
+        )
+    if not from_:
+        for outcome in found:
+            report(outcome)
+    else:
+        rows = [(each.image, each.words, f"{each.took_s:.1f} s") for each in found]
+        write_table(Table(("IMAGE", "RESULT", "TIME"), rows, min_width=0), app.env.stdout)
+        results.has_failed = any(each.error is not None for each in found)
     results.finish()
+
+
+def _listed(app: AppContext, path: str) -> list[str]:
+    """Return the images of a file.
+
+    Raises:
+        ConfigError: it cannot be read, or is no list of images.
+    """
+    name = "standard input" if path == "-" else quote(path, 4096)
+    try:
+        return images_in(app.env.stdin.read() if path == "-" else read_text(path))
+    except OSError as exc:
+        raise ConfigError(f"cannot read {name}: {(exc.strerror or str(exc)).lower()}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name}: it is not UTF-8 text") from None
+    except ConfigError as exc:
+        raise ConfigError(f"{name}: {exc.message}") from None
 
 
 def _turns(

@@ -1,0 +1,169 @@
+"""Several images pulled at once, with one display for all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pycrictl._proto import cri_pb2
+from pycrictl.errors import Interrupted, PycrictlError
+from pycrictl.progress.endings import Endings
+from pycrictl.progress.namespaces import bare
+from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.registry.question import credentials_of
+from pycrictl.progress.sources import ImageTracker, open_watcher
+from pycrictl.pull.image import FIRST_LOOK_S, ClosableSink
+from pycrictl.units import plural
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+PullOne = Callable[["CriClient", cri_pb2.PullImageRequest], str]
+"""Pulls an image without showing it, and returns the runtime's reference to it."""
+
+NOT_TRIED: Final = "not tried"
+
+
+class Outcome(NamedTuple):
+    """How a pull ended: the runtime's reference, or why it failed; neither if it was not tried."""
+
+    image: str
+    reference: str = ""
+    error: PycrictlError | None = None
+    took_s: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """The same as a cell of a table."""
+        if self.error is not None:
+            return f"failed: {self.error.message.partition(': ')[2] or self.error.message}"
+        return "up to date" if self.reference else NOT_TRIED
+
+
+def pull_many(
+    client: CriClient,
+    requests: Sequence[cri_pb2.PullImageRequest],
+    pull_one: PullOne,
+    *,
+    parallel: int,
+    keeps_going: bool,
+    open_sink: Callable[[], ClosableSink] | None,
+    interval_s: float,
+) -> list[Outcome]:
+    """Pull images, so many at once, and return how each ended, in their order.
+
+    Args:
+        client: of the image service.
+        requests: of the images.
+        pull_one: pulls one; called in threads.
+        parallel: how many at once.
+        keeps_going: whether others are begun after a failure.
+        open_sink: opens what shows all pulls, if they take long enough; None to show nothing.
+        interval_s: pause between two looks.
+
+    Raises:
+        Interrupted: Ctrl-C; the pulls that ran were cancelled.
+    """
+    todo = list(enumerate(requests))[::-1]
+    running: dict[Future[Outcome], int] = {}
+    began_s: dict[int, float] = {}
+    found: dict[int, Outcome] = {}
+    branch = client.branch()
+    pool = ThreadPoolExecutor(parallel)
+    has_failed = False
+    began_at = time.monotonic()
+    with ExitStack() as stack:
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        stack.callback(branch.close)  # which cancels what still runs
+        show: _Show | None = None
+        try:
+            while running or (todo and (keeps_going or not has_failed)):
+                while todo and len(running) < parallel and (keeps_going or not has_failed):
+                    place, request = todo.pop()
+                    began_s[place] = time.time()
+                    running[pool.submit(_pull, branch, request, pull_one)] = place
+                is_late = time.monotonic() - began_at >= FIRST_LOOK_S
+                if open_sink is not None and show is None and is_late:
+                    sink = stack.enter_context(closing(open_sink()))
+                    show = _Show(client, [one.image.image for one in requests], sink)
+                pause_s = interval_s if show is not None else FIRST_LOOK_S
+                done, _ = wait(running, timeout=pause_s, return_when=FIRST_COMPLETED)
+                if show is not None:
+                    for place in running.values():
+                        show.expect(requests[place], began_s[place])
+                    show.look()
+                for future in done:
+                    outcome = found[running.pop(future)] = future.result()
+                    has_failed = has_failed or outcome.error is not None
+                    if show is not None:
+                        show.end(outcome)
+        except KeyboardInterrupt:
+            raise Interrupted(f"cancelled {plural(len(running), 'pull')}") from None
+    return [found.get(n, Outcome(one.image.image)) for n, one in enumerate(requests)]
+
+
+def _pull(client: CriClient, request: cri_pb2.PullImageRequest, pull_one: PullOne) -> Outcome:
+    began_at = time.monotonic()
+    reference, failure = "", None
+    try:
+        reference = pull_one(client, request)
+    except PycrictlError as error:
+        failure = error
+    return Outcome(request.image.image, reference, failure, time.monotonic() - began_at)
+
+
+class _Show:
+    """Shows the pulls of some images. Trouble with that is noted once, and never ends a pull."""
+
+    def __init__(self, client: CriClient, images: Sequence[str], sink: ClosableSink) -> None:
+        self._images = images
+        self._sink = sink
+        self._tracker = ImageTracker("", self._is_ours)
+        self._endings = Endings(self._tracker, sink)
+        self._poll: Callable[..., object] | None = None
+        self._expected: set[str] = set()
+        try:
+            self._watcher, _ = open_watcher(client)
+        except PycrictlError as exc:
+            sink.note(f"the progress cannot be shown: {exc.message}")
+        else:
+            self._poll = partial(self._watcher.poll, self._tracker)
+
+    def expect(self, request: cri_pb2.PullImageRequest, since_s: float) -> None:
+        """Tell what a pull is called that began at a wall time."""
+        reference = request.image.image
+        if self._poll is not None and reference not in self._expected:
+            self._expected.add(reference)
+            self._watcher.expect(reference, since_s, credentials_of(request.auth))
+
+    def look(self) -> None:
+        """Take a look, and show it."""
+        if self._poll is None:
+            return
+        now = time.monotonic()
+        try:
+            self._poll(now)
+        except PycrictlError as exc:
+            self._poll = None
+            self._sink.note(f"the progress can no longer be shown: {exc.message}")
+            return
+        self._sink.show(self._tracker.view(now))
+
+    def end(self, outcome: Outcome) -> None:
+        """Show that a pull has ended."""
+        now = time.monotonic()
+        names = dict.fromkeys(one.image for one in self._tracker.view(now).items)
+        ended = [name for name in names if is_same_image(outcome.image, bare(name))]
+        for name in ended:
+            if outcome.error is not None:
+                self._tracker.blame(name, "")
+        if ended:
+            self._sink.show(self._tracker.view(now))
+            self._endings.end(ended, now)
+
+    def _is_ours(self, name: str) -> bool:
+        return any(is_same_image(image, bare(name)) for image in self._images)
