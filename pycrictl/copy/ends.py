@@ -20,7 +20,7 @@ from pycrictl.copy.method import Method
 from pycrictl.copy.node.local import put
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.tree.content import CHUNK_BYTES
+from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.tree.watch import Watch
 
@@ -29,6 +29,7 @@ def copy_from(
     method: Method, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
 ) -> Summary:
     """Copy out of the container; see ``Method.read``."""
+    sweep_root(LocalRoot())
     with (
         open_destination(LocalRoot(), local) as destination,
         method.read(path, rules, watch, follow=follow) as archive,
@@ -80,7 +81,7 @@ def pack_from(
                     continue
                 census.finish()
                 spool.finish()
-                yield from spool.pieces(memoryview(bytearray(CHUNK_BYTES)))
+                yield from spool.pieces()
                 return census.summary
         census = Census(rules)
         with closing(archive.pieces()) as pieces:

@@ -15,7 +15,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.checksum import crc32
-from pycrictl.copy.archive.pieces import PIECE_BYTES
+from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.errors import PycrictlError
 from pycrictl.kubectl.copies.api import CopyApi
 from pycrictl.kubectl.copies.over_api import OverApi

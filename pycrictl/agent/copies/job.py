@@ -17,7 +17,8 @@ from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.session import CopyPhase, Session
 from pycrictl.agent.copies.store import AHEAD_BYTES, Archive
 from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
-from pycrictl.copy.archive.pieces import PIECE_BYTES, Arriving
+from pycrictl.copy.archive.pack import PIECE_BYTES
+from pycrictl.copy.archive.pieces import Arriving
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.rules.summary import Summary

@@ -19,12 +19,12 @@ from pycrictl.agent.copies.job import Copy
 from pycrictl.agent.copies.refusals import Refused, refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import CopyPhase, Direction
+from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.copy.archive.pieces import (
     ACKNOWLEDGEMENT,
     END,
     HEAD,
     PIECE,
-    PIECE_BYTES,
     REFUSAL,
     decode_acknowledgement,
     encode_acknowledgement,

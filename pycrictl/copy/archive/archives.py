@@ -10,10 +10,9 @@ from typing import Protocol
 from pycrictl.copy.archive.census import Census
 from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.archive.measure import Measured, measure
-from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.archive.parts import file_pieces, tree_pieces
+from pycrictl.copy.archive.pack import file_pieces, pack
 from pycrictl.copy.archive.spool import Spool
-from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind, as_archive, not_as_archive
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import CHUNK_BYTES
@@ -22,6 +21,10 @@ from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError
 from pycrictl.units import plural
+
+
+def _ignore(_: Skipped) -> None:
+    """Do nothing."""
 
 
 def _be_content() -> None:
@@ -111,17 +114,14 @@ class TreeArchive:
         self.name: bytes | None = source.top
         self._source = source
         self._on_skip = on_skip
-        self._is_measured = False
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
         """See ``Incoming``."""
-        if self._is_measured:
-            return tree_pieces(self._source, offset)
-        return pack(self._source, on_skip=self._on_skip)
+        return pack(self._source, on_skip=self._on_skip, offset=offset)
 
     def measured(self, rules: Rules, watch: Watch) -> Measured:
         """See ``Incoming``."""
-        self._is_measured = True
+        self._on_skip = _ignore  # what is left out is told once
         return measure(self._source, on_skip=watch.on_skip, rules=rules)
 
     def address(self, path: bytes) -> bytes:

@@ -17,6 +17,9 @@ from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 _BUFFER_BYTES: Final = 16 * CHUNK_BYTES
 _ZEROS: Final = memoryview(bytes(_BUFFER_BYTES))
 
+PIECE_BYTES: Final = 1024 * 1024
+"""The most that is in a piece."""
+
 _MIN_PART_BYTES: Final = 256 * 1024
 """Less content than this is not worth leaving in its file."""
 
@@ -46,6 +49,7 @@ def pack(
     on_skip: OnSkip,
     on_entry: OnEntry | None = None,
     on_bytes: OnBytes | None = None,
+    offset: int = 0,
 ) -> Generator[memoryview, None, None]:
     """Yield a tree as an archive, in large pieces, each valid until the next is asked for.
 
@@ -54,28 +58,52 @@ def pack(
         on_skip: called with what is left out.
         on_entry: called with each entry, before any of its content is read.
         on_bytes: called with how much more content has been packed.
+        offset: where to begin; what is before that is not read, as far as that can be.
 
     Raises:
         CopyError: something cannot be read, or a file became shorter in the meantime.
     """
-    packer = _Packer(on_bytes or _ignore)
-    with closing(_pack(packer, source, on_skip, on_entry)) as pieces:
-        for piece in pieces:
-            assert isinstance(piece, memoryview)
-            yield piece
+    on_bytes = on_bytes or _ignore
+    buffer = memoryview(bytearray(PIECE_BYTES))
+    with closing(
+        pack_unread(source, on_skip=on_skip, on_entry=on_entry, on_bytes=on_bytes)
+    ) as parts:
+        for part in parts:
+            size_bytes = part.size_bytes if isinstance(part, FilePart) else len(part)
+            begin = min(offset, size_bytes)
+            offset -= begin
+            if isinstance(part, FilePart):
+                start, end = part.offset + begin, part.offset + size_bytes
+                for piece in file_pieces(part.fd, start, end, buffer):
+                    on_bytes(len(piece))
+                    yield piece
+                continue
+            for start in range(begin, size_bytes, PIECE_BYTES):
+                yield part[start : start + PIECE_BYTES]
+
+
+def file_pieces(
+    fd: int, offset: int, end: int, buffer: memoryview | None = None
+) -> Generator[memoryview, None, None]:
+    """Yield what a file has between two offsets, each piece valid until the next is asked for."""
+    buffer = buffer or memoryview(bytearray(PIECE_BYTES))
+    while offset < end:
+        count = os.preadv(fd, [buffer[: end - offset]], offset)
+        if not count:
+            raise shrunk()
+        yield buffer[:count]
+        offset += count
 
 
 def pack_unread(
-    source: Source, *, on_skip: OnSkip, on_entry: OnEntry
+    source: Source,
+    *,
+    on_skip: OnSkip,
+    on_entry: OnEntry | None = None,
+    on_bytes: OnBytes | None = None,
 ) -> Generator[memoryview | FilePart, None, None]:
     """Yield the same bytes as ``pack``, but leave most content of large files in them."""
-    packer = _Packer(_ignore, leaves_parts=True)
-    return _pack(packer, source, on_skip, on_entry)
-
-
-def _pack(
-    packer: _Packer, source: Source, on_skip: OnSkip, on_entry: OnEntry | None
-) -> Generator[memoryview | FilePart, None, None]:
+    packer = _Packer(on_bytes or _ignore)
     shown = source.text.path
     try:
         for entry, fd in walk(source, on_skip=on_skip):
@@ -93,17 +121,12 @@ def _pack(
 
 
 class _Packer:
-    """Fills a buffer; file content is read right into it.
+    """Fills a buffer; content of small files is read right into it."""
 
-    Args:
-        leaves_parts: leave the content of large files in them.
-    """
-
-    def __init__(self, on_bytes: OnBytes, *, leaves_parts: bool = False) -> None:
+    def __init__(self, on_bytes: OnBytes) -> None:
         self._view = memoryview(bytearray(_BUFFER_BYTES))
         self._used = 0
         self._on_bytes = on_bytes
-        self._leaves_parts = leaves_parts
 
     def text(self, data: bytes) -> Iterator[memoryview]:
         if self._used + len(data) > _BUFFER_BYTES:
@@ -116,7 +139,7 @@ class _Packer:
         position = 0
         for start, end in [*segments(fd, size_bytes), (size_bytes, size_bytes)]:
             while position < end:
-                if self._leaves_parts and position >= start and end - position >= _MIN_PART_BYTES:
+                if position >= start and end - position >= _MIN_PART_BYTES:
                     if self._used:
                         yield self.rest()
                     part = FilePart(fd, position, min(end - position, _MAX_PART_BYTES))

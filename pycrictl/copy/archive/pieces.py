@@ -24,6 +24,7 @@ import struct
 from typing import Any, Final
 
 from pycrictl.copy.archive.checksum import Checksum, crc32, joined, wrong_checksum
+from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.errors import RemoteProtocolError
 
 PROTOCOL: Final = "v1alpha1.containercopy.progress.pycrictl.dev"
@@ -32,9 +33,6 @@ PIECE: Final = 0
 ACKNOWLEDGEMENT: Final = 1
 END: Final = 2
 REFUSAL: Final = 3
-
-PIECE_BYTES: Final = 1024 * 1024
-"""The most content of one piece."""
 
 HEAD: Final = struct.Struct(">QI")
 """What stands before the content of a piece: offset and checksum. Also all that an end has."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pycrictl.copy.archive.checksum import Checksum
+from pycrictl.copy.archive.pack import file_pieces
 from pycrictl.copy.tree.content import DEFAULT_FOLDER, HOLE_BYTES, SparseWriter
 from pycrictl.errors import CopyError, NoSpace
 from pycrictl.units import quote
@@ -94,12 +95,9 @@ class Spool:
         """Finish writing."""
         self._writer.finish()
 
-    def pieces(self, buffer: memoryview) -> Iterator[memoryview]:
-        """Yield what it holds, each piece in ``buffer`` and valid until the next is asked for."""
-        position = 0
-        while count := os.preadv(self.fd, [buffer], position):
-            yield buffer[:count]
-            position += count
+    def pieces(self) -> Iterator[memoryview]:
+        """Yield what it holds, each piece valid until the next is asked for."""
+        return file_pieces(self.fd, 0, self.size_bytes)
 
     def close(self) -> None:
         """Close the file, which frees its space."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl.copy.archive.forgetting import forget_behind
-from pycrictl.copy.archive.parts import file_pieces
+from pycrictl.copy.archive.pack import file_pieces
 from pycrictl.errors import CopyError
 from pycrictl.foreign import mapping, parse
 from pycrictl.kubectl.copies.patience import GIVE_UP_S

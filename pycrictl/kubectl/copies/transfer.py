@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Final
 
+from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.copy.archive.pieces import (
     ACKNOWLEDGEMENT,
     END,
     HEAD,
     PIECE,
-    PIECE_BYTES,
     REFUSAL,
     Arriving,
     decode_acknowledgement,

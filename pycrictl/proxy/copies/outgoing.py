@@ -22,7 +22,7 @@ from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.stream.connection import FROM_CONTAINER, OUTCOME, PIECE_BYTES, CopyConnection
+from pycrictl.copy.stream.connection import FROM_CONTAINER, OUTCOME, CopyConnection
 from pycrictl.copy.stream.transfer import send_content
 from pycrictl.copy.tree.identity import ContainerRoot, Locate
 from pycrictl.copy.tree.places import Source, open_source
@@ -63,7 +63,7 @@ class Content:
         if isinstance(self.keeper, Source):
             yield from pack(self.keeper, on_skip=_ignore)
         else:
-            yield from self.keeper.pieces(memoryview(bytearray(PIECE_BYTES)))
+            yield from self.keeper.pieces()
 
     def close(self) -> None:
         """Let go of what holds it."""

@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def content(spool: Spool) -> bytes:
-    return b"".join(map(bytes, spool.pieces(memoryview(bytearray(MIB)))))
+    return b"".join(map(bytes, spool.pieces()))
 
 
 @pytest.mark.parametrize("name", ["", "none", "file", "own"])

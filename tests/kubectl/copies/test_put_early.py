@@ -15,7 +15,7 @@ from pycrictl.agent.copies import job
 from pycrictl.agent.copies.engine import NodeEngine
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy.archive.checksum import crc32
-from pycrictl.copy.archive.parts import tree_pieces
+from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import LocalRoot, open_source
 from pycrictl.copy.tree.watch import Watch
@@ -41,7 +41,7 @@ HALF = 500_000
 def archive(tmp_path: Path) -> bytes:
     make_tree(tmp_path / "tree")
     with open_source(LocalRoot(), os.fsencode(tmp_path / "tree")) as source:
-        return b"".join(map(bytes, tree_pieces(source, 0)))
+        return b"".join(map(bytes, pack(source, on_skip=print)))
 
 
 def begin(work: Workstation, archive: bytes, path: str = "/to") -> str:
