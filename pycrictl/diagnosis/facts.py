@@ -90,7 +90,7 @@ class Pull:
         if far.total:
             parts.append(format_part(far.progress, far.total, of=" of "))
         if far.is_unpacking:
-            parts.append("unpacking")
+            parts.append(far.unpacking)
         elif far.is_stalled:
             parts.append(stall(far.idle_s))
         elif far.rate is not None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from pycrictl import foreign
-from pycrictl.units import duration_in_words
+from pycrictl.units import duration_in_words, plural
 
 
 def stall(idle_s: float) -> str:
@@ -69,20 +69,6 @@ class Item:
     def is_finished(self) -> bool:
         """Whether nothing more happens to it as far as is known: it has arrived or failed."""
         return self.phase in FINISHED
-
-    @property
-    def share(self) -> float:
-        """How much of its work is done, from 0 to 1; 1 is for an item that has arrived.
-
-        Where the source shows how a layer is unpacked, the download is one half of the work.
-        """
-        if self.phase in COMPLETE:
-            return 1.0
-        share = self.progress / self.total if self.total else 0.0
-        if self.is_unpacked:
-            unpacked = self.extracted / self.extracted_total if self.extracted_total else 0.0
-            share = (share + min(unpacked, _ALMOST)) / 2
-        return min(share, _ALMOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +195,14 @@ class Totals:
     def is_unpacking(self) -> bool:
         """Whether all bytes are here, and not all of them unpacked."""
         is_here = 0 < self.total == self.progress and not self.has_unknown
-        return is_here and self.share != 1.0
+        return is_here and self.share is not None and self.share < 1.0
+
+    @property
+    def unpacking(self) -> str:
+        """What is said where everything is here: ``unpacking, 2 of 5 layers``; empty elsewhere."""
+        if not self.is_unpacking:
+            return ""
+        return f"unpacking, {self.done} of {plural(self.count, 'layer')}"
 
     @property
     def eta_whole_s(self) -> int | None:
@@ -263,5 +256,5 @@ _COUNTS: Final = (
 _DIGITS: Final = 3
 _SHARES: Final = 10**4
 _EPSILON: Final = 1e-9
-_ALMOST: Final = 0.995
+ALMOST: Final = 0.995
 """The most that is said of what has not arrived."""

@@ -7,18 +7,24 @@
   a rate was measured, that since the pull began counts, if it is known when that was.
 * *Time left.* Layers are unpacked one after the other in their order, each after its download. The
   speed of unpacking is that of the times from one look to the next all through which a layer was
-  being unpacked.
-* *Share.* What is done of a layer never falls, unless its download starts again.
+  being unpacked; before one was, it is supposed. Once all is downloaded there is no time left
+  where that, or the size of what is to be unpacked, is not known.
+* *Share.* The time left of the time that all of it would take, at the present speeds. It never
+  falls, unless a download starts again or more items come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from pycrictl.pulls.model import COMPLETE, STALLED_S, Item, Phase, Totals
+from pycrictl.pulls.model import ALMOST, COMPLETE, STALLED_S, Item, Phase, Totals
 from pycrictl.pulls.speed import Speed
+
+SUPPOSED_RATE: Final = 20.0 * 2**20
+SUPPOSED_PACE: Final = 100.0 * 2**20
+"""Bytes downloaded, and unpacked, in a second before either was measured."""
 
 RATE_AFTER_S: Final = 1.0
 ETA_AFTER_S: Final = 3.0
@@ -32,20 +38,18 @@ class Blob:
         is_seen: whether a report of it has come.
         counted: up to where they have been counted for the rate.
         unpacked: the same of the bytes unpacked.
-        share: how much of its work is done.
         holders: how many items they belong to.
     """
 
     is_seen: bool = False
     counted: int = 0
     unpacked: int = 0
-    share: float = 0.0
     holders: int = 0
 
     def see(self, item: Item) -> None:
         """Take the first report for what was there before."""
         self.is_seen = True
-        self.counted, self.unpacked, self.share = item.progress, item.extracted, item.share
+        self.counted, self.unpacked = item.progress, item.extracted
 
     def advance(self, item: Item) -> tuple[int, int]:
         """Go to where the furthest of the items stands.
@@ -57,9 +61,6 @@ class Blob:
         if item.phase is not Phase.PRESENT:
             gained = max(item.progress - self.counted, 0)
             unpacked = max(item.extracted - self.unpacked, 0)
-        if item.progress < self.counted:
-            self.share = 0.0
-        self.share = max(self.share, item.share)
         self.counted, self.unpacked = item.progress, item.extracted
         return gained, unpacked
 
@@ -81,6 +82,7 @@ class Sums:
         self._unpacking = Speed(window_s)
         self._unpacking_s = 0.0
         self._unpacked: set[Blob] = set()
+        self._reached: dict[str | None, _Reached] = {}
         self._last: float | None = None
 
     def start(self, image: str, now: float) -> None:
@@ -91,6 +93,7 @@ class Sums:
     def forget(self, image: str) -> None:
         """Drop what is known of an image."""
         self._speeds.pop(image, None)
+        self._reached.pop(image, None)
 
     def measure_anew(self) -> None:
         """Forget the rate so far, which was that of other items than those that are left."""
@@ -129,7 +132,7 @@ class Sums:
             self._speeds[only].record(sum(gains.values()), now)
             return given[only], {only: given[only]}
         starts = [began[image] for image in images if image in began]
-        whole = _sum(furthest.items(), self._speed, self._pace, now, min(starts, default=None))
+        whole = self._sum(None, furthest.items(), self._speed, now, min(starts, default=None))
         if len(images) == 1:
             only = next(iter(images))
             self._speeds[only].record(sum(gains.values()), now)
@@ -139,8 +142,8 @@ class Sums:
             speed = self._speeds.setdefault(image, Speed(self._window_s))
             speed.record(sum(gains[blob] for blob in blobs), now)
             parts = [(blob, furthest[blob]) for blob in blobs]
-            totals[image] = given.get(image) or _sum(
-                parts, speed, self._pace, now, began.get(image)
+            totals[image] = given.get(image) or self._sum(
+                image, parts, speed, now, began.get(image)
             )
         return whole, totals
 
@@ -153,10 +156,44 @@ class Sums:
             self._unpacking_s += now - before_at
             self._unpacking.record(unpacked, self._unpacking_s)
 
+    def _sum(
+        self,
+        image: str | None,
+        parts: Iterable[tuple[Blob, Item]],
+        speed: Speed,
+        now: float,
+        began: float | None,
+    ) -> Totals:
+        """Return the sums of an image, or of all if it is None; their share never falls."""
+        reached = self._reached.setdefault(image, _Reached())
+        totals = _sum(parts, speed, self._pace, now, began, reached.rate)
+        return replace(totals, share=reached.at_least(totals))
+
     @property
     def _pace(self) -> float | None:
         """Bytes unpacked in a second; None while that is not known."""
         return self._unpacking.rate(self._unpacking_s)
+
+
+@dataclass(slots=True)
+class _Reached:
+    """How far something was at the last look, and how fast it was when bytes last came."""
+
+    share: float = 0.0
+    progress: int = 0
+    count: int = 0
+    rate: float = SUPPOSED_RATE
+
+    def at_least(self, totals: Totals) -> float | None:
+        """Return the share, or that of the last look if it was more."""
+        if totals.progress < self.progress or totals.count != self.count:
+            self.share = 0.0
+        self.progress, self.count = totals.progress, totals.count
+        self.rate = totals.rate or self.rate
+        if totals.share is None:
+            return None
+        self.share = max(self.share, totals.share)
+        return self.share
 
 
 def _sum(
@@ -165,16 +202,18 @@ def _sum(
     pace: float | None,
     now: float,
     began: float | None,
+    last_rate: float,
 ) -> Totals:
     progress = arrived = total = resumed = extracted = extracted_total = 0
-    weighed = 0.0
     layers, others = [0, 0, 0], [0, 0, 0]
     left: list[tuple[int, int]] = []
+    work: list[tuple[int, int]] = []
     idle: list[float] = []
+    broken: list[Item] = []
     fetched = 0
     is_unpacked = False
     has_unknown = is_estimated = False
-    for blob, item in parts:
+    for _, item in parts:
         resumed += item.resumed
         is_unpacked |= item.phase is Phase.EXTRACTING
         if item.phase is Phase.DOWNLOADING:
@@ -187,7 +226,7 @@ def _sum(
         if item.total:
             progress += item.progress
             total += item.total
-            weighed += item.total * blob.share
+            work.append((item.total, item.extracted_total if item.is_unpacked else 0))
         if item.is_unpacked:
             extracted += item.extracted
             extracted_total += item.extracted_total
@@ -196,6 +235,7 @@ def _sum(
             numbers[1] += 1
         elif item.phase is Phase.FAILED:
             numbers[2] += 1
+            broken.append(item)
         elif item.total:
             unpacking = item.extracted_total - item.extracted if item.is_unpacked else 0
             left.append((item.total - item.progress, unpacking))
@@ -211,7 +251,10 @@ def _sum(
     share = None
     if total:
         is_whole = layers[1] + others[1] == layers[0] + others[0]
-        share = 1.0 if is_whole else min(weighed / total, 0.995)
+        speeds = rate or last_rate, pace or SUPPOSED_PACE
+        failed_left = [(item.total - item.progress, 0) for item in broken]
+        left_s, all_s = _duration(left + failed_left, *speeds), _duration(work, *speeds)
+        share = 1.0 if is_whole else min(1.0 - left_s / all_s, ALMOST) if all_s else 0.0
     return Totals(
         progress=progress if total else arrived,
         total=total,
@@ -220,7 +263,9 @@ def _sum(
         failed=failed,
         resumed=resumed,
         rate=rate,
-        eta_s=None if has_unknown else _time_left(left, rate, pace, measured_s),
+        eta_s=None
+        if has_unknown
+        else _time_left(left, rate, pace, measured_s, is_estimated=is_estimated),
         extracted=extracted,
         extracted_total=extracted_total,
         is_estimated=is_estimated,
@@ -233,7 +278,12 @@ def _sum(
 
 
 def _time_left(
-    left: Sequence[tuple[int, int]], rate: float | None, pace: float | None, measured_s: float
+    left: Sequence[tuple[int, int]],
+    rate: float | None,
+    pace: float | None,
+    measured_s: float,
+    *,
+    is_estimated: bool,
 ) -> float | None:
     """Return the seconds until the last layer is unpacked; None if that cannot be said.
 
@@ -242,20 +292,26 @@ def _time_left(
         rate: bytes downloaded a second.
         pace: bytes unpacked a second.
         measured_s: for how long the rate was measured.
+        is_estimated: it is not known how much is to be unpacked.
     """
     to_download = sum(one for one, _ in left)
     to_unpack = sum(one for _, one in left)
     if to_download:
         if not rate or measured_s < ETA_AFTER_S:
             return None
-    elif to_unpack and not pace:
+    elif to_unpack and (not pace or is_estimated):
         return None
     elif not left:
         return 0.0 if rate and measured_s >= ETA_AFTER_S else None
+    return _duration(left, rate or SUPPOSED_RATE, pace or SUPPOSED_PACE)
+
+
+def _duration(parts: Iterable[tuple[int, int]], rate: float, pace: float) -> float:
+    """Return the seconds that layers take of which so many bytes are to come, and to unpack."""
     downloaded_s = unpacked_s = 0.0
-    for download, unpack in left:
-        downloaded_s += download / rate if download and rate else 0.0
-        unpacked_s = max(unpacked_s, downloaded_s) + (unpack / pace if pace else 0.0)
+    for download, unpack in parts:
+        downloaded_s += download / rate
+        unpacked_s = max(unpacked_s, downloaded_s) + unpack / pace
     return unpacked_s
 
 

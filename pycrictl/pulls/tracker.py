@@ -14,7 +14,8 @@ latest report of an item, and ``view`` does the thinking:
 * *Finest level.* Reports about one layer, one image and the whole pod may speak of the same bytes.
   An image with layers is not an item itself, and the pod is one only while there is nothing else.
 * *Unpacking.* Of a layer whose source names its phases, unpacking is a part of the work. Its
-  unpacked size is estimated while nobody knows it, from what layers usually shrink by.
+  unpacked size is estimated while nobody knows it: from the layers of its image that are known,
+  from those of an earlier pull of its repository, or from what layers usually shrink by.
 
 * *Names.* A digest is the same layer under each image; any other name (``layer 3 of 7``) is one
   image's own. ``IMAGE on NODE`` is an image of that node, whose layers are its own as well.
@@ -26,6 +27,7 @@ All times are seconds of one monotonic clock, given as ``now``. Not thread-safe.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -43,7 +45,9 @@ MAX_ERROR: Final = 1024
 """Longest error text that is kept, in characters."""
 
 UNPACKED_RATIO: Final = 2.5
-"""How much larger a layer usually is when it is unpacked."""
+"""How much larger a layer usually is when it is unpacked, before any of its image is known."""
+
+_REMEMBERED: Final = 1024
 
 _NAME_CHARACTERS_PER_ITEM: Final = 512
 _ARRIVED: Final = (Phase.WAITING, Phase.EXTRACTING)
@@ -68,6 +72,7 @@ class Tracker:
         self._blobs: dict[str, Blob] = {}
         self._began: dict[str, float] = {}
         self._given: dict[str, tuple[Totals, float]] = {}
+        self._ratios: OrderedDict[str, float] = OrderedDict()
         self._finest: list[_Tracked] | None = None  # None: to be worked out again
         self._items_left = max_items
         self._characters_left = max_items * _NAME_CHARACTERS_PER_ITEM
@@ -124,19 +129,20 @@ class Tracker:
             self._began[tracked.image] = now - age_s
         blob = tracked.blob
         if not blob.is_seen:
-            blob.see(tracked.look(now))
+            blob.see(tracked.look(now, self._ratio(tracked.image)))
 
     def view(self, now: float) -> View:
         """Return the picture at ``now``; the time that takes grows with the number of items."""
         items: list[Item] = []
         changed: list[Item] = []
         pairs: list[tuple[Blob, Item]] = []
+        ratios = {image: self._ratio(image) for image in self._images}
         for tracked in self._finest_items():
             before = tracked.item
             if before is not None and tracked.is_viewed and before.phase in FINISHED:
                 item = before
             else:
-                item = tracked.look(now)
+                item = tracked.look(now, ratios[tracked.image])
                 if before is None or _visible(item) != _visible(before):
                     changed.append(item)
                 tracked.item = item
@@ -157,6 +163,11 @@ class Tracker:
 
     def forget(self, image: str) -> None:
         """Drop all items of an image, so that watching without end has room for the next ones."""
+        if (known := self._known_ratio(image)) is not None:
+            self._ratios[_repository(image)] = known
+            self._ratios.move_to_end(_repository(image))
+            if len(self._ratios) > _REMEMBERED:
+                self._ratios.popitem(last=False)
         group = self._images.pop(image, _NO_ITEMS)
         for tracked in group.values():
             self._items_left += 1
@@ -203,6 +214,19 @@ class Tracker:
     def measure_anew(self) -> None:
         """Forget the rate so far, which was that of other items than those that are left."""
         self._sums.measure_anew()
+
+    def _ratio(self, image: str) -> float:
+        """Return how much larger the layers of an image get by unpacking, as far as is known."""
+        known = self._known_ratio(image)
+        return self._ratios.get(_repository(image), UNPACKED_RATIO) if known is None else known
+
+    def _known_ratio(self, image: str) -> float | None:
+        packed = unpacked = 0
+        for tracked in self._images.get(image, _NO_ITEMS).values():
+            if tracked.extracted_total > 0 and tracked.total > 0:
+                packed += tracked.total
+                unpacked += tracked.extracted_total
+        return unpacked / packed if packed else None
 
     def _begin(self, image: str, layer: str, now: float) -> _Tracked | None:
         """Start an item, or return None and count the report if there is no room for it."""
@@ -257,8 +281,13 @@ class _Tracked:
     item: Item | None = None
     is_viewed: bool = False
 
-    def look(self, now: float) -> Item:
-        """Read the report: its phase, and numbers that make sense together."""
+    def look(self, now: float, ratio: float) -> Item:
+        """Read the report: its phase, and numbers that make sense together.
+
+        Args:
+            now: see the module.
+            ratio: what its unpacked size is estimated by.
+        """
         progress = max(self.progress, 0)
         total = max(self.total, progress) if self.total > 0 else 0
         phase = self.phase
@@ -277,7 +306,9 @@ class _Tracked:
         is_estimated = is_unpacked and not extracted_total and total > 0
         if is_estimated:
             is_over = phase in COMPLETE and extracted > 0
-            extracted_total = extracted if is_over else max(int(total * UNPACKED_RATIO), extracted)
+            # One size for good for what has ended, whenever it is looked at.
+            ratio = UNPACKED_RATIO if phase in FINISHED else ratio
+            extracted_total = extracted if is_over else max(int(total * ratio), extracted)
         if phase is Phase.DONE and is_unpacked:
             extracted = extracted_total
         return Item(
@@ -298,6 +329,13 @@ class _Tracked:
             min(max(self.resumed, 0), progress),
             self.digest,
         )
+
+
+def _repository(image: str) -> str:
+    """Return an image's name without its tag, digest, and what follows."""
+    name = image.partition("@")[0].partition(" ")[0]
+    head, colon, tag = name.rpartition(":")
+    return head if colon and "/" not in tag else name
 
 
 def _shared(image: str, layer: str) -> str:

@@ -57,8 +57,7 @@ def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
     done, total = pull["bytes"], pull["total"]
     size = NONE if done is None else format_part(done, total or 0, of=" of ")
     percent = NONE if pull["percent"] is None else f"{pull['percent']} %"
-    left = "unpacking" if pull["unpacking"] and not pull["eta"] else pull["eta"] or NONE
-    left = pull.get("stalled") or left
+    left = pull.get("stalled") or pull["eta"] or pull["unpacking"] or NONE
     if not pull["takesSlot"]:
         size = f"{size} (present, no slot)"
     return (

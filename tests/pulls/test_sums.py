@@ -33,16 +33,17 @@ def look(tracker: Tracker, now: float, *reports: Report) -> View:
     return tracker.view(now)
 
 
-def test_what_is_downloaded_is_half_of_the_work() -> None:
+def test_the_share_is_that_of_the_time_that_it_takes() -> None:
     tracker = Tracker()
     totals = look(tracker, 0.0, downloading(50)).totals
-    assert totals.percent == 25
+    assert totals.percent == 33  # 2.5 s of 5 to download, and 2.5 to unpack, as is supposed
     assert (totals.extracted, totals.extracted_total) == (0, int(100 * MIB * UNPACKED_RATIO))
     assert totals.is_estimated
     totals = look(tracker, 1.0, extracting(0)).totals
-    assert totals.percent == 50
+    assert totals.percent == 33  # 2 s are over, and 4 to come: it never falls
     assert (totals.extracted, totals.extracted_total) == (0, 400 * MIB)
     assert not totals.is_estimated
+    # 100 MiB at 25 MiB/s, and half of 400 MiB at 100 MiB/s, as is supposed.
     assert look(tracker, 2.0, extracting(200)).totals.percent == 75
     assert look(tracker, 3.0, extracting(400)).totals.percent == 99
     done = extracting(400)._replace(phase="done")
@@ -54,6 +55,62 @@ def test_a_source_that_says_nothing_of_unpacking_has_no_work_but_the_download() 
     assert look(tracker, 0.0, Report("a", "l", 50, 100)).totals.percent == 50
     totals = look(tracker, 0.0, Report("a", "l", 100, 100)).totals
     assert (totals.percent, totals.extracted_total) == (100, 0)
+
+
+def test_what_has_arrived_fast_is_unpacked_in_no_time() -> None:
+    """A slow network and layers that do not shrink: all was said to be at half."""
+    tracker = Tracker()
+    for second in range(11):
+        totals = look(tracker, second, downloading(10 * second)._replace(layer="l")).totals
+    assert totals.percent == 80  # 10 s, and 2.5 s for what it may be unpacked
+
+
+def test_what_layers_shrink_by_is_learned() -> None:
+    tracker = Tracker()
+    known = extracting(100, 100, layer="first")._replace(phase="done")
+    _, second = look(tracker, 0.0, known, downloading(1, layer="second")).items
+    assert (second.extracted_total, second.is_estimated) == (100 * MIB, True)
+    tracker.forget("a")
+    other = Report("host:1/b:2", "third", MIB, 10 * MIB, phase="downloading")
+    assert look(tracker, 1.0, other).items[0].extracted_total == int(10 * MIB * UNPACKED_RATIO)
+    tracker.forget("host:1/b:2")
+    tracker.apply(known._replace(image="host:1/b:1"), now=2.0)
+    tracker.forget("host:1/b:1")
+    assert look(tracker, 3.0, other).items[0].extracted_total == 10 * MIB  # of an earlier pull
+
+
+def test_a_time_that_would_be_wrong_is_not_said() -> None:
+    tracker = Tracker()
+    for second in range(5):
+        totals = look(tracker, second, downloading(25 * second)).totals
+    assert totals.eta_s is None  # all is here, and nobody knows how large it will be
+    assert totals.unpacking == "unpacking, 0 of 1 layer"
+    totals = look(tracker, 9.0, extracting(400)._replace(phase="done")).totals
+    assert totals.unpacking == ""
+
+
+def test_what_is_unpacked_counts_by_its_own_size() -> None:
+    """A layer of zeros: few bytes, and most of the time."""
+    tracker = Tracker()
+    tracker.apply(Report("a", "large", 99 * MIB, 99 * MIB, phase="present"), now=0.0)
+    for second in range(11):
+        tracker.apply(
+            Report(
+                "a",
+                "zeros",
+                MIB,
+                MIB,
+                phase="extracting",
+                extracted=20 * second * MIB,
+                extracted_total=200 * MIB,
+            ),
+            now=second,
+        )
+        totals = tracker.view(second).totals
+        if second == 5:
+            assert totals.percent is not None
+            assert 60 <= totals.percent <= 75
+    assert totals.percent == 99
 
 
 def test_present_layers_are_not_unpacked() -> None:
@@ -77,8 +134,8 @@ def test_unpacking_comes_after_the_download() -> None:
             extracting(second * 50, layer="first"),
             downloading(second * 10, layer="second"),
         )
-    # 60 MiB at 10 MiB/s, and then 250 MiB at 50 MiB/s.
-    assert view.totals.eta_s == pytest.approx(6 + 5)
+    # 60 MiB at 10 MiB/s, and then 400 MiB, as of the first one, at 50 MiB/s.
+    assert view.totals.eta_s == pytest.approx(6 + 8)
 
 
 def test_the_speed_of_unpacking_is_that_of_the_time_in_which_something_is_unpacked() -> None:
@@ -89,7 +146,7 @@ def test_the_speed_of_unpacking_is_that_of_the_time_in_which_something_is_unpack
     for second in range(3, 12):
         view = look(tracker, float(second), done, downloading((second - 3) * 10, layer="second"))
     assert view.totals.rate == pytest.approx(10 * MIB)
-    assert view.totals.eta_s == pytest.approx(2 + 250 / 200)
+    assert view.totals.eta_s == pytest.approx(2 + 400 / 200)
 
 
 def test_what_another_pull_brings_counts_for_the_time_left() -> None:

@@ -73,7 +73,7 @@ def status_document(
             "percent": far.percent if far else None,
             "rate": round(far.rate) if far and far.rate is not None else None,
             "eta": duration(far.eta_whole_s) if far else None,
-            "unpacking": far.is_unpacking if far else False,
+            "unpacking": (far.unpacking or None) if far else None,
             "sums": far.to_json() if far else None,
             "stalled": stall(far.idle_s) if far and far.is_stalled else None,
             "attempt": 1 if leader is None else leader.attempt,

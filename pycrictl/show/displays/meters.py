@@ -21,6 +21,8 @@ NARROW: Final = 39
 
 WIDEST: Final = 110
 SHORTEST_BAR: Final = 5
+FAIR_BAR: Final = 16
+"""Columns of a bar that words of lesser weight do not take from it."""
 
 REPAINT_S: Final = 2.0
 """How long something foreign (a key pressed, another program's output) may stay amid the bars."""
@@ -100,7 +102,8 @@ class Meters:
 def amount_line(label: str, amount: phrases.Amount, more: Sequence[str], width: int) -> Meter | str:
     """Return the line of a total: as many of its words as fit.
 
-    What matters least goes first: ``more`` from its end, the rate, what is unpacked, the time left.
+    What matters least goes first: what is unpacked, ``more`` from its end, the rate, the time left.
+    The bar itself matters more than the first of these.
 
     Args:
         label: the line's first word.
@@ -122,13 +125,17 @@ def amount_line(label: str, amount: phrases.Amount, more: Sequence[str], width: 
     if speed or not more:
         speed, eta = speed.ljust(_SPEED_WIDTH), eta.ljust(_ETA_WIDTH)
     left = " ".join(filter(None, (label, f"{percent:>4}")))
-    choices = [
-        *((size, unpacked, speed, eta, *more[:count]) for count in range(len(more), -1, -1)),
-        (size, unpacked, eta),
-        (size, eta),
-        (size,),
+    wide = [
+        (size, unpacked, speed, eta, *more),
+        *((size, speed, eta, *more[:count]) for count in range(len(more), -1, -1)),
     ]
-    rights = [join(filter(None, words)) for words in choices]
+    narrow = [(size, speed, eta), (size, eta), (size,)]
+    rights = [join(filter(None, words)) for words in narrow]
+    for more_words in wide:
+        right = join(filter(None, more_words))
+        if has_room(left, right, width, FAIR_BAR):
+            rights = [right]
+            break
     share = amount.done / amount.total if amount.share is None else amount.share
     return fit(left, rights, width, int(share * _SCALE), _SCALE)
 
@@ -136,7 +143,7 @@ def amount_line(label: str, amount: phrases.Amount, more: Sequence[str], width: 
 def fit(left: str, rights: Sequence[str], width: int, done: int, total: int) -> Meter | str:
     """Return a bar with the first of ``rights`` that leaves room for it, or no bar."""
     for right in rights:
-        if _has_room(left, right, width):
+        if has_room(left, right, width, SHORTEST_BAR):
             return Meter(left, done, total, right)
     return phrases.cut(left + rights[-1], width)
 
@@ -151,8 +158,9 @@ def join(words: Iterable[str]) -> str:
     return "".join(f"  {word}" for word in words)[1:]
 
 
-def _has_room(left: str, right: str, width: int) -> bool:
-    return phrases.width(left) + phrases.width(right) + 2 + SHORTEST_BAR <= min(width, WIDEST)
+def has_room(left: str, right: str, width: int, bar: int) -> bool:
+    """Return whether a bar of so many columns fits between the words."""
+    return phrases.width(left) + phrases.width(right) + 2 + bar <= min(width, WIDEST)
 
 
 @lru_cache(maxsize=64)

@@ -222,6 +222,8 @@ def totals(view: View) -> tuple[phrases.Amount, list[str]]:
     if any(item.image for item in view.items):
         noun = "layer" if any(item.layer for item in view.items) else "image"
     words = [f"{totals.done}/{plural(totals.count, noun)}"]
+    if totals.unpacking and totals.eta_s is None and noun == "layer":
+        words = [totals.unpacking]
     if totals.to_come:
         words.append(f"{plural(totals.to_come, 'image')} to come")
     if totals.failed:

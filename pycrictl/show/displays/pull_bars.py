@@ -156,6 +156,10 @@ def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str
             open_items = sorted(_open_items(pull), key=_rank)
             claims += [(_rank(item), place, item) for place, item in enumerate(open_items)]
     claims.sort(key=lambda claim: claim[:2])
+    elsewhere = sum(len(_open_items(pull)) for pull in unfinished if pull not in shown)
+    if len(claims) + elsewhere > free > 1:
+        free -= 1  # for the line that says so
+    hidden = len(claims) + elsewhere - max(free, 0)
     chosen = {(item.image, item.layer) for _, _, item in claims[: max(free, 0)]}
     is_narrow = width < NARROW
     name_width = max((phrases.width(pull.name) for pull in flat), default=0)
@@ -182,6 +186,8 @@ def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str
                     label = "" if has_headings else phrases.cut_name(pull.name, width // 3)
                 label = label[:NARROW_DIGEST] if is_narrow else "  " * has_headings + label
                 lines.append(item_line(item, label, width))
+    if hidden > 0 and len(lines) < slots:
+        lines.append(phrases.cut(f"{'  ' * has_headings}… {hidden} more", width))
     return lines
 
 

@@ -113,7 +113,7 @@ def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
         found = bench.poller.totals(1)
         assert found is not None
         assert (found.progress, found.total) == (400, 1000)
-        assert (found.percent, found.is_unpacking) == (20, False)
+        assert (found.percent, found.is_unpacking) == (26, False)
         assert containerd.calls["list_leases"] <= bench.looks + 1 < 15
 
     run(path_of(containerd), test)
