@@ -210,7 +210,8 @@ def _watch(
         shown = ", ".join(map(quote_reference, own)) or "the whole pod"
         name = quote(request.container)
         sink.note(f"container {name} does not exist yet: showing the pulls of {shown}")
-    if not is_inside and (is_named or proxy is not None):
+    # The client's own socket may be a proxy's, whose admin socket is not at its usual place.
+    if not is_inside and (is_named or not knowledge.namespaces):
         tracker = ImageTracker(request.image, partial(_is_one_of, references=own) if own else None)
         try:
             return watch_stream(
@@ -221,7 +222,7 @@ def _watch(
                 raise
             sink.note(f"{exc.message}; looking inside the runtime")
         except PycrictlError as exc:
-            if not _is_unsupported(exc) and (is_named or not isinstance(exc, Invalid)):
+            if not _is_unsupported(exc) and (is_named or not isinstance(exc, Invalid | NotFound)):
                 raise
             if request.source == "cri":
                 raise Unimplemented(

@@ -22,6 +22,8 @@ from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.history import newest
 from pycrictl.proxy.figures.record import PullRecord
+from pycrictl.proxy.pulls.layer_poller import LINGER_S
+from pycrictl.pulls.model import STALLED_S
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 
@@ -590,3 +592,64 @@ def test_the_limit_is_changed_live(lab: Lab, start: Callable[..., Program]) -> N
     wait_until(lambda: any(pull["total"] for pull in status(proxy)["running"]))
     lab.throttle.heal()
     assert all(pull.result(timeout=60).image_ref for pull in pulls)
+
+
+def test_a_watch_of_the_node_by_the_proxys_own_socket(
+    lab: Lab, start: Callable[..., Program]
+) -> None:
+    """Its admin socket is not where others look for it."""
+    proxy = start()
+    (reference,) = images(lab, 1, size_bytes=2 * MIB, seed=1700)
+    pod = proxy.kubelet.run_pod("web")
+    lab.throttle.limit(MIB // 2)
+    pull = proxy.kubelet.start_pull(reference, pod)
+    wait_until(lambda: len(status(proxy)["running"]) == 1)
+    watcher = pycrictl("-r", proxy.endpoint, "image-pull-progress", "--progress", "json")
+    first = first_line(watcher)
+    lab.throttle.limit(None)
+    found = records(first + rest(watcher))
+    assert pull.result().image_ref
+    assert {record["image"] for record in found} == {reference}
+    assert {record["pod"] for record in found} == {"default/web"}
+
+
+def test_a_tag_that_is_pushed_anew_after_a_look_that_ended_early(
+    lab: Lab, start: Callable[..., Program]
+) -> None:
+    proxy = start()
+    (reference,) = images(lab, 1, size_bytes=2 * MIB, seed=1800)
+    first_pod, second_pod = proxy.kubelet.run_pod("first"), proxy.kubelet.run_pod("second")
+    lab.throttle.limit(MIB // 8)
+    pull = proxy.kubelet.start_pull(reference, first_pod)
+    wait_until(lambda: [one for one in status(proxy)["running"] if one["bytes"]])  # a look
+    time.sleep(LINGER_S + 0.5)  # nobody watches
+    lab.throttle.limit(None)
+    assert pull.result().image_ref
+    lab.throttle.limit(MIB // 2)
+    layers = lab.layout.random_layers([2 * MIB], seed=1900)
+    lab.push(lab.layout.image(reference.partition("/")[2], layers))
+    pull = proxy.kubelet.start_pull(reference, second_pod)
+    wait_until(lambda: status(proxy)["running"])
+    stream = curl(url_of(proxy, second_pod))
+    lab.throttle.limit(None)
+    found = final_layers(records(rest(stream)))
+    assert pull.result().image_ref
+    assert {layer for _, layer in found} == {layers[0].digest}
+
+
+def test_a_pull_that_hangs_is_said_to_hang(lab: Lab, start: Callable[..., Program]) -> None:
+    proxy = start()
+    (reference,) = images(lab, 1, size_bytes=2 * MIB, seed=2000)
+    name = reference.partition("/")[2].rpartition(":")[0]
+    lab.throttle.stall(f"{name}/blobs", after_bytes=MIB)
+    pull = proxy.kubelet.start_pull(reference, proxy.kubelet.run_pod("web"))
+    wait_until(lambda: status(proxy)["running"])
+    time.sleep(STALLED_S)
+    wait_until(lambda: status(proxy)["running"][0]["stalled"])
+    (running,) = status(proxy)["running"]
+    assert re.fullmatch(r"no data for \d+ s", running["stalled"])
+    assert (running["rate"], running["eta"]) == (0, None)
+    why = pycrictl("-r", proxy.endpoint, "why", "--admin-socket", str(proxy.admin_path), "web")
+    assert "has stalled for" in rest(why).splitlines()[0]
+    lab.throttle.heal()
+    assert pull.result().image_ref
