@@ -6,6 +6,7 @@ if they were alive. What is older than the process cannot be.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import struct
@@ -51,7 +52,23 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
     if ticks is None:
         return None
     booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return Daemon(pid, ticks, booted_s + ticks / os.sysconf("SC_CLK_TCK"))
+    started_s = booted_s + ticks / os.sysconf("SC_CLK_TCK")
+    return Daemon(pid, ticks, min(started_s, _bound_s(client.endpoint, pid)))
+
+
+def _bound_s(endpoint: str, pid: int) -> float:
+    """Return when a process made its socket; infinity if it is not its own, or cannot be seen.
+
+    That is by the clock of then, as are the times in containerd's stores. The time since boot is
+    turned into wall time by the clock of now, which may have been set since: forward, by minutes,
+    where a machine had stood still.
+    """
+    if listener_pid(endpoint) != pid:
+        return math.inf
+    try:
+        return Path(endpoint.rpartition("://")[2]).stat().st_mtime
+    except OSError:
+        return math.inf
 
 
 def listener_pid(endpoint: str) -> int:

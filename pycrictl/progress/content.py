@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pycrictl.containerd.client import ContainerdClient
     from pycrictl.progress.owners import Owners
 
+CLOCK_SLACK_S: Final = 0.5
 _RECHECK_S: Final = 5.0
 _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a lease too, for a moment
 _TRAILERS_PER_POLL: Final = 4
@@ -164,6 +165,7 @@ class ContentWatcher:
         self._pulls: dict[str, Pull] = {}
         self._ended: list[EndedPull] = []
         self._meters: dict[str, _Meter] = {}
+        self._offset_s = -math.inf
 
     def expect(self, reference: str, since_s: float, credentials: object = None) -> Expected:
         """Announce a pull, before it is asked for, so that it will be shown by this name.
@@ -212,6 +214,7 @@ class ContentWatcher:
             PycrictlError: a call failed for another reason.
         """
         wall_s = time.time() if wall_s is None else wall_s
+        self._set_clock(wall_s - now)
         try:
             self._book.refresh()
             leases = self._client.leases()
@@ -233,6 +236,13 @@ class ContentWatcher:
             if pull.is_shown
         ]
         return PollResult(tuple(active), ended)
+
+    def _set_clock(self, offset_s: float) -> None:
+        """Notice when the wall clock was set, by the monotonic clock."""
+        by_s, self._offset_s = offset_s - self._offset_s, offset_s
+        if CLOCK_SLACK_S < abs(by_s) < math.inf:
+            self._book.set_clock(by_s)
+            self._names.set_back(max(-by_s, 0.0))
 
     # What runs
 

@@ -71,6 +71,10 @@ class LeaseBook:
         """Note a sign of life: something changed under a lease at that time."""
         self._signs[lease_id] = wall_s
 
+    def set_clock(self, by_s: float) -> None:
+        """Note that the wall clock was set: the silences of before are as long as they were."""
+        self._signs = {key: at + by_s for key, at in self._signs.items()}
+
     def waits(self, lease_id: str, ingest_updated_s: float, wall_s: float) -> None:
         """Note that a lease without an image yet has an ingest, though it may not grow."""
         self.moved(lease_id, ingest_updated_s if self._daemon is None else wall_s)
@@ -92,7 +96,7 @@ class LeaseBook:
             created_s = created_at(lease)
             if not self._may_be_pull(lease.labels.keys()) or self.is_outlived(created_s):
                 continue
-            silent_s = wall_s - max(created_s, self._signs.get(lease.id, created_s))
+            silent_s = wall_s - self._signs.setdefault(lease.id, created_s)
             is_pull_or_new = lease.id in pulls or lease.id not in self._seen
             if is_pull_or_new and self._daemon is not None:
                 is_running = True

@@ -53,6 +53,11 @@ class Names:
         """Add a pull that is about to begin."""
         self._expected.append(expected)
 
+    def set_back(self, by_s: float) -> None:
+        """Note that the wall clock was set back: what was announced before may begin earlier."""
+        for expected in self._expected:
+            expected.since_s -= by_s
+
     def forget(self, expected: Expected) -> None:
         """Drop a pull that has ended; nothing happens if it was dropped before."""
         if expected in self._expected:
