@@ -15,6 +15,7 @@ HOMEPAGE: Final = "https://github.com/pycrictl/pycrictl"
 PLUGINS: Final = (
     *("kubectl-image_pull_progress", "kubectl_complete-image_pull_progress"),
     *("kubectl-container_cp", "kubectl_complete-container_cp"),
+    *("kubectl-why", "kubectl_complete-why"),
 )
 """Names by which kubectl finds the program."""
 

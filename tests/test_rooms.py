@@ -46,6 +46,14 @@ ARROWS: dict[str, set[str]] = {
         *("progress.stream_watch", "pulls", "streaming", "wire.progress", *_BASE),
     },
     "kubectl.refusals": {"", "agent.api.names", "errors", "foreign"},
+    "kubectl.podfacts": {
+        *("diagnosis.facts", "diagnosis.findings", "kube.pods", "progress.failures", "pulls.model"),
+        *_BASE,
+    },
+    "kubectl.why": {
+        *("kubectl.podfacts", "kubectl.pods", "kubectl.program", "agent.api.names"),
+        *("diagnosis.findings", "diagnosis.pod", "diagnosis.reports", *_BASE),
+    },
     "kubectl.copies": {
         *("kubectl.copies", "kubectl.pods", "kubectl.program", "kubectl.proxy", "kubectl.refusals"),
         *("agent.api.names", "copy", "streaming.blocking", "streaming.target", "wire.messages"),
@@ -125,6 +133,9 @@ ARROWS: dict[str, set[str]] = {
     },
     "diagnosis.findings": set(),
     "diagnosis.disks": {"diagnosis.findings", *_BASE},
+    "diagnosis.reports": {
+        *("diagnosis.disks", "diagnosis.facts", "diagnosis.findings", *_BASE),
+    },
     "diagnosis.errors": set(),
     "diagnosis.facts": {"diagnosis.disks", "diagnosis.findings", "pulls.model", *_BASE},
     "diagnosis.pod": {

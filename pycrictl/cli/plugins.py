@@ -33,6 +33,13 @@ PLUGINS: Final = (
         "Plugins of kubectl",
         grammar=Grammar.KUBECTL,
     ),
+    Entry(
+        "why",
+        "kubectl_why:why",
+        "Show why pods are not running",
+        "Plugins of kubectl",
+        grammar=Grammar.KUBECTL,
+    ),
 )
 
 _SWITCHES: Final = (

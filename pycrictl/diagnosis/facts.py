@@ -155,6 +155,7 @@ class PodFacts:
     Attributes:
         phase: as the API server has it; empty if it was not asked.
         reason: why the kubelet has ended it, such as ``Evicted``; of its status, as ``message``.
+        unscheduled: what the scheduler says of a pod that has no node; empty if it has one.
         now_s: wall time of all this.
         images: those of its containers, in the order in which they are pulled.
         stray_pulls: pulls of the node whose pod nobody knows, by what they are called.
@@ -169,6 +170,7 @@ class PodFacts:
     phase: str = ""
     reason: str = ""
     message: str = ""
+    unscheduled: str = ""
     now_s: float = 0.0
     sandbox: Sandbox | None = None
     containers: tuple[Container, ...] = ()

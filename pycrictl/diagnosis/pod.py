@@ -41,6 +41,7 @@ def diagnose(facts: PodFacts) -> list[Finding]:
     There is at least one finding: a healthy or finished pod has one that says so.
     """
     found = [
+        *_unscheduled(facts),
         *_evicted(facts),
         *_sandbox(facts),
         *_volumes(facts),
@@ -59,7 +60,11 @@ def diagnose(facts: PodFacts) -> list[Finding]:
 
 def document(facts: PodFacts) -> dict[str, Any]:
     """Return the diagnosis and what it rests on, as data for JSON and for people."""
-    findings = diagnose(facts)
+    return document_of(facts, diagnose(facts))
+
+
+def document_of(facts: PodFacts, findings: list[Finding]) -> dict[str, Any]:
+    """Return findings of ``diagnose`` and what they rest on, as ``document`` does."""
     return {
         "pod": facts.full_name,
         "healthy": findings[0].weight is Weight.NOTE,
@@ -132,6 +137,14 @@ _REJECTED: Final = (
 """Reasons of the kubelet for not taking a pod (``lifecycle.PodAdmitHandler``), beside OutOf…."""
 
 _EVICTED: Final = "Eviction manager: pod is evicted"
+
+
+def _unscheduled(facts: PodFacts) -> Iterator[Finding]:
+    """Yield why a pod has no node."""
+    if facts.unscheduled:
+        text = f"is not running: no node has been found for it: {facts.unscheduled}"
+        advice = "'kubectl describe nodes' shows what is free; its requests and rules may ask less"
+        yield Finding("unscheduled", Weight.SERIOUS, text, advice, 97)
 
 
 def _evicted(facts: PodFacts) -> Iterator[Finding]:

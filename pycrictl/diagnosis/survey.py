@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection import status
@@ -18,10 +18,10 @@ from pycrictl.cri.lists.naming import pod_key, pod_name
 from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.collect import Collector, Sources
 from pycrictl.diagnosis.disks import Disk
-from pycrictl.diagnosis.findings import Finding, Missing, Weight
 from pycrictl.diagnosis.journal import about, pod_named
 from pycrictl.diagnosis.pod import diagnose
 from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
+from pycrictl.diagnosis.reports import Look, PodReport, document
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.node import Origin
 from pycrictl.progress.failures import Failure, awaited
@@ -31,47 +31,13 @@ if TYPE_CHECKING:
     from pycrictl.kube.pods import Pod
     from pycrictl.logs.journal import JournalLine
 
+__all__ = ["Look", "LookForPulls", "PodReport", "Survey", "brief_pulls", "document"]
+
 KEEP_S: Final = 10.0
 """For so long disks, conditions and the journal are not looked at again."""
 
 LookForPulls = Callable[[Sequence[str]], Callable[[str], Pulls]]
 """Looks for pulls, given the images that are not there; returns what gives a pod's by its name."""
-
-
-class PodReport(NamedTuple):
-    """A pod, and what is wrong with it, the most likely first; a healthy one has one note."""
-
-    facts: facts.PodFacts
-    findings: list[Finding]
-
-    @property
-    def cause(self) -> Finding:
-        """The most likely cause, or that all is well."""
-        return self.findings[0]
-
-    @property
-    def is_sick(self) -> bool:
-        """Whether it is not what it should be."""
-        return self.cause.weight > Weight.NOTE
-
-    @property
-    def gravity(self) -> tuple[int, int, str]:
-        """What orders reports, the gravest first."""
-        return -self.cause.weight, -self.cause.rank, self.facts.full_name
-
-
-class Look(NamedTuple):
-    """What was seen at one moment.
-
-    Attributes:
-        reports: of all pods, the gravest first.
-        disks: the file systems of images, containers, volumes and logs.
-        missing: sources that could not be asked.
-    """
-
-    reports: list[PodReport]
-    disks: tuple[Disk, ...]
-    missing: tuple[Missing, ...]
 
 
 class Survey(Collector):
@@ -263,21 +229,3 @@ def brief_pulls(client: CriClient, sources: Sources) -> LookForPulls:
         return lambda _: Pulls({}, {**found.stray, **found.own})
 
     return look
-
-
-def document(look: Look) -> dict[str, Any]:
-    """Return what is wrong with the pods, as data for JSON and for people."""
-    sick = [one for one in look.reports if one.is_sick]
-    return {
-        "sick": len(sick),
-        "pods": len(look.reports),
-        "findings": [
-            {
-                "pod": one.facts.full_name,
-                "cause": one.cause.document(),
-                "also": [each.document() for each in one.findings[1:]],
-            }
-            for one in sick
-        ],
-        "missing": [one._asdict() for one in look.missing],
-    }

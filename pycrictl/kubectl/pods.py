@@ -231,6 +231,26 @@ def find(kubectl: Kubectl, asked: Asked) -> Selection:
     return selection
 
 
+def documents_of(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:
+    """Return all pods that a command line means, as the API server has them.
+
+    Raises:
+        NotFound: what is named is not there.
+        PycrictlError: kubectl refused.
+    """
+    if not asked.names:
+        namespace = "" if asked.is_everywhere else asked.namespace or namespace_of(kubectl)
+        return _select(kubectl, namespace, asked.selector, asked.node)
+    found = []
+    for each in _documents(kubectl, asked):
+        if each.get("kind") == "Pod":
+            found.append(each)
+        else:
+            namespace = _text(each["metadata"], "namespace")
+            found += _select(kubectl, namespace, _selector_of(each), asked.node)
+    return found
+
+
 def ending_of(kubectl: Kubectl, pull: Pull) -> str:
     """Return why a pull that is not reported any more did not succeed; empty if it did."""
     try:

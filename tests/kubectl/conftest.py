@@ -42,7 +42,7 @@ def plugin(cluster: Cluster, tmp_path: Path) -> Iterator[Plugin]:
     runtime = Path(tempfile.mkdtemp(prefix="run-"))  # paths of sockets are short
     for name in (
         *("kubectl-image_pull_progress", "kubectl_complete-image_pull_progress"),
-        "kubectl_complete-container_cp",
+        *("kubectl_complete-container_cp", "kubectl-why"),
     ):
         (programs / name).write_text(_SCRIPT)
         (programs / name).chmod(0o755)

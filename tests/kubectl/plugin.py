@@ -33,14 +33,16 @@ class Plugin:
     Attributes:
         environ: its variables.
         runtime: where its folders are.
+        name: of the program.
     """
 
     environ: dict[str, str]
     runtime: Path
+    name: str = "kubectl-image_pull_progress"
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [f"{self.environ['PATH'].partition(':')[0]}/kubectl-image_pull_progress", *words],
+            [f"{self.environ['PATH'].partition(':')[0]}/{self.name}", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -21,7 +21,7 @@ from tests.packaging.building import ROOT
 
 PAGES = sorted(path.name for path in (ROOT / "man").glob("*.[157]"))
 DEBIAN = ROOT / "packaging" / "debian"
-PLUGINS = ("image_pull_progress", "container_cp")
+PLUGINS = ("image_pull_progress", "container_cp", "why")
 
 
 def test_the_sdist_builds_the_same(dist: Path, dist_again: Path) -> None:

@@ -1,0 +1,93 @@
+"""``kubectl why``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TextIO
+
+import typer
+
+from pycrictl.cli import list_options, options
+from pycrictl.cli.completion import cluster
+from pycrictl.cli.context import AppContext
+from pycrictl.diagnosis.pod import document_of
+from pycrictl.diagnosis.reports import Look, document
+from pycrictl.errors import UsageError
+from pycrictl.kubectl.pods import Asked
+from pycrictl.kubectl.program import Kubectl
+from pycrictl.kubectl.why import Pods
+from pycrictl.show import diagnosis_text
+from pycrictl.show.inspect_format import InspectFormat
+
+WATCH_PAUSE_S: Final = 5.0
+
+
+def why(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[POD|TYPE/NAME...]",
+            help="Pods, or what has pods, such as deployment/web; without any: all pods of the"
+            " namespace.",
+            show_default=False,
+            autocompletion=cluster.workloads,
+        ),
+    ] = None,
+    namespace: cluster.Namespace = None,
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Pods of all namespaces.")
+    ] = False,
+    selector: Annotated[
+        str | None,
+        typer.Option("--selector", "-l", metavar="LABELS", help="Only pods with these labels."),
+    ] = None,
+    output: list_options.InspectOutput = "table",
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Of several pods: refresh until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Show why pods are not running.
+
+    The first line is the most likely cause, the others say what it rests on. Of several pods, each
+    with a problem has a line, most severe first. It asks for their status, events, image pulls and
+    the last lines of logs, and names what it could not ask. Exits with status 0 if no pod has a
+    problem, else 1.
+
+    Example: kubectl why web
+    """
+    app: AppContext = ctx.obj
+    asked = Asked(
+        tuple(options.named(name, "pod") for name in names or ()),
+        options.named(selector, "label selector"),
+        options.named(namespace, "namespace"),
+        all_namespaces,
+    )
+    chosen = InspectFormat(output)
+    if watch and not chosen.is_table:
+        raise UsageError("--watch goes with the table only")
+    kubectl = Kubectl(app.handed_on, app.env.note)
+    pods = Pods(kubectl, asked, app.env.wall_clock)
+
+    def write(look: Look, out: TextIO) -> None:
+        diagnosis_text.write_pods(document(look), out, app.env.columns, is_coloured=app.is_coloured)
+
+    if watch:
+        with app.until_interrupted() as viewer:
+            viewer.follow(pods.look, write, pause_s=WATCH_PAUSE_S)
+        return
+    look = pods.look()
+    is_single = bool(asked.names) and len(look.reports) == 1
+    if is_single:
+        found = document_of(look.reports[0].facts, look.reports[0].findings)
+        if chosen.is_table:
+            diagnosis_text.write_pod(
+                found, app.env.stdout, app.env.columns, is_coloured=app.is_coloured
+            )
+        else:
+            chosen.write_document(found, app.env.stdout)
+    elif chosen.is_table:
+        write(look, app.env.stdout)
+    else:
+        chosen.write_document(document(look), app.env.stdout)
+    if any(one.is_sick for one in look.reports):
+        raise typer.Exit(1)

@@ -1,0 +1,177 @@
+"""``kubectl why``: what it makes of what the API server knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.diagnosis.findings import Missing, Weight
+from pycrictl.diagnosis.pod import diagnose
+from pycrictl.kubectl.podfacts import Known, facts_of, for_cluster, needs_log
+from tests.agent import standing
+from tests.agent.standing import Cluster
+from tests.kube.apiserver import make_node_certificates
+from tests.kubectl.plugin import Plugin
+
+NOW_S = 1795387210.0
+WAITING = {"waiting": {"reason": "ContainerCreating"}}
+RUNNING = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
+ENDED = {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": "2026-11-22T10:00:05Z"}}
+AT = "2026-11-22T22:40:00Z"
+
+
+def pod(state: Any = WAITING, status: Any = None, **changes: Any) -> dict[str, Any]:
+    found = standing.pod("web", state=state, **changes)
+    found["status"]["containerStatuses"][0] |= status or {}
+    return found
+
+
+def event(reason: str, message: str, field: str = "") -> dict[str, Any]:
+    about = {"namespace": "default", "name": "web", "uid": "uid-default-web", "fieldPath": field}
+    return {"reason": reason, "message": message, "lastTimestamp": AT, "involvedObject": about}
+
+
+def pull(phase: str, **status: Any) -> dict[str, Any]:
+    spec = {"podUID": "uid-default-web", "image": "registry.test/team/app:1"}
+    return {"spec": spec, "status": {"phase": phase, **status}}
+
+
+def unscheduled() -> dict[str, Any]:
+    found = pod(node="")
+    found["status"] = {
+        "phase": "Pending",
+        "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            | {"message": "0/3 nodes are available: 3 Insufficient cpu."}
+        ],
+    }
+    return found
+
+
+CRASHED = {"restartCount": 4, "lastState": ENDED}
+KILLED = {
+    "restartCount": 2,
+    "lastState": {"terminated": {"exitCode": 137, "reason": "Error", "finishedAt": AT}},
+}
+BACK_OFF = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling"}}
+NO_VOLUME = 'MountVolume.SetUp failed for volume "c" : configmap "x" not found'
+CASES = {
+    "unscheduled": (unscheduled(), Known(), "0/3 nodes are available: 3 Insufficient cpu."),
+    "volume": (
+        pod(),
+        Known(
+            [
+                event(
+                    "FailedMount",
+                    'MountVolume.SetUp failed for volume "c" : configmap "x" not found',
+                )
+            ]
+        ),
+        'volume "c" cannot be mounted: configmap "x" not found',
+    ),
+    "cni": (
+        pod(),
+        Known(
+            [
+                event(
+                    "FailedCreatePodSandBox",
+                    "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup"
+                    ' network for sandbox "0f": plugin type="bridge" failed (add): no IP addresses',
+                )
+            ]
+        ),
+        "no IP addresses",
+    ),
+    "pulling": (
+        pod(),
+        Known(pulls=[pull("Pulling", percent=12, progressBytes=3 << 20, totalBytes=24 << 20)]),
+        "is being pulled, 12 %, 3.0 of 24.0 MiB",
+    ),
+    "queued": (pod(), Known(pulls=[pull("Queued", queuePosition=2)]), "is queued, 2nd in line"),
+    "not-found": (
+        pod(BACK_OFF),
+        Known(pulls=[pull("BackOff", error="registry.test/team/app:1: not found")]),
+        "the registry does not have it",
+    ),
+    "crash-loop": (
+        pod({"waiting": {"reason": "CrashLoopBackOff"}}, CRASHED),
+        Known(logs={"main": ("no such table",)}),
+        "exit code 3, 4 restarts; its last line: no such table",
+    ),
+    "liveness": (
+        pod({"waiting": {"reason": "CrashLoopBackOff"}}, KILLED),
+        Known([event("Unhealthy", "Liveness probe failed: HTTP 503", "spec.containers{main}")]),
+        "as its liveness probe fails (HTTP 503)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_cause(kind: str) -> None:
+    document, known, said = CASES[kind]
+    found = facts_of(document, known, NOW_S)
+    assert found is not None
+    cause = for_cluster(diagnose(found)[0], found, "n1")
+    assert cause.kind == kind
+    assert said in cause.text
+    assert "pycrictl" not in cause.advice or cause.advice.startswith("on node n1: ")
+
+
+def test_a_pod_that_runs() -> None:
+    found = facts_of(pod(RUNNING, {"ready": True}, phase="Running"), Known(), NOW_S)
+    assert found is not None
+    assert [one.weight for one in diagnose(found)] == [Weight.NOTE]
+
+
+def test_which_logs_are_wanted() -> None:
+    assert list(needs_log(pod(RUNNING))) == []
+    assert list(needs_log(pod({"terminated": {"exitCode": 1}}))) == [("main", False)]
+    assert list(needs_log(pod(WAITING, CRASHED))) == [("main", True)]
+
+
+@pytest.mark.parametrize("junk", [{}, {"metadata": 5}, {"metadata": {"name": "x"}, "status": [1]}])
+def test_what_is_no_pod(junk: dict[str, Any]) -> None:
+    found = facts_of(junk, Known([{"involvedObject": 3}], [{"spec": []}]), NOW_S)
+    assert found is None or found.name == "x"
+
+
+@pytest.fixture
+def asked(run_folder: Path, tmp_path: Path) -> Iterator[Cluster]:
+    with standing.standing(make_node_certificates(run_folder), tmp_path) as made:
+        made.api.objects.replace("", "events", {"items": []})
+        yield made
+
+
+def why(plugin: Plugin, cluster: Cluster) -> Plugin:
+    plugin.environ["KUBECONFIG"] = str(cluster.kubectl("admin").kubeconfig)
+    plugin.name = "kubectl-why"
+    return plugin
+
+
+def test_the_command(asked: Cluster, plugin: Plugin) -> None:
+    asked.add_pod("web", state=BACK_OFF)
+    asked.add_pod("ok", state=RUNNING, phase="Running")
+    asked.api.objects.add(
+        "", "events", {**event("Failed", "x"), "metadata": {"name": "e", "namespace": "default"}}
+    )
+    command = why(plugin, asked)
+    one = command.run("web")
+    assert one.code == 1
+    assert one.stdout.startswith("default/web is not running: image")
+    assert "agents" in one.stdout, "what it could not see is named"
+    several = command.run()
+    assert several.code == 1
+    assert "default/web is not running: image" in several.stdout
+    assert "default/ok" not in several.stdout
+    well = command.run("ok")
+    assert (well.code, well.stdout.startswith("default/ok is running")) == (0, True)
+    found = json.loads(command.run("web", "-o", "json").stdout)
+    assert found["cause"]["severity"] == "serious"
+    gone = command.run("gone")
+    assert gone.code == 1
+    assert 'pods "gone" not found' in gone.stderr
+    assert Missing("agents", "x").source in [each["source"] for each in found["facts"]["missing"]]
