@@ -46,6 +46,11 @@ class Refused(Exception):
         self.message = message
 
 
+def name_of(reference: str) -> str:
+    """What the registry calls the image of a reference."""
+    return reference.partition("/")[2].rpartition(":")[0]
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the endpoint is configured with, as far as it matters to rules.
@@ -199,6 +204,10 @@ class Endpoint:
     def pause(self, seconds: float) -> None:
         """Let the endpoint come to where nothing shows that it has come."""
         time.sleep(seconds * self.settings.pace)
+
+    def hold(self) -> None:
+        """Let the registry send nothing, until it is slow."""
+        self.throttle.limit(0)
 
     def slow(self, bytes_per_s: float) -> None:
         """Let the registry be slow."""

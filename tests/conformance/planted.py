@@ -66,7 +66,7 @@ FAULTS: Final = {
 }
 """What is broken, and the rule that says so."""
 
-LIMIT, COPIES_PER_POD, SIZE_LIMIT, TRIES, TRY_S = 2, 2, 1 << 20, 3, 0.2
+LIMIT, COPIES_PER_POD, SIZE_LIMIT, TRIES, TRY_S = 2, 2, 1 << 20, 3, 0.1
 PACE, PAUSE_S = 0.1, 0.01
 BEGIN_S: Final = 0.5
 """How long a pull may take to begin after a stream of its pod has."""
@@ -272,7 +272,11 @@ class Planted(grpc.GenericRpcHandler):
 
     def _fetch(self, pull: Pull, context: grpc.ServicerContext) -> None:
         with ExitStack() as connections:
-            self._fetch_by(connections, pull, context)
+            try:
+                self._fetch_by(connections, pull, context)
+            except (OSError, http.client.HTTPException):
+                pull.error = "given up"
+                refuse(CODES.CANCELLED, pull.error)
 
     def _fetch_by(self, connections: ExitStack, pull: Pull, context: grpc.ServicerContext) -> None:
         host, _, rest = pull.image.partition("/")
@@ -285,11 +289,7 @@ class Planted(grpc.GenericRpcHandler):
             connection.request("GET", f"/v2/{repository}/{path}", headers=accept)
             sock = connection.sock
             context.add_callback(lambda: _shut_down(sock))  # a client that leaves
-            try:
-                answer = connection.getresponse()
-            except (OSError, http.client.HTTPException):
-                pull.error = "given up"
-                refuse(CODES.CANCELLED, pull.error)
+            answer = connection.getresponse()
             if answer.status != 200:
                 pull.error = f"{path}: {answer.status}"
                 refuse(CODES.NOT_FOUND, pull.error)

@@ -12,7 +12,7 @@ from pycrictl._proto import cri_pb2
 from tests.node.kubelet import Kubelet
 from tests.waiting import wait_until
 
-from .endpoint import MIB, OPTIONS, Endpoint
+from .endpoint import MIB, OPTIONS, Endpoint, name_of
 from .rules import LIMIT, not_implemented, rule
 from .streams import Watcher
 
@@ -34,9 +34,7 @@ def images(endpoint: Endpoint, name: str, count: int, size: int = MIB // 2) -> l
 
 def asked(endpoint: Endpoint, references: list[str], since: int) -> list[str]:
     """Those of which the registry was asked for a layer, in the order in which it was."""
-    repositories = {
-        reference.partition("/")[2].rpartition(":")[0]: reference for reference in references
-    }
+    repositories = {name_of(reference): reference for reference in references}
     found: dict[str, None] = {}
     for method, path, _ in endpoint.throttle.requests[since:]:
         repository = path.removeprefix("/v2/").partition("/blobs/")[0]
@@ -60,10 +58,11 @@ class Full:
 
     def __enter__(self) -> Full:
         for reference in self.references:
-            name = reference.partition("/")[2].rpartition(":")[0]
+            name = name_of(reference)
             self.endpoint.throttle.stall(f"{name}/blobs")
         self.pulls = [self.endpoint.kubelet.start_pull(one) for one in self.references]
-        self.endpoint.pause(0.5)
+        for one in self.references:
+            wait_for_pull(self.endpoint, one)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,6 +73,12 @@ class Full:
     def asked(self, references: list[str]) -> list[str]:
         """See the function."""
         return asked(self.endpoint, references, self.since)
+
+
+def wait_for_pull(endpoint: Endpoint, reference: str) -> None:
+    """Return when the registry is asked for an image: its pull has a slot."""
+    path = f"/v2/{name_of(reference)}/"
+    wait_until(lambda: any(one.startswith(path) for _, one, _ in endpoint.throttle.requests))
 
 
 def code(pull: grpc.Future[cri_pb2.PullImageResponse]) -> grpc.StatusCode | None:
@@ -118,7 +123,7 @@ def test_equal_pulls(endpoint: Endpoint, limit: int) -> None:
     if limit < 2:
         not_implemented("a limit above 1")
     same, other = images(endpoint, "same", 2)
-    name = same.partition("/")[2].rpartition(":")[0]
+    name = name_of(same)
     endpoint.throttle.stall(f"{name}/blobs")
     pulls = [endpoint.kubelet.start_pull(same) for _ in range(limit + 1)]
     endpoint.pause(0.5)
@@ -132,10 +137,10 @@ def test_equal_pulls(endpoint: Endpoint, limit: int) -> None:
 @rule("L11", "An equal pull that came later is made, too: a tag may have moved meanwhile.")
 def test_an_equal_pull_of_a_tag_that_has_moved(endpoint: Endpoint, limit: int) -> None:
     (reference,) = images(endpoint, "moved", 1)
-    name = reference.partition("/")[2].rpartition(":")[0]
+    name = name_of(reference)
     endpoint.throttle.stall(f"{name}/blobs")
     first = endpoint.kubelet.start_pull(reference)
-    endpoint.pause(0.5)
+    wait_for_pull(endpoint, reference)
     layers = endpoint.layers(MIB // 2)
     moved = endpoint.layout.image(reference.partition("/")[2], layers)
     endpoint.registry.push(endpoint.layout, moved)
@@ -161,7 +166,7 @@ def test_a_present_image(endpoint: Endpoint, limit: int) -> None:
 def test_a_failed_pull(endpoint: Endpoint, limit: int) -> None:
     failing, good = images(endpoint, "failing", limit), images(endpoint, "good", 1)
     for reference in failing:
-        name = reference.partition("/")[2].rpartition(":")[0]
+        name = name_of(reference)
         endpoint.throttle.answer(f"{name}/blobs", 404)
     pulls = [endpoint.kubelet.start_pull(reference) for reference in failing]
     assert all(code(pull) is not None for pull in pulls)
@@ -195,12 +200,11 @@ def test_the_place_in_line(endpoint: Endpoint, limit: int) -> None:
     first, second = images(endpoint, "place", 2)
     pods = [endpoint.pod(f"line{n}") for n in (1, 2)]
     with Full(endpoint, limit):
-        pulls = []
+        pulls, watchers = [], []
         for reference, pod in zip((first, second), pods, strict=True):
             pulls.append(endpoint.kubelet.start_pull(reference, pod))
-            endpoint.pause(0.2)
-        watchers = [Watcher(endpoint.progress_url(pod=pod.id)) for pod in pods]
-        wait_until(lambda: all(one.recording.texts for one in watchers))
+            watchers.append(Watcher(endpoint.progress_url(pod=pod.id)))
+            wait_until(lambda: watchers[-1].recording.texts)
         places = [one.recording.messages[0].get("queue_position") for one in watchers]
     if places == [None, None]:
         not_implemented("queue_position, a field of ours")
@@ -217,10 +221,10 @@ def test_too_many(endpoint: Endpoint) -> None:
     with grpc.insecure_channel(settings.retry, options=OPTIONS) as channel:
         kubelet = Kubelet(channel, cgroup_parent="")
         first, second = images(endpoint, "retry", 2)
-        name = first.partition("/")[2].rpartition(":")[0]
+        name = name_of(first)
         endpoint.throttle.stall(f"{name}/blobs")
         running = kubelet.start_pull(first)
-        endpoint.pause(0.5)
+        wait_for_pull(endpoint, first)
         began = time.monotonic()
         refused = kubelet.start_pull(second)
         assert code(refused) is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -240,10 +244,10 @@ def test_a_slot_gets_free(endpoint: Endpoint) -> None:
     with grpc.insecure_channel(settings.retry, options=OPTIONS) as channel:
         kubelet = Kubelet(channel, cgroup_parent="")
         first, second = images(endpoint, "freed", 2)
-        name = first.partition("/")[2].rpartition(":")[0]
+        name = name_of(first)
         endpoint.throttle.stall(f"{name}/blobs")
         running = kubelet.start_pull(first)
-        endpoint.pause(0.5)
+        wait_for_pull(endpoint, first)
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(code, kubelet.start_pull(second))
             endpoint.pause(0.2)

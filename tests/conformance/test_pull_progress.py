@@ -16,7 +16,7 @@ from tests.node.images import Image
 from tests.node.kubelet import Pod
 from tests.waiting import wait_until
 
-from .endpoint import MIB, Endpoint, Refused
+from .endpoint import MIB, Endpoint, Refused, name_of
 from .rules import OPEN, not_implemented, rule
 from .streams import Recording, Watcher, status_of
 
@@ -82,6 +82,7 @@ def watched(endpoint: Endpoint) -> Watched:
     ended: list[float] = []
     pull.add_done_callback(lambda _: ended.append(time.monotonic()))
     wait_until(lambda: endpoint.throttle.sent_bytes - sent > MIB // 2)
+    endpoint.hold()
     is_over = threading.Event()
 
     def watch(*, is_plain: bool = False, leaves_after: int = 0, is_late: bool = False) -> Watcher:
@@ -92,6 +93,7 @@ def watched(endpoint: Endpoint) -> Watched:
     began = time.monotonic()
     upgraded = [watch(), watch()]
     plain, late, left = watch(is_plain=True), watch(is_late=True), watch(leaves_after=2)
+    endpoint.slow(SLOW)
     wait_until(pull.done)
     is_over.set()
     wait_until(lambda: bool(ended))
@@ -342,9 +344,10 @@ def test_two_containers_with_one_image(endpoint: Endpoint) -> None:
     endpoint.pull(reference, pod)
     twins = [endpoint.container(pod, reference, name=name) for name in ("one", "two")]
     moved = endpoint.publish("twins-other", [endpoint.base, *endpoint.layers(MIB)])
-    endpoint.slow(MIB)
+    endpoint.hold()
     pulls = [endpoint.kubelet.start_pull(one, pod) for one in (reference, moved)]
     watchers = [Watcher(endpoint.progress_url(container=twin)) for twin in twins]
+    endpoint.slow(MIB)
     recordings = [watcher.end() for watcher in watchers]
     endpoint.throttle.limit(None)
     assert [pull.exception() for pull in pulls] == [None, None]
@@ -358,9 +361,11 @@ def test_image_volumes(endpoint: Endpoint) -> None:
     pod = endpoint.pod("volumes")
     endpoint.progress_url(pod=pod.id)
     references = [endpoint.publish(f"volume{n}", endpoint.layers(MIB // 2)) for n in (1, 2)]
-    endpoint.slow(MIB)
+    endpoint.hold()
     pulls = [endpoint.kubelet.start_pull(reference, pod) for reference in references]
-    recording = Watcher(endpoint.progress_url(pod=pod.id)).end()
+    watcher = Watcher(endpoint.progress_url(pod=pod.id))
+    endpoint.slow(MIB)
+    recording = watcher.end()
     assert [pull.exception() for pull in pulls] == [None, None]
     assert {one.get("image") for one in recording.messages} == set(references)
 
@@ -383,11 +388,13 @@ def test_pulls_of_others(endpoint: Endpoint) -> None:
     mine, other = endpoint.pod("mine"), endpoint.pod("others")
     endpoint.progress_url(pod=mine.id)
     references = [endpoint.publish(f"own{n}", endpoint.layers(MIB)) for n in (1, 2)]
-    endpoint.slow(MIB)
+    endpoint.hold()
     pulls = [
         endpoint.kubelet.start_pull(*each) for each in zip(references, (mine, other), strict=True)
     ]
-    recording = Watcher(endpoint.progress_url(pod=mine.id)).end()
+    watcher = Watcher(endpoint.progress_url(pod=mine.id))
+    endpoint.slow(MIB)
+    recording = watcher.end()
     endpoint.throttle.limit(None)
     assert [pull.exception() for pull in pulls] == [None, None]
     assert {one.get("image") for one in recording.messages} == {references[0]}
@@ -407,15 +414,15 @@ def test_a_pull_given_up(endpoint: Endpoint) -> None:
     pod = endpoint.pod("given-up")
     endpoint.progress_url(pod=pod.id)
     reference = endpoint.publish("given-up", endpoint.layers(2 * MIB))
-    endpoint.slow(MIB // 2)
+    endpoint.throttle.stall(f"{name_of(reference)}/blobs", after_bytes=MIB)
     sent = endpoint.throttle.sent_bytes
     pull = endpoint.kubelet.start_pull(reference, pod)
-    wait_until(lambda: endpoint.throttle.sent_bytes > sent + MIB // 8)
+    wait_until(lambda: endpoint.throttle.sent_bytes > sent + MIB // 2)
     watcher = Watcher(endpoint.progress_url(pod=pod.id))
     endpoint.pause(0.5)
     pull.cancel()
     recording = watcher.end()
-    endpoint.throttle.limit(None)
+    endpoint.throttle.heal()
     assert recording.code == 1000, recording.error
     if not recording.messages:
         not_implemented("pulls that have begun")
