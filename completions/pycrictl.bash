@@ -30,7 +30,7 @@ _pycrictl_describe() {
                 '--tracing-endpoint='
                 '--tracing-sampling-rate-per-million='
             )
-            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor top info runtime-config config update-runtime-config proxy pull-limiter agent completion)
+            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward debug cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor top info runtime-config config update-runtime-config proxy pull-limiter agent completion)
             ;;
         ps)
             switches=(-a --all -l --latest --no-headers --no-trunc -q --quiet -r --resolve-image-path -v --verbose -w --watch -h --help)
@@ -240,6 +240,15 @@ _pycrictl_describe() {
             )
             positionals=('@' '')
             is_endless=1
+            ;;
+        debug)
+            switches=(-h --help)
+            valued=(
+                '--busybox=@file'
+            )
+            positionals=('@' '')
+            is_endless=1
+            is_remote=1
             ;;
         cp)
             switches=(-a --archive -L --follow-link --in-place --no-clobber -q --quiet --sweep -h --help)
@@ -555,7 +564,7 @@ _pycrictl_describe() {
             positionals=('bash|zsh|fish')
             ;;
         help | h)
-            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor top info runtime-config config update-runtime-config proxy pull-limiter agent completion)
+            nested=(ps inspect logs stats events event create run start stop rm update checkpoint exec attach port-forward debug cp pods inspectp statsp metricsp metricdescs why runp stopp rmp images image img inspecti imagefsinfo pull rmi image-pull-progress version doctor top info runtime-config config update-runtime-config proxy pull-limiter agent completion)
             ;;
     esac
 }

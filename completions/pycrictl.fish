@@ -58,6 +58,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'exec'\t'Run a command in containers' \
                 'attach'\t'Attach to a running container' \
                 'port-forward'\t'Forward local ports to a pod sandbox' \
+                'debug'\t'Run a shell beside a container that has none' \
                 'cp'\t'Copy files to or from a running container' \
                 'pods'\t'List pod sandboxes' \
                 'inspectp'\t'Show the details of pod sandboxes' \
@@ -377,6 +378,15 @@ function __pycrictl_describe --no-scope-shadowing
                 '--transport'\t'auto|spdy|websocket'\t'Stream protocol; auto is spdy, which can close one direction alone'
             set positionals '@' ''
             set endless 1
+        case 'debug'
+            set switches \
+                '-h'\t'Show this message and exit' \
+                '--help'\t'Show this message and exit'
+            set valued \
+                '--busybox'\t'@file'\t'A static busybox (default: the host\'s)'
+            set positionals '@' ''
+            set endless 1
+            set remote 1
         case 'cp'
             set switches \
                 '-a'\t'Keep owners, times, and set-id and sticky bits' \
@@ -793,6 +803,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'exec'\t'Run a command in containers' \
                 'attach'\t'Attach to a running container' \
                 'port-forward'\t'Forward local ports to a pod sandbox' \
+                'debug'\t'Run a shell beside a container that has none' \
                 'cp'\t'Copy files to or from a running container' \
                 'pods'\t'List pod sandboxes' \
                 'inspectp'\t'Show the details of pod sandboxes' \

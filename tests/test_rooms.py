@@ -273,12 +273,13 @@ ARROWS: dict[str, set[str]] = {
     "agent.records": {"agent.objects", "kube.pods", "pulls", "wire.progress"},
     "cli": {
         *("", "agent", "cli", "proxy", "show", "progress", "pull", "pulls", "copy", "streaming"),
-        "top",
+        *("top", "nsenter"),
         "containerd",
         *("diagnosis", "cri", "kube", "kubectl", "logs", "wire", "_proto"),
         *("config", "configfile", "environ", "noderoot", "profiles", "servicelog", "signals"),
         *_BASE,
     },
+    "nsenter": _BASE,
     "top": {
         *("top", "diagnosis", "cri", "_proto", *_BASE),
     },

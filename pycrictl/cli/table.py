@@ -147,6 +147,13 @@ COMMANDS: Final = (
         SESSIONS,
     ),
     Entry(
+        "debug",
+        "debug:debug",
+        "Run a shell beside a container that has none",
+        SESSIONS,
+        grammar=Grammar.REMOTE,
+    ),
+    Entry(
         "cp",
         "cp:cp",
         "Copy files to or from a running container",

@@ -126,7 +126,10 @@ def not_started(what: str, outcome: ExitReported) -> PycrictlError:
     details = outcome.message
     hint = None
     if re.search(_NO_SHELL, details):
-        hint = "it has no shell: 'pycrictl cp' copies files without one"
+        hint = (
+            "it has no shell: 'pycrictl cp' copies files without one, 'pycrictl debug' brings one"
+            " along"
+        )
     message = f"{what}: {details}"
     if "executable file not found" in details or "no such file or directory" in details:
         return CommandMissing(message, details=details, hint=hint)

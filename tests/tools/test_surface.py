@@ -122,7 +122,7 @@ def test_arguments() -> None:
 
 
 def test_only_commands_whose_words_go_on_are_remote() -> None:
-    assert [command.name for command in ALL if command.is_remote] == ["exec"]
+    assert [command.name for command in ALL if command.is_remote] == ["exec", "debug"]
     assert all(command.arguments[-1].is_repeatable for command in ALL if command.is_remote)
 
 

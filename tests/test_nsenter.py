@@ -1,0 +1,56 @@
+"""Which programs may run beside a container, and which containers they can run beside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pycrictl.errors import PycrictlError
+from pycrictl.nsenter import check_static, run
+from tests.cli.run import Run
+from tests.fakecri import FakeServer
+
+
+def test_a_static_program() -> None:
+    program = shutil.which("busybox")
+    assert program is not None
+    check_static(Path(program))
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "text", "missing", "pipe", "folder"])
+def test_what_is_none(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x"
+    if kind == "dynamic":
+        path = Path(sys.executable).resolve()
+    elif kind == "text":
+        path.write_text("#!/bin/sh\n")
+    elif kind == "pipe":
+        path.symlink_to("/dev/null")
+    elif kind == "folder":
+        path.mkdir()
+    with pytest.raises(PycrictlError) as caught:
+        check_static(path)
+    assert (caught.value.hint is not None) == (kind == "dynamic")
+
+
+def test_a_process_that_has_ended(tmp_path: Path) -> None:
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    with pytest.raises(PycrictlError, match="ended meanwhile"):
+        run(child, Path("/bin/busybox"), ["sh"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words", [("debug", ""), ("debug",), ("debug", "--busybox", "/no/such", "web")]
+)
+def test_nothing_is_asked_for_what_cannot_be_meant(
+    fake: FakeServer, words: tuple[str, ...]
+) -> None:
+    done = Run("-r", fake.endpoint, *words)
+    assert (done.code, done.stdout, fake.calls) == (1, "", [])
