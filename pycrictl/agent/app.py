@@ -18,7 +18,7 @@ from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.audit import End, fields_of
-from pycrictl.agent.copies.engine import NodeEngine
+from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.forwarding import Forwarding
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.copies.service import Copies
@@ -224,7 +224,7 @@ class Agent:
 
         return Copies(
             Store(settings.spool_dir),
-            NodeEngine(open_client),
+            Engine(open_client),
             Quotas(
                 size_limit_bytes=settings.copy_size_limit_bytes,
                 copies_per_pod=settings.copies_per_pod,

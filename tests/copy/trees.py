@@ -61,11 +61,9 @@ def by_archive(
         open_destination(LOCAL, os.fsencode(destination)) as place,
         Unpacker(place, rules, on_skip=on_skip, name=found.top) as unpacker,
     ):
-        size_bytes = 0
         for piece in pack(found, on_skip=on_skip):
-            size_bytes += len(piece)
             unpacker.receive_data(piece)
-        return unpacker.finish(size_bytes=size_bytes)
+        return unpacker.finish()
 
 
 both_ways = pytest.mark.parametrize("copy", [directly, by_archive])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.session import CopySpec, Place
@@ -37,38 +37,7 @@ class Gone(FailedPrecondition):
     """The container of a copy is not there any more."""
 
 
-class Engine(Protocol):
-    """What ``Copies`` needs of a node."""
-
-    def find(self, namespace: str, pod: str, pod_uid: str, container: str) -> Place:
-        """Return where a running container is.
-
-        Raises:
-            NotFound: there is none of that name.
-        """
-
-    def check(self, place: Place) -> None:
-        """Require that the container still runs.
-
-        Raises:
-            Gone: it does not, or another one runs in its place.
-        """
-
-    def sweep(self) -> None:
-        """Clear up what copies of programs that were killed have left."""
-
-    def pack(
-        self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
-    ) -> None:
-        """Write what a copy takes from the container as an archive."""
-
-    def place(
-        self, place: Place, spec: CopySpec, pieces: Iterable[memoryview], watch: Watch
-    ) -> Summary:
-        """Put an archive into the container, all of it or nothing."""
-
-
-class NodeEngine:
+class Engine:
     """The containers of this node.
 
     Args:
@@ -79,7 +48,11 @@ class NodeEngine:
         self._open_client = open_client
 
     def find(self, namespace: str, pod: str, pod_uid: str, container: str) -> Place:
-        """See ``Engine``."""
+        """Return where a running container is.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
         request = cri_pb2.ListContainersRequest()
         request.filter.label_selector[POD_UID] = pod_uid
         request.filter.label_selector[CONTAINER_NAME] = container
@@ -96,7 +69,11 @@ class NodeEngine:
         return Place(namespace, pod, pod_uid, container, newest.id, newest.pod_sandbox_id)
 
     def check(self, place: Place) -> None:
-        """See ``Engine``."""
+        """Require that the container still runs.
+
+        Raises:
+            Gone: it does not, or another one runs in its place.
+        """
         request = cri_pb2.ListContainersRequest()
         request.filter.id = place.container_id
         with self._open_client() as client:
@@ -105,14 +82,14 @@ class NodeEngine:
             raise replaced(place)
 
     def sweep(self) -> None:
-        """See ``Engine``."""
+        """Clear up what copies of programs that were killed have left."""
         with suppress(PycrictlError, OSError), self._open_client() as client:
             on_node.sweep(partial(on_node.locate_here, client))
 
     def pack(
         self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
     ) -> None:
-        """See ``Engine``."""
+        """Write what a copy takes from the container as an archive."""
 
         def act(method: Method) -> None:
             # How many entries there may be is for the client to say.
@@ -128,7 +105,7 @@ class NodeEngine:
     def place(
         self, place: Place, spec: CopySpec, pieces: Iterable[memoryview], watch: Watch
     ) -> Summary:
-        """See ``Engine``."""
+        """Put an archive into the container, all of it or nothing."""
         archive = Announced(pieces, spec.size_bytes, spec.crc32)
         with self._methods(place) as methods:
             return first_to_serve(

@@ -11,8 +11,6 @@ from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import OnBytes, SparseWriter
 from pycrictl.copy.tree.places import Destination
 from pycrictl.copy.tree.walk import OnSkip
-from pycrictl.errors import CopyError
-from pycrictl.units import plural
 from pycrictl.wire.tar.reader import (
     ArchiveFinished,
     DataReceived,
@@ -51,7 +49,6 @@ class Unpacker:
         self._on_bytes = on_bytes or _ignore
         self._reader = TarReader()
         self._writer: SparseWriter | None = None
-        self.size_bytes = 0
 
     def __enter__(self) -> Unpacker:
         return self
@@ -76,25 +73,16 @@ class Unpacker:
             EntryRefused: an entry breaks a rule.
             CopyError: the destination cannot take it.
         """
-        self.size_bytes += len(data)
         self._reader.receive_data(data)
         self._deal()
 
-    def finish(self, *, size_bytes: int | None = None) -> Summary:
+    def finish(self) -> Summary:
         """Verify the archive, which has ended, and put what came into its place.
 
-        Args:
-            size_bytes: how long the archive was announced to be.
-
         Raises:
-            CopyError: it is longer or shorter than that, or something is in the way.
+            CopyError: something is in the way.
             StreamError: it is not complete.
         """
-        if size_bytes is not None and size_bytes != self.size_bytes:
-            raise CopyError(
-                f"{plural(self.size_bytes, 'byte')} arrived, but {size_bytes} were announced",
-                hint="nothing was changed; try again",
-            )
         self._reader.receive_eof()
         self._deal()
         return self._arrival.commit()

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 VARIABLE: Final = "PYCRICTL_STAGES_DIR"
 
 _OF_ROOT: Final = "/var/lib/pycrictl/stages"
+_EMPTY_S: Final = 60.0
 _MAX_BYTES: Final = 64 * 1024
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -55,7 +56,7 @@ class Note:
         with suppress(OSError), _opened() as folder:
             # The lock comes first: without it this could be taken for one of the dead.
             self._fd = os.open(self._name, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)  # who has looked at it lets it go at once
             path = os.path.abspath(noted.folder)  # noqa: PTH100 (of bytes)
             words = [noted.container_id, os.fsdecode(path), self._name]
             os.write(self._fd, json.dumps(words).encode())
@@ -84,11 +85,14 @@ def of_the_dead() -> Iterator[Noted]:
             fd = os.open(name, _FLAGS, dir_fd=folder)
             with open(fd, "rb") as file:  # noqa: PTH123 (a descriptor has no path)
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                age_s = time.time() - os.fstat(fd).st_mtime
+                text = file.read(_MAX_BYTES)
+                if not text and age_s > _EMPTY_S:
+                    _remove(name)
                 # One without a word may be just about to be locked.
-                if (text := file.read(_MAX_BYTES)) and os.fstat(fd).st_nlink:
+                if text and os.fstat(fd).st_nlink:
                     match json.loads(text):
                         case [str(container_id), str(path), str(stage)]:
-                            age_s = time.time() - os.fstat(fd).st_mtime
                             yield Noted(container_id, os.fsencode(path), os.fsencode(stage), age_s)
 
 

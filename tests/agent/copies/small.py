@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from pycrictl.agent.copies.audit import End
-from pycrictl.agent.copies.engine import NodeEngine
+from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.handlers import CopyHandlers, PodOfNode
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.service import Copies
@@ -58,7 +58,7 @@ class SmallAgent:
         path: str,
         store: str,
         runtime: str,
-        engine: NodeEngine | None = None,
+        engine: Engine | None = None,
         /,
         **options: float,
     ) -> None:
@@ -73,7 +73,7 @@ class SmallAgent:
         self._spool_limit = int(options.get("spool_limit", 0))
         self._lifetime_s = options.get("lifetime_s", 900.0)
         self._store = store
-        self._engine = engine or NodeEngine(lambda: CriClient(runtime, timeout_s=10))
+        self._engine = engine or Engine(lambda: CriClient(runtime, timeout_s=10))
 
     async def start(self) -> None:
         self.copies = Copies(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.agent.copies.engine import Gone, NodeEngine
+from pycrictl.agent.copies.engine import Engine, Gone
 from pycrictl.agent.copies.session import CopySpec, Direction
 from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.tree.watch import Watch
@@ -49,7 +49,7 @@ def spec(path: str, *, overwrite: bool = True) -> CopySpec:
 
 def test_by_the_proxy(container: Pretended, start: Callable[..., Program], tmp_path: Path) -> None:
     proxy = start()
-    engine = NodeEngine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
+    engine = Engine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
     place = engine.find("shop", "web", "uid1", "main")
     summary = engine.place(place, spec("/to/new"), [memoryview(ARCHIVE)], WATCH)
     assert (summary.files, summary.size_bytes) == (1, 7)
@@ -74,7 +74,7 @@ def test_by_the_proxy(container: Pretended, start: Callable[..., Program], tmp_p
 
 def test_a_container_that_is_not_there(container: Pretended, start: Callable[..., Program]) -> None:
     proxy = start()
-    engine = NodeEngine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
+    engine = Engine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
     place = engine.find("shop", "web", "uid1", "main")
     engine.check(place)
     container.pods = {}
@@ -91,7 +91,7 @@ def test_a_container_with_a_kernel_of_its_own(
     """Nothing is run in it."""
     container.runtime_type = "io.containerd.kata.v2"
     proxy = start()
-    engine = NodeEngine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
+    engine = Engine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
     place = engine.find("shop", "web", "uid1", "main")
     with pytest.raises(Unimplemented, match="has a kernel of its own"):
         engine.place(place, spec("/to"), [memoryview(ARCHIVE)], WATCH)

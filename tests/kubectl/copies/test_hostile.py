@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.agent.copies.engine import NodeEngine
+from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.tree.watch import Watch
@@ -77,7 +77,7 @@ def test_into_a_container(
     assert stages_in(container.root) == []
 
 
-class Hostile(NodeEngine):
+class Hostile(Engine):
     """A node that sends what it likes."""
 
     data = b""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.agent.copies.engine import NodeEngine
+from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.service import REST_S
 from pycrictl.agent.copies.session import CopySpec, Direction, Owner, Place, Session
@@ -49,7 +49,7 @@ def of_any_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(self: Any, namespace: str, pod: str, uid: str, container: str) -> Place:
         return Place(namespace, pod, uid, container, "c" * 64, f"sandbox of {pod}")
 
-    monkeypatch.setattr(NodeEngine, "find", find)
+    monkeypatch.setattr(Engine, "find", find)
 
 
 def test_what_is_announced_keeps_nobody_out(start: Start) -> None:

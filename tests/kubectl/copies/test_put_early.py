@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.agent.copies import job
-from pycrictl.agent.copies.engine import NodeEngine
+from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.archive.pack import pack
@@ -98,7 +98,7 @@ def test_what_could_not_be_put_there_is_put_there_in_the_end(
     assert listing(container.root / "to/late/tree") == listing(tmp_path / "tree")
 
 
-class Leaving(NodeEngine):
+class Leaving(Engine):
     """A node that takes its time to give up what it puts into a container."""
 
     def __init__(self, runtime: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.agent.copies.engine import NodeEngine
+from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules, Skipped
@@ -38,7 +38,7 @@ def archive(content: bytes = CONTENT) -> memoryview:
     return memoryview(member(b"f", FILE, content) + END_OF_ARCHIVE)
 
 
-class Halting(NodeEngine):
+class Halting(Engine):
     """A node that makes an archive, and does something in the middle of it."""
 
     data = archive()
