@@ -8,6 +8,7 @@ input came from.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 _NANOSECONDS: Final = {
@@ -216,6 +217,11 @@ def format_age(seconds: float) -> str:
         return f"{hours // (30 * 24)} months"
     # Years alone count whole hours: nothing is three years old half an hour too early.
     return f"{whole // 3600 // (365 * 24)} years"
+
+
+def format_moment(wall_s: float) -> str:
+    """Write a wall time as the API server does (RFC 3339, seconds, UTC)."""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age_in_words(seconds: float) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -20,7 +19,7 @@ from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
 from pycrictl.progress.reference import canonical, is_same_image
 from pycrictl.pulls.tracker import COMPLETE, Item, Phase, Totals
-from pycrictl.units import escape
+from pycrictl.units import escape, format_moment
 
 _NOT_ITS_IMAGE: Final = frozenset(
     {
@@ -152,7 +151,7 @@ def objects_of(
                 document = _object(need, pull, node, problem)
                 phase, retry_s = document["status"]["phase"], retries.get(canonical(need.image))
                 if retry_s and phase in (PullPhase.FAILED, PullPhase.BACK_OFF):
-                    document["status"]["nextRetryTime"] = moment(retry_s)
+                    document["status"]["nextRetryTime"] = format_moment(retry_s)
                 found.append(document)
     return found
 
@@ -172,7 +171,7 @@ def pull_for(need: Need, pulls: Sequence[NodePull]) -> NodePull | None:
 def _object(need: Need, pull: NodePull | None, node: str, problem: str) -> Document:
     pod = need.pod
     digest = hashlib.sha256(need.image.encode("utf-8", "replace")).hexdigest()[:8]
-    created = moment(pull.began_s) if pull is not None and pull.began_s else pod.created
+    created = format_moment(pull.began_s) if pull is not None and pull.began_s else pod.created
     return {
         "apiVersion": GROUP_VERSION,
         "kind": KIND,
@@ -200,7 +199,7 @@ def _status(need: Need, pull: NodePull | None, problem: str) -> Document:
     if pull is not None and pull.totals is not None:
         status |= _numbers(pull, pull.totals, phase)
     if pull is not None and pull.began_s:
-        status["startTime"] = moment(pull.began_s)
+        status["startTime"] = format_moment(pull.began_s)
     if phase is PullPhase.SUCCEEDED:
         status["percent"] = 100
     elif phase in (PullPhase.FAILED, PullPhase.BACK_OFF):
@@ -289,8 +288,3 @@ def _layer(item: Item) -> Document:
     if item.extracted_total and not item.is_estimated:
         found |= {"extractedBytes": item.extracted, "extractedTotalBytes": item.extracted_total}
     return found
-
-
-def moment(wall_s: float) -> str:
-    """Write a wall time as objects have it (RFC 3339, seconds, UTC)."""
-    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

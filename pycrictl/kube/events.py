@@ -9,10 +9,10 @@ import hashlib
 import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pycrictl.errors import AlreadyExists, NotFound, PycrictlError
+from pycrictl.units import format_moment
 
 if TYPE_CHECKING:
     from pycrictl.kube.client import KubeClient
@@ -140,8 +140,8 @@ def _changes(news: News) -> dict[str, Any]:
         "message": news.message,
         "type": "Warning" if news.is_warning else "Normal",
         "count": news.writing,
-        "firstTimestamp": _moment(now - news.since_s),
-        "lastTimestamp": _moment(now),
+        "firstTimestamp": format_moment(now - news.since_s),
+        "lastTimestamp": format_moment(now),
     }
 
 
@@ -164,7 +164,3 @@ def _identity(news: News, node: str) -> dict[str, Any]:
         "reportingComponent": COMPONENT,
         "reportingInstance": node,
     }
-
-
-def _moment(wall_s: float) -> str:
-    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pycrictl.errors import Denied, NotFound, PycrictlError, UsageError
+from pycrictl.foreign import mapping, text
 from pycrictl.kubectl.imagepulls import Pull
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.units import plural, quote
@@ -216,7 +217,7 @@ def find(kubectl: Kubectl, asked: Asked) -> Selection:
             raise
         namespace = asked.namespace or namespace_of(kubectl)
         return Selection(kubectl, asked, namespace, [FoundPod(namespace, name, "?", ())], [])
-    namespace = _text(documents[0]["metadata"], "namespace") if documents else ""
+    namespace = text(documents[0]["metadata"].get("namespace")) if documents else ""
     pods, selectors = [], []
     for each in documents:
         if each.get("kind") == "Pod":
@@ -246,7 +247,7 @@ def documents_of(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:
         if each.get("kind") == "Pod":
             found.append(each)
         else:
-            namespace = _text(each["metadata"], "namespace")
+            namespace = text(each["metadata"].get("namespace"))
             found += _select(kubectl, namespace, _selector_of(each), asked.node)
     return found
 
@@ -264,7 +265,7 @@ def ending_of(kubectl: Kubectl, pull: Pull) -> str:
     status = pod.get("status") if isinstance(pod, dict) else None
     for key in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
         for each in (status or {}).get(key) or ():
-            spelled = {_text(each, "image"), _text(each, "imageID")}
+            spelled = {text(each.get("image")), text(each.get("imageID"))}
             if pull.reference in spelled and "waiting" in (each.get("state") or {}):
                 return "it is not reported any more, and its container still waits"
     return ""
@@ -319,14 +320,14 @@ def namespace_of(kubectl: Kubectl) -> str:
 def _pod(document: dict[str, Any]) -> FoundPod:
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
     containers = [
-        _text(each, "name")
+        text(each.get("name"))
         for key in ("initContainers", "containers", "ephemeralContainers")
         for each in spec.get(key) or ()
     ]
     return FoundPod(
-        _text(metadata, "namespace") or "default",
-        _text(metadata, "name"),
-        _text(spec, "nodeName"),
+        text(metadata.get("namespace")) or "default",
+        text(metadata.get("name")),
+        text(spec.get("nodeName")),
         tuple(containers),
     )
 
@@ -337,8 +338,8 @@ def _selector_of(document: dict[str, Any]) -> str:
     Raises:
         UsageError: it has none.
     """
-    kind = _text(document, "kind").lower()
-    name = f"{kind}/{_text(document.get('metadata') or {}, 'name')}"
+    kind = text(document.get("kind")).lower()
+    name = f"{kind}/{text(mapping(document.get('metadata')).get('name'))}"
     found = (document.get("spec") or {}).get("selector")
     if not isinstance(found, dict) or not found:
         raise UsageError(
@@ -359,8 +360,3 @@ def _check_container(name: str, pods: Iterable[FoundPod]) -> None:
         raise NotFound(
             f"no container {quote(name)} in the pod", hint=f"containers: {', '.join(known)}"
         )
-
-
-def _text(document: dict[str, Any], key: str) -> str:
-    value = document.get(key)
-    return value if isinstance(value, str) else ""

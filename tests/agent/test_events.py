@@ -71,4 +71,4 @@ def test_an_event_in_the_cluster(cluster: Cluster) -> None:
     body = written()[0]
     assert body["reason"] == "PullProgress"
     assert body["involvedObject"]["name"] == "web"
-    assert body["message"].startswith(f"Pulling image {IMAGE}: 20 % (40 of 100 B)")
+    assert body["message"].startswith(f"Pulling image {IMAGE}: 39 % (40 of 100 B)")

@@ -10,10 +10,10 @@ from typing import NoReturn
 
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.node import NodePulls
-from pycrictl.agent.objects import moment
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.kube.pods import parse_pod
 from pycrictl.logs.journal import JournalLine
+from pycrictl.units import format_moment
 from tests.agent import standing
 from tests.agent.test_objects import BACK_OFF, IMAGE
 from tests.containerd.fakectd import FakeContainerd
@@ -71,4 +71,4 @@ def test_who_lists_pulls_is_told_when_they_are_tried_again(
             found = cluster.ask(path, certificate=cluster.front_proxy, user="jane").document
             return str(found["status"].get("nextRetryTime"))
 
-        wait_until(lambda: told() == moment(failed_at_s + 10))
+        wait_until(lambda: told() == format_moment(failed_at_s + 10))

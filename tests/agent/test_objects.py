@@ -11,11 +11,12 @@ from pycrictl.agent.api.selectors import fits_labels, parse_fields
 from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.api.table import age, cells
 from pycrictl.agent.frontproxy import is_signed_by, parse_trust
-from pycrictl.agent.objects import NodePull, is_waiting, moment, objects_of
+from pycrictl.agent.objects import NodePull, is_waiting, objects_of
 from pycrictl.agent.records import reports_of, wanted
 from pycrictl.agent.store import Gone, Store
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.tracker import Tracker
+from pycrictl.units import format_moment
 from pycrictl.wire.progress import Report
 from tests.agent import standing
 
@@ -107,7 +108,7 @@ def test_numbers() -> None:
 def test_an_image_that_another_pod_pulled() -> None:
     """What was over before the pod was made is not its pull; only that the image is there."""
     document = standing.pod("late")
-    document["metadata"]["creationTimestamp"] = moment(NOW_S + 1)
+    document["metadata"]["creationTimestamp"] = format_moment(NOW_S + 1)
     late = parse_pod(document)
     assert late is not None
     theirs = pull(layer("done", 100), is_running=False)
@@ -186,7 +187,7 @@ def test_records() -> None:
 def test_rows() -> None:
     (document,) = objects_of([pod()], [pull(layer("downloading", 40))], "n1")
     row = cells(document, datetime.fromtimestamp(NOW_S, UTC))
-    assert row[:5] == ["web.main", "team/app:1", "Pulling", "20%", "40 of 100 B"]
+    assert row[:5] == ["web.main", "team/app:1", "Pulling", "39%", "40 of 100 B"]
     assert row[6:9] == ["10s", "n1", "4 B/s"]
 
 

@@ -28,7 +28,6 @@ from pycrictl.agent.copies.session import (
     Owner,
     Place,
     Session,
-    moment,
 )
 from pycrictl.agent.copies.spool import SpoolSpace
 from pycrictl.agent.copies.store import Store
@@ -36,7 +35,7 @@ from pycrictl.copy.archive.pieces import Arriving
 from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.errors import Cancelled, Exhausted, FailedPrecondition
-from pycrictl.units import quote
+from pycrictl.units import format_moment, quote
 
 log = logging.getLogger("pycrictl.agent")
 
@@ -158,7 +157,7 @@ class Copies:
         place = Place(namespace, pod, pod_uid, spec.container or container)
         session = Session(
             name or os.urandom(16).hex(), owner, place, spec, phase, spec.size_bytes, spec.crc32,
-            created=moment(time.time()), heard_s=self._clock(),
+            created=format_moment(time.time()), heard_s=self._clock(),
         )  # fmt: skip
         try:
             with refusing():
@@ -242,7 +241,7 @@ class Copies:
 
     def expires(self, session: Session) -> str:
         """Return when a session will be removed if there is no sign of its client."""
-        return moment(time.time() + session.heard_s + self._lifetime_s - self._clock())
+        return format_moment(time.time() + session.heard_s + self._lifetime_s - self._clock())
 
     async def check(self, copy: Copy) -> None:
         """Require that a copy can go on: its container is still there, and it has not failed.

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -247,11 +246,6 @@ class Session:
             "spec": {**self.spec.document, "container": self.place.container},
             "status": {**status, "expiresAt": expires},
         }
-
-
-def moment(seconds: float) -> str:
-    """Return a wall time as the API has it (RFC 3339)."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _mapping(found: object, what: str) -> Mapping[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.lookup import IMAGES_HINT
 from pycrictl.errors import NotFound, PycrictlError, RemoteProtocolError, RuntimeFault
+from pycrictl.foreign import parsed, text
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -196,9 +196,4 @@ def sandbox_image(info: Mapping[str, str]) -> str:
     Args:
         info: of a verbose ``StatusResponse``.
     """
-    try:
-        config = json.loads(info.get("config", "null"))
-    except (ValueError, RecursionError):
-        return ""
-    name = config.get("sandboxImage") if isinstance(config, dict) else None
-    return name if isinstance(name, str) else ""
+    return text(parsed(info.get("config", "")).get("sandboxImage"))
