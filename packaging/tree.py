@@ -23,6 +23,7 @@ _SOURCES: Final = Path(__file__).parent
 _UNITS: Final = sorted(_SOURCES.glob("pycrictl-proxy.*"))
 _EXAMPLES: Final = (
     "prometheus/pycrictl.rules.yaml",
+    "prometheus/pycrictl-agent.rules.yaml",
     *("grafana/pycrictl-proxy.json", "grafana/pycrictl-agent.json"),
 )
 

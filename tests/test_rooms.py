@@ -132,6 +132,7 @@ ARROWS: dict[str, set[str]] = {
         *_BASE,
     },
     "diagnosis.findings": set(),
+    "diagnosis.certificates": {"tls"},
     "diagnosis.disks": {"diagnosis.findings", *_BASE},
     "diagnosis.reports": {
         *("diagnosis.disks", "diagnosis.facts", "diagnosis.findings", *_BASE),

@@ -336,6 +336,10 @@ class Agent:
                 self.pulls.is_running,
             ),
             "ready": ("Whether it is ready.", not self._unready()),
+            "certificate_expiry_timestamp_seconds": (
+                "Until when its certificate is valid.",
+                self._certificates.expiry_s,
+            ),
         }
 
     def _counters(self) -> Mapping[str, tuple[str, float]]:

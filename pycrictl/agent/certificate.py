@@ -113,6 +113,11 @@ def _made(names: Sequence[str], authority: Pair | None, *, is_authority: bool) -
     )
 
 
+def expiry_s(pair: Pair) -> float:
+    """Return until when a certificate is valid, as wall time."""
+    return x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc.timestamp()
+
+
 def load(context: ssl.SSLContext, pair: Pair) -> None:
     """Have a context serve with a certificate; its key never touches a disk."""
     with _in_memory(pair.certificate) as certificate, _in_memory(pair.key) as key:

@@ -249,7 +249,12 @@ class Routes:
         feed = self._feeds.get(scope)
         if query.is_watch:
             async with self._counted(user):
-                return await Watch(feed, query, form).serve(request)
+                watch = Watch(feed, query, form)
+                try:
+                    return await watch.serve(request)
+                finally:
+                    if watch.has_expired:  # which is in its stream, whose status is 200
+                        self._figures.answered("watch", 410)
         if query.match == "Exact":
             raise Refusal(410, "only the newest version can be listed")
         await feed.refresh()

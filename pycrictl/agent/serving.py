@@ -33,6 +33,11 @@ class Certificates:
             certificate.read(*self._files) if certificate_file else certificate.serving(names)
         )
 
+    @property
+    def expiry_s(self) -> float:
+        """Until when the certificate is valid, as wall time."""
+        return certificate.expiry_s(self._pair)
+
     def sign(self, authority: certificate.Pair) -> None:
         """Serve with a certificate of this authority in place of a self-signed one."""
         self._pair = certificate.serving(self._names, authority)

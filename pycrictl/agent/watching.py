@@ -38,6 +38,9 @@ class Watch:
         feed: of the scope.
         query: what is asked for.
         form: of the objects.
+
+    Attributes:
+        has_expired: it could not go on, and has told the client so.
     """
 
     def __init__(self, feed: Feed, query: Query, form: Form) -> None:
@@ -47,6 +50,7 @@ class Watch:
         self._shown: set[Key] = set()
         self._has_header = False
         self._version = 0
+        self.has_expired = False
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send events until the time is over or the client goes."""
@@ -92,6 +96,7 @@ class Watch:
         self, request: web.BaseRequest, response: web.StreamResponse
     ) -> web.StreamResponse:
         """Let the client list anew."""
+        self.has_expired = True
         if not response.prepared:
             await response.prepare(request)
         status = expired(self._query.version or str(self._version)).document

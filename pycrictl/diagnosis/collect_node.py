@@ -21,6 +21,7 @@ from pycrictl.cri.calls.discovery import others
 from pycrictl.cri.calls.errmap import unreachable
 from pycrictl.cri.lifecycle.image_removal import sandbox_image
 from pycrictl.diagnosis.asking import Asking, unmet
+from pycrictl.diagnosis.certificates import expiry_s
 from pycrictl.diagnosis.filesystems import OTHERS, USUAL, disk_at, once_each, places_of
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node import NodeFacts
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from pycrictl.diagnosis.disks import Disk
 
 STALE_S: Final = 3600.0
+AGENT_PORT: Final = 10281
+"""Where an agent serves that runs as a service of the node."""
+
 MOST_REGISTRIES: Final = 4
 BUDGET_S: Final = 4.5
 """For all of it; what takes longer is named."""
@@ -106,6 +110,7 @@ class NodeCollector(Asking):
         self._begin("runtime", lambda: self._ask_runtime(connect, clients))
         self._begin("host", lambda: self._look_at_host(root))
         self._begin("proxy", lambda: self._ask_proxy(find_proxy))
+        self._begin("agent", self._ask_agent)
         self._known["is_clock_synchronized"] = _is_synchronized()
         self._end(BUDGET_S)
         for client in clients:
@@ -228,6 +233,11 @@ class NodeCollector(Asking):
         if (proxy := find()) is not None:
             self._known |= {"proxy": proxy.listen, "proxy_upstream": proxy.upstream}
             self._known["proxy_limit"] = proxy.status()["limit"]
+
+    def _ask_agent(self) -> None:
+        """Look at the certificate of an agent with the node's network."""
+        self._known["agent_expiry_s"] = expiry_s(AGENT_PORT)
+        self._known["now_s"] = time.time()
 
     def _begin_registries(self) -> None:
         """Try the ways to the registries, all at once."""

@@ -12,6 +12,7 @@ from pycrictl.diagnosis.registry import Route
 from pycrictl.units import format_bytes, format_duration, plural, quote
 
 SKEW_S: Final = 30.0
+EXPIRES_SOON_S: Final = 30 * 86400.0
 BAD_SKEW_S: Final = 300.0
 """Clocks that differ by so much make fresh certificates and tokens invalid."""
 
@@ -45,6 +46,8 @@ class NodeFacts:
         dead_leases: of pulls of a containerd that has ended.
         dead_ingests: unfinished downloads that nothing has been added to for an hour.
         stages: what killed copies have left, as paths.
+        agent_expiry_s: until when the agent's certificate is valid; None if none serves here.
+        now_s: wall time of all this.
     """
 
     endpoint: str = ""
@@ -70,6 +73,8 @@ class NodeFacts:
     dead_ingests: int = 0
     dead_bytes: int = 0
     stages: tuple[str, ...] = ()
+    agent_expiry_s: float | None = None
+    now_s: float = 0.0
     routes: tuple[Route, ...] = ()
     missing: tuple[Missing, ...] = ()
 
@@ -97,6 +102,7 @@ def examine(facts: NodeFacts) -> list[Finding]:
         *_settings(facts),
         *_proxy(facts),
         *_leftovers(facts),
+        *_certificate(facts),
         *_registries(facts),
     ]
     return ranked(found)
@@ -211,6 +217,19 @@ def _proxy(facts: NodeFacts) -> Iterator[Finding]:
         text = f"a proxy runs at {facts.proxy}, but the kubelet does not use it"
         advice = f"set containerRuntimeEndpoint: unix://{facts.proxy} in {facts.kubelet_config}"
         yield Finding("proxy-unused", Weight.WARNING, text, advice, 41)
+
+
+def _certificate(facts: NodeFacts) -> Iterator[Finding]:
+    if facts.agent_expiry_s is None or facts.agent_expiry_s - facts.now_s > EXPIRES_SOON_S:
+        return
+    left_s = facts.agent_expiry_s - facts.now_s
+    advice = "renew it: --tls-cert of 'pycrictl agent' names its file, which is read again"
+    if left_s <= 0:
+        text = "the certificate of the node's agent has expired"
+        yield Finding("certificate", Weight.SERIOUS, text, advice, 72)
+    else:
+        text = f"the certificate of the node's agent ends in {format_duration(round(left_s))}"
+        yield Finding("certificate", Weight.WARNING, text, advice, 43)
 
 
 def _leftovers(facts: NodeFacts) -> Iterator[Finding]:

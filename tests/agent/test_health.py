@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pycrictl.diagnosis.certificates import expiry_s
 from tests.agent.standing import Cluster
 from tests.kube.access import User
 from tests.kube.tokens import Token
@@ -90,3 +93,22 @@ def test_nobody_to_trust(cluster: Cluster) -> None:
         lambda: probe(cluster, "/readyz") == (503, "the API server names no front proxy to trust")
     )
     assert probe(cluster, "/livez") == (200, "ok")
+
+
+def test_until_when_the_certificate_is_valid(cluster: Cluster) -> None:
+    """In the figures, and for who looks at the port."""
+    agent = cluster.start()
+    page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
+    (line,) = re.findall(r"(?m)^pycrictl_agent_certificate_expiry_timestamp_seconds (.+)$", page)
+    seen = expiry_s(agent.door.address[1])
+    assert seen is not None
+    assert abs(float(line) - seen) < 2
+    assert seen > time.time() + 365 * 86400
+    assert expiry_s(1) is None
+
+
+def test_a_watch_that_expires_counts(cluster: Cluster) -> None:
+    agent = cluster.start()
+    path = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls?watch=true&resourceVersion=1"
+    cluster.ask(path, certificate=cluster.front_proxy, user="jane")
+    wait_until(lambda: agent.figures.requests["watch", 410] == 1)

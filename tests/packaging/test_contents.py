@@ -67,7 +67,10 @@ def test_the_debian_package(released: Path, tmp_path: Path) -> None:
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     pages = {f"usr/share/man/man{name[-1]}/{name}.gz" for name in PAGES}
     documents = {"copyright", "changelog.gz", "changelog.Debian.gz", "README.Debian"}
-    examples = ("pycrictl.rules.yaml", "pycrictl-proxy.json", "pycrictl-agent.json")
+    examples = (
+        *("pycrictl.rules.yaml", "pycrictl-agent.rules.yaml"),
+        *("pycrictl-proxy.json", "pycrictl-agent.json"),
+    )
     documents |= {f"examples/{name}" for name in examples}
     wanted = pages | {f"usr/share/doc/pycrictl/{name}" for name in documents}
     wanted |= {

@@ -122,6 +122,27 @@ def test_rules_and_dashboard_name_metrics_that_there_are() -> None:
         assert used <= NAMES
 
 
+def test_what_is_shipped_for_agents_names_metrics_that_there_are() -> None:
+    page = (ROOT / "man/prose/pycrictl-agent.md").read_text()
+    known = set(re.findall(r"`(pycrictl_agent_[a-z_]+)", page))
+    rules = ROOT / "packaging/prometheus/pycrictl-agent.rules.yaml"
+    dashboard = ROOT / "packaging/grafana/pycrictl-agent.json"
+    for text in (rules.read_text(), dashboard.read_text()):
+        used = set(re.findall(r"\b(?:pycrictl_agent)_[a-z0-9_]+", text))
+        assert used
+        assert used <= known
+    (group,) = yaml.safe_load(rules.read_text())["groups"]
+    assert {rule["alert"] for rule in group["rules"]} == {
+        *("PycrictlAgentDown", "PycrictlAgentNotReady", "PycrictlAgentCertificateEnds"),
+        *("PycrictlAgentWatchesExpire", "PycrictlAgentSpoolFull", "PycrictlAgentStrangers"),
+    }
+
+
+@needs_promtool
+def test_promtool_accepts_the_agents_rules() -> None:
+    promtool("check", "rules", str(ROOT / "packaging/prometheus/pycrictl-agent.rules.yaml"))
+
+
 def test_the_dashboard_is_whole() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     panels = dashboard["panels"]
