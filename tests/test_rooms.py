@@ -146,7 +146,7 @@ ARROWS: dict[str, set[str]] = {
     "diagnosis.node": {
         *("diagnosis.disks", "diagnosis.findings", "diagnosis.registry", *_BASE),
     },
-    "diagnosis.registry": {"tls", "foreign", "noderoot", "units"},
+    "diagnosis.registry": {"progress.registry.client", "tls", "foreign", "noderoot", "units"},
     "diagnosis.journal": {"diagnosis.facts", "kube.pods"},
     "show": {"show", "_proto", "pulls", "environ", *_BASE},
     "proxy": set(),
@@ -305,6 +305,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "wire.messages": {"websockets"},
     "wire.upgrade": {"websockets"},
     "progress.registry.client": {"urllib3"},
+    "diagnosis.registry": {"urllib3"},
     "proxy.operators": {"google"},
     "proxy.server": {"grpc"},
     "proxy.upstream": {"grpc"},

@@ -6,7 +6,6 @@ specification: is access granted, how long until the first byte, how fast is one
 
 from __future__ import annotations
 
-import re
 import socket
 import ssl
 import threading
@@ -14,33 +13,22 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 from pycrictl import noderoot
 from pycrictl.foreign import count, mappings, parsed, text, texts
+from pycrictl.progress.registry import client
 from pycrictl.tls import client_context
 from pycrictl.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from http.client import HTTPMessage
-
     from pycrictl.containerd.mirrors import Site
 
 STEP_S: Final = 2.0
 RANGE_BYTES: Final = 1 << 20
 
 _ANSWER_BYTES: Final = 4 << 20
-_ACCEPT: Final = ", ".join(
-    f"application/vnd.{kind}+json"
-    for kind in (
-        *("oci.image.manifest.v1", "oci.image.index.v1"),
-        *("docker.distribution.manifest.v2", "docker.distribution.manifest.list.v2"),
-    )
-)
 
 
 class Step(NamedTuple):
@@ -195,22 +183,15 @@ class _Probe:
                 False,
                 f"/v2/ is answered with {status}: this is no registry, or it is out of order",
             )
-        kind, _, rest = (headers["WWW-Authenticate"] or "").partition(" ")
-        if kind.lower() != "bearer":
+        challenge = client.Challenge(headers.get("WWW-Authenticate", ""))
+        if challenge.kind != "bearer":
             return None, "a login is needed: what follows is left out"
-        terms = dict(re.findall(r'([a-zA-Z]+)="([^"]*)"', rest))
-        query = {"service": terms["service"]} if "service" in terms else {}
-        if self._repository:
-            query["scope"] = f"repository:{self._repository}:pull"
-        realm = terms.get("realm", "")
-        status, _, body = self._get(f"{realm}?{urlencode(query)}")
+        scope = f"repository:{self._repository}:pull" if self._repository else ""
+        realm = challenge.realm
+        status, _, body = self._get(f"{realm}?{urlencode(challenge.query(scope))}")
         if status != 200:
             return None, f"a login is needed: {urlsplit(realm).netloc} answers with {status}"
-        answer = parsed(body)
-        keys = ("token", "access_token")
-        token = next(filter(None, (text(answer.get(key), _ANSWER_BYTES) for key in keys)), "")
-        if token.isascii() and token.isprintable():
-            self._authorization = f"Bearer {token}"
+        self._authorization = challenge.authorization(body)
         return True, f"{urlsplit(realm).netloc} gives a token without a login"
 
     def _first_byte(self) -> tuple[bool | None, str]:
@@ -251,31 +232,24 @@ class _Probe:
             reference = text(manifests[0].get("digest"))
         return ""
 
-    def _get(self, target: str, *, limit: int = _ANSWER_BYTES) -> tuple[int, HTTPMessage, bytes]:
-        """Return status, headers and as much of the body as comes in time."""
-        url = target if "://" in target else f"{self._site.url}{target}"
-        headers = {"Accept": _ACCEPT}
-        request = Request(url, headers=headers)
-        if self._authorization:  # not for where a redirection leads
-            request.add_unredirected_header("Authorization", self._authorization)
-        if limit == RANGE_BYTES:
-            request.add_header("Range", f"bytes=0-{limit - 1}")
-        opener = build_opener(ProxyHandler({}), HTTPSHandler(context=self._context()))
-        until = time.monotonic() + STEP_S
+    def _get(self, target: str, *, limit: int = _ANSWER_BYTES) -> client.Answer:
+        """Return the answer, with as much of its body as comes in time."""
+        import urllib3  # noqa: PLC0415 - when a registry is asked
+
         try:
-            answer = opener.open(request, timeout=STEP_S)
-        except HTTPError as exc:
-            answer = exc
-        except HTTPException as exc:
-            raise OSError(f"no answer by HTTP: {exc}") from None
-        body = bytearray()
-        with answer:
-            while len(body) < limit and time.monotonic() < until:
-                piece = answer.read1(min(limit - len(body), 65536))
-                if not piece:
-                    break
-                body += piece
-        return answer.status, answer.headers, bytes(body)
+            return client.request(
+                target if "://" in target else f"{self._site.url}{target}",
+                until=time.monotonic() + STEP_S,
+                context=self._context(),
+                authorization=self._authorization,
+                most=limit,
+                is_range=limit == RANGE_BYTES,
+            )
+        except urllib3.exceptions.HTTPError as exc:
+            reason = getattr(exc, "reason", None) or exc
+            if isinstance(reason, urllib3.exceptions.TimeoutError):
+                raise TimeoutError from None
+            raise OSError(f"no answer by HTTP: {reason}") from None
 
     def _connect(self) -> socket.socket:
         return socket.create_connection((self._host, self._port), timeout=STEP_S)
@@ -286,12 +260,10 @@ class _Probe:
 
 
 def _reason(exc: Exception) -> str:
-    wrapped = getattr(exc, "reason", None)  # of urllib; that of ssl is a text
-    inner = wrapped if isinstance(wrapped, Exception) else exc
-    if isinstance(inner, TimeoutError):
+    if isinstance(exc, TimeoutError):
         return "no answer in time"
-    if isinstance(inner, ssl.SSLCertVerificationError):
-        return f"x509: {inner.verify_message}"
-    if isinstance(inner, OSError) and inner.strerror:
-        return inner.strerror.lower()
-    return str(inner)
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"x509: {exc.verify_message}"
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror.lower()
+    return str(exc)

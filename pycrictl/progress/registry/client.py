@@ -1,4 +1,4 @@
-"""A manifest from the registry in an image's name (OCI distribution specification), by urllib3.
+"""Registries (OCI distribution specification), by urllib3; a manifest of one in an image's name.
 
 Anonymous, or with the credentials of the pull. A registry that wants a token says where to get one
 (Docker's token authentication). Certificates are verified against the system's store. Registries on
@@ -8,19 +8,22 @@ this machine's loopback are asked over plain HTTP first, as Docker and container
 from __future__ import annotations
 
 import base64
-import json
 import re
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
+from pycrictl.foreign import parsed, text
 from pycrictl.progress.reference import DEFAULT_TAG, parse
 from pycrictl.tls import client_context
 
 if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
     from pycrictl.progress.registry.question import Question
 
 _ACCEPT: Final = ", ".join(
@@ -54,6 +57,45 @@ def fetch(question: Question, reference: str, *, timeout_s: float) -> bytes | No
     return None
 
 
+class Answer(NamedTuple):
+    """What a registry answers; its body as far as it was asked for, or came in time."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Challenge:
+    """What a registry wants of who is not known to it (RFC 7235, and Docker's tokens).
+
+    Args:
+        header: ``WWW-Authenticate``.
+    """
+
+    def __init__(self, header: str) -> None:
+        kind, _, rest = header.partition(" ")
+        self.kind = kind.lower()
+        self._terms = dict(_PARAMETER.findall(rest))
+
+    @property
+    def realm(self) -> str:
+        """Where a token is to be had."""
+        return text(self._terms.get("realm"))
+
+    def query(self, scope: str = "") -> dict[str, str]:
+        """Return what the realm is asked for."""
+        terms = self._terms | ({"scope": scope} if scope else {})
+        return {key: terms[key] for key in ("service", "scope") if key in terms}
+
+    @staticmethod
+    def authorization(body: bytes) -> str:
+        """Return the header for the token that a realm has answered with; empty if it has none."""
+        answer = parsed(body)
+        tokens = (text(answer.get(key), DOCUMENT_LIMIT_BYTES) for key in ("token", "access_token"))
+        token = next(filter(None, tokens), "")
+        return f"Bearer {token}" if token and token.isascii() and token.isprintable() else ""
+
+
 class _Refused(ValueError):
     """An answer that is no help."""
 
@@ -72,30 +114,29 @@ class _Exchange:
         first = ""
         if known is not None and known.registry_token:
             first = f"Bearer {known.registry_token}"
-        status, challenge, body = self._get(url, first)
+        status, headers, body = self._get(url, first)
+        challenge = Challenge(headers.get("WWW-Authenticate", ""))
         if status == 401 and (second := self._authorization(url, challenge)):
             status, _, body = self._get(url, second)
         if status != 200:
             raise _Refused(status)
         return body
 
-    def _authorization(self, url: str, challenge: str) -> str:
+    def _authorization(self, url: str, challenge: Challenge) -> str:
         """Return the header that a registry wants; empty without credentials that it takes."""
-        kind, _, rest = challenge.partition(" ")
-        terms = dict(_PARAMETER.findall(rest))
         known = self._credentials
         basic = ""
         if known is not None and known.username:
             pair = f"{known.username}:{known.password}".encode()
             basic = f"Basic {base64.b64encode(pair).decode()}"
-        if kind.lower() == "basic":
+        if challenge.kind == "basic":
             return basic
-        realm = terms.get("realm", "")
+        realm = challenge.realm
         # Credentials are not sent in clear, except to where the registry itself is.
         is_safe = realm.startswith("https://") or urlsplit(realm).hostname == urlsplit(url).hostname
-        if kind.lower() != "bearer" or not is_safe:
+        if challenge.kind != "bearer" or not is_safe:
             return ""
-        query = {key: terms[key] for key in ("service", "scope") if key in terms}
+        query = challenge.query()
         if known is not None and known.identity_token and not basic:
             query |= {"grant_type": "refresh_token", "refresh_token": known.identity_token}
             status, _, body = self._get(realm, "", form=query)
@@ -103,48 +144,22 @@ class _Exchange:
             status, _, body = self._get(f"{realm}?{urlencode(query)}", basic)
         if status != 200:
             raise _Refused(status)
-        answer: dict[str, Any] = json.loads(body)
-        token = answer.get("token") or answer.get("access_token")
-        return f"Bearer {token}" if isinstance(token, str) and token.isascii() else ""
+        return challenge.authorization(body)
 
-    def _get(
-        self, url: str, authorization: str, form: dict[str, str] | None = None
-    ) -> tuple[int, str, bytes]:
-        """Return status, challenge and body; redirections lose the header on another host."""
-        import urllib3  # noqa: PLC0415
-
-        left_s = self._until - time.monotonic()
-        if left_s <= 0:
+    def _get(self, url: str, authorization: str, form: dict[str, str] | None = None) -> Answer:
+        if time.monotonic() >= self._until:
             raise _Refused("too late")
-        options: dict[str, Any] = {
-            "timeout": urllib3.Timeout(total=left_s),
-            "retries": urllib3.Retry(0, redirect=3),
-            "ssl_context": client_context(verifies=self._verifies_tls),
-        }
-        proxy = self._proxy(url)
-        headers = {"Accept": _ACCEPT}
-        if form is not None:
-            headers["Content-Type"] = "application/x-www-form-urlencoded"
-        if authorization:
-            headers["Authorization"] = authorization
-        with (
-            urllib3.ProxyManager(proxy, **options)
-            if proxy
-            else urllib3.PoolManager(**options) as pool
-        ):
-            answer = pool.request(
-                "GET" if form is None else "POST",
-                url,
-                headers=headers,
-                body=None if form is None else urlencode(form),
-                preload_content=False,
-            )
-            body = bytearray()
-            for piece in answer.stream(65536):
-                body += piece
-                if len(body) > DOCUMENT_LIMIT_BYTES or time.monotonic() > self._until:
-                    raise _Refused("too long")
-            return answer.status, answer.headers.get("WWW-Authenticate", ""), bytes(body)
+        answer = request(
+            url,
+            until=self._until,
+            context=client_context(verifies=self._verifies_tls),
+            authorization=authorization,
+            form=form,
+            proxy=self._proxy(url),
+        )
+        if len(answer.body) > DOCUMENT_LIMIT_BYTES or time.monotonic() > self._until:
+            raise _Refused("too long")
+        return answer
 
     def _proxy(self, url: str) -> str:
         parts = urlsplit(url)
@@ -156,6 +171,66 @@ class _Exchange:
         if _is_direct(parts.netloc, named.get("no", "")):
             return ""
         return named.get(parts.scheme, "")
+
+
+def request(
+    url: str,
+    *,
+    until: float,
+    context: ssl.SSLContext,
+    authorization: str = "",
+    form: dict[str, str] | None = None,
+    proxy: str = "",
+    most: int = DOCUMENT_LIMIT_BYTES + 1,
+    is_range: bool = False,
+) -> Answer:
+    """Ask a registry, or where it has redirected to, which loses the header on another host.
+
+    Args:
+        url: what is asked for.
+        until: monotonic seconds; the body is what has come by then.
+        context: of TLS.
+        authorization: a header.
+        form: what is posted; None to get.
+        proxy: URL of one; empty for none.
+        most: bytes of the body that are read.
+        is_range: only so many are asked for.
+
+    Raises:
+        urllib3.exceptions.HTTPError: no answer.
+    """
+    import urllib3  # noqa: PLC0415 - a twentieth of a second
+
+    # Whoever has switched verification off knows it.
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    options: dict[str, Any] = {
+        "timeout": urllib3.Timeout(total=max(until - time.monotonic(), 0.001)),
+        "retries": urllib3.Retry(0, redirect=3),
+        "ssl_context": context,
+    }
+    headers = {"Accept": _ACCEPT}
+    if form is not None:
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+    if authorization:
+        headers["Authorization"] = authorization
+    if is_range:
+        headers["Range"] = f"bytes=0-{most - 1}"
+    with (
+        urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options) as pool
+    ):
+        answer = pool.request(
+            "GET" if form is None else "POST",
+            url,
+            headers=headers,
+            body=None if form is None else urlencode(form),
+            preload_content=False,
+        )
+        body = bytearray()
+        for piece in answer.stream(65536):
+            body += piece
+            if len(body) >= most or time.monotonic() > until:
+                break
+        return Answer(answer.status, answer.headers, bytes(body[:most]))
 
 
 def _is_direct(netloc: str, exceptions: str) -> bool:
