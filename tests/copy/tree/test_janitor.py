@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +16,19 @@ from typing import Final
 
 import pytest
 
+from pycrictl.copy import ends
+from pycrictl.copy.archive.archives import Outgoing
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree import janitor
 from pycrictl.copy.tree.janitor import OWNER, claim, random_name, sweep, sweep_root
 from pycrictl.copy.tree.notes import VARIABLE
 from pycrictl.copy.tree.places import LocalRoot, open_destination
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.stage import Stage
+from pycrictl.copy.tree.watch import Watch
+from pycrictl.errors import CopyError
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.trees import stages_in
 
 NAME: Final = b".pycrictl-0123456789abcdef"
@@ -146,6 +154,33 @@ def test_notes_that_say_nothing(into: Path, noted: Path, text: str) -> None:
     sweep_root(LocalRoot())
     assert Path("/etc/passwd").exists()
     assert (noted / "pipe").exists()
+
+
+def test_an_empty_note_goes_when_it_is_old(noted: Path) -> None:
+    noted.mkdir(mode=0o700)
+    for name, age_s in (("new", 0), ("old", 100)):
+        (noted / name).touch()
+        os.utime(noted / name, (time.time() - age_s,) * 2)
+    sweep_root(LocalRoot())
+    assert [path.name for path in noted.iterdir()] == ["new"]
+
+
+def test_the_next_copy_out_of_anything_clears_up_here(into: Path, tmp_path: Path) -> None:
+    class Empty:
+        name = "empty"
+
+        @contextmanager
+        def read(self, *_: object, **__: object) -> Iterator[Outgoing]:
+            yield Outgoing(lambda: (memoryview(END_OF_ARCHIVE) for _ in range(1)), b"x")
+
+        def write(self, *_: object) -> Summary:
+            raise AssertionError
+
+    killed(into)
+    watch = Watch(lambda _: None, lambda _: None)
+    with pytest.raises(CopyError, match="the archive is empty"):
+        ends.copy_from(Empty(), b"/x", bytes(tmp_path / "other"), Rules(), watch)
+    assert not any(into.iterdir())
 
 
 def test_a_child_does_not_hold_the_locks_of_the_dead(into: Path) -> None:
