@@ -96,6 +96,8 @@ class Looker:
         except (PycrictlError, OSError) as exc:
             self.close()
             text = exc.message if isinstance(exc, PycrictlError) else str(exc)
+            if text.startswith("cannot reach the runtime at "):  # a line has no room for where
+                text = "the runtime is away: " + text.partition('": ')[2]
             since_s = self._board.since_s or self._board.at_s
             self._board = replace(self._board, problem=text, since_s=since_s, at_s=self._wall_s())
         return self._board

@@ -134,8 +134,7 @@ def head_lines(board: Board, columns: int, *, is_utf8: bool = True) -> list[str]
     lines = [first, f"PODS {board.pods}   {'  '.join(counts)}".rstrip()]
     if board.problem:
         since = time.strftime("%H:%M:%S", time.localtime(board.since_s)) if board.since_s else ""
-        seen = f"; this is what was seen at {since}" if since else ""
-        lines.append(f"! {clean(board.problem)}{seen}")
+        lines.append(f"! {f'last seen at {since}: ' if since else ''}{clean(board.problem)}")
     return [_encodable(cut(line, columns), Layout(columns, 0, 0, is_utf8)) for line in lines]
 
 

@@ -16,10 +16,17 @@ from pycrictl.cri import sessions
 from pycrictl.cri.calls.many import each
 from pycrictl.cri.lists import containers, lookup
 from pycrictl.cri.lists.lookup import Lookup
+from pycrictl.diagnosis.errors import shortened
 from pycrictl.errors import MissingArgument, PycrictlError, UsageError
 from pycrictl.streaming.loop import run_in_loop
 from pycrictl.streaming.portforward import Forwarder, listen, parse_pair
-from pycrictl.streaming.standard import not_started, stream_all, write_all
+from pycrictl.streaming.standard import (
+    CommandMissing,
+    CommandRefused,
+    not_started,
+    stream_all,
+    write_all,
+)
 from pycrictl.wire.command import ExitReported, Streams
 
 if TYPE_CHECKING:
@@ -230,6 +237,8 @@ def _report(env: Environment, target: Target, outcome: Outcome, *, is_alone: boo
                 )
             return outcome.exit_code
         outcome = not_started(what, outcome)
+        if isinstance(outcome, CommandMissing | CommandRefused) and not crictl.is_called():
+            outcome.message = f"{what}: {shortened(outcome.details)}"
     # The runtime's errors name the container; those of a stream do not.
     is_named = is_alone or outcome.message.startswith(what)
     env.error(outcome.message if is_named else f"{what}: {outcome.message}", hint=outcome.hint)
