@@ -29,7 +29,7 @@ from pycrictl.servicelog import Log
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.logs.journal import JournalLine
-    from pycrictl.pulls.tracker import Item, View
+    from pycrictl.pulls.tracker import View
 
 LOOK_S: Final = 0.5
 """How often the source is looked at."""
@@ -346,19 +346,15 @@ def pulls_in(view: View, began: Mapping[str, float]) -> list[NodePull]:
         began: when pulls began as it was worked out before, so that it stays the same.
     """
     now_s = time.time()
-    items: dict[str, list[Item]] = {}
-    for item in view.items:
-        items.setdefault(item.image, []).append(item)
     found = []
-    for image, own in items.items():
-        totals = view.images.get(image)
-        age_s = None
-        if totals is not None and totals.began is not None:
-            age_s = view.now - totals.began
-        began_s = _steady(began.get(image, 0.0), now_s - age_s if age_s is not None else 0.0)
-        found.append(NodePull(image, tuple(own), totals, True, began_s))
+    shown = view.pulls
+    for pull in shown.values():
+        at = pull.totals.began
+        at_s = 0.0 if at is None else now_s - (view.now - at)
+        began_s = _steady(began.get(pull.image, 0.0), at_s)
+        found.append(NodePull(pull.image, pull.items, pull.totals, True, began_s))
     for one in view.awaited:
-        if one.image and one.image not in items:
+        if one.image and one.image not in shown:
             began_s = _steady(began.get(one.image, 0.0), now_s - one.waited_s)
             found.append(NodePull(one.image, began_s=began_s if one.is_begun else 0.0))
     return found
