@@ -136,6 +136,7 @@ class Sums:
         if len(images) == 1:
             only = next(iter(images))
             self._speeds[only].record(sum(gains.values()), now)
+            self._reached[only] = replace(self._reached[None])
             return whole, {only: whole}
         totals = {}
         for image, blobs in images.items():

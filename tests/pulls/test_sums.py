@@ -320,3 +320,14 @@ def test_sums_that_are_handed_on_are_the_same(share: float, numbers: list[int]) 
 def test_sums_that_are_none(wrong: object) -> None:
     found = Totals.from_json(wrong)
     assert found is None or (found.progress, found.share) == (0, None)
+
+
+def test_a_share_does_not_fall_when_another_image_comes() -> None:
+    tracker = Tracker()
+    for second in range(5):
+        before = look(tracker, second, downloading(5 * second)).images["a"].share
+    other = downloading(0, image="b", layer="m")
+    after = look(tracker, 20.0, downloading(20), other).images["a"].share
+    assert before is not None
+    assert after is not None
+    assert before <= after
