@@ -37,13 +37,13 @@ cluster: install .venv/.stamp ## with a real kubelet and API server; BIN=DIR has
 bench: install .venv/.stamp ## figures as ratios of two programs in one run
 	$(PYTHON) -m benchmarks
 soak: install .venv/.stamp ## ten minutes of everything at once, then attacks; ROWS=garbage SECONDS=20: one row
-	$(PYTHON) -m tests.node.soak $(ROWS) $(if $(SECONDS),--seconds $(SECONDS))
+	$(PYTHON) -m tools.torture.soak $(ROWS) $(if $(SECONDS),--seconds $(SECONDS))
 fuzz: .venv/.stamp ## ten minutes of damaged input for everything that reads what others wrote
-	$(PYTHON) -m tests.fuzz
+	$(PYTHON) -m tools.torture.fuzz
 kills: install .venv/.stamp ## copies killed at random moments
-	$(PYTHON) -m tests.node.kills && $(PYTHON) -m tests.node.cluster_kills
+	$(PYTHON) -m tools.torture.kills && $(PYTHON) -m tools.torture.cluster_kills
 restarts: .venv/.stamp ## fifty rounds of a proxy reloaded, restarted, killed, badly upgraded
-	$(PYTHON) -m tests.proxy.restarts
+	$(PYTHON) -m tools.torture.restarts
 generate: .venv/.stamp ## man pages and completions, of the commands and man/prose
 	$(PYTHON) -m tools.generate
 proto: .venv/.stamp ## the modules of proto/

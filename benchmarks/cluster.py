@@ -27,6 +27,7 @@ from aiohttp import web
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured
 from tests.agent.standing import FRONT_PROXY_DATA, OWN, pod, token_of
 from tests.kube.apiserver import make_node_certificates
+from tests.processes import peak_bytes
 from tests.streaming.servers import Certificates
 
 AGENTS = 200
@@ -251,9 +252,7 @@ async def _ask(fakes: Fakes, pid: int, port: int) -> Cost:
                 raise CannotRunError(response.headers["Warning"])
         wall_s = time.perf_counter() - begun
         await asyncio.sleep(0.2)
-        status = Path(f"/proc/{pid}/status").read_text()
-        peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
-        return Cost(_cpu_s(pid) - before, wall_s, peak, fakes.asked, len(found["items"]))
+        return Cost(_cpu_s(pid) - before, wall_s, peak_bytes(pid), fakes.asked, len(found["items"]))
 
 
 def _cpu_s(pid: int) -> float:

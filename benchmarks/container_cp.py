@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from benchmarks.copy import FOLDER, SIZE_BYTES, peak_bytes, timed
+from benchmarks.copy import FOLDER, SIZE_BYTES, timed
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave
 from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.engine import CONTAINER_NAME, POD_UID
@@ -35,6 +35,7 @@ from tests.kube.apiserver import make_node_certificates
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import MIB, Lab
 from tests.node.test_agent import STARTED
+from tests.processes import peak_bytes
 from tests.streaming.servers import Certificates
 
 ROUNDS = 3

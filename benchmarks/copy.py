@@ -25,6 +25,7 @@ from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, best_s
 from benchmarks.programs import pycrictl
 from pycrictl.copy.tree.content import copy_content
 from tests.node.lab import MIB, Lab
+from tests.processes import peak_bytes
 from tests.proxy.program import Program
 
 FOLDER = "/var/tmp"
@@ -114,13 +115,6 @@ def timed(command: list[str], environ: dict[str, str] | None = None) -> tuple[fl
     if process.returncode:
         raise CannotRunError(f"{' '.join(command)!r} ended with {process.returncode}")
     return seconds, peak
-
-
-def peak_bytes(pid: int) -> int:
-    """Return the most memory that a process has had; 0 if it has ended."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
 
 
 def _container_pids(container_id: str) -> list[int]:

@@ -24,7 +24,7 @@ from pycrictl.proxy.server import AGE_S
 from tests.kube.apiserver import make_node_certificates, serve, write_kubeconfig
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import Lab
-from tests.node.soak import resident_bytes
+from tests.processes import resident_bytes
 from tests.proxy.program import OPTIONS, Program
 
 LIST = RUNTIME + "ListContainers"

@@ -1,4 +1,4 @@
-"""HTTP servers of tests, which print nothing."""
+"""HTTP servers of tests, which print nothing, and a free port for others."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -1,1 +1,1 @@
-"""Generators of files that are committed and shipped; only building needs them."""
+"""What only building and looking for faults need: generators of committed files, torture, the site."""

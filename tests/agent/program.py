@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.agent.standing import Cluster
+from tests.processes import peak_bytes, resident_bytes
 from tests.waiting import wait_until
 
 
@@ -34,22 +35,16 @@ class Program:
 
     @property
     def rss(self) -> int:
-        return int(self._status("VmRSS")) * 1024
+        return resident_bytes(self.process.pid)
 
     @property
     def peak_bytes(self) -> int:
         """The most memory that it has had."""
-        return int(self._status("VmHWM")) * 1024
+        return peak_bytes(self.process.pid)
 
     @property
     def threads(self) -> int:
-        return int(self._status("Threads"))
-
-    def _status(self, key: str) -> str:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(rf"{key}:\s+(\d+)", status)
-        assert found
-        return found[1]
+        return len([*Path(f"/proc/{self.process.pid}/task").iterdir()])
 
 
 @contextmanager

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.agent.attackers import FORGED, ask
-from tests.agent.floods import FLOODS, ROUNDS, flood
 from tests.agent.program import Program, running
 from tests.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates
 from tests.waiting import wait_until
+from tools.torture.floods import FLOODS, ROUNDS, flood
 
 MIB = 1 << 20
 ROUND_S = 2.0

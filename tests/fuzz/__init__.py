@@ -1,1 +1,1 @@
-"""Random and damaged input for all that reads what others wrote: ``python -m tests.fuzz``."""
+"""Random and damaged input for all that reads what others wrote: ``make fuzz``."""

@@ -31,8 +31,8 @@ from tests.copy.trees import listing, stages_in
 from tests.kube.access import Grant
 from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until
+from tools.torture.cluster_kills import Kills
 
-from .cluster_kills import Kills
 from .forked import Ended
 from .in_cluster import Distroless, InCluster, in_cluster
 from .lab import MIB, Lab

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from .kills import METHODS, VICTIMS, Scene
+from tools.torture.kills import METHODS, VICTIMS, Scene
 
 if TYPE_CHECKING:
     from .lab import Lab

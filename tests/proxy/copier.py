@@ -30,7 +30,7 @@ from tests.copy.node.test_on_node import ID, ignore, stop
 from tests.copy.node.test_on_node import start as start_container
 from tests.fakecri.server import FakeServer
 from tests.node.kubelet import RUNTIME
-from tests.node.soak import descriptors
+from tests.processes import descriptors
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 

@@ -17,6 +17,7 @@ import grpc
 
 from pycrictl.proxy import admin
 from tests.node.kubelet import Kubelet
+from tests.processes import peak_bytes
 
 START_S = 60.0
 OPTIONS = (
@@ -164,9 +165,7 @@ class Program:
 
     def peak_bytes(self) -> int:
         """The most memory that it has had."""
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        line = next(line for line in lines if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
+        return peak_bytes(self.pid)
 
     def __enter__(self) -> Self:
         self.start()

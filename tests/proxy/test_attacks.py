@@ -11,9 +11,9 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.wire import limits
 from tests.fakecri import FakeServer, hang
-from tests.proxy import attacks
-from tests.proxy.attacks import MIB, PATIENCE_S, VERSION, Attacker
 from tests.proxy.program import Program
+from tools.torture import attacks
+from tools.torture.attacks import MIB, PATIENCE_S, VERSION, Attacker
 
 Start = Callable[..., Program]
 

@@ -26,11 +26,12 @@ from pycrictl.errors import PycrictlError
 from tests.copy.node.test_on_node import needs_root
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME, Kubelet
-from tests.node.soak import descriptors, free_port
+from tests.processes import descriptors
 from tests.proxy.copier import ARCHIVE, Copier, Pretended, outcome_of, stream
 from tests.proxy.program import OPTIONS, Program, is_running
 from tests.proxy.pulls.test_limiter import Gate, pod, prepare, pulls, status
 from tests.proxy.test_app import version
+from tests.serving import free_port
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.proxy.restarts import node
+from tools.torture.restarts import node
 
 
 def test_kubelet_does_not_notice() -> None:

@@ -19,7 +19,7 @@ from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.copy.node.test_on_node import ID, needs_root
 from tests.copy.trees import stages_in
-from tests.node.soak import descriptors
+from tests.processes import descriptors
 from tests.proxy.copier import MIB, Copier, Pretended, spools, stream
 from tests.waiting import wait_until
 

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.fakecri.server import FakeServer
-from tests.proxy.attacks import NOBODY, attack
 from tests.proxy.copier import Copier, stream
 from tests.proxy.pulls.test_progress import WEB, ask, read, sandboxes
 from tests.waiting import wait_until
+from tools.torture.attacks import NOBODY, attack
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs the rights to become nobody")
 

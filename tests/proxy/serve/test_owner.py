@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from pycrictl.proxy.serve.owner import UNKNOWN, Owners
-from tests.proxy.attacks import NOBODY
+from tools.torture.attacks import NOBODY
 
 
 @pytest.fixture

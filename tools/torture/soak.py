@@ -17,7 +17,6 @@ import hashlib
 import os
 import random
 import re
-import socket
 import statistics
 import subprocess
 import sys
@@ -30,13 +29,14 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl.proxy import admin
-from tests.proxy.attacks import ON_CRI, ON_STREAMS
+from tests.node.images import Image
+from tests.node.lab import MIB, Lab
+from tests.processes import children, descriptors, resident_bytes
 from tests.proxy.program import Program
+from tests.serving import free_port
 from tests.waiting import settled
-
-from .besieged import besieged
-from .images import Image
-from .lab import MIB, Lab
+from tools.torture.attacks import ON_CRI, ON_STREAMS
+from tools.torture.besieged import besieged
 
 SECONDS: Final = 600
 SIEGE_S: Final = 30
@@ -247,13 +247,6 @@ class Soak:
             self.resident_bytes.append(resident_bytes(self.proxy.main_pid))
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def digests(path: Path) -> dict[str, str]:
     """The content of a file, or of all files of a directory."""
     files = [path] if path.is_file() else sorted(path.iterdir())
@@ -262,26 +255,6 @@ def digests(path: Path) -> dict[str, str]:
         name: hashlib.sha256(file.read_bytes()).hexdigest()
         for name, file in zip(names, files, strict=True)
     }
-
-
-def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in use now."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def descriptors(pid: int) -> list[str]:
-    """What a process has open."""
-    found = []
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            found.append(str(entry.readlink()))
-    return found
-
-
-def children(pid: int) -> list[str]:
-    """The processes that a process has started and not yet seen the end of."""
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def leftovers(lab: Lab) -> list[str]:

@@ -24,15 +24,14 @@ from typing import Final
 from pycrictl.proxy import admin
 from tests.agent.copies.spooled import spooled, spooled_bytes
 from tests.copy.trees import stages_in
+from tests.node.copying import processes_below
+from tests.node.forked import Ended
+from tests.node.in_cluster import Distroless, InCluster, in_cluster
+from tests.node.lab import MIB, Lab
+from tests.processes import children
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
-
-from .copying import processes_below
-from .forked import Ended
-from .in_cluster import Distroless, InCluster, in_cluster
-from .kills import EXPIRE_S, LATEST, Tally, read, say, unnamed
-from .lab import MIB, Lab
-from .soak import children
+from tools.torture.kills import EXPIRE_S, LATEST, Tally, read, say, unnamed
 
 VICTIMS: Final = (
     *("client", "resumed", "kubectl", "api server", "agent", "proxy", "runtime", "container"),

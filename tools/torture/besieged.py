@@ -15,11 +15,10 @@ from urllib.parse import urlsplit
 import grpc
 
 from pycrictl._proto import cri_pb2
-from tests.proxy.attacks import ON_STREAMS, VERSION, attack
+from tests.node.kubelet import RUNTIME
+from tests.node.lab import MIB, Lab
 from tests.proxy.program import OPTIONS, Program
-
-from .kubelet import RUNTIME
-from .lab import MIB, Lab
+from tools.torture.attacks import ON_STREAMS, VERSION, attack
 
 IDLE_S: Final = 5.0
 PAUSE_S: Final = 0.01

@@ -3,7 +3,7 @@
 Each is one that did harm before there were limits. As a program of its own a flood goes on until it
 is killed; it runs as nobody:
 
-    python -m tests.agent.floods NAME HOST PORT
+    python -m tools.torture.floods NAME HOST PORT
 """
 
 from __future__ import annotations

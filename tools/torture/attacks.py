@@ -3,7 +3,7 @@
 An attack on the CRI socket is a function that misuses one connection of a client. As a program of
 its own an attack goes on until it is killed; it gives up its rights first if it needs none:
 
-    python -m tests.proxy.attacks NAME WHERE
+    python -m tools.torture.attacks NAME WHERE
 
 WHERE is the path of the CRI socket; for attacks in ``ON_STREAMS`` the address of the streams.
 """

@@ -1,4 +1,4 @@
-"""Copies in which somebody is killed at a random moment: ``python -m tests.node.kills``.
+"""Copies in which somebody is killed at a random moment: ``make kills``.
 
 The victims are the program that copies, the proxy, the runtime and the container. Whoever it is,
 the exit status must be 0 only where the copy is complete, the destination must be complete or as it
@@ -28,14 +28,13 @@ from pycrictl.copy.tree.places import LocalRoot, open_source
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
 from tests.copy.trees import stages_in
+from tests.node.copying import processes_below
+from tests.node.forked import Ended, Program
+from tests.node.lab import MIB, Lab
+from tests.node.test_copy_node import Container
+from tests.processes import descriptors
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
-
-from .copying import processes_below
-from .forked import Ended, Program
-from .lab import MIB, Lab
-from .soak import descriptors
-from .test_copy_node import Container
 
 METHODS: Final = ("rpc", "node", "exec")
 VICTIMS: Final = ("client", "proxy", "runtime", "container")

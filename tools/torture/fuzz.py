@@ -23,7 +23,7 @@ MEMORY_BYTES = 4 * 1024**3
 
 def main() -> int:
     """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.torture.fuzz", description=__doc__)
     names = [target.name for target in TARGETS]
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for all together")
     parser.add_argument("--only", choices=names, action="append", help="may be repeated")

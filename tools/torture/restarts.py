@@ -1,4 +1,4 @@
-"""A kubelet that must not notice what becomes of its proxy: ``python -m tests.proxy.restarts``.
+"""A kubelet that must not notice what becomes of its proxy: ``make restarts``.
 
 It lists pods again and again, probes by exec and pulls images without a pause, with kubelet's own
 reconnect back-off, while the proxy is reloaded, restarted, killed, and upgraded to what does not
