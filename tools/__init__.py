@@ -1,1 +1,1 @@
-"""What only building and looking for faults need: generators of committed files, torture, the site."""
+"""What building needs, above all generators of committed files, and what looks for faults."""
