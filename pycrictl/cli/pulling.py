@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pycrictl.cli import crictl
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.diagnosis.errors import Words, pull_words, sandbox_words
-from pycrictl.errors import RuntimeFault
+from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable
 from pycrictl.pull.image import pull, pull_in_turn
 from pycrictl.pull.many import Outcome, PullOne, pull_many
 from pycrictl.show.displays.pulls import open_display
@@ -88,7 +88,8 @@ def worded(error: RuntimeFault, words: Words | None, what: str) -> RuntimeFault:
         words: what it means.
         what: what was being done.
     """
-    if words is not None and error.details and not crictl.is_called():
+    is_own = isinstance(error, DeadlineExceeded | Cancelled | Unavailable)  # no word of a registry
+    if words is not None and error.details and not is_own and not crictl.is_called():
         error.message, error.hint = f"{what}: {words.text}", words.advice
     return error
 

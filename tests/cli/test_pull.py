@@ -88,6 +88,21 @@ def test_a_failure_is_said_in_words_and_debug_has_the_runtimes(fake: FakeServer)
     assert CHAIN in Run("-r", fake.endpoint, "-D", "pull", "reg.example:5000/a:1").stderr
 
 
+def test_a_time_limit_of_this_program_is_not_the_registrys(fake: FakeServer) -> None:
+    is_over = threading.Event()
+
+    def slow(request: object, context: grpc.ServicerContext) -> Status:
+        is_over.wait(20)
+        return Status(grpc.StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded")
+
+    fake.prepare("PullImage", slow)
+    run = pull(fake, "--pull-timeout", "200ms", "a")
+    is_over.set()
+    assert (run.code, run.stdout) == (1, "")
+    assert "registry" not in run.stderr
+    assert "--pull-timeout" in run.stderr
+
+
 def test_words_that_nobody_knows_are_the_runtimes(fake: FakeServer) -> None:
     fake.prepare("PullImage", Status(grpc.StatusCode.UNKNOWN, "the moon is full"))
     assert pull(fake, "a").stderr == 'pycrictl: pulling "a": the moon is full\n'
