@@ -548,6 +548,7 @@ _pycrictl_describe() {
                 '--peer-ca=@file'
                 '--peer-token=@file'
                 '--peer-namespace='
+                '--namespaces='
                 '--admin-socket=@socket'
                 '--metrics-listen='
                 '--spool-dir=@directory'

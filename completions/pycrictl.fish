@@ -771,6 +771,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--peer-ca'\t'@file'\t'The CA of all agents\' certificates (default: that of the Secret pycrictl-agent-ca; with --tls-cert they are not verified)' \
                 '--peer-token'\t'@file'\t'The service account\'s token for the audience progress.pycrictl.dev, which agents use to authenticate to each other' \
                 '--peer-namespace'\t''\t'The namespace of the agents\' Service, pycrictl-agent (default: this pod\'s; none with --kubeconfig)' \
+                '--namespaces'\t''\t'Serve the pods of these namespaces only, so that Roles there are enough; the same for all agents; repeatable (default: all)' \
                 '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone (default: nowhere)' \
                 '--spool-dir'\t'@directory'\t'Offer copies of containers\' files, and keep them there on their way; a restart takes them up (default: no copies)' \

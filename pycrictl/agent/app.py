@@ -71,6 +71,7 @@ class Settings:
             they serve by it, else they are not verified.
         peer_token_file: the service account's token for agents; empty if there is none.
         namespace: of the agents' Service; empty if there is none.
+        namespaces: whose pods are listed; none for all.
         metrics_listen: where ``/metrics`` is for everyone; None for nowhere.
         writes_events: write Events about the pulls of this node.
         spool_dir: where copies are kept on their way; empty: no copies are offered.
@@ -89,6 +90,7 @@ class Settings:
     peer_ca: str = ""
     peer_token_file: str = ""
     namespace: str = ""
+    namespaces: tuple[str, ...] = ()
     metrics_listen: tuple[str, int] | None = None
     writes_events: bool = False
     spool_dir: str = ""
@@ -130,7 +132,7 @@ class Agent:
             [name for name in names if ".." not in name],
         )
         self.api = ApiServer(load)
-        self.pulls = NodePulls(connect, self.api, settings.node, read_journal)
+        self.pulls = NodePulls(connect, self.api, settings.node, read_journal, settings.namespaces)
         self.peers = Peers(
             self.api,
             namespace=settings.namespace,
@@ -143,7 +145,7 @@ class Agent:
         if settings.writes_events:
             self._events = Events(self.pulls, lambda: KubeClient(load(), timeout_s=TIMEOUT_S))
         self.access = Access(self.api, settings.node, self.peers.own_user)
-        cluster = Cluster(self.api, self.pulls, self.peers)
+        cluster = Cluster(self.api, self.pulls, self.peers, settings.namespaces)
         self.feeds = Feeds(cluster)
         self.streams = Streams(self.pulls, self.peers, is_off=not settings.debugs)
         self.figures = Figures()

@@ -8,7 +8,7 @@ not answer is named; its pulls are shown as the pods have them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
@@ -17,7 +17,7 @@ from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.node import NodePulls
 from pycrictl.agent.objects import is_waiting, objects_of
 from pycrictl.agent.peers import Peers
-from pycrictl.agent.reflector import Reflector, list_all
+from pycrictl.agent.reflector import Reflectors, list_all, paths_of_pods, pods_in
 from pycrictl.agent.store import Gone, is_of
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import fit
@@ -42,6 +42,10 @@ MAX_LISTED: Final = 20_000
 _NAMED_FIELDS: Final = 5
 
 
+class OtherNamespace(PycrictlError):
+    """A question is about a namespace that the agents do not serve."""
+
+
 class Scope(NamedTuple):
     """What is listed; empty for everything.
 
@@ -54,11 +58,6 @@ class Scope(NamedTuple):
     namespace: str = ""
     pod: str = ""
     node: str = ""
-
-    @property
-    def path(self) -> str:
-        """The list of pods that it is about."""
-        return f"/api/v1/namespaces/{self.namespace}/pods" if self.namespace else "/api/v1/pods"
 
     @property
     def query(self) -> dict[str, str]:
@@ -136,9 +135,13 @@ class Cluster:
         api: the API server, for the pods.
         own: the pulls of this node.
         peers: the other agents.
+        namespaces: whose pods may be listed; none for all.
     """
 
-    def __init__(self, api: ApiServer, own: NodePulls, peers: Peers) -> None:
+    def __init__(
+        self, api: ApiServer, own: NodePulls, peers: Peers, namespaces: Sequence[str] = ()
+    ) -> None:
+        self._namespaces = tuple(namespaces)
         self._api = api
         self._own = own
         self._peers = peers
@@ -153,12 +156,28 @@ class Cluster:
 
     async def pods(self, scope: Scope) -> list[Pod]:
         """Return the pods that a list is about."""
-        found, _ = await list_all(self._api, scope.path, scope.query, parse_pod)
+        found: dict[str, Pod] = {}
+        for path in paths_of_pods(self._within(scope)):
+            some, _ = await list_all(self._api, path, scope.query, parse_pod)
+            found |= some
         return list(found.values())
 
-    def reflector(self, scope: Scope) -> Reflector[Pod]:
+    def reflector(self, scope: Scope) -> Reflectors[Pod]:
         """Return what keeps that list up to date."""
-        return Reflector(self._api, scope.path, scope.query, parse_pod)
+        return pods_in(self._api, self._within(scope), scope.query)
+
+    def _within(self, scope: Scope) -> tuple[str, ...]:
+        """Return the namespaces that a list is about; none for all.
+
+        Raises:
+            OtherNamespace: it is one that the agents do not serve.
+        """
+        if not scope.namespace:
+            return self._namespaces
+        if self._namespaces and scope.namespace not in self._namespaces:
+            served = ", ".join(self._namespaces)
+            raise OtherNamespace(f"the agents serve only these namespaces: {served}")
+        return (scope.namespace,)
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
         """Return one pod; None if it does not exist."""

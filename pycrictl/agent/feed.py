@@ -13,7 +13,7 @@ from pycrictl.agent.api.names import Document
 from pycrictl.agent.api.openapi import MAX_TEXT
 from pycrictl.agent.cluster import Cluster, Round, Scope
 from pycrictl.agent.objects import PullPhase
-from pycrictl.agent.reflector import Reflector
+from pycrictl.agent.reflector import Reflectors
 from pycrictl.agent.store import Event, Gone, Key, Store, key_of, tag_of
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod
@@ -96,7 +96,7 @@ class Feed:
         self._scope = scope
         self._watchers: set[Watcher] = set()
         self._task: asyncio.Task[None] | None = None
-        self._reflector: Reflector[Pod] | None = None
+        self._reflector: Reflectors[Pod] | None = None
         self._lock = asyncio.Lock()
         self._round_at = -FRESH_S
         self._addresses: dict[str, str] = {}

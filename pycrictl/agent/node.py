@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.agent.apiserver import ApiServer
 from pycrictl.agent.objects import NodePull
-from pycrictl.agent.reflector import Reflector
+from pycrictl.agent.reflector import pods_in
 from pycrictl.errors import PycrictlError
-from pycrictl.kube.pods import Pod, parse_pod
+from pycrictl.kube.pods import Pod
 from pycrictl.progress.failures import REASONS, Failures
 from pycrictl.progress.outcome import Pace
 from pycrictl.progress.reference import canonical
@@ -151,13 +151,19 @@ class NodePulls:
         api: for the pods of the node.
         node: its name.
         read_journal: returns lines of the node's services since a wall time; None to read none.
+        namespaces: whose pods may be listed; none for all.
 
     Attributes:
         retries: when the kubelet tries again, by canonical reference, as far as that is known.
     """
 
     def __init__(
-        self, connect: Connect, api: ApiServer, node: str, read_journal: ReadJournal | None = None
+        self,
+        connect: Connect,
+        api: ApiServer,
+        node: str,
+        read_journal: ReadJournal | None = None,
+        namespaces: Sequence[str] = (),
     ) -> None:
         self.node = node
         self.retries: dict[str, float] = {}
@@ -165,9 +171,8 @@ class NodePulls:
         self.known = _Known(self.pods)
         self.starts = 0
         self._connect = connect
-        self._reflector: Reflector[Pod] = Reflector(
-            api, "/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"}, parse_pod, self._ring
-        )
+        own = {"fieldSelector": f"spec.nodeName={node}"}
+        self._reflector = pods_in(api, namespaces, own, self._ring)
         self._failures = Failures(read_journal, self.pods) if read_journal is not None else None
         self._looked_at = -JOURNAL_S
         self._lock = threading.Lock()

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from pycrictl.agent.api.names import Document
 from pycrictl.agent.apiserver import ApiServer, Expired
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import mapping, mappings, text
+from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
 
@@ -153,6 +154,65 @@ class Reflector(Generic[T]):
     def _changed(self) -> None:
         self._asked.set()
         self._on_change()
+
+
+class Reflectors(Generic[T]):
+    """Several lists that are kept as one; see ``Reflector``."""
+
+    def __init__(self, parts: Sequence[Reflector[T]]) -> None:
+        self._parts = parts
+
+    @property
+    def items(self) -> dict[str, T]:
+        """What all of them have, by UID."""
+        return {uid: one for part in self._parts for uid, one in part.items.items()}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether they are being watched."""
+        return any(part.task is not None for part in self._parts)
+
+    def start(self) -> None:
+        """Begin, if they have not begun."""
+        for part in self._parts:
+            part.start()
+
+    async def stop(self) -> None:
+        """End the watches."""
+        for part in self._parts:
+            await part.stop()
+
+    async def ready(self, timeout_s: float) -> None:
+        """Return when each has been asked for once.
+
+        Raises:
+            PycrictlError: one failed, and nothing is known of it from before.
+        """
+        await asyncio.gather(*(part.ready(timeout_s) for part in self._parts))
+
+
+def pods_in(
+    api: ApiServer,
+    namespaces: Sequence[str],
+    query: Mapping[str, str],
+    on_change: Callable[[], None] = lambda: None,
+) -> Reflectors[Pod]:
+    """Return the pods of some namespaces.
+
+    Args:
+        api: the API server.
+        namespaces: see ``paths_of_pods``.
+        query: selectors.
+        on_change: called after each change.
+    """
+    return Reflectors(
+        [Reflector(api, path, query, parse_pod, on_change) for path in paths_of_pods(namespaces)]
+    )
+
+
+def paths_of_pods(namespaces: Sequence[str]) -> list[str]:
+    """Return the lists that have the pods of some namespaces; without any, of all."""
+    return [f"/api/v1/namespaces/{name}/pods" for name in namespaces] or ["/api/v1/pods"]
 
 
 def _uid(document: Document) -> str:

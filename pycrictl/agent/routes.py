@@ -17,7 +17,7 @@ from pycrictl.agent.api import discovery, openapi
 from pycrictl.agent.api.answers import Query, form_of, parameters, parse_query, refuse, respond
 from pycrictl.agent.api.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
 from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, expired, not_found, pod_not_found
-from pycrictl.agent.cluster import Cluster, Scope
+from pycrictl.agent.cluster import Cluster, OtherNamespace, Scope
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
@@ -86,6 +86,8 @@ class Routes:
             response = refuse(refusal)
         except Denied as exc:
             response = refuse(Refusal(500, f"the agent lacks a right: {exc.message}"))
+        except OtherNamespace as exc:
+            response = refuse(Refusal(403, exc.message))
         except PycrictlError as exc:
             response = refuse(Refusal(503, exc.message, retry_after_s=1))
         except (TimeoutError, ConnectionError):

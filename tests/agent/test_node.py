@@ -37,7 +37,7 @@ def test_the_journal_says_when_a_pull_is_tried_again() -> None:
     assert not asked, "no pod waits in vain"
     found = parse_pod(standing.pod("web", state=BACK_OFF))
     assert found is not None
-    pulls._reflector.items["u"] = found
+    pulls._reflector._parts[0].items["u"] = found
     pulls._looked_at = -100.0
     pulls.look_for_failures()
     assert pulls.retries == {IMAGE: failed_at_s + 10}

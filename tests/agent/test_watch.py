@@ -232,11 +232,11 @@ def test_nothing_is_watched_while_nobody_asks(
     agent = cluster.start()
     cluster.add_pod("web")
     events(cluster, "", 1)
-    wait_until(lambda: agent.pulls._reflector.task is None)
+    wait_until(lambda: not agent.pulls._reflector.is_running)
     asked = len(cluster.api.asked)
     time.sleep(2.5)
     assert len(cluster.api.asked) == asked
-    assert agent.pulls._reflector.task is None
+    assert not agent.pulls._reflector.is_running
 
 
 def test_too_many_watches(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

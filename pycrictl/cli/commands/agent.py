@@ -112,6 +112,15 @@ def agent(
             " with --kubeconfig).",
         ),
     ] = "",
+    namespaces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespaces",
+            metavar="NAME,...",
+            help="Serve the pods of these namespaces only, so that Roles there are enough; the same"
+            " for all agents; repeatable (default: all).",
+        ),
+    ] = None,
     admin_socket: AdminSocket = DEFAULT,
     events: Annotated[
         bool,
@@ -244,6 +253,9 @@ def agent(
         peer_token_file=peer_token,
         namespace=named(peer_namespace, "a namespace (--peer-namespace)")
         or ("" if kubeconfig else credential.own_namespace()),
+        namespaces=tuple(
+            named(name, "a namespace (--namespaces)") for name in options.split_list(namespaces)
+        ),
         metrics_listen=service.address(metrics_listen, "metrics-listen")
         if metrics_listen
         else None,

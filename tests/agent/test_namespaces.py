@@ -1,0 +1,59 @@
+"""Agents that serve some namespaces only, by Roles there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.agent.standing import OWN, Answer, Cluster
+from tests.kube.access import Grant
+
+BASE = "/apis/progress.pycrictl.dev/v1alpha1"
+PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
+
+
+@pytest.fixture
+def bound(cluster: Cluster) -> Cluster:
+    """The agents' account has no right to list the pods of all namespaces."""
+    (whole, *_) = (grant for grant in cluster.api.grants if grant.subject == OWN)
+    rules = [rule for rule in whole.rules if "pods" not in rule["resources"]]
+    maps = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}
+    cluster.api.grants.remove(whole)
+    cluster.api.grants += [
+        Grant(OWN, [*rules, maps]),
+        *(Grant(OWN, [PODS], namespace) for namespace in ("shop", "bank")),
+    ]
+    cluster.start(namespaces=("shop", "bank"))
+    for name, namespace in (("web", "shop"), ("db", "bank"), ("far", "default")):
+        cluster.add_pod(name, namespace=namespace)
+    return cluster
+
+
+def ask(cluster: Cluster, path: str) -> Answer:
+    return cluster.ask(f"{BASE}/{path}", certificate=cluster.front_proxy, user="jane")
+
+
+def test_lists_and_watches(bound: Cluster) -> None:
+    found = ask(bound, "imagepulls")
+    assert found.status == 200
+    names = [one["metadata"]["name"] for one in found.document["items"]]
+    assert sorted(names) == ["db.main", "web.main"]
+    one = ask(bound, "namespaces/shop/imagepulls").document["items"]
+    assert [each["metadata"]["name"] for each in one] == ["web.main"]
+    watched = ask(bound, "imagepulls?watch=true&timeoutSeconds=1")
+    assert b"web.main" in watched.content
+    assert b"far.main" not in watched.content
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "namespaces/default/imagepulls",
+        "namespaces/default/imagepulls/far.main",
+        "namespaces/default/pods/far/imagepullprogress",
+        "namespaces/default/imagepulls?watch=true&timeoutSeconds=1",
+    ],
+)
+def test_another_namespace(bound: Cluster, path: str) -> None:
+    found = ask(bound, path)
+    assert (found.status, found.document["reason"]) == (403, "Forbidden")
+    assert found.document["message"] == "the agents serve only these namespaces: shop, bank"
