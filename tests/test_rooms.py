@@ -71,6 +71,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "streaming": {"streaming", "wire", "environ", "signals", "tls", *_BASE},
     "pulls": {"pulls", *_BASE},
+    "pulls.reporting": {"pulls.model", "wire.progress", *_BASE},
     "progress": {
         *(
             "progress",

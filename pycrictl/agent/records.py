@@ -7,7 +7,8 @@ from typing import Final
 
 from pycrictl.agent.objects import Need, NodePull, PullPhase, needs_of, phase_of, pull_for
 from pycrictl.kube.pods import Pod
-from pycrictl.pulls.tracker import COMPLETE, Item, Phase
+from pycrictl.pulls.model import Phase
+from pycrictl.pulls.reporting import report_of, with_sums
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 _FAILED: Final = (PullPhase.FAILED, PullPhase.BACK_OFF)
@@ -45,41 +46,15 @@ def reports_of(
             found.append(Report(image, "", 0, 0, phase=Phase.PRESENT))
         elif pull is not None and pull.items:
             started = round(pull.began_s, 3)
-            reports = [_report(item, image, phase, started) for item in pull.items]
-            if pull.totals is not None and phase not in _FAILED:
-                is_done = phase is PullPhase.SUCCEEDED
-                sums = pull.totals.at_end(is_done=True) if is_done else pull.totals
-                reports[0] = reports[0]._replace(sums=sums.to_json())
-            found += reports
+            is_done = phase is PullPhase.SUCCEEDED
+            reports = [report_of(item, image, is_done=is_done) for item in pull.items]
+            sums = pull.totals if phase not in _FAILED else None
+            if sums is not None and is_done:
+                sums = sums.at_end(is_done=True)
+            found += [one._replace(started=started) for one in with_sums(reports, sums)]
         elif phase in _FAILED and need.reason is not None:
             error = (need.reason.message or need.reason.reason)[:MAX_TEXT]
             found.append(Report(image, "", 0, 0, error, Phase.FAILED))
         elif pull is not None:
             found.append(Report(image, "", 0, 0, phase=Phase.DOWNLOADING))
     return found, runs
-
-
-def _report(item: Item, image: str, state: PullPhase, started: float) -> Report:
-    phase, progress, extracted = item.phase, item.progress, item.extracted
-    if state is PullPhase.SUCCEEDED and phase not in COMPLETE:
-        # The runtime has said so; the last look at the layer was before.
-        phase, progress = Phase.DONE, item.total
-    extracted_total = 0 if item.is_estimated else item.extracted_total
-    if phase is Phase.DONE:
-        extracted = extracted_total
-    return Report(
-        image=image,
-        layer=item.layer,
-        progress=progress,
-        total=item.total,
-        error=item.error[:MAX_TEXT] if phase is Phase.FAILED else "",
-        phase=phase,
-        queue_position=item.queue_position,
-        extracted=extracted,
-        extracted_total=extracted_total,
-        resumed=item.resumed,
-        started=started,
-        behind=item.behind,
-        digest=item.digest,
-        idle_s=round(item.idle_s, 1),
-    )

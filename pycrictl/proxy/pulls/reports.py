@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pycrictl.progress.reference import is_same_image
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
 from pycrictl.pulls.model import Item, Phase, Totals
+from pycrictl.pulls.reporting import report_of, with_sums
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Reporter:
                 if image not in known:
                     state = State.RUNNING if is_running else None
                     theirs = [_of_layer(item, state, image[:MAX_TEXT], "") for item in items]
-                    found += _with_sums(theirs, self._sums(image) if is_running else None)
+                    found += with_sums(theirs, self._sums(image) if is_running else None)
             return found
         for calls in self._book.of_pod(target.pod):
             is_recent = calls[0].end is None or calls[0].ended > since - LINGER_S
@@ -135,7 +136,7 @@ class Reporter:
         sums = self._sums(call.pull.reference)
         if sums is not None and state is not State.RUNNING:
             sums = sums.at_end(is_done=state is State.DONE)
-        return _with_sums(reports, sums)
+        return with_sums(reports, sums)
 
     def _whole(self, call: Call, state: State, image: str, error: str) -> Report:
         """Return the report on an image of which nothing but its state is known."""
@@ -166,13 +167,6 @@ class Reporter:
         return (ahead.reference if pod in (None, call.pod) else str(pod))[:MAX_TEXT]
 
 
-def _with_sums(reports: list[Report], sums: Totals | None) -> list[Report]:
-    """Return the reports on an image with its sums, which one of them carries."""
-    if reports and sums is not None:
-        reports[0] = reports[0]._replace(sums=sums.to_json())
-    return reports
-
-
 def _pods(calls: Sequence[Call]) -> str:
     """Return the pods that calls are for, as ``NAMESPACE/NAME``; empty if none is named."""
     pods = dict.fromkeys(str(call.pod) for call in calls if call.pod is not None)
@@ -189,31 +183,12 @@ def _of_layer(item: Item, state: State | None, image: str, error: str) -> Report
         image: the name for those who watch.
         error: why its pull failed.
     """
-    phase, progress, extracted = item.phase, item.progress, item.extracted
-    if state is State.DONE and phase in _UNSETTLED:
-        # The runtime has said so; the last look at the layer was before.
-        phase, progress = Phase.DONE, item.total
-    elif state is State.FAILED and phase in _UNSETTLED:
-        phase = Phase.FAILED
-    elif phase is Phase.FAILED and state is None:
-        error = item.error
-    elif phase is Phase.FAILED:  # the layer's attempt; another one may follow
-        phase = Phase.WAITING if progress in (0, item.total) else Phase.DOWNLOADING
-    extracted_total = 0 if item.is_estimated else item.extracted_total
-    if phase is Phase.DONE and extracted_total:
-        extracted = extracted_total
-    elif phase is Phase.DONE:
-        extracted = 0
-    return Report(
-        image=image,
-        layer=item.layer,
-        progress=progress,
-        total=item.total,
-        error=error if phase is Phase.FAILED else "",
-        phase=phase,
-        extracted=extracted,
-        extracted_total=extracted_total,
-        resumed=item.resumed,
-        digest=item.digest,
-        idle_s=round(item.idle_s, 1),
-    )
+    report = report_of(item, image, is_done=state is State.DONE)
+    if report.phase == Phase.FAILED and state is None:
+        return report
+    if state is State.FAILED and item.phase in _UNSETTLED:
+        return report._replace(phase=Phase.FAILED, error=error)
+    if report.phase == Phase.FAILED:  # the layer's attempt; another one may follow
+        begun = 0 < item.progress < item.total
+        return report._replace(phase=Phase.DOWNLOADING if begun else Phase.WAITING, error="")
+    return report
