@@ -45,7 +45,7 @@ AGENT_PORT: Final = 10281
 """Where an agent serves that runs as a service of the node."""
 
 MOST_REGISTRIES: Final = 4
-BUDGET_S: Final = 4.5
+BUDGET_S: Final = 4.0
 """For all of it; what takes longer is named."""
 
 CALL_S: Final = 1.5

@@ -18,24 +18,27 @@ MOST: Final = 24
 def fitted_lines(table: Table, columns: int, *, header: bool = True) -> list[str]:
     """Return the lines of a table whose columns stand in the order in which they matter.
 
-    Those of ``table.whole`` are never cut; of the others those are left out that do not fit.
+    Those of ``table.whole`` are not cut if they fit at all; of the others those are left out that do not fit.
     """
     names = table.header
     rows = [tuple(escape(cell) for cell in row) for row in table.rows]
     natural = [max(map(width, column)) for column in zip(names, *rows, strict=True)]
     shown: list[int] = []
     left = columns
+    needed = [size + GAP for name, size in zip(names, natural, strict=True) if name in table.whole]
+    whole = table.whole if sum(needed) <= columns + GAP else ()
+    most = min(MOST, columns)
     for index, name in enumerate(names):
         if not any(row[index] for row in rows) and name in table.optional:
             continue
-        least = natural[index] if name in table.whole else min(natural[index], MOST)
+        least = natural[index] if name in whole else min(natural[index], most)
         gap = GAP if shown else 0
         if shown and gap + least > left:
             break
         shown.append(index)
         left -= gap + least
     widths = {
-        index: natural[index] if names[index] in table.whole else min(natural[index], MOST)
+        index: natural[index] if names[index] in whole else min(natural[index], most)
         for index in shown
     }
     for index in shown:  # what is left goes to those that were cut

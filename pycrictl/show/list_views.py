@@ -166,7 +166,7 @@ def on_screen(table: Table, first: Sequence[str], *, bad: Mapping[str, Tone]) ->
 
     Args:
         table: as crictl has it.
-        first: the headings that matter, the most important first; the first two are never cut.
+        first: the headings that matter, the most important first.
         bad: the colour of a row by its STATE.
     """
     names = [*first, *(name for name in table.header if name not in first)]
@@ -174,7 +174,7 @@ def on_screen(table: Table, first: Sequence[str], *, bad: Mapping[str, Tone]) ->
     rows = [tuple(row[index] for index in order) for row in table.rows]
     state = names.index("STATE") if "STATE" in names else -1
     tones = [bad.get(row[state], "") if state >= 0 else "" for row in rows]
-    whole = tuple(first[:2])
+    whole = tuple(name for name in ("NAME", "STATE", "TAG") if name in names)
     return Table(tuple(names), rows, footer=table.footer, whole=whole, tones=tones)
 
 

@@ -35,6 +35,12 @@ def test_every_line_fits_and_name_and_state_are_whole(columns: int) -> None:
     assert lines[2].split()[:2] == ["b", "Exited"]
 
 
+@pytest.mark.parametrize("columns", [80, 40, 10, 1])
+def test_a_name_longer_than_the_terminal_is_cut_all_the_same(columns: int) -> None:
+    table = TABLE._replace(rows=[("x" * 253, *ROWS[0][1:])], tones=("",))
+    assert max(map(width, fitted_lines(table, columns))) <= columns
+
+
 def test_columns_go_from_the_end_and_what_is_left_is_given_back() -> None:
     assert fitted_lines(TABLE, 200)[0].split() == list(HEADER)
     assert fitted_lines(TABLE, 60)[0].split() == ["NAME", "STATE", "EXIT", "POD"]
