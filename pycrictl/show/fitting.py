@@ -18,7 +18,8 @@ MOST: Final = 24
 def fitted_lines(table: Table, columns: int, *, header: bool = True) -> list[str]:
     """Return the lines of a table whose columns stand in the order in which they matter.
 
-    Those of ``table.whole`` are not cut if they fit at all; of the others those are left out that do not fit.
+    Those of ``table.whole`` are not cut if they fit at all; of the others those are left out that
+    do not fit.
     """
     names = table.header
     rows = [tuple(escape(cell) for cell in row) for row in table.rows]
