@@ -6,7 +6,8 @@ again. What fails meanwhile may fail, but only with one line and in time. In the
 left: no process, descriptor, slot, token, spool file or stage, and the proxy's memory must be flat:
 its median in the last third of the time at most a tenth above that in the first.
 
-The other rows are attacks, each beside a good client (``besieged``).
+The other rows are attacks, each beside a good client: on a proxy (``besieged``), or on an agent
+(``besieged_agent``).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from tests.serving import free_port
 from tests.waiting import settled
 from tools.torture.attacks import ON_CRI, ON_STREAMS
 from tools.torture.besieged import besieged
+from tools.torture.besieged_agent import ON_AGENT, besieged_agent
 
 SECONDS: Final = 600
 SIEGE_S: Final = 30
@@ -362,7 +364,7 @@ def say(text: str) -> None:
 
 def main() -> int:
     """Run the rows; 0 if nothing was wrong."""
-    attacks = (*ON_CRI, *ON_STREAMS)
+    attacks = (*ON_CRI, *ON_STREAMS, *ON_AGENT)
     parser = argparse.ArgumentParser(description=__doc__, prog="make soak")
     parser.add_argument("rows", nargs="*", choices=[[], "everything", *attacks], metavar="ROW")
     parser.add_argument("--seconds", type=float)
@@ -374,7 +376,10 @@ def main() -> int:
             if row == "everything":
                 faults += everything(lab, arguments.seconds or SECONDS, arguments.seed)
             else:
-                siege = besieged(lab, row, arguments.seconds or SIEGE_S)
+                seconds = arguments.seconds or SIEGE_S
+                siege = (
+                    besieged_agent(row, seconds) if row in ON_AGENT else besieged(lab, row, seconds)
+                )
                 say(f"{row:20}{siege}")
                 faults += [f"{row}: {fault}" for fault in siege.faults]
     for fault in faults[:20]:
