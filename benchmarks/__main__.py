@@ -14,15 +14,12 @@ from benchmarks import (
     cluster,
     container_cp,
     copy,
-    decode,
     lists,
     logs,
-    packages,
     proxy,
     pull,
     sessions,
     start,
-    watch,
 )
 from benchmarks.harness import Benchmark, SkippedError
 
@@ -31,14 +28,11 @@ BENCHMARKS = (
     *lists.BENCHMARKS,
     *logs.BENCHMARKS,
     *sessions.BENCHMARKS,
-    *decode.BENCHMARKS,
-    *watch.BENCHMARKS,
     *pull.BENCHMARKS,
     *proxy.BENCHMARKS,
     *copy.BENCHMARKS,
     *container_cp.BENCHMARKS,
     *cluster.BENCHMARKS,
-    *packages.BENCHMARKS,
 )
 ROW = "{:<16} {:>13} {:>13} {:>7} {:>8}  {}"
 

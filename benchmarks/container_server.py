@@ -7,9 +7,7 @@ Writes a line when it is ready and ends when its standard input does.
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Any
 
 import grpc
 
@@ -45,45 +43,12 @@ def container(number: int) -> cri_pb2.Container:
     )
 
 
-def status(number: int) -> cri_pb2.ContainerStatusResponse:
-    """A status with as much verbose information as containerd gives: 8 kB."""
-    listed = container(number)
-    answer = cri_pb2.ContainerStatusResponse()
-    answer.status.id = listed.id
-    answer.status.metadata.CopyFrom(listed.metadata)
-    answer.status.image.CopyFrom(listed.image)
-    answer.status.image_ref = listed.image_ref
-    answer.status.created_at = answer.status.started_at = listed.created_at
-    answer.status.labels.update(listed.labels)
-    answer.status.annotations.update(listed.annotations)
-    capabilities = [f"CAP_{name:016d}" for name in range(14)]
-    spec = {
-        "process": {
-            "args": ["/bin/app"],
-            "env": [f"VARIABLE_{index}=value {index}" for index in range(30)],
-            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
-        },
-        "mounts": [
-            {"destination": f"/mount/{index}", "options": ["rbind", "rprivate", "ro"]}
-            for index in range(20)
-        ],
-        "linux": {"maskedPaths": [f"/proc/masked/{index}" for index in range(30)]},
-    }
-    answer.info["info"] = json.dumps({"pid": number, "runtimeSpec": spec, "config": {}})
-    return answer
-
-
 def main() -> None:
     count = int(sys.argv[2])
     listed = cri_pb2.ListContainersResponse(containers=map(container, range(count)))
-    statuses = {f"{number:064x}": status(number) for number in range(min(count, 100))}
     answer = listed.SerializeToString()
-    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "ListContainers": grpc.unary_unary_rpc_method_handler(lambda request, context: answer),
-        "ContainerStatus": grpc.unary_unary_rpc_method_handler(
-            lambda request, context: statuses[request.container_id].SerializeToString(),
-            request_deserializer=cri_pb2.ContainerStatusRequest.FromString,
-        ),
+    methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        "ListContainers": grpc.unary_unary_rpc_method_handler(lambda request, context: answer)
     }
     serve("RuntimeService", methods)
 

@@ -23,7 +23,6 @@ from pathlib import Path
 
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, best_speeds, interleave
 from benchmarks.programs import pycrictl
-from pycrictl.copy.tree.content import copy_content
 from tests.node.lab import MIB, Lab
 from tests.processes import peak_bytes
 from tests.proxy.program import Program
@@ -149,22 +148,6 @@ def _large(method: str, *, into: bool) -> Measured:
         return _beside_cp(scene, copied, into=into)
 
 
-def _alone() -> Measured:
-    """The copying of ``--method node`` in a process that has long begun."""
-
-    def copied(source: Path, target: Path) -> float:
-        begun = time.perf_counter()
-        with source.open("rb") as read, target.open("xb") as written:
-            shown = os.fsencode(source)
-            copy_content(
-                *(read.fileno(), written.fileno(), SIZE_BYTES), shown=shown, on_bytes=lambda _: None
-            )
-        return time.perf_counter() - begun
-
-    with _scene() as scene:
-        return _beside_cp(scene, copied, into=True)
-
-
 def _beside_cp(scene: Scene, copied: Callable[[Path, Path], float], *, into: bool) -> Measured:
     """Copies of the large file, one way and by cp(1)."""
     local, inner = scene.folder, scene.root / "root"
@@ -238,13 +221,6 @@ BENCHMARKS = (
         Goal(">=", 0.75),
         "MiB/s",
         partial(_large, "node", into=True),
-    ),
-    _row(
-        "copy-alone",
-        "the same, start not included",
-        Goal(">=", 1.0),
-        "MiB/s",
-        _alone,
     ),
     _row(
         "copy-rpc-out",

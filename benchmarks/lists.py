@@ -1,13 +1,12 @@
-"""Listing and inspecting many containers, against the least programs that do as much."""
+"""Listing many containers, start included, against the least program that does as much."""
 
 from __future__ import annotations
 
 from benchmarks.harness import Benchmark, Goal, Measured, interleave, milliseconds
-from benchmarks.programs import pycrictl, run, server, yardstick
+from benchmarks.programs import peak_bytes, pycrictl, run, server, yardstick
 
 ROUNDS = 15
-INSPECTED = 100
-TEMPLATE = '{range .items[*]}{.id}{"\\n"}{end}'
+MIB = 1024 * 1024
 
 
 def _list(count: int, ours: list[str], bare: list[str]) -> Measured:
@@ -17,25 +16,11 @@ def _list(count: int, ours: list[str], bare: list[str]) -> Measured:
         return interleave(lambda: run(program), lambda: run(least), rounds=ROUNDS, warm_up_rounds=2)
 
 
-def _complete() -> Measured:
+def _memory() -> Measured:
     with server("container_server", "500") as socket:
-        words = ("__complete", "--runtime-endpoint", f"unix://{socket}", "inspect", "")
-        # On a busy machine it may take longer than its limit, and would then print nothing.
-        program = ["env", "PYCRICTL_COMPLETION_TIMEOUT=10s", *pycrictl(*words)]
-        least = yardstick("bare_containers", str(socket))
-        return interleave(lambda: run(program), lambda: run(least), rounds=ROUNDS, warm_up_rounds=2)
-
-
-def _inspect() -> Measured:
-    with server("container_server", str(INSPECTED)) as socket:
-        program = pycrictl("--runtime-endpoint", f"unix://{socket}", "inspect")
-        ids = [f"{number:064x}" for number in range(INSPECTED)]
-        return interleave(
-            lambda: run([*program, *ids]),
-            lambda: run([*program, ids[0]]),
-            rounds=ROUNDS,
-            warm_up_rounds=2,
-        )
+        command = pycrictl("--runtime-endpoint", f"unix://{socket}", "ps", "--all")
+        peak = peak_bytes(command)
+    return Measured(peak, MIB, peak / MIB)
 
 
 BENCHMARKS = (
@@ -47,18 +32,11 @@ BENCHMARKS = (
         measure=lambda: _list(500, ["--all"], []),
     ),
     Benchmark(
-        name="complete-id",
-        what="wall time of the completion of a container's ID, of 500 / of the same bare program",
-        goal=Goal("<=", 1.15),
-        show=milliseconds,
-        measure=_complete,
-    ),
-    Benchmark(
-        name="ps-jsonpath",
-        what="wall time of 'pycrictl ps -a -o jsonpath=…' of 500 / of a bare program printing IDs",
-        goal=Goal("<=", 1.6),
-        show=milliseconds,
-        measure=lambda: _list(500, ["--all", "--output", f"jsonpath={TEMPLATE}"], []),
+        name="ps-memory",
+        what="peak memory of the same 'pycrictl ps -a', in MiB",
+        goal=Goal("<=", 48.0),
+        show=lambda size: f"{size / MIB:.1f} MiB",
+        measure=_memory,
     ),
     Benchmark(
         name="ps-json",
@@ -66,12 +44,5 @@ BENCHMARKS = (
         goal=Goal("<=", 3.0),
         show=milliseconds,
         measure=lambda: _list(5000, ["--all", "--output", "json"], ["json"]),
-    ),
-    Benchmark(
-        name="inspect",
-        what="wall time of 'pycrictl inspect' of 100 containers / of one",
-        goal=Goal("<=", 3.3),
-        show=milliseconds,
-        measure=_inspect,
     ),
 )

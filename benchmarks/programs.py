@@ -22,6 +22,11 @@ ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = 120
 ROWS = 40
 _EXCERPT = 300
+_PEAK = """\
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
 
 
 def pycrictl(*arguments: str) -> list[str]:
@@ -67,6 +72,18 @@ def run(
     if done.returncode or not (stdout or done.stdout):
         raise CannotRunError(_failure(command, done.returncode, done.stderr))
     return wall_s
+
+
+def peak_bytes(command: list[str]) -> int:
+    """Return the most memory that a program has had when it ends; raises CannotRunError.
+
+    Another interpreter starts it: a new process counts the memory of the one that started it.
+    """
+    words = [sys.executable, "-I", "-S", "-c", _PEAK, *command]
+    done = subprocess.run(words, capture_output=True, check=False, env=_environ())
+    if done.returncode:
+        raise CannotRunError(_failure(command, done.returncode, done.stderr))
+    return int(done.stdout) * 1024
 
 
 @contextmanager

@@ -1,18 +1,10 @@
-"""What ``pycrictl proxy`` costs: calls through it against the same calls without it.
-
-And what its metrics, its history and its Events cost: one proxy with all of them against one
-without.
-"""
+"""What ``pycrictl proxy`` costs: calls through it against the same calls without it."""
 
 from __future__ import annotations
 
-import re
-import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 
 import grpc
@@ -21,7 +13,6 @@ from benchmarks.harness import Benchmark, Goal, Measured, interleave, wall_s
 from benchmarks.programs import cpu_clock
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy.server import AGE_S
-from tests.kube.apiserver import make_node_certificates, serve, write_kubeconfig
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import Lab
 from tests.processes import resident_bytes
@@ -31,12 +22,9 @@ LIST = RUNTIME + "ListContainers"
 
 LATENCY_ROUNDS = 9
 LATENCY_CALLS = 300
-FIGURES_ROUNDS = 15
 IDLE_S = 8.0
-MEMORY_ROUNDS = 3
 MEMORY_CALLS = 1000
 MEMORY_PULLS = 100
-SCRAPES = 10
 SETTLE_S = 2.0
 MIB = 1024 * 1024
 TIMEOUT_S = 30.0
@@ -69,49 +57,6 @@ def _node() -> Iterator[Lab]:
         yield lab
 
 
-@contextmanager
-def _pair(lab: Lab) -> Iterator[tuple[Program, Program]]:
-    """A proxy with metrics, history and Events, and one with none of them, on the same node."""
-    with tempfile.TemporaryDirectory(prefix="px-") as name:
-        folder = Path(name)
-        certificates = make_node_certificates(folder)
-        with serve(certificates) as api:
-            kubeconfig = str(write_kubeconfig(api.kubeconfig(), folder))
-            on = ("--metrics-listen", "127.0.0.1:0", "--events", kubeconfig)
-            off = ("--state-dir", "")
-            (folder / "a").mkdir()
-            (folder / "b").mkdir()
-            with (
-                Program(folder / "a", lab.node.endpoint, *on, age_s=AGE_S) as rich,
-                Program(folder / "b", lab.node.endpoint, *off, age_s=AGE_S) as plain,
-            ):
-                time.sleep(SETTLE_S)
-                yield rich, plain
-
-
-def _figures(measure: Callable[[Call], float], rounds: int) -> Measured:
-    with _node() as lab, _pair(lab) as proxies:
-        for proxy in proxies:
-            _use(lab, proxy)
-        rich, plain = (_list_call(proxy.channel) for proxy in proxies)
-        return interleave(lambda: measure(rich), lambda: measure(plain), rounds=rounds)
-
-
-def _memory() -> Measured:
-    """Resident bytes after the same calls and pulls, and scrapes of the metrics."""
-    found: list[list[int]] = []
-    with _node() as lab:
-        for _ in range(MEMORY_ROUNDS):
-            with _pair(lab) as proxies:
-                for proxy in proxies:
-                    _use(lab, proxy)
-                _scrape(proxies[0])
-                time.sleep(SETTLE_S)
-                found.append([resident_bytes(proxy.pid) for proxy in proxies])
-    rich, plain = (median(values) for values in zip(*found, strict=True))
-    return Measured(rich, plain, median(one / other for one, other in found))
-
-
 def _use(lab: Lab, proxy: Program) -> None:
     """Give it the work that fills what it counts and remembers."""
     call = _list_call(proxy.channel)
@@ -120,14 +65,6 @@ def _use(lab: Lab, proxy: Program) -> None:
     pod = lab.node.kubelet.run_pod(f"use-{proxy.pid}")
     for _ in range(MEMORY_PULLS):
         proxy.kubelet.pull(lab.reference(lab.busybox), pod)
-
-
-def _scrape(proxy: Program) -> None:
-    where = re.search(r" metrics listen=(\S+)", proxy.log())
-    assert where is not None
-    for _ in range(SCRAPES):
-        with urllib.request.urlopen(f"http://{where[1]}/metrics", timeout=TIMEOUT_S) as answer:
-            answer.read()
 
 
 def _list_call(channel: grpc.Channel) -> Call:
@@ -155,7 +92,7 @@ def _cpu() -> Measured:
 
 
 def _resident() -> Measured:
-    """Resident MiB of a proxy after calls, pulls and somebody who watched."""
+    """Resident MiB of a proxy after calls and pulls."""
     with _node() as lab, Program(lab.folder, lab.node.endpoint, age_s=AGE_S) as proxy:
         _use(lab, proxy)
         time.sleep(SETTLE_S)
@@ -200,20 +137,6 @@ BENCHMARKS = (
         goal=Goal("<=", 72.0),
         show=lambda count: f"{count / MIB:.1f} MiB",
         measure=_resident,
-    ),
-    Benchmark(
-        name="figures-p50",
-        what="median time of ListContainers with metrics, history and Events / without",
-        goal=Goal("<=", 1.05),
-        show=_milliseconds,
-        measure=lambda: _figures(_median_s, FIGURES_ROUNDS),
-    ),
-    Benchmark(
-        name="figures-memory",
-        what=f"memory after {MEMORY_CALLS} calls and {MEMORY_PULLS} pulls with the same / without",
-        goal=Goal("<=", 1.05),
-        show=lambda count: f"{count / MIB:.1f} MiB",
-        measure=_memory,
     ),
     Benchmark(
         name="proxy-idle",
