@@ -37,3 +37,14 @@ def _exists(name: str) -> bool:
     if any((place / bare).exists() for place in (ROOT, ROOT / "pycrictl")):
         return True
     return any((ROOT / "pycrictl").rglob(bare))
+
+
+def test_the_map_names_every_module_of_some_size() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    large = [
+        str(path.relative_to(ROOT / "pycrictl"))
+        for path in (ROOT / "pycrictl").rglob("*.py")
+        if "_proto" not in path.parts and len(path.read_text("utf-8").splitlines()) > 150
+    ]
+    assert len(large) > 100
+    assert [name for name in large if f"`{name}`" not in page] == []

@@ -1,4 +1,4 @@
-"""Write the committed files that are made of the command tree: completions and man pages.
+"""Write the committed files that are made: completions, man pages, the list of modules.
 
     python -m tools.generate [FOLDER]
 
@@ -7,8 +7,10 @@ FOLDER is the project's; by default the one that contains this package.
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
+from typing import Final
 
 from tools import completions
 from tools.manual import pages
@@ -17,12 +19,34 @@ ROOT = Path(__file__).parents[1]
 _MADE = ("completions/*", "man/*.[0-9]")
 """All that is generated and nothing else: files of commands that are gone are removed."""
 
+_MODULES: Final = "\n## Modules\n"
+"""What stands before this in ARCHITECTURE.md is written by hand."""
+
 
 def files() -> dict[str, bytes]:
     """Return the content of each file by its path in the project."""
     found = {f"completions/{name}": content for name, content in completions.files().items()}
     found |= {f"man/{name}": content for name, content in pages.pages().items()}
-    return found
+    by_hand = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition(_MODULES)[0]
+    return found | {"ARCHITECTURE.md": f"{by_hand}{_MODULES}{_modules()}".encode()}
+
+
+def _modules() -> str:
+    """Return a table of all modules, each with the first paragraph of its docstring."""
+    lines = [
+        "",
+        "Each with what its docstring begins with.",
+        "",
+        "| module | what |",
+        "| --- | --- |",
+    ]
+    for path in sorted((ROOT / "pycrictl").rglob("*.py")):
+        name = path.relative_to(ROOT / "pycrictl")
+        if name.parts[0] != "_proto" and name.name != "__init__.py":
+            text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+            first = " ".join(text.partition("\n\n")[0].split()).replace("``", "`")
+            lines.append(f"| `{name}` | {first.replace('|', chr(92) + '|')} |")
+    return "\n".join([*lines, ""])
 
 
 def write(folder: Path) -> None:

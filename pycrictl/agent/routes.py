@@ -2,6 +2,22 @@
 
 Names of Kubernetes need no escapes, so a path with one, or with an empty or dotted segment, is
 refused before anything looks at it: the API server and this agent can read no path differently.
+
+The way of ``kubectl get imagepulls -A -w``:
+
+1. The API server authenticates and authorizes the user, and forwards the request to any agent as
+   the front proxy. ``door`` accepts the connection, ``access`` verifies the certificate
+   (``frontproxy``), and this module finds the handler.
+2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
+   ``store``, which is pure; each change gets a version and goes to every ``watching``.
+3. ``cluster`` knows from the pods (``reflector``) which nodes have pods that wait for an image, and
+   queries those agents (``peers``), which are authenticated by ``authority`` and a token.
+4. The agent of such a node follows its pulls in ``node`` with ``progress.watch``; ``objects`` joins
+   them with the pods' needs, and ``api.table`` and ``api.answers`` give the requested form.
+
+A version is the time in milliseconds and a tag of the agent's node, so versions of all agents have
+one order. If another agent gets the watch than the list, it asks the one with that tag what it had
+listed, and begins with the differences. If that is not known any more, the answer is 410 Gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,23 @@
-"""``image-pull-progress``: whose pulls to watch, by which source, and how it ends."""
+"""``image-pull-progress``: whose pulls to watch, by which source, and how it ends.
+
+The way of a report, from a layer's bytes to the bar:
+
+1. containerd grows a file in its content store. ``progress.content`` polls the leases that
+   running pulls hold (``leases``), unfinished blobs and snapshots; ``identify`` and ``names``
+   find the image, ``layers`` the state of each layer, ``owners`` the pod, ``causes`` and
+   ``failures`` the reason of a failure. On CRI-O, which has no API for it,
+   ``progress.crio.watcher`` reads the files that its process has open, the stored layers, its log
+   and the manifest.
+2. Each layer is one ``Report`` (``wire.progress``, the fields of KEP-5334) for ``pulls.tracker``,
+   which is pure, as are ``pulls.sums`` and ``pulls.model``. It makes a ``View``.
+3. Without a proxy, ``progress.sources`` hands the view to a display (``show.displays``).
+4. With a proxy, the same watcher feeds ``proxy.pulls.layer_poller`` once for all clients,
+   ``proxy.pulls.reports`` adds the queue and failures, and ``proxy.serve`` writes it to the
+   one-time URL. The client, ``progress.stream``, turns it into reports again. One report of each
+   image has its sums, which every reader shows as they are.
+5. From a workstation, ``kubectl.watch`` reads the stream of one pod or ImagePull objects, through
+   ``kubectl proxy`` on a Unix socket. ``progress.stream_watch`` reconnects after interruptions.
+"""
 
 from __future__ import annotations
 

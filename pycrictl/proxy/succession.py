@@ -1,11 +1,18 @@
 """How one program of the proxy follows another, and what each has to do for it.
 
-The new program serves at a socket of its own before anybody knows, and then makes the link that
-clients dial lead there. The old one finishes the calls that it has, and gRPC asks each of its
-clients to connect anew. There is one line for slots, the new program's: it counts the pulls that
-run in the old one, which makes the calls of its line anew to the new one, with the time at which
-they came, and all other calls that the proxy answers itself. So a third program can follow while
-the first has not ended.
+1. At SIGHUP ``proxy.program`` starts a new program with the same command line. It connects to the
+   admin socket of the old one (``proxy.handover`` has the conversation, and each step at which
+   the new one may fail without harm) and serves at a socket that no client dials yet.
+2. The old one gives no more slots and says which pulls run. The new one counts those, and renames
+   the link that clients dial to its own socket (``serve.listen``).
+3. The old one makes the waiting calls anew, as a client of the new one, with their time of
+   arrival, which keeps the order. The same happens to other calls that the proxy answers itself.
+4. gRPC asks the old one's clients to reconnect as their connections age (``server.AGE_S``). When
+   all are too old and nothing is left to finish (``proxy.ending``), the old one ends.
+
+The queue moves and running pulls stay, since a waiting call can be made again and a running one
+belongs to the runtime. So no state has two owners, and a third program can follow while the first
+has not ended. Only a fixed port of the streams is passed as a socket.
 """
 
 from __future__ import annotations

@@ -3,6 +3,15 @@
 Wherever the entries come from (an archive, a walk over another tree), they pass through here: they
 are judged, made in a stage, and moved into place when all of them are there and the caller has
 verified them.
+
+1. ``wire.tar.reader``, pure and strict, reads an entry's header and hands out its content.
+2. ``copy.rules.policy``, which is pure, judges the name and the type: the entry is made or
+   skipped, or the whole copy refused.
+3. This module opens the entry's directory in the stage by descriptors (``tree.rootfs``) and
+   creates the entry; ``tree.content`` writes its content.
+4. At the end ``tree.commit`` renames the stage into place. Its location is noted and its owner
+   holds a lock (``tree.notes``), so that the stage of a killed program is found
+   (``tree.janitor``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,19 @@
 """Copying by the API of the agents: a session at the node, and its bytes in pieces.
 
-Both ends show nothing of what arrives before it has arrived whole. What breaks on the way is opened
-again, and goes on where it was (``transfer``).
+1. This module measures the archive (into a container), records the copy (``saved``), and creates
+   a session under a name of its own, so that even an interrupted creation can be cancelled.
+2. The API server authorizes ``pods/containercopies`` and forwards to any agent.
+   ``agent.copies.routes`` checks ``create pods/exec`` as well and forwards to the agent of the
+   pod's node (``forwarding``), which finds the container and checks quotas and disk space
+   (``service``). Out of a container, the archive is made in the spool (``job``).
+3. The bytes go over a WebSocket in pieces with offset and checksum (``copy.archive.pieces``),
+   since neither the API server nor ``kubectl proxy`` cuts it after 60 seconds. The receiver
+   acknowledges what is in its file. After an interruption either end reconnects and continues
+   from the last acknowledgement (``transfer``; in the agent ``stream``).
+4. Into a container, the agent stages the archive while it arrives, and the commit verifies it and
+   makes it visible at once. Out of one, the pieces are unpacked beside the destination.
+
+A session is in the agent's memory and ends with the agent; the client then begins anew and says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,13 @@
 """PullImage under the limit: the asyncio shell around ``queue``.
 
-A request is read to learn what is pulled and for whom; what goes to the runtime, when its turn
-comes, are its bytes, unchanged.
+1. ``proxy.server`` has a handler for ``PullImage``; other methods pass through ``proxy.upstream``.
+2. The limiter parses the request to learn the image and the pod; ``proxy.lookup`` asks the runtime
+   whether the image is present, in which case it takes no slot.
+3. ``queue``, which is pure, decides: start, wait for a slot, or wait for an equal pull. It alone
+   writes ``book``, where each call is kept once, from its arrival to its end; status, failures and
+   pod streams are read from there.
+4. When its turn comes, ``proxy.upstream`` makes the call with the client's own bytes and deadline.
+   A client that disconnects leaves the queue, or cancels its call.
 """
 
 from __future__ import annotations
