@@ -61,8 +61,11 @@ _OnNote = Callable[[str], None]
 
 def watch(
     kubectl: Kubectl, asked: Asked, sink: Sink, pace: Pace, environ: Mapping[str, str]
-) -> None:
+) -> bool:
     """Watch pulls until none is left, or without end if ``pace.follow``.
+
+    Returns:
+        Whether any pull was seen.
 
     Raises:
         PullFailed: at least one pull failed.
@@ -87,6 +90,7 @@ def watch(
     except KeyboardInterrupt:
         raise Interrupted("stopped watching; the pulls go on") from None
     conclude(outcome, str(pod or ""), sink)
+    return bool(outcome.seen)
 
 
 async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_note: _OnNote) -> None:

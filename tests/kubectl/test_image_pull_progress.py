@@ -271,6 +271,26 @@ def test_nothing_is_pulled(cluster: Cluster, plugin: Plugin) -> None:
     assert (run.code, run.stderr) == (0, "no image is being pulled\n")
 
 
+def test_why_nothing_is_pulled(cluster: Cluster, plugin: Plugin) -> None:
+    ended = {"exitCode": 3, "reason": "Error", "finishedAt": "2026-11-22T10:00:05Z"}
+    crashed = {
+        "name": "app",
+        "image": "shop/web:1",
+        "restartCount": 4,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": ended},
+    }
+    cluster.pods = [pod(name) for name in "abcdefg"]
+    for each in cluster.pods:
+        each["status"] = {"phase": "Running", "containerStatuses": [crashed]}
+    run = plugin.run()
+    nothing, *causes, last = run.stderr.splitlines()
+    assert (run.code, nothing) == (0, "no image is being pulled")
+    assert len(causes) == 5
+    assert all('container "app" crashes again and again' in line for line in causes)
+    assert last.endswith("2 more pods; 'kubectl why' says what helps")
+
+
 # Pods that wait for a node
 
 

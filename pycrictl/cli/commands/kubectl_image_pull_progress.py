@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from pycrictl.cli import options
 from pycrictl.cli.completion import cluster
 from pycrictl.cli.context import AppContext
+from pycrictl.errors import PycrictlError
 from pycrictl.kubectl.pods import Asked
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.watch import watch
 from pycrictl.progress.outcome import Pace
 from pycrictl.show.displays.modes import choose
 from pycrictl.show.displays.pulls import open_display
+from pycrictl.units import plural
+
+MOST_SAID: Final = 5
+"""Pods of which is said why they do not run; more are only counted."""
 
 
 def image_pull_progress(
@@ -93,6 +98,24 @@ def image_pull_progress(
     pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)
     kubectl = Kubectl(app.handed_on, display.note)
     try:
-        watch(kubectl, asked, display, pace, app.env.environ)
+        has_seen = watch(kubectl, asked, display, pace, app.env.environ)
     finally:
         display.close()
+    if not has_seen:
+        _say_why(app, asked)
+
+
+def _say_why(app: AppContext, asked: Asked) -> None:
+    """Say of pods that pull nothing why they do not run, as far as the API server knows."""
+    from pycrictl.kubectl.why import Pods  # noqa: PLC0415 - only when nothing is pulled
+
+    try:
+        look = Pods(Kubectl(app.handed_on, app.env.note), asked, app.env.wall_clock).look()
+    except PycrictlError:
+        return  # what was asked for has its answer
+    sick = [one for one in look.reports if one.is_sick]
+    for one in sick[:MOST_SAID]:
+        app.env.note(f"{one.facts.full_name} {one.cause.text}")
+    if sick:
+        more = f"{plural(len(sick) - MOST_SAID, 'more pod')}; " if len(sick) > MOST_SAID else ""
+        app.env.note(f"{more}'kubectl why' says what helps")
