@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -235,6 +236,7 @@ class TopApp(App[None]):
         self._measure: Measure = "cpu"
         self._filter = ""
         self._message = ""
+        self._has_terminal = False
         self._is_over = threading.Event()
         self._is_due = threading.Event()
 
@@ -247,6 +249,7 @@ class TopApp(App[None]):
 
     def on_mount(self) -> None:
         """Begin to look."""
+        self._has_terminal = os.isatty(0)
         self.query_one(Rows).focus()
         self._show_keys()
         threading.Thread(target=self._look_on, daemon=True).start()
@@ -273,7 +276,10 @@ class TopApp(App[None]):
             self._is_due.clear()
 
     def show_board(self, board: Board) -> None:
-        """Show a board."""
+        """Show a board; end if the terminal has been closed, which Textual does not see."""
+        if self._has_terminal and not os.isatty(0):
+            self.exit()
+            return
         self._board = board
         self._draw()
 
@@ -451,6 +457,9 @@ class TopApp(App[None]):
                     input("Enter goes back ")
         except (SuspendNotSupported, EOFError):
             self._say("that needs a terminal")
+        except BaseException:
+            self.exit()  # a signal that ends this program; Textual would keep it to itself
+            raise
         self.refresh()
 
 

@@ -55,6 +55,12 @@ class Session:
             self.shown += os.read(self.terminal, 65536)
         self.shown = self.shown.partition(text)[2]
 
+    def hang_up(self) -> int:
+        """Close the terminal, and wait for the end."""
+        os.close(self._own)
+        os.close(self.terminal)
+        return self.process.wait(60)
+
     def end(self) -> int:
         """Wait for the end; the terminal must be as it was."""
         status = self.process.wait(60)

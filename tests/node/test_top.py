@@ -52,6 +52,16 @@ def test_what_ends_it_leaves_the_terminal_as_it_was(command: list[str], crashed:
     assert session.end() == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize("keys", [b"", b"l"])
+def test_it_ends_with_its_terminal(command: list[str], crashed: str, keys: bytes) -> None:
+    session = Session([*command, "top", "--no-kube", "--interval", "0.5"])
+    session.wait_for(b"crash")
+    if keys:
+        session.type(keys)
+        session.wait_for(b"Enter goes back")
+    assert session.hang_up() in (0, 128 + signal.SIGHUP)
+
+
 def test_a_runtime_that_hangs_and_goes_on(lab: Lab, command: list[str], crashed: str) -> None:
     session = Session([*command, "-t", "1s", "top", "--no-kube", "--interval", "0.5"])
     session.wait_for(b"crash")
