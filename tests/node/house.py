@@ -269,6 +269,7 @@ class House:
                 File("etc/nginx", mode=0o755, is_folder=True),
                 text_file("etc/nginx/nginx.conf", "events {}\n"),
                 text_file("etc/hostname", "web\n"),
+                text_file("etc/app.conf", "port 8080\n"),
             ]
         )
         lab.push(lab.layout.image("library/busybox:1.36", [lab.base, settings]))
@@ -299,6 +300,7 @@ class House:
         (self.folder / "container.yaml").write_text(json.dumps(container, indent=2))
         (self.folder / "password").write_text(f"{LOGIN[1]}\n")
         (self.folder / "nginx.conf").write_text("events {}\n")
+        (self.folder / "images.txt").write_text("docker.io/library/busybox:1.36\n")
         (self.folder / "packaging").symlink_to(ROOT / "packaging")
         self._files = set(self.folder.iterdir())
 

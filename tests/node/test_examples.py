@@ -36,7 +36,10 @@ GOES_ON: Final = {
     "pycrictl stats --watch": GoesOn("CPU %"),
 }
 
-TYPED: Final = {"pycrictl exec -it --name web sh": "echo $((40 + 2)); exit\n"}
+TYPED: Final = {
+    "pycrictl debug web": "echo $((40 + 2)); exit\n",
+    "pycrictl exec -it --name web sh": "echo $((40 + 2)); exit\n",
+}
 """What is typed where an example is for a terminal."""
 
 SILENT: Final = ("config --set", "update-runtime-config")
@@ -46,6 +49,8 @@ SHOWS: Final = {
     "pycrictl cp ./pod.yaml web:/tmp/": "copied 1 file",
     "pycrictl cp -a web:/etc/nginx ./nginx": "copied 1 file, 1 directory",
     "pycrictl cp web:/etc/nginx - | tar -t": "nginx/nginx.conf",
+    "pycrictl debug default/web cat /container/etc/app.conf": "port 8080",
+    "pycrictl debug web": "42",
     "pycrictl exec --name web ps": "sleep",
     "pycrictl exec -it --name web sh": "42",
     "pycrictl images --digests --filter reference=busybox": "docker.io/library/busybox",

@@ -240,7 +240,9 @@ def test_a_report_always_has_the_right_types_and_ranges(fields: dict[str, Any]) 
     report = decoder.receive_message(json.dumps(fields))
     assert (report is None) == (decoder.bad_count == 1)
     if report is not None:
-        for value, default in zip(report, Report("", "", 0, 0), strict=True):
+        assert report.sums is None or isinstance(report.sums, dict)
+        usual = report._replace(sums=None)
+        for value, default in zip(usual, Report("", "", 0, 0), strict=True):
             assert type(value) is type(default)
             if isinstance(value, int):
                 assert INT64_MIN <= value <= INT64_MAX
