@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -29,6 +30,9 @@ from pycrictl.errors import PycrictlError
 from pycrictl.show.displays.phrases import clean
 from pycrictl.top import text
 from pycrictl.top.model import MEASURES, Board, Measure, Row, State, matching, ordered
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that end the screen. asyncio lets an interrupt through by itself."""
 
 HELP: Final = """\
 up, down   choose a row (also page up, page down, home, end)
@@ -236,6 +240,8 @@ class TopApp(App[None]):
         self._measure: Measure = "cpu"
         self._filter = ""
         self._message = ""
+        self.ends_by_signals = False
+        self.ended_by = 0
         self._has_terminal = False
         self._is_over = threading.Event()
         self._is_due = threading.Event()
@@ -250,9 +256,18 @@ class TopApp(App[None]):
     def on_mount(self) -> None:
         """Begin to look."""
         self._has_terminal = os.isatty(0)
+        if self.ends_by_signals:
+            loop = asyncio.get_running_loop()
+            for number in _ENDING:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    loop.add_signal_handler(number, self._end_by, number)
         self.query_one(Rows).focus()
         self._show_keys()
         threading.Thread(target=self._look_on, daemon=True).start()
+
+    def _end_by(self, number: int) -> None:
+        self.ended_by = self.ended_by or number
+        self.exit()
 
     def on_unmount(self) -> None:
         """Look no more."""
@@ -457,10 +472,23 @@ class TopApp(App[None]):
                     input("Enter goes back ")
         except (SuspendNotSupported, EOFError):
             self._say("that needs a terminal")
-        except BaseException:
-            self.exit()  # a signal that ends this program; Textual would keep it to itself
-            raise
         self.refresh()
+
+
+def play(app: TopApp) -> None:
+    """Show the screen until it is left, or a signal ends it, which then takes effect.
+
+    What a handler of this program raises would be kept by the task of Textual that it came to.
+    """
+    handlers = {number: signal.getsignal(number) for number in _ENDING}
+    app.ends_by_signals = True
+    try:
+        app.run()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if app.ended_by:
+        signal.raise_signal(app.ended_by)
 
 
 def _run(words: Sequence[str]) -> tuple[int, bool]:

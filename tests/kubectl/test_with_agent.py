@@ -41,6 +41,9 @@ def test_a_node_whose_runtime_is_gone(standing_cluster: Cluster, admin: Plugin) 
     assert run.stderr.splitlines() == [
         "node n1 does not answer: no runtime here",
         "no image is being pulled",
+        "kubectl image-pull-progress: default/web is not running: it has no sandbox yet, and no"
+        " error is known",
+        "kubectl image-pull-progress: 'kubectl why' says what helps",
     ]
 
 

@@ -109,8 +109,9 @@ def _say_why(app: AppContext, asked: Asked) -> None:
     """Say of pods that pull nothing why they do not run, as far as the API server knows."""
     from pycrictl.kubectl.why import Pods  # noqa: PLC0415 - only when nothing is pulled
 
+    quiet = Kubectl(app.handed_on, lambda text: None)  # its warnings were shown before
     try:
-        look = Pods(Kubectl(app.handed_on, app.env.note), asked, app.env.wall_clock).look()
+        look = Pods(quiet, asked, app.env.wall_clock).look()
     except PycrictlError:
         return  # what was asked for has its answer
     sick = [one for one in look.reports if one.is_sick]

@@ -114,7 +114,7 @@ def _print(app: AppContext, looker: Looker, *, is_json: bool) -> None:
 
 def _run(app: AppContext, looker: Looker, interval_s: float) -> None:
     # Half of the memory of this program, and a tenth of a second: for nobody else.
-    from pycrictl.top.app import Hands, TopApp, own_words  # noqa: PLC0415
+    from pycrictl.top.app import Hands, TopApp, own_words, play  # noqa: PLC0415
 
     def proxy() -> Proxy:
         if (found := looker.connected.proxy) is None:
@@ -130,7 +130,7 @@ def _run(app: AppContext, looker: Looker, interval_s: float) -> None:
         cancel=lambda target: proxy().cancel(target),
     )
     utf8 = is_utf8(app.env.stdout, app.env.environ)
-    TopApp(hands, interval_s=interval_s, is_utf8=utf8).run()
+    play(TopApp(hands, interval_s=interval_s, is_utf8=utf8))
 
 
 def _why(app: AppContext, looker: Looker, row: Row) -> str:
