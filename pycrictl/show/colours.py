@@ -8,10 +8,15 @@ from typing import Final, Literal
 
 from pycrictl.environ import is_dumb
 
-Tone = Literal["", "bad", "warning", "quiet"]
+Tone = Literal["", "bad", "warning", "quiet", "busy"]
 """What a colour means; empty for nothing special."""
 
-_CODES: Final[Mapping[Tone, str]] = {"bad": "31", "warning": "33", "quiet": "2"}
+_CODES: Final[Mapping[Tone, str]] = {
+    "bad": "31",
+    "warning": "33",
+    "quiet": "2",
+    "busy": "36",
+}
 _SGR: Final = r"\x1b\[[0-9;]*m"
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, TextIO
 
 from pycrictl.environ import is_utf8, terminal_size
+from pycrictl.show.colours import Tone, are_wanted, painted, plain
 from pycrictl.show.displays import phrases
 from pycrictl.show.displays.block import Block
 from pycrictl.show.displays.modes import BAR_INTERVAL_S
@@ -34,12 +35,13 @@ _ETA_WIDTH: Final = len("ETA 0:00")
 
 
 class Meter(NamedTuple):
-    """A line with a bar: what stands before it, its share, and what stands behind it."""
+    """A line with a bar: what stands before it, its share, what stands behind it, its colour."""
 
     left: str
     done: int
     total: int
     right: str
+    tone: Tone = "busy"
 
 
 class Meters:
@@ -47,7 +49,8 @@ class Meters:
 
     Args:
         stderr: open on a terminal.
-        environ: gives the size where the terminal does not know it, and the charset.
+        environ: gives the size where the terminal does not know it, the charset, and whether
+            colours are wanted.
     """
 
     interval_s: float | None = BAR_INTERVAL_S
@@ -56,6 +59,7 @@ class Meters:
         self._stderr = stderr
         self._environ = environ
         self._is_utf8 = is_utf8(stderr, environ)
+        self._is_coloured = are_wanted(environ, is_terminal=True)
         self._block = Block(stderr)
         self._size = (0, 0)
         self._painted_s = 0.0
@@ -96,6 +100,8 @@ class Meters:
         self.replace(())
 
     def _encodable(self, lines: Iterable[str]) -> list[str]:
+        if not self._is_coloured:
+            lines = map(plain, lines)
         return [line if self._is_utf8 else line.translate(_ASCII) for line in lines]
 
 
@@ -140,11 +146,13 @@ def amount_line(label: str, amount: phrases.Amount, more: Sequence[str], width: 
     return fit(left, rights, width, int(share * _SCALE), _SCALE)
 
 
-def fit(left: str, rights: Sequence[str], width: int, done: int, total: int) -> Meter | str:
+def fit(
+    left: str, rights: Sequence[str], width: int, done: int, total: int, tone: Tone = "busy"
+) -> Meter | str:
     """Return a bar with the first of ``rights`` that leaves room for it, or no bar."""
     for right in rights:
         if has_room(left, right, width, SHORTEST_BAR):
-            return Meter(left, done, total, right)
+            return Meter(left, done, total, right, tone)
     return phrases.cut(left + rights[-1], width)
 
 
@@ -175,6 +183,6 @@ def _render(meter: Meter, width: int, is_utf8: bool) -> str:
             0.0,
             ncols=min(width, WIDEST),
             ascii=not is_utf8,
-            bar_format=f"{left}|{{bar}}|{right}",
+            bar_format=f"{left}|{painted('{bar}', meter.tone)}|{right}",
         )
     )

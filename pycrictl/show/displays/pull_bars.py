@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TextIO
 
 from pycrictl.pulls.tracker import Awaited, Item, Phase, View
+from pycrictl.show.colours import Tone, painted
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import NARROW, Meter, Meters, amount_line, fit, join, sentence
 from pycrictl.show.displays.per_image import ACTIVE, ImagePull
@@ -104,7 +105,14 @@ class Bars(Meters):
         if len(pulls) > SUMMARY_LINES:
             more = [f"… and {len(pulls) - SUMMARY_LINES} more images"]
             pulls = sorted(pulls, key=lambda pull: pull.is_complete)[:SUMMARY_LINES]
-        return [f"{pull.name}  {self._history.summary(pull)}" for pull in pulls] + more
+        lines = [
+            painted(
+                f"{pull.name}  {self._history.summary(pull)}",
+                "bad" if pull.count(Phase.FAILED) else "",
+            )
+            for pull in pulls
+        ]
+        return lines + more
 
 
 def total_line(view: View, width: int, *, shows_resumed: bool = False) -> Meter | str:
@@ -210,7 +218,7 @@ def item_line(item: Item, label: str, width: int) -> Meter | str:
     """Return the line of one layer, or of one image whose layers are not known."""
     if item.phase is Phase.FAILED:
         space = " " if label.strip() else ""
-        return phrases.cut(f"{label}{space}{per_image.failure(item)}", width)
+        return painted(phrases.cut(f"{label}{space}{per_image.failure(item)}", width), "bad")
     done, total = item.progress, item.total
     is_about = item.phase is Phase.EXTRACTING and item.is_estimated
     if item.phase is Phase.EXTRACTING:
@@ -235,10 +243,12 @@ def item_line(item: Item, label: str, width: int) -> Meter | str:
         return phrases.join_fitting([text for text in words if text], width)
     left = f"{label} {word:<11}"
     if not has_bar:
-        return phrases.cut(sentence(left, size, *stall), width)
+        text = phrases.cut(sentence(left, size, *stall), width)
+        return painted(text, "quiet" if item.phase is Phase.WAITING else "")
     # Beside the bar, from most to least; a stall matters more than the bytes.
     rights = [join([size.rjust(BYTES_WIDTH), *stall]), join(stall)]
-    return fit(f"{left} {percent}", rights, width, done, total)
+    tone: Tone = "warning" if per_image.is_stalled(item) else "busy"
+    return fit(f"{left} {percent}", rights, width, done, total, tone)
 
 
 def _rank(item: Item) -> int:

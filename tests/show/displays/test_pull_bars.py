@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -306,3 +307,24 @@ def test_what_matters_least_goes_first() -> None:
         assert "42.0/60.0 MiB" in line
         assert len(line) < columns
         assert columns < 80 or len(line.split("|")[1]) >= 16
+
+
+@pytest.mark.parametrize("variable", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colours(variable: dict[str, str]) -> None:
+    items = [
+        layer(1, progress=MIB, total=4 * MIB),
+        layer(2, progress=MIB, total=4 * MIB, idle_s=42),
+        layer(3, Phase.WAITING, total=4 * MIB),
+        layer(4, Phase.FAILED, error="no space left"),
+    ]
+    with Terminal() as terminal:
+        bars = Bars(terminal.stderr, {"TERM": "xterm", **variable})
+        bars.show(view(items))
+        assert terminal.look() == drawn(*items)
+        bars.close()
+    sent = terminal.sent.decode()
+    if variable:
+        assert "m" not in re.findall(r"\x1b\[[0-9;]*([A-Za-z])", sent)
+        return
+    for code, start in [("36", "█"), ("33", "█"), ("2", "  000000000003"), ("31", "  failed: no")]:
+        assert f"\x1b[{code}m{start}" in sent
