@@ -40,6 +40,10 @@ SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
     "microk8s": (["microk8s"], {"runtime": {"folder": "/var/snap/microk8s/common/run"}}),
     "cert-manager": (["cert-manager"], {"tls": {"mode": "certManager"}}),
     "ca": (["ca"], {"tls": {"mode": "files"}}),
+    "kubelet-config": (
+        ["kubelet-config"],
+        {"kubelet": {"config": "/var/lib/kubelet/config.yaml"}},
+    ),
     "namespaces": (["namespaces"], {"namespaces": ["default"]}),
     "many": (
         ["copies", "events", "metrics", "cri-o", "cert-manager"],

@@ -122,7 +122,7 @@ def test_the_overlays_are_there() -> None:
 
 def test_the_components_are_there() -> None:
     assert set(COMPONENTS) >= RUNTIMES | AUTHORITIES | {"copies", "events", "metrics", "selinux"}
-    assert len(PAIRS) == 55
+    assert len(PAIRS) == 67
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="+".join)
