@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ MOST_BYTES = 128 * MIB
 MOST_LINES = 30
 """Ten of each kind, then six a minute, and what an agent says anyway."""
 
-P99_S = 0.25
 _LINE = re.compile(r"level=[A-Z]+ [a-z_]+( [a-z_]+=(\S+|\"[^\n]*\"))*")
 
 
@@ -49,23 +47,16 @@ def samples(cluster: Cluster, program: Program, seconds: float) -> list[float]:
     return found
 
 
-def p99(found: list[float]) -> float:
-    return sorted(found)[math.ceil(len(found) * 0.99) - 1]
-
-
 @pytest.mark.parametrize("name", FLOODS)
 def test_floods(agent: tuple[Cluster, Program], name: str) -> None:
     cluster, program = agent
-    alone = samples(cluster, program, ROUND_S)
+    samples(cluster, program, ROUND_S)
     before = program.rss
-    beside: list[float] = []
     for _ in range(ROUNDS):
         with flood(name, ("127.0.0.1", program.port)):
-            beside += samples(cluster, program, ROUND_S)
+            samples(cluster, program, ROUND_S)
     assert program.peak_bytes < MOST_BYTES
     wait_until(lambda: program.rss < before + KEPT_BYTES)
     lines = program.log.read_text().splitlines()
     assert len(lines) <= MOST_LINES
     assert [line for line in lines if not _LINE.fullmatch(line)] == []
-    if name == "idle":  # on a machine that has much else to do, everything takes longer
-        assert p99(beside) <= max(P99_S, 5 * p99(alone))
