@@ -29,7 +29,7 @@ DEFAULT: Final = "unix:///run/pycrictl/admin.sock"
 
 
 class NodeProxy(NamedTuple):
-    """A running proxy: where its sockets and the runtime's are for this process."""
+    """A running proxy, with its sockets and the runtime's as paths for this process."""
 
     admin: str
     listen: str
@@ -41,35 +41,19 @@ class NodeProxy(NamedTuple):
         return any(one.exists() and one.samefile(client.path) for one in paths)
 
     def status(self) -> dict[str, Any]:
-        """Return the document of ``pull-limiter status``.
-
-        Raises:
-            PycrictlError: it does not answer.
-        """
         return admin.ask(self.admin, "status", timeout_s=TIMEOUT_S)
 
     def set_limit(self, limit: int) -> None:
-        """Set the limit of pulls.
-
-        Raises:
-            PycrictlError: it does not answer, or refuses.
-        """
         admin.ask(self.admin, "set-limit", timeout_s=TIMEOUT_S, limit=limit)
 
     def cancel(self, target: str) -> None:
-        """Give up the pulls of an image or a pod that wait in line.
-
-        Raises:
-            PycrictlError: it does not answer, or has no such pull.
-        """
         admin.ask(self.admin, "cancel", timeout_s=TIMEOUT_S, target=target)
 
 
 def find_proxy(admin_socket: str, *, is_strict: bool = False) -> NodeProxy | None:
     """Return the proxy at an admin socket; None if there is none, or an older one.
 
-    Raises:
-        PycrictlError: only if ``is_strict``: something is there, but cannot be asked.
+    If ``is_strict``, one that does not answer is a PycrictlError, else None.
     """
     path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
     if not Path(path).exists():
@@ -95,5 +79,4 @@ def proxy_of(client: CriClient, admin_socket: str) -> NodeProxy | None:
 
 
 def client_of(proxy: NodeProxy, client: CriClient) -> CriClient:
-    """Return a client of a proxy, as patient as that of its runtime."""
     return CriClient(proxy.listen, timeout_s=client.timeout_s)

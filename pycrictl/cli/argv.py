@@ -17,8 +17,6 @@ from pycrictl.units import parse_bool
 
 
 class OptionSpec(NamedTuple):
-    """One option: its longest spelling, and whether it is a switch or may be repeated."""
-
     canonical: str
     is_switch: bool = False
     is_repeatable: bool = False
@@ -41,7 +39,6 @@ class CommandLine(NamedTuple):
     typed: dict[str, tuple[str, str]]
 
     def words(self) -> list[str]:
-        """Return the whole line in an order that every parser reads the same way."""
         return [*self.options, "--", *self.positionals] if self.positionals else self.options
 
 
@@ -124,7 +121,6 @@ def _boolean(name: str, value: str | None) -> bool:
 
 
 def dashed(name: str) -> str:
-    """Return the spelling of an option with as many dashes as are usual."""
     return f"-{name}" if len(name) == 1 else f"--{name}"
 
 

@@ -24,14 +24,7 @@ if TYPE_CHECKING:
 
 
 class Recording(NamedTuple):
-    """What is to be recorded of a run.
-
-    Attributes:
-        profile_cpu: file for a profile; empty for none.
-        profile_mem: file for a snapshot of the memory; empty for none.
-        collector: address that gets the traces; empty for none.
-        per_million: how many of a million runs to trace; negative: all.
-    """
+    """What to record of a run; empty texts for nothing, a negative rate for all runs."""
 
     profile_cpu: str
     profile_mem: str
@@ -76,11 +69,7 @@ class AppContext:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run the command inside: its files are the node's, and it is recorded as was asked for.
-
-        Raises:
-            UsageError: the root of the node is no directory.
-        """
+        """Run the command inside, profiled and traced as asked for."""
         self.use_root()
         wanted = self.recording
         with ExitStack() as stack:
@@ -102,25 +91,16 @@ class AppContext:
             yield
 
     def use_root(self) -> None:
-        """Look for the node's files where they were said to be, or else are found.
-
-        Raises:
-            UsageError: that is no directory.
-        """
+        """Look for the node's files below ``--host-root``, or below the root that is found."""
         noderoot.use(find_root() if self.host_root is None else self.host_root)
 
     @property
     def program(self) -> str:
-        """The name that the program is called by."""
         return self.env.program
 
     @property
     def config(self) -> Config:
-        """The effective configuration; reading it the first time shows its warnings.
-
-        Raises:
-            ConfigError: the configuration file is unreadable or invalid.
-        """
+        """The effective configuration; reading it the first time shows its warnings."""
         if self._config is None:
             self._config = config.load(self.flags, self.env.environ, executable=sys.argv[0] or None)
             is_named = self.flags.config is not None or "CRI_CONFIG_FILE" in self.env.environ
@@ -132,11 +112,6 @@ class AppContext:
         return self._config
 
     def outlet(self, mode: Mode, *, stdout: Stdout) -> Outlet:
-        """Choose how and where to show progress (``--progress``).
-
-        Args:
-            stdout: what the command writes to standard output.
-        """
         from pycrictl.show.displays.modes import choose  # noqa: PLC0415 - of bars alone
 
         return choose(mode, self.env, stdout=stdout, has_log=self.config.debug.value)
@@ -152,24 +127,18 @@ class AppContext:
 
     @property
     def is_coloured(self) -> bool:
-        """Whether results are to be coloured."""
         from pycrictl.show.colours import are_wanted  # noqa: PLC0415 (as above)
 
         is_terminal = self.env.stdout_is_terminal and not crictl.is_called()
         return are_wanted(self.env.environ, is_terminal=is_terminal)
 
     def until_interrupted(self) -> AbstractContextManager[Viewer]:
-        """Show something again and again, until Ctrl-C."""
         from pycrictl.show.watching import until_interrupted  # noqa: PLC0415 - of --watch alone
 
         return until_interrupted(self.env, has_log=self.config.debug.value)
 
     def open_client(self, service: Literal["runtime", "image"]) -> CriClient:
-        """Connect to a service of the CRI; use it in a ``with`` statement.
-
-        Raises:
-            ConnectError: nothing answers at the endpoint.
-        """
+        """Connect to a service of the CRI; use it in a ``with`` statement."""
         from pycrictl.cri.calls import discovery  # noqa: PLC0415 - help and plugins need no gRPC
 
         client = discovery.open_client(self.config, service)
@@ -180,11 +149,8 @@ class AppContext:
     def open_clients(self, *, needs_images: bool) -> Iterator[tuple[CriClient, CriClient]]:
         """Connect to the runtime service and to the image service.
 
-        Both are one client where they are at one socket, and where images are not looked up, so
-        that an image service that is out of order disturbs nothing else.
-
-        Raises:
-            ConnectError: nothing answers at an endpoint.
+        Both are one client where they share a socket, and where images are not looked up: a broken
+        image service then disturbs nothing else.
         """
         with self.open_client("runtime") as client:
             is_apart = self.config.image_endpoint != self.config.runtime_endpoint
@@ -196,11 +162,7 @@ class AppContext:
 
     @contextmanager
     def open_runtime_beside(self, images: CriClient) -> Iterator[CriClient]:
-        """Connect to the runtime service; it is ``images`` itself where both are at one socket.
-
-        Raises:
-            ConnectError: nothing answers at the endpoint.
-        """
+        """Connect to the runtime service, or return ``images`` where both share a socket."""
         if self.config.runtime_endpoint == self.config.image_endpoint:
             yield images
         else:
@@ -209,7 +171,7 @@ class AppContext:
 
 
 def find_root() -> str:
-    """Return the directory where the root of the node is, where nobody named it."""
+    """Return the node's root where ``--host-root`` does not name it."""
     if not noderoot.is_node(noderoot.DEBUG_ROOT):
         return "/"
     from pycrictl.cri.calls.discovery import ENDPOINTS  # noqa: PLC0415

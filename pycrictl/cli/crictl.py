@@ -69,7 +69,6 @@ def program_name() -> str:
 
 
 def is_called() -> bool:
-    """Return whether the program is called ``crictl``."""
     return program_name() == NAME
 
 
@@ -82,7 +81,6 @@ def hears(number: int) -> bool:
 
 
 def reads_configuration(command: str) -> bool:
-    """Return whether a command reads the configuration file in any case, also for its help."""
     return is_called() and command != "config"
 
 
@@ -99,7 +97,7 @@ def configuration_warnings(warnings: tuple[str, ...], *, is_named: bool) -> tupl
 
 
 def needs_images(asked: bool) -> bool:
-    """Return whether a command connects to the image service too, which crictl always does."""
+    """Return whether to connect to the image service too, which crictl always does."""
     return asked or is_called()
 
 
@@ -115,26 +113,19 @@ def known_format(given: str, *formats: str) -> str:
 
 
 def takes_value(value: str) -> bool:
-    """Return whether ``value`` can stand behind the equals sign of a pair."""
     return not (is_called() and "=" in value)
 
 
 def is_interspersed(command: str, by_default: bool) -> bool:
-    """Return whether a command takes options after arguments."""
     return by_default and not (is_called() and command in IGNORES_ARGUMENTS)
 
 
 def positionals(command: str, words: list[str]) -> list[str]:
-    """Return the arguments that a command sees."""
     return [] if is_called() and command in IGNORES_ARGUMENTS else words
 
 
 def score(text: str) -> int:
-    """Return the value of ``--oom-score-adj``, for which crictl takes any text for 0.
-
-    Raises:
-        ValueError: it is not an integer.
-    """
+    """Return the value of ``--oom-score-adj``; crictl takes any text for 0."""
     try:
         return parse_int(text)
     except ValueError:
@@ -144,7 +135,6 @@ def score(text: str) -> int:
 
 
 def passes_over(*, ignored: bool) -> bool:
-    """Return whether failures of commands in containers are passed over in silence."""
     return ignored and is_called()
 
 
@@ -167,18 +157,17 @@ def inform(env: Environment, text: str) -> None:
 
 
 def report_missing_log(env: Environment, path: str) -> None:
-    """Report that the log file of a container was not there to be removed; empty for none."""
+    """Report that a container's log file could not be removed; ``path`` is empty for none."""
     if path and is_called():
         env.error(f"the log file {quote(path, 4096)} does not exist")
 
 
 def pull_failure(message: str) -> str:
-    """Return the message of a failed pull."""
     return f"pulling image: {message}" if is_called() else message
 
 
 def clear_screen(out: TextIO) -> None:
-    """Write what crictl writes before a table of statistics, also where no terminal reads it."""
+    """Clear the screen before a table of statistics, as crictl does even without a terminal."""
     if is_called() and not is_terminal(out):
         out.write(CLEAR_SCREEN)
 
@@ -208,7 +197,7 @@ def one_action(
 
 
 class Verdict(NamedTuple):
-    """What comes of an error.
+    """What becomes of an error.
 
     Attributes:
         message: the error line; empty for none.
@@ -224,11 +213,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(command: str, error: PycrictlError) -> Verdict | None:
-    """Return what crictl makes of an error, or None where only the names differ.
-
-    Args:
-        command: the name of the command; empty for the program itself.
-    """
+    """Return what crictl makes of an error, or None where only the names differ."""
     if not is_called():
         return None
     match error:

@@ -21,7 +21,6 @@ _HELP_WORD = ("help, h", "Show a page of help")
 
 
 def page(command: Command, ctx: Context) -> str:
-    """Return the help of a command, or of the program."""
     return "\n\n".join(_set(*block) for block in _blocks(command, ctx) if block[1])
 
 
@@ -63,7 +62,6 @@ def _row(option: TyperOption) -> Row:
 
 
 def _set(heading: str, content: Sequence[Row | str]) -> str:
-    """Return a block as lines, which are not filled."""
     first = max((len(each[0]) for each in content if not isinstance(each, str)), default=0)
     lines: list[str] = []
     for each in content:

@@ -31,7 +31,6 @@ def sort_by(
     headings: Iterable[str],
     help: str = "Sort by a column, such as created, or a field, .createdAt; with -, descending.",
 ) -> Any:
-    """Return the option for the order of a table with these headings."""
     known = [heading for heading in headings if " " not in heading]
     return typer.Option(
         "--sort-by", metavar="COLUMN", help=help, autocompletion=complete.words(*known)
@@ -134,29 +133,23 @@ Watch = Annotated[
 
 
 def note_missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -> None:
-    """Say why a list is empty that was to hold only what belongs to a pod or container.
+    """Explain an empty list of what belongs to a pod or container that does not exist.
 
-    crictl's list of what is not there is empty and no failure, which stays so.
+    Such a list is no failure in crictl either.
     """
     for text in _missing(client, *words):
         app.env.note(text)
 
 
 def nothing_selected(client: CriClient, pod: str, hint: str) -> NothingSelected:
-    """Return the error of options that select no container.
-
-    Args:
-        client: of the runtime.
-        pod: the value of ``--pod``.
-        hint: what to say if there is such a pod.
-    """
+    """Return the error of options that select no container; ``hint`` is for a pod that exists."""
     return NothingSelected(
         "no container is selected", hint=next(_missing(client, ("pod", pod)), hint)
     )
 
 
 def _missing(client: CriClient, *words: tuple[Kind, str]) -> Iterator[str]:
-    """Yield what is to be said of words that name nothing; under crictl's name nothing."""
+    """Yield an explanation of each word that names nothing; none under crictl's name."""
     if crictl.is_called():
         return
     lookup = Lookup(client)
@@ -175,11 +168,7 @@ def show_list(
     watch: bool,
     if_empty: Callable[[], None] | None = None,
 ) -> None:
-    """Write a list, once or as often as it changes.
-
-    Args:
-        if_empty: called after a table that is written once and is empty.
-    """
+    """Write a list, once or whenever it changes; ``if_empty`` is called after an empty table."""
     if not watch:
         found = fetch()
         chosen.write(found, views, app.env.stdout, app.screen())

@@ -24,16 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogOutput:
-    """How logs are shown.
-
-    Attributes:
-        env: has the streams.
-        client: of the runtime service.
-        wanted: which lines.
-        follow: whether to go on until the container or the pod ends.
-        previous: whether the logs of the attempts before are meant.
-        reopen: whether to have the log files opened anew first.
-    """
+    """How logs are shown."""
 
     env: Environment
     client: CriClient
@@ -43,11 +34,7 @@ class LogOutput:
     reopen: bool = False
 
     def show_container(self, container_id: str) -> None:
-        """Show the log of a container; if there is none of that ID, those of the pod.
-
-        Raises:
-            PycrictlError: there is neither, or the log cannot be read.
-        """
+        """Show the log of a container, or those of the pod with that ID."""
         if self.reopen:
             containerlog.reopen_log(self.client, container_id)
             crictl.inform(self.env, "the container's log was reopened")
@@ -73,11 +60,7 @@ class LogOutput:
             pass  # how users end it
 
     def show_pods(self, pods: podlogs.Pods) -> None:
-        """Show the logs of all containers of pods, in the order of their times.
-
-        Raises:
-            PycrictlError: there is no such pod, or no attempt before.
-        """
+        """Show the logs of all containers of pods, in the order of their times."""
         logs = podlogs.PodLogs(self.client, pods, warn=self.env.warn)
         together = Together(self.wanted, on_bad=self._report_format, warn=self.env.warn)
 
@@ -121,14 +104,14 @@ class LogOutput:
         self.env.warn(f"the log has lines in an unknown format, the first is {first_bad}")
 
     def _write(self, chunks: Iterable[Chunk]) -> None:
-        """Write at once, so that both outputs keep their order where they go to one terminal."""
+        """Write at once: on one terminal, both outputs keep their order."""
         writers = {"stdout": _writer(self.env.stdout), "stderr": _writer(self.env.stderr)}
         for stream, data in chunks:
             writers[stream](data)
 
 
 def _writer(stream: TextIO) -> Callable[[bytes], object]:
-    """Return a function that writes bytes to a stream, below its text layer if it has one."""
+    """Return a function that writes bytes below a stream's text layer, if it has one."""
     buffer: BinaryIO | None = getattr(stream, "buffer", None)
     if buffer is None:
         return lambda data: stream.write(data.decode(errors="replace"))

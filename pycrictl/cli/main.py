@@ -38,14 +38,11 @@ class Terminated(BaseException):
 
 
 def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -> int:
-    """Run one command line.
+    """Run one command line and return the exit status.
 
     Args:
         argv: the words after the program's name; ``sys.argv`` by default.
         env: streams and clocks; those of the process by default.
-
-    Returns:
-        The exit status.
     """
     env = env or Environment()
     env.program = crictl.program_name()
@@ -104,7 +101,7 @@ class _Signals:
         self._deaf_until_s = 0.0
 
     def take(self) -> None:
-        """Take the signals over, but for ignored ones, as SIGINT is in background jobs."""
+        """Handle the signals, except ignored ones, as SIGINT is in background jobs."""
         for number in ENDING:
             is_ignored = signal.getsignal(number) is signal.SIG_IGN
             if not is_ignored or crictl.hears(number):
@@ -123,14 +120,12 @@ class _Signals:
 
 
 def _ended(context: AppContext, cause: BaseException) -> int:
-    """Report what a signal did; return the exit status."""
     if isinstance(cause, Terminated):
         return cause.exit_code
     return _report(context, "interrupted", code=crictl.exit_status(ExitCode.INTERRUPTED))
 
 
 def _conclude(context: AppContext, exc: PycrictlError) -> int:
-    """Report an error as the program does that is called; return the exit status."""
     verdict = crictl.verdict(context.command, exc)
     if verdict is None:
         return _report(context, exc.message, hint=exc.hint, code=crictl.exit_status(exc.exit_code))
@@ -144,7 +139,7 @@ def _conclude(context: AppContext, exc: PycrictlError) -> int:
 
 
 def _report(context: AppContext, message: str, *, hint: str | None = None, code: int) -> int:
-    """Write the one line of an error, its hint, and with ``--debug`` where it came from."""
+    """Write an error and its hint, and with ``--debug`` the traceback."""
     if context.flags.debug and sys.exc_info()[0] is not None:
         traceback.print_exc(file=context.env.stderr)
     context.env.error(message, hint=hint)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def parser(read: Callable[[str], T]) -> Callable[[Any], T]:
-    """Return a parser for Typer of what reads a text, or refuses it (ValueError)."""
+    """Return a parser for Typer from a function that raises ValueError."""
 
     def parse(given: Any) -> T:
         if not isinstance(given, str):
@@ -78,11 +78,7 @@ def split_list(values: Sequence[str] | None) -> list[str]:
 
 
 def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Return the ``key=value`` items of a repeatable option; a repeated key has its last value.
-
-    Raises:
-        typer.BadParameter: an item without ``=`` or with an empty key.
-    """
+    """Return the ``key=value`` items of a repeatable option; the last value of a key counts."""
     pairs: dict[str, str] = {}
     for item in split_list(values):
         key, equals, value = item.partition("=")
@@ -93,23 +89,14 @@ def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def named(name: str | None, kind: str) -> str:
-    """Return what was named, empty if nothing was.
-
-    Raises:
-        UsageError: the name is empty, which would stand for everything.
-    """
+    """Return a name, empty if none is given; refuse an empty one, which would mean everything."""
     if name == "":
         raise UsageError(f"the name of the {kind} is empty", hint="is a script's variable not set?")
     return name or ""
 
 
 def formats(*names: str, help: str = "Output format.") -> Any:
-    """Return the option for the output format.
-
-    Args:
-        names: of the formats; one with ``=TEMPLATE`` goes on with free text.
-        help: a sentence for the help.
-    """
+    """Return the option for the output format; a name with ``=TEMPLATE`` takes free text."""
     known = [name.partition("=")[0] + "=" * ("=" in name) for name in names]
     return typer.Option(
         "--output",
@@ -121,7 +108,6 @@ def formats(*names: str, help: str = "Output format.") -> Any:
 
 
 def containers(completer: complete.Completer) -> Any:
-    """Return the argument for any number of containers."""
     return typer.Argument(
         metavar="CONTAINER...",
         help="IDs or names of containers.",

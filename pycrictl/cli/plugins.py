@@ -67,22 +67,19 @@ SPECS: Final = {
 
 
 def named(program: str) -> Entry | None:
-    """Return the plugin that kubectl calls by a name; None if it is that of none."""
     return _entry(program, PREFIX)
 
 
 def name_of(plugin: Entry) -> str:
-    """Return the name that kubectl calls a plugin by."""
     return PREFIX + plugin.name.replace("-", "_")
 
 
 def completed(program: str) -> Entry | None:
-    """Return the plugin whose completion kubectl asks for by a name; None for none."""
     return _entry(program, COMPLETE_PREFIX)
 
 
 def apart(words: Sequence[str], options: Mapping[str, OptionSpec]) -> list[str]:
-    """Return the words with values apart from short options: ``-nshop`` is ``-n shop``."""
+    """Split values from short options, as kubectl does: ``-nshop`` is ``-n shop``."""
     found: list[str] = []
     for index, word in enumerate(words):
         if word == "--":
@@ -97,7 +94,6 @@ def apart(words: Sequence[str], options: Mapping[str, OptionSpec]) -> list[str]:
 
 
 def handed_on(line: CommandLine) -> tuple[list[str], CommandLine]:
-    """Return the options that go to kubectl, and the line without them."""
     ours: list[str] = []
     theirs = [f"{name}=false" for name in sorted(line.negated) if _is_theirs(name)]
     for word in line.options:

@@ -159,7 +159,6 @@ def set_globals(
         ),
     ] = -1,
 ) -> None:
-    """Keep the global options for the command."""
     app: AppContext = ctx.obj
     app.host_root = host_root
     app.flags = Flags(

@@ -38,11 +38,7 @@ def pull_image(
         outlet: where its progress is shown.
         timeout_s: limit of the pull, 0 for none.
         turns: the limit of parallel pulls to keep; None for none.
-        wants_manifests: whether the registry may be asked for what CRI-O does not show.
-
-    Raises:
-        RuntimeFault: the pull failed.
-        Interrupted: Ctrl-C; the pull was cancelled.
+        wants_manifests: whether to ask the registry for what CRI-O does not show.
     """
     run = pull if turns is None else partial(pull_in_turn, turns=turns)
     try:
@@ -68,7 +64,6 @@ def pull_together(
     parallel: int,
     keeps_going: bool,
 ) -> list[Outcome]:
-    """Pull several images at once, shown together; see ``pull_many``."""
     return pull_many(
         client,
         requests,
@@ -81,13 +76,7 @@ def pull_together(
 
 
 def worded(error: RuntimeFault, words: Words | None, what: str) -> RuntimeFault:
-    """Say an error in the words for it, if there are any; the log of ``--debug`` has the runtime's.
-
-    Args:
-        error: of the runtime.
-        words: what it means.
-        what: what was being done.
-    """
+    """Word an error as ``words`` does, if given; the log of ``--debug`` has the runtime's text."""
     is_own = isinstance(error, DeadlineExceeded | Cancelled | Unavailable)  # no word of a registry
     if words is not None and error.details and not is_own and not crictl.is_called():
         error.message, error.hint = f"{what}: {words.text}", words.advice
@@ -96,7 +85,7 @@ def worded(error: RuntimeFault, words: Words | None, what: str) -> RuntimeFault:
 
 @contextmanager
 def worded_sandbox(name: str) -> Iterator[None]:
-    """Say in words that the image of pod sandboxes is missing, if that is why one fails."""
+    """Explain a failure that is due to the missing image of pod sandboxes."""
     try:
         yield
     except RuntimeFault as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Results:
-    """Reports each result as it comes, and in the end whether all went well."""
+    """Reports each result as it comes, and in the end whether all succeeded."""
 
     env: Environment
     has_failed: bool = False
@@ -32,7 +32,7 @@ class Results:
             self.env.stdout.flush()
 
     def targets(self, client: CriClient, words: Iterable[str], kind: Kind) -> list[Target]:
-        """Return what each word stands for; say on stderr what a name does."""
+        """Return what each word stands for; note what a name resolved to."""
         found = lookup.targets(client, words, kind)
         for target in found:
             if target.name:
@@ -40,20 +40,14 @@ class Results:
         return found
 
     def warn(self, lines: Iterable[str]) -> None:
-        """Warn of what went wrong beside the results."""
         for line in lines:
             self.env.warn(line)
 
     def fail(self, error: PycrictlError) -> None:
-        """Report an error that does not end the command."""
         self.has_failed = True
         self.env.error(error.message, hint=error.hint)
 
     def finish(self) -> None:
-        """End a command that has failed for some target.
-
-        Raises:
-            Exit: with the status 1.
-        """
+        """Exit with status 1 if any target failed."""
         if self.has_failed:
             raise typer.Exit(ExitCode.FAILURE)

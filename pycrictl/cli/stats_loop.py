@@ -43,16 +43,10 @@ class Measuring:
     """One run of ``stats`` or ``statsp``.
 
     Attributes:
-        output: the value of ``--output``.
         seconds: between the two samples of a table.
-        watch: whether to go on until Ctrl-C.
         sort_by: a heading or a path to sort by; empty for none.
-        header: whether tables have headings.
         headings: the paths behind the headings but CPU.
         warnings: those shown so far; each is shown once.
-
-    Raises:
-        UsageError: an unknown format, or an unreasonable number of seconds.
     """
 
     output: str
@@ -98,7 +92,7 @@ class Measuring:
             if_empty: called after a table that is shown once and is empty.
 
         Raises:
-            Exit: with the status 1 if something could not be measured, unless watching.
+            Exit: with status 1 if something could not be measured, unless watching.
         """
         if self.watch:
             with app.until_interrupted() as viewer:
@@ -117,7 +111,7 @@ class Measuring:
         sample: Callable[[], Sample[Any]],
         table: Callable[[list[Any], list[Any]], Table],
     ) -> bool:
-        """Show one measurement; return whether anything was measured, or failed to be."""
+        """Show one measurement; return whether there was anything to measure."""
         measured = sample()
         views = None
         if self.format.is_table:

@@ -65,11 +65,7 @@ StreamTransport = Annotated[
 
 
 def tls_files(*, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
-    """Return the files for a stream over TLS; without any, certificates are not verified.
-
-    Raises:
-        UsageError: a certificate without its key, or the other way round.
-    """
+    """Return the files for a stream over TLS; without any, certificates are not verified."""
     if bool(cert) != bool(key):
         raise UsageError("--tls-cert and --tls-key go together")
     if not (ca or cert):
@@ -78,11 +74,6 @@ def tls_files(*, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
 
 
 def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str) -> None:
-    """Refuse a terminal for the command where we have none.
-
-    Raises:
-        UsageError: no standard input, or it is not a terminal.
-    """
     if tty and not stdin:
         raise UsageError(f"--tty needs {stdin_flag}")
     if tty and not env.stdin_is_terminal:
@@ -91,11 +82,11 @@ def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str)
 
 @contextmanager
 def patience() -> Iterator[Callable[[int], bool] | None]:
-    """Pass over the first signal of a stream, and end at the next without a word, as crictl does.
+    """Ignore the first signal of a stream and end silently at the next, as crictl does.
 
     Yields:
-        what says of a signal that comes to an open stream whether it is passed over; None if
-        none is, as under the program's own name.
+        a function that says whether a signal to an open stream is ignored; None if none is, which
+        is so under the program's own name.
     """
     spared: list[int] = []
 

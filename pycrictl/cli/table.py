@@ -18,8 +18,6 @@ _PACKAGE: Final = "pycrictl.cli.commands"
 
 
 class Grammar(Enum):
-    """Which grammar a command's words follow."""
-
     CRICTL = auto()
     REMOTE = auto()
     NEW = auto()
@@ -27,7 +25,7 @@ class Grammar(Enum):
 
     @property
     def is_interspersed(self) -> bool:
-        """Whether options may follow positionals; else those end in another's command line."""
+        """Whether options may follow positionals; else these end in another's command line."""
         return self is not Grammar.REMOTE
 
     @property
@@ -49,16 +47,14 @@ class Entry(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The words that name it."""
         return (self.name, *self.aliases)
 
     @property
     def row(self) -> tuple[str, str]:
-        """What a list of commands has of it: all its names, and its summary."""
+        """Its line in a list of commands: all its names, and its summary."""
         return ", ".join(self.names), self.summary
 
     def load(self) -> Callable[..., None]:
-        """Import the command's module and return its function."""
         module, _, function = self.target.partition(":")
         with undisturbed():  # protobuf's C code may crash if an exception comes while it is loaded
             loaded = import_module(f"{_PACKAGE}.{module}")
@@ -66,7 +62,6 @@ class Entry(NamedTuple):
         return found
 
     def subcommand(self, word: str) -> Entry | None:
-        """Return the sub-command that a word names."""
         return next((entry for entry in self.subcommands if word in entry.names), None)
 
 
@@ -272,10 +267,10 @@ ELSEWHERE: Final = {
 
 
 def find(word: str) -> Entry:
-    """Return the command that a word names.
+    """Return the command of a name.
 
     Raises:
-        UnknownCommand: there is none of that name; the hint names the nearest.
+        UnknownCommand: there is none; the hint names the nearest.
     """
     if word in BY_NAME:
         return BY_NAME[word]

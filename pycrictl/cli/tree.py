@@ -31,16 +31,9 @@ Sections = dict[str, list[tuple[str, str]]]
 
 
 class Command(TyperCommand):
-    """A command.
-
-    Attributes:
-        entry: its row in the table.
-    """
-
     entry: Entry
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Read the words after the command's name, or show its help."""
         app: AppContext = ctx.obj
         grammar, options = self.entry.grammar, specs(self.get_params(ctx))
         if grammar is Grammar.KUBECTL:
@@ -57,40 +50,31 @@ class Command(TyperCommand):
         return _given(self, ctx, line, super().parse_args)
 
     def invoke(self, ctx: Context) -> Any:
-        """Run the command."""
         _require_utf8(self, ctx)
         with ctx.obj.running(), _worded(ctx):
             return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
-        """Return what follows the name in the usage line: metavars say what may be left out."""
+        """Leave it to metavars to say what is optional."""
         arguments = [each for each in self.params if not isinstance(each, TyperOption)]
         return ["[OPTIONS]", *(each.metavar or each.human_readable_name for each in arguments)]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write all below the text of the help: arguments, sub-commands, options."""
+        """Write arguments, sub-commands and options."""
         arguments, options = _sections(self, ctx)
         commands = {"Commands": [each.row for each in self.entry.subcommands]}
         _write(arguments | commands | options, formatter)
 
 
 class Group(TyperGroup):
-    """The program: its own options, and all commands."""
-
     def list_commands(self, ctx: Context) -> list[str]:
-        """Return the names of all commands in the order of the help."""
         return [entry.name for entry in COMMANDS]
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command:
-        """Return the command of a name or an alias, or the plugin that kubectl calls by a name.
-
-        Raises:
-            UnknownCommand: there is none.
-        """
+        """Return the command of a name, of an alias or of kubectl's name for a plugin."""
         return command_of(plugins.named(cmd_name) or find(cmd_name))
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Read the words before the command's name, or show the help."""
         line = argv.parse(args, specs(self.get_params(ctx)), interspersed=False)
         if HELP[0] in line.options:
             show_page(self, ctx)
@@ -102,7 +86,7 @@ class Group(TyperGroup):
     def resolve_command(
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command, list[str]]:
-        """Return the command that words name, by the name it is shown by, and the words after."""
+        """Return the name that is shown, the command and its words."""
         word, *rest = args
         if word in HELP_WORDS:
             if not rest:
@@ -119,7 +103,7 @@ class Group(TyperGroup):
         return entry.name if entry.grammar is Grammar.KUBECTL else word, command, rest
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write all below the text of the help: the commands by family, then the options."""
+        """Write the commands by family, then the options."""
         commands: Sections = {}
         for entry in COMMANDS:
             commands.setdefault(entry.family, []).append(entry.row)
@@ -128,7 +112,7 @@ class Group(TyperGroup):
 
 @cache
 def command_of(entry: Entry) -> Command:
-    """Import the module of a command and return it as Typer makes it of its function."""
+    """Import the module of a command and let Typer make it of its function."""
     lone = typer.Typer(add_completion=False, rich_markup_mode=None)
     aliases = f"Also called: {', '.join(entry.aliases)}." if entry.aliases else None
     lone.command(entry.name, cls=Command, epilog=aliases)(entry.load())
@@ -139,7 +123,6 @@ def command_of(entry: Entry) -> Command:
 
 
 def declared(function: Callable[..., Any]) -> dict[str, ParameterInfo]:
-    """Return what a command's function declares of its parameters, by their names."""
     found = inspect.get_annotations(function, eval_str=True)
     return {
         name: each
@@ -150,7 +133,7 @@ def declared(function: Callable[..., Any]) -> dict[str, ParameterInfo]:
 
 
 def specs(found: Iterable[Parameter]) -> dict[str, OptionSpec]:
-    """Return the options among parameters for ``argv.parse``, by every spelling."""
+    """Return the options for ``argv.parse``, by every spelling."""
     by_spelling: dict[str, OptionSpec] = {}
     for each in found:
         if isinstance(each, TyperOption):
@@ -160,12 +143,10 @@ def specs(found: Iterable[Parameter]) -> dict[str, OptionSpec]:
 
 
 def canonical(option: Parameter) -> str:
-    """Return the longest spelling of an option."""
     return max(option.opts, key=len)
 
 
 def show_page(command: AnyCommand, ctx: Context) -> NoReturn:
-    """Write the help to standard output and end the program."""
     page = crictl_page.page(command, ctx) if crictl.is_called() else command.get_help(ctx)
     ctx.obj.env.stdout.write(f"{page}\n")
     ctx.exit()
@@ -197,7 +178,7 @@ def _given(
     line: CommandLine,
     parse: Callable[[Context, list[str]], list[str]],
 ) -> list[str]:
-    """Let Typer's own parser read a line, whose words it cannot misunderstand any more."""
+    """Let Typer's own parser read a line that is unambiguous now."""
     options = [each for each in command.get_params(ctx) if isinstance(each, TyperOption)]
     # In Go's programs an empty text is as good as none, and scripts give it: --state "$STATE".
     empty = {f"{canonical(each)}=" for each in options if each.default is None and _choices(each)}
@@ -212,14 +193,7 @@ def _given(
 
 @contextmanager
 def _worded(ctx: Context, line: CommandLine | None = None) -> Iterator[None]:
-    """Turn what Typer says of a line into an error of this program, which is one line.
-
-    Raises:
-        MissingArgument: an argument is missing.
-        ExtraArgument: there is one too many.
-        OptionError: the value of an option is wrong.
-        UsageError: it is none of some fixed ones, or a command refuses it.
-    """
+    """Turn Typer's errors of a line into those of this program, which have one line."""
     try:
         yield
     except typer.TyperException as exc:
@@ -247,11 +221,7 @@ def _choices(parameter: Parameter) -> tuple[str, ...]:
 
 
 def _require_utf8(command: Command, ctx: Context) -> None:
-    """Require that all but paths can be sent over the CRI, whose texts are UTF-8.
-
-    Raises:
-        UsageError: something cannot.
-    """
+    """Require all but paths to be UTF-8, as the CRI's texts are."""
     for each in command.params:
         value = ctx.params.get(each.name or "")
         for text in value if isinstance(value, list | tuple) else [value]:

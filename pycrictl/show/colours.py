@@ -21,15 +21,13 @@ _SGR: Final = r"\x1b\[[0-9;]*m"
 
 
 def are_wanted(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
-    """Return whether to write colours (https://no-color.org)."""
+    """See https://no-color.org."""
     return is_terminal and not environ.get("NO_COLOR") and not is_dumb(environ)
 
 
 def painted(text: str, tone: Tone) -> str:
-    """Return a text in the colour of a tone."""
     return f"\x1b[{_CODES[tone]}m{text}\x1b[0m" if tone and text else text
 
 
 def plain(text: str) -> str:
-    """Return a text without colours."""
     return re.sub(_SGR, "", text)

@@ -26,17 +26,12 @@ _DIGITS: Final = re.compile(r"(\d+)", re.ASCII)
 
 
 class Columns:
-    """The columns of ``NAME:PATH,NAME:PATH``; a comma in brackets belongs to its path.
-
-    Raises:
-        UsageError: a name or a path is missing or invalid.
-    """
+    """The columns of ``NAME:PATH,NAME:PATH``; a comma in brackets belongs to its path."""
 
     def __init__(self, text: str) -> None:
         self._columns = [_column(part) for part in _split(text)]
 
     def table(self, documents: Iterable[Document]) -> Table:
-        """Make a row for each document; the values of a cell are separated by commas."""
         header = tuple(name for name, _ in self._columns)
         rows = [
             tuple(
@@ -51,12 +46,11 @@ class Columns:
 class SortKey:
     """An order by a path's first value; objects without one come first.
 
-    Digits in texts count as numbers, so that ``pod-9`` is before ``pod-10``, and so do the 64-bit
-    integers, which are texts in JSON.
+    Digits in texts count as numbers: ``pod-9`` is before ``pod-10``. So do 64-bit integers,
+    which are texts in JSON.
 
     Args:
-        text: a heading of the table, in upper or lower case, or a path; after ``-``, the greatest
-            comes first.
+        text: a heading of the table, in upper or lower case, or a path; after ``-``, descending.
         headings: the paths behind the headings, which are in lower case.
     """
 
@@ -69,11 +63,6 @@ class SortKey:
         self._is_known = heading is not None  # it may be empty in every row
 
     def sorted(self, items: Sequence[T], documents: Iterable[Document]) -> list[T]:
-        """Sort ``items`` by what their documents hold; equal ones stay in their order.
-
-        Raises:
-            UsageError: there are items, and none of these or of earlier ones has such a field.
-        """
         found = [self._path.find(document) for document in documents]
         self._is_known = self._is_known or any(found)
         if found and not self._is_known:

@@ -47,9 +47,7 @@ class Row(NamedTuple):
 def write_pod(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
-    """Write the most likely cause, what to do next, and what that rests on.
-
-    Of a healthy pod there is one line.
+    """Write the most likely cause, what to do next, and the facts; of a healthy pod one line.
 
     Args:
         document: of ``diagnosis.pod``.
@@ -71,14 +69,7 @@ def write_pod(
 def write_pods(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
-    """Write each pod that is not what it should be, the gravest first, with what to do next.
-
-    Args:
-        document: of ``diagnosis.survey``.
-        out: where to.
-        columns: of the terminal, within which lines are wrapped; 0 for lines of any length.
-        is_coloured: whether colours are wanted.
-    """
+    """Write each pod with a problem, most severe first; see ``diagnosis.survey``."""
     rows = []
     for one in document["findings"]:
         cause = one["cause"]
@@ -97,14 +88,7 @@ def write_pods(
 def write_node(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
-    """Write the findings, the heaviest first, each with what to do, and what they rest on.
-
-    Args:
-        document: of ``diagnosis.node``.
-        out: where to.
-        columns: of the terminal, within which lines are wrapped; 0 for lines of any length.
-        is_coloured: whether colours are wanted.
-    """
+    """Write the findings, most severe first, and the facts; see ``diagnosis.node``."""
     rows = []
     for one in document["findings"]:
         rows.append(Row(one["severity"].upper(), one["text"], tone=_TONES[one["severity"]]))
@@ -207,7 +191,7 @@ def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[Row]:
 
 
 def _said(message: str) -> str:
-    """Return what a line of the journal says, without what only its log needs."""
+    """Return a line of the journal without what only its log needs."""
     if fields := re.findall(_FIELDS, message):
         message = ": ".join(map(_unquoted, fields))
     return re.sub(_NOISE, "", re.sub(_KLOG, "", message))

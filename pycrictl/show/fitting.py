@@ -16,10 +16,9 @@ MOST: Final = 24
 
 
 def fitted_lines(table: Table, columns: int, *, header: bool = True) -> list[str]:
-    """Return the lines of a table whose columns stand in the order in which they matter.
+    """Return the lines of a table whose columns stand in the order of their importance.
 
-    Those of ``table.whole`` are not cut if they fit at all; of the others those are left out that
-    do not fit.
+    Those of ``table.whole`` are not cut if they fit at all; others that do not fit are left out.
     """
     names = table.header
     rows = [tuple(escape(cell) for cell in row) for row in table.rows]
@@ -55,7 +54,6 @@ def fitted_lines(table: Table, columns: int, *, header: bool = True) -> list[str
 
 
 def write_fitted(table: Table, out: TextIO, screen: Screen, *, header: bool = True) -> None:
-    """Write a table for a terminal; see ``fitting``."""
     lines = fitted_lines(table, screen.columns, header=header)
     if screen.is_coloured and table.tones:
         start = len(lines) - len(table.rows)

@@ -16,7 +16,7 @@ _HEADER: Final = (
 
 
 def write_history(document: Mapping[str, Any], out: TextIO, *, header: bool = True) -> None:
-    """Write pulls, and the sum of them unless there is no header either."""
+    """Write pulls and, with headings, the sum of them."""
     pulls, text = document["pulls"], _sum(document["summary"])
     if pulls:
         table = Table(_HEADER, list(map(_row, pulls)), min_width=0, footer=text)

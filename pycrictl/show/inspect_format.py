@@ -33,10 +33,6 @@ class InspectFormat:
         output: the value of ``--output``; empty for JSON.
         template: the value of ``--template``, which only ``go-template`` uses.
         formats: the ones that the command has.
-
-    Raises:
-        UnknownFormat: there is no such format.
-        TemplateError: the template is invalid.
     """
 
     def __init__(
@@ -54,17 +50,14 @@ class InspectFormat:
 
     @property
     def is_table(self) -> bool:
-        """Whether to write fields, for people."""
         return self._kind == "table"
 
     @property
     def is_wide(self) -> bool:
-        """Whether to write a table with all columns, for people."""
         return self._kind == "wide"
 
     @property
     def is_template(self) -> bool:
-        """Whether the output is made by a template."""
         return self._template is not None or self._path is not None
 
     def write(

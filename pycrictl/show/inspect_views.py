@@ -27,7 +27,6 @@ SIZE_DIGITS: Final = 4
 def container_document(
     answer: cri_pb2.ContainerStatusResponse, *, zone: tzinfo | None = None
 ) -> Document:
-    """Return the document of ``inspect``."""
     times = container_times(answer.status, zone=zone)
     return status_document(answer.status, answer.info, unset_as_null=True, times=times)
 
@@ -35,25 +34,22 @@ def container_document(
 def pod_document(
     answer: cri_pb2.PodSandboxStatusResponse, *, zone: tzinfo | None = None
 ) -> Document:
-    """Return the document of ``inspectp``."""
     times = pod_times(answer.status, zone=zone)
     return status_document(answer.status, answer.info, unset_as_null=True, times=times)
 
 
 def image_document(answer: cri_pb2.ImageStatusResponse) -> Document:
-    """Return the document of ``inspecti``."""
     return status_document(answer.image, answer.info)
 
 
 def runtime_document(answer: cri_pb2.StatusResponse) -> Document:
-    """Return the document of ``info``."""
     return status_document(answer.status, answer.info, extras=runtime_extras(answer))
 
 
 def container_status_block(
     status: cri_pb2.ContainerStatus, info: Mapping[str, str], *, now: float
 ) -> Block:
-    """Return the fields of ``inspect --output table``; ages are at ``now`` (seconds since 1970)."""
+    """Return the fields of ``inspect --output table``; ``now`` is in seconds since 1970."""
     block: list[Field] = [("ID", status.id), ("Name", status.metadata.name)]
     if status.metadata.attempt:
         block.append(("Attempt", str(status.metadata.attempt)))
@@ -82,7 +78,6 @@ def container_times(
 def pod_status_block(
     status: cri_pb2.PodSandboxStatus, info: Mapping[str, str], *, zone: tzinfo | None = None
 ) -> Block:
-    """Return the fields of ``inspectp --output table``."""
     block: list[Field] = [
         ("ID", status.id),
         ("Name", status.metadata.name),
@@ -98,12 +93,10 @@ def pod_status_block(
 
 
 def pod_times(status: cri_pb2.PodSandboxStatus, *, zone: tzinfo | None = None) -> dict[str, str]:
-    """Return the time of ``inspectp``'s document by its JSON name."""
     return {"createdAt": rfc3339(status.created_at, zone)}
 
 
 def image_status_block(image: cri_pb2.Image, info: Mapping[str, str]) -> Block:
-    """Return the fields of ``inspecti --output table``."""
     block: list[Field] = [("ID", image.id)]
     block += [("Tag", tag) for tag in image.repo_tags]
     block += [("Digest", digest) for digest in image.repo_digests]
@@ -111,7 +104,6 @@ def image_status_block(image: cri_pb2.Image, info: Mapping[str, str]) -> Block:
 
 
 def runtime_extras(response: cri_pb2.StatusResponse) -> dict[str, Any]:
-    """Return what ``info``'s document holds besides the status, if the runtime reports it."""
     extras: dict[str, Any] = {}
     if response.runtime_handlers:
         extras["runtimeHandlers"] = list(map(declared_document, response.runtime_handlers))
@@ -121,7 +113,6 @@ def runtime_extras(response: cri_pb2.StatusResponse) -> dict[str, Any]:
 
 
 def image_filesystem_lines(response: cri_pb2.ImageFsInfoResponse) -> list[str]:
-    """Return the lines of ``imagefsinfo --output table``."""
     # The titles end with a space in crictl's output too.
     return [
         "Container Filesystem ",
@@ -134,12 +125,11 @@ def image_filesystem_lines(response: cri_pb2.ImageFsInfoResponse) -> list[str]:
 def image_filesystems_table(
     response: cri_pb2.ImageFsInfoResponse, space: Callable[[str], tuple[int, int] | None]
 ) -> Table:
-    """Make a row for each file system of images and containers, with what is free there.
+    """Make a row for each file system of images and containers.
 
     Args:
         response: the runtime's answer.
-        space: returns the size and the free bytes of the file system at a mount point of the node,
-            None if they are not known.
+        space: returns size and free bytes of the file system at a mount point of the node, or None.
     """
     rows = []
     kinds = (

@@ -45,7 +45,6 @@ _writers: dict[Descriptor, _Write] = {}
 
 
 def message_json(message: Message) -> str:
-    """Return ``message`` as a JSON object, without a final line break."""
     return _escape_controls(_message_text(message, "\n"))
 
 
@@ -169,7 +168,6 @@ def _writer(descriptor: Descriptor) -> _Write:
 
 
 def _field_writer(field: FieldDescriptor) -> _Write | None:
-    """Return how to write the field's value; None for a string."""
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry:
         return _map_writer(inner)

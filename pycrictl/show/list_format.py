@@ -32,13 +32,7 @@ ITEMS: Final = "items"
 
 
 class Views(NamedTuple):
-    """How one kind of objects is shown.
-
-    Attributes:
-        table: makes the table; the argument is whether it is the wide one.
-        block: makes the block of one object.
-        on_screen: makes the table for a terminal; None where it is the same.
-    """
+    """How one kind of objects is shown: table (wide or not), block, table for a terminal."""
 
     table: Callable[[Sequence[Any], bool], Table]
     block: Callable[[Any], Block]
@@ -93,7 +87,6 @@ class ListFormat:
 
     @property
     def is_table(self) -> bool:
-        """Whether to write a table."""
         return self._kind in ("table", "wide")
 
     def write(
@@ -110,9 +103,6 @@ class ListFormat:
             views: for tables and blocks; None where there are none.
             out: where to.
             screen: the terminal that a table has to fit; None elsewhere.
-
-        Raises:
-            UsageError: none of them has the field to sort by.
         """
         if self._sort_key is not None:
             found = self._sort_key.sorted(found, _documents(found, self._name))
@@ -138,7 +128,7 @@ class ListFormat:
 
 
 def write_list(name: str, messages: Iterable[Message], out: TextIO, *, is_yaml: bool) -> None:
-    """Write the document whose list ``name`` holds them: YAML, or JSON in the order of the API."""
+    """Write YAML, or JSON in the order of the API."""
     if is_yaml:
         render.write_document_yaml(list_document(name, messages), out)
     else:

@@ -42,7 +42,6 @@ _DIGEST: Final = r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{12
 
 
 def version_lines(version: cri_pb2.VersionResponse) -> list[str]:
-    """Return the four lines of ``version``."""
     return [
         f"Version:  {version.version}",
         f"RuntimeName:  {version.runtime_name}",
@@ -62,13 +61,8 @@ def images_table(
 ) -> Table:
     """Make a row for each tag of each image, and one for each image without tags.
 
-    Args:
-        images: in the order to show them.
-        digests: whether there is a DIGEST column.
-        pinned: whether there is a PINNED column.
-        no_trunc: whether IDs and digests are shown whole.
-        wide: whether there are these two columns and USER, IN USE and a line with the sum.
-        used: IDs of the images in use, for the wide table; None if they are not known.
+    The wide table has DIGEST, PINNED, USER, IN USE and a line with the sum; ``used`` are the IDs of
+    images in use, None if unknown.
     """
     images = list(images)
     digests, pinned = digests or wide, pinned or wide
@@ -110,7 +104,6 @@ def _is(value: bool) -> str:
 
 
 def image_block(image: cri_pb2.Image) -> Block:
-    """Return the fields of one image in ``images --verbose``."""
     block: list[Field] = [("ID", image.id)]
     block += [("RepoTags", tag) for tag in image.repo_tags]
     block += [("RepoDigests", digest) for digest in image.repo_digests]
@@ -133,14 +126,7 @@ def pods_table(
     no_trunc: bool = False,
     addresses: Mapping[str, str] | None = None,
 ) -> Table:
-    """Make a row for each pod sandbox.
-
-    Args:
-        pods: in the order to show them.
-        now: seconds since 1970, for the ages.
-        no_trunc: whether IDs are shown whole.
-        addresses: IP addresses by pod ID, for the wide table, which has the UID as well.
-    """
+    """Make a row for each pod; ``addresses`` by pod ID make the wide table."""
     header: tuple[str, ...] = (
         *("POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTIME"),
         *(("IP", "UID") if addresses is not None else ()),
@@ -162,11 +148,11 @@ def pods_table(
 
 
 def on_screen(table: Table, first: Sequence[str], *, bad: Mapping[str, Tone]) -> Table:
-    """Return a table for a terminal: columns in the order in which they matter, others behind them.
+    """Return a table for a terminal: the columns ``first``, then the others.
 
     Args:
         table: as crictl has it.
-        first: the headings that matter, the most important first.
+        first: headings, the most important first.
         bad: the colour of a row by its STATE.
     """
     names = [*first, *(name for name in table.header if name not in first)]
@@ -179,7 +165,6 @@ def on_screen(table: Table, first: Sequence[str], *, bad: Mapping[str, Tone]) ->
 
 
 def pod_block(pod: cri_pb2.PodSandbox, *, zone: tzinfo | None = None) -> Block:
-    """Return the fields of one pod in ``pods --verbose``."""
     block: list[Field] = [
         ("ID", pod.id),
         ("Name", pod.metadata.name),
@@ -196,7 +181,7 @@ def pod_block(pod: cri_pb2.PodSandbox, *, zone: tzinfo | None = None) -> Block:
 
 
 class End(NamedTuple):
-    """How a container has ended: its exit status and the runtime's word for it."""
+    """An exit status, and the runtime's word for how the container ended."""
 
     exit_code: int
     reason: str
@@ -259,14 +244,10 @@ def containers_on_screen(
     owners: Mapping[str, tuple[str, str]],
     image_names: Mapping[str, str] | None = None,
 ) -> Table:
-    """Make the table for a terminal, the columns in the order in which they matter.
+    """Make the table for a terminal, most important columns first.
 
-    Args:
-        containers: in the order to show them.
-        now: seconds since 1970, for the ages.
-        ends: of those that have ended, by ID.
-        owners: namespace and name of pods, by the ID of their sandbox.
-        image_names: as for ``containers_table``.
+    ``owners`` are namespaces and names of pods by the ID of their sandbox; the rest is as for
+    ``containers_table``.
     """
     header = (
         *("NAME", "STATE", "EXIT", "REASON", "RESTARTS", "POD", "NAMESPACE", "CREATED"),
@@ -299,7 +280,6 @@ def containers_on_screen(
 
 
 def container_block(container: cri_pb2.Container, *, now: float) -> Block:
-    """Return the fields of one container in ``ps --verbose``."""
     block: list[Field] = [
         ("ID", container.id),
         ("PodID", container.pod_sandbox_id),
@@ -314,7 +294,6 @@ def container_block(container: cri_pb2.Container, *, now: float) -> Block:
 
 
 def shown_image(image: str, *, no_trunc: bool = False) -> str:
-    """Return the IMAGE cell of a container: a name, or the first digits of a digest."""
     if no_trunc or not image.startswith("sha") or not re.fullmatch(_DIGEST, image):
         return image
     return image.partition(":")[2][:SHORT_ID_CHARS]
@@ -334,7 +313,6 @@ def maps(
     | cri_pb2.PodSandboxStatus
     | cri_pb2.ContainerStatus,
 ) -> list[Field]:
-    """Return the labels and annotations of a block, each only if there are any."""
     both = (("Labels", thing.labels), ("Annotations", thing.annotations))
     return [(title, entries) for title, entries in both if entries]
 
@@ -359,7 +337,6 @@ def _user(image: cri_pb2.Image) -> str:
 
 
 def _first_digest(image: cri_pb2.Image) -> tuple[str, str]:
-    """Return repository and digest of the image's first repo digest."""
     if not image.repo_digests:
         return NONE, NONE
     parts = image.repo_digests[0].split("@")

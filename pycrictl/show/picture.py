@@ -43,13 +43,8 @@ def _clipped(line: str, columns: int) -> str:
 class Picture:
     """What a terminal shows of a text that changes.
 
-    It is painted when what is to be seen differs or the window has another size, and at once when
-    the process goes on after Ctrl-Z. For that it holds back the signals SIGWINCH and SIGCONT, in
-    the thread that makes it, until it is closed.
-
-    Args:
-        stream: open on the terminal.
-        environ: gives the size where the terminal does not know it.
+    It is painted when the text or the size of the window changes, and at once when the process
+    continues after Ctrl-Z. Until it is closed, it blocks SIGWINCH and SIGCONT in its thread.
     """
 
     def __init__(self, stream: TextIO, environ: Mapping[str, str]) -> None:
@@ -60,20 +55,12 @@ class Picture:
         self._former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
     def show(self, text: str) -> None:
-        """Show another text; its control characters are line breaks and tabs only.
-
-        Raises:
-            OSError: the terminal is gone.
-        """
+        """Show another text; its control characters are line breaks and tabs only."""
         self._text = text
         self._paint()
 
     def pause(self, seconds: float) -> None:
-        """Wait; meanwhile the picture follows the size of the window.
-
-        Raises:
-            OSError: the terminal is gone.
-        """
+        """Wait; meanwhile the picture follows the size of the window."""
         ends_at = time.monotonic() + seconds
         while (left_s := ends_at - time.monotonic()) > 0:
             received = signal.sigtimedwait(_SIGNALS, left_s)
@@ -84,7 +71,6 @@ class Picture:
             self._paint()
 
     def close(self) -> None:
-        """Leave the picture, with the cursor below it."""
         try:
             if self._seen is not None:
                 # Ctrl-C makes the kernel forget what was not yet shown, and leaves a ^C.

@@ -29,7 +29,7 @@ _LONE_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 
 def message_document(message: Message) -> Document:
-    """Return the proto3 JSON mapping of ``message``, defaults included."""
+    """Return the proto3 JSON mapping, defaults included."""
     document: Document = json.loads(jsontext.message_json(message))
     return document
 
@@ -103,7 +103,7 @@ def _refuse_constant(name: str) -> float:
 
 
 def _sound(value: Any, depth: int = 0) -> Any:
-    """Return ``value`` without strings and numbers that cannot be written again.
+    """Return ``value`` without strings that cannot be written again.
 
     Raises:
         ValueError: it is nested too deeply, or a number is beyond the range of a float.

@@ -51,8 +51,6 @@ class Table(NamedTuple):
 
 
 class Screen(NamedTuple):
-    """The terminal that results are read on."""
-
     columns: int
     is_coloured: bool = False
 
@@ -88,7 +86,6 @@ def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
 
 
 def write_lines(lines: Iterable[str], out: TextIO) -> None:
-    """Write each text on one line."""
     out.write("".join(f"{escape(line)}\n" for line in lines))
 
 
@@ -110,24 +107,20 @@ def write_block(block: Block, out: TextIO) -> None:
 
 
 def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
-    """Write the blocks of several objects, each followed by an empty line."""
     for block in blocks:
         write_block(block, out)
         out.write("\n")
 
 
 def write_message_json(message: Message, out: TextIO) -> None:
-    """Write a message by the proto3 JSON mapping."""
     out.write(jsontext.message_json(message) + "\n")
 
 
 def write_list_json(name: str, messages: Iterable[Message], out: TextIO) -> None:
-    """Write ``{"name": [messages]}`` by the proto3 JSON mapping."""
     out.write(jsontext.list_json(name, messages) + "\n")
 
 
 def write_document_json(document: Any, out: TextIO) -> None:
-    """Write data as JSON with sorted keys."""
     out.write(jsontext.document_json(document) + "\n")
 
 

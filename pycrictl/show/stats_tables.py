@@ -56,7 +56,7 @@ def stats_table(
 def pod_stats_table(
     before: Iterable[cri_pb2.PodSandboxStats], after: Iterable[cri_pb2.PodSandboxStats]
 ) -> Table:
-    """Make a row for each pod of both samples that uses anything, in the order of the second."""
+    """Make a row for each pod of both samples that uses anything."""
     earlier = {stats.attributes.id: stats for stats in before}
     rows = []
     for stats in after:
@@ -86,7 +86,6 @@ def cpu_percent(before: Cpu, after: Cpu) -> str:
 
 
 def _pod_usage(stats: cri_pb2.PodSandboxStats) -> tuple[Cpu, int]:
-    """Return CPU and working set, for either operating system."""
     if stats.HasField("windows"):
         return stats.windows.cpu, stats.windows.memory.working_set_bytes.value
     return stats.linux.cpu, stats.linux.memory.working_set_bytes.value

@@ -19,12 +19,7 @@ T = TypeVar("T")
 
 
 class Viewer:
-    """Shows one text after another, on a terminal each in the place of the one before.
-
-    Args:
-        env: has the streams.
-        picture: of the terminal that standard output is; None where what was shown stays.
-    """
+    """Shows one text after another, on a terminal each in the place of the one before."""
 
     def __init__(self, env: Environment, picture: Picture | None = None) -> None:
         self._env = env
@@ -33,15 +28,9 @@ class Viewer:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether each text takes the place of the one before."""
         return self._picture is not None
 
     def show(self, write: Callable[[TextIO], object]) -> None:
-        """Show what a function writes.
-
-        Raises:
-            OSError: it cannot be written.
-        """
         if self._picture is None:
             write(self._env.stdout)
             self._env.stdout.flush()
@@ -58,14 +47,12 @@ class Viewer:
             self._env.warn(text)
 
     def pause(self, seconds: float) -> None:
-        """Wait before the next look."""
         if self._picture is None:
             time.sleep(seconds)
         else:
             self._picture.pause(seconds)
 
     def repeat(self, write: Callable[[TextIO], object], *, pause_s: float) -> None:
-        """Show what a function writes again and again."""
         while True:
             self.show(write)
             self.pause(pause_s)
@@ -83,7 +70,6 @@ class Viewer:
             self.pause(pause_s)
 
     def close(self) -> None:
-        """Leave what is shown, with the warnings below it."""
         if self._picture is not None:
             self._picture.close()
         for text in self._warnings:
@@ -92,7 +78,7 @@ class Viewer:
 
 @contextmanager
 def until_interrupted(env: Environment, *, has_log: bool) -> Iterator[Viewer]:
-    """Give a viewer for something without end; Ctrl-C is how to end it, and no failure.
+    """Yield a viewer for something without end, which Ctrl-C ends without failure.
 
     Args:
         has_log: whether log lines go to stderr; on a terminal they would tear a picture.

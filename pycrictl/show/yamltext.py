@@ -42,7 +42,6 @@ _KEY_TOKEN: Final = re.compile(r"[0-9]+|.", re.DOTALL)
 
 
 def document_yaml(document: Any) -> str:
-    """Return ``document`` as one YAML document."""
     import yaml  # noqa: PLC0415 - not for tables
 
     text: str = yaml.dump(
@@ -89,7 +88,7 @@ def _token(token: str) -> Token:
 
 @cache
 def _dumper() -> Any:
-    """Make PyYAML's emitter, libyaml's if it is there, with Go's choice of styles."""
+    """Make PyYAML's emitter, libyaml's if present, with Go's choice of styles."""
     import yaml  # noqa: PLC0415
 
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -123,7 +123,7 @@ def ps(
 
 
 def _ends(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, list_views.End]:
-    """Return how those have ended that have, as the list does not say it; what it can learn."""
+    """Return how containers have ended, as far as it can be learned."""
     ended = [each.id for each in found if each.state == cri_pb2.CONTAINER_EXITED]
     ends = {}
     with suppress(PycrictlError):
@@ -133,7 +133,7 @@ def _ends(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, li
 
 
 def _owners(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, tuple[str, str]]:
-    """Return namespace and name of the pods whose containers do not say them; what it can learn."""
+    """Return namespace and name of the pods whose containers have no label for them."""
     if all(list_views.POD_NAME_LABEL in each.labels for each in found):
         return {}
     with suppress(PycrictlError):

@@ -196,11 +196,7 @@ def pull(
 
 
 def _listed(app: AppContext, path: str) -> list[str]:
-    """Return the images of a file.
-
-    Raises:
-        ConfigError: it cannot be read, or is no list of images.
-    """
+    """Return the images listed in a file."""
     name = "standard input" if path == "-" else quote(path, 4096)
     try:
         return images_in(app.env.stdin.read() if path == "-" else read_text(path))

@@ -203,7 +203,7 @@ def _run_sync(
     *,
     limit_s: int,
 ) -> list[Outcome]:
-    """Run a command in all containers at once, and write its output where it has ended."""
+    """Run a command in all containers at once, and write the output of each as it ends."""
 
     def act(client: CriClient, target: Target) -> cri_pb2.ExecSyncResponse | PycrictlError:
         shown = target.shown
@@ -224,7 +224,7 @@ def _run_sync(
 
 
 def _report(env: Environment, target: Target, outcome: Outcome, *, is_alone: bool) -> int:
-    """Say what went wrong in a container; return the exit status that it stands for."""
+    """Report what went wrong in a container; return the exit status."""
     if outcome is None:
         return 0
     what = f"running a command in container {target.shown}"
@@ -384,7 +384,7 @@ def port_forward(
 
 
 def _say(stdout: TextIO, line: str) -> None:
-    """Write a line at once; once nobody reads them any more, drop all lines."""
+    """Write a line at once; drop all lines once nobody reads them."""
     try:
         stdout.write(line)
         stdout.flush()

@@ -53,7 +53,7 @@ def _folder() -> Path:
 
 
 def _named(script: str, program: str) -> str:
-    """Put the program's name where a script names what it completes, and what it runs."""
+    """Put the program's name wherever a script names what it completes or runs."""
     place = r"(program[= ]|complete -[cF] (?:_pycrictl )?|compdef (?:_pycrictl )?|== _)pycrictl\b"
     return re.sub(place, rf"\1{program}", script)
 

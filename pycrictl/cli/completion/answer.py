@@ -31,8 +31,7 @@ def run(words: Sequence[str]) -> NoReturn:
     """Answer and end the process with status 0.
 
     Args:
-        words: the line that is typed, from the word after the program's name to the one that is
-            completed.
+        words: those after the program's name, up to the one that is completed.
     """
     output = in_time(partial(_answer, words), LIMIT_S)
     with suppress(OSError):
@@ -73,7 +72,6 @@ def _limit_s(otherwise_s: float = LIMIT_S) -> float:
 
 
 def _read(pipe: int, ends_at: float) -> bytes:
-    """Return all that the child writes, or nothing if it is not done in time."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     chunks: list[bytes] = []

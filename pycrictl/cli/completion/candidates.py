@@ -35,17 +35,7 @@ class Candidate(NamedTuple):
 
 
 def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
-    """Return what begins with ``word``, in the order to show it.
-
-    Args:
-        kind: one of KINDS; any other has no candidates.
-        word: what is typed so far; may be empty.
-        settings: names the endpoints.
-
-    Raises:
-        PycrictlError: the runtime cannot be asked.
-        OSError: a file system cannot be.
-    """
+    """Return what begins with ``word``, in the order to show it."""
     if kind not in KINDS:
         return []
     service: Literal["runtime", "image"] = "image" if kind == "image" else "runtime"
@@ -90,9 +80,9 @@ def _logs(client: CriClient, word: str) -> Iterator[Candidate]:
 def _words(
     known: Sequence[tuple[str, str, str]], word: str, all_names: Mapping[str, str]
 ) -> Iterator[Candidate]:
-    """Yield the shortest names that begin with a word and mean one thing, then IDs that do.
+    """Yield the shortest unambiguous names that begin with a word, then IDs that do.
 
-    Before anything is typed, only what has no such name is there by its ID.
+    Before anything is typed, only objects without such a name have their ID.
 
     Args:
         known: ID, full name (NAMESPACE/POD/NAME) and state of each.
@@ -154,10 +144,10 @@ def _container_paths(client: CriClient, word: str) -> Iterator[Candidate]:
 
 
 def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
-    """Yield what is in a running container; directories end with a slash.
+    """Yield the entries of a directory in a running container; directories end with a slash.
 
-    Only root can look. Nothing is opened but directories, and those through the root that is proved
-    to be the container's.
+    Only root can look. Nothing but directories is opened, through the root that is proved to be the
+    container's.
     """
     from pycrictl.copy.node.on_node import locate  # noqa: PLC0415 - of containers' paths alone
     from pycrictl.copy.tree.identity import ContainerRoot  # noqa: PLC0415

@@ -34,12 +34,10 @@ _TYPES: Final = ("daemonset", "deployment", "job", "replicaset", "service", "sta
 
 
 def namespaces(ctx: typer.Context, incomplete: str) -> Known:
-    """Offer the namespaces."""
     return _asked(ctx, "get", "namespaces", _NAMES)
 
 
 def nodes(ctx: typer.Context, incomplete: str) -> Known:
-    """Offer the nodes."""
     return _asked(ctx, "get", "nodes", _BARE_NAMES)
 
 
@@ -68,7 +66,7 @@ def pods_at(ctx: typer.Context, incomplete: str) -> Known:
 
 
 def containers(ctx: typer.Context, incomplete: str) -> Known:
-    """Offer the containers of the pod that the arguments name, as POD or in POD:PATH."""
+    """Offer the containers of the pod that the arguments name."""
     given = [*(ctx.params.get("names") or ()), *_places(ctx)]
     if not given:
         return []
@@ -78,7 +76,6 @@ def containers(ctx: typer.Context, incomplete: str) -> Known:
 
 
 def of_connection(ctx: typer.Context, option: str) -> Known:
-    """Return what the value of an option of kubectl's own can be."""
     return _asked(ctx, *_OF_CONNECTION[option]) if option in _OF_CONNECTION else []
 
 

@@ -48,7 +48,6 @@ class Place(NamedTuple):
     beginning: str
 
     def offers(self) -> Offers:
-        """Return what the word can be, by what the parameter declares."""
         if self.parameter is None:
             return []
         found = self.parameter.shell_complete(self.ctx, self.beginning)
@@ -58,12 +57,8 @@ class Place(NamedTuple):
 def find(program: str, words: Sequence[str]) -> Place:
     """Return where the last word of a line is typed.
 
-    Args:
-        program: the name that the program is called by.
-        words: those after it, a command's name among them before the last one.
-
     Raises:
-        PycrictlError: the words before are no beginning of a valid line.
+        PycrictlError: the words before are not the beginning of a valid line.
         ValueError: no command is named.
         typer.Exit: the words before ask for help.
     """

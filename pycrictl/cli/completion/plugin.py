@@ -41,7 +41,7 @@ _PATHS: Final = (
 
 
 def run(program: str, words: Sequence[str]) -> NoReturn:
-    """Answer and end the process with status 0; whatever is wrong, there are no candidates.
+    """Answer and end the process with status 0; after any error without candidates.
 
     Args:
         program: the name that kubectl calls the program by.
@@ -63,12 +63,6 @@ def _write(program: str, words: Sequence[str], pipe: int) -> None:
 
 
 def answer(entry: Entry, words: Sequence[str]) -> tuple[list[str], int]:
-    """Return the lines of candidates, and the directive.
-
-    Args:
-        entry: the plugin.
-        words: as of ``run``.
-    """
     try:
         place = line.find(plugins.KUBECTL, [plugins.name_of(entry), *words])
     except (PycrictlError, typer.Exit):

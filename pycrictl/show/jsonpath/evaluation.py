@@ -23,8 +23,6 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 class JsonPathError(UsageError):
-    """A path or a template is invalid."""
-
     reference = "jsonpath"
 
 
@@ -36,11 +34,6 @@ class Search:
         self._visits_left = MAX_VISITS
 
     def follow(self, steps: Sequence[Step], start: Any) -> Sequence[Any]:
-        """Return what the steps lead to.
-
-        Raises:
-            JsonPathError: there is too much on the way, or several values in a comparison.
-        """
         values = [start]
         for step in steps:
             found: list[Any] = []
@@ -60,22 +53,18 @@ Step = Sequence[Selector]
 
 
 def from_top(steps: Sequence[Step], _: Any, search: Search) -> Sequence[Any]:
-    """Follow a path that begins with ``$``."""
     return search.follow(steps, search.document)
 
 
 def from_here(steps: Sequence[Step], value: Any, search: Search) -> Sequence[Any]:
-    """Follow any other path."""
     return search.follow(steps, value)
 
 
 def constant(value: Any, *_: Any) -> Sequence[Any]:
-    """Return a value that a filter names."""
     return (value,)
 
 
 def children(value: Any, _: Search) -> Sequence[Any]:
-    """Return the values of a list or an object."""
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else ()
@@ -92,7 +81,6 @@ def containers(value: Any, search: Search) -> Sequence[Any]:
 
 
 def member(name: str, value: Any, _: Search) -> Sequence[Any]:
-    """Return the value of an object's key."""
     return (value[name],) if isinstance(value, dict) and name in value else ()
 
 
@@ -104,7 +92,6 @@ def quoted_member(name: str, value: Any, search: Search) -> Sequence[Any]:
 
 
 def elements(bounds: slice, value: Any, _: Search) -> Sequence[Any]:
-    """Return a part of a list."""
     return value[bounds] if isinstance(value, list) else ()
 
 

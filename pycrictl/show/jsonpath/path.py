@@ -36,12 +36,6 @@ _FILTER_END: Final = re.compile(r"\s*\)\s*\]")
 
 
 class JsonPath:
-    """One query.
-
-    Raises:
-        JsonPathError: it is not a path.
-    """
-
     def __init__(
         self, text: str, *, aliases: Mapping[str, str] | None = None, at_top: bool = True
     ) -> None:
@@ -61,33 +55,20 @@ class JsonPath:
         self._query = reader.whole(at_top=at_top)
 
     def find(self, document: Any, search: Search | None = None) -> Sequence[Any]:
-        """Return all values that the path leads to.
-
-        Args:
-            document: the data, or the part of it that is ``@``.
-            search: of a template, which knows the whole.
-
-        Raises:
-            JsonPathError: there are too many, or several in a comparison.
-        """
         return self._query(document, search or Search(document))
 
 
 def unquoted(text: str) -> str:
-    """Return what a text in quotes says."""
     return re.sub(r"(?s)\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])
 
 
 def constant(text: str) -> bool | int | float:
-    """Return the value of a constant without quotes."""
     if text in ("true", "false"):
         return text == "true"
     return float(text) if "." in text else int(text)
 
 
 class _Reader:
-    """A path that is read from left to right."""
-
     def __init__(self, given: str, text: str, aliases: Mapping[str, str]) -> None:
         self._given = given
         self._text = text
@@ -95,7 +76,6 @@ class _Reader:
         self._position = 0
 
     def whole(self, *, at_top: bool) -> Selector:
-        """Read all of the text."""
         query = self._query(at_top=at_top)
         if self._position < len(self._text):
             raise self._unexpected()

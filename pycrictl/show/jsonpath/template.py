@@ -20,12 +20,6 @@ _RANGE: Final = re.compile(r"range(?=[\s.$@\[]|$)")
 
 
 class Template:
-    """A template that was parsed.
-
-    Raises:
-        JsonPathError: a path in it is invalid, or a brace or an ``end`` is missing.
-    """
-
     def __init__(self, text: str, *, aliases: Mapping[str, str] | None = None) -> None:
         """Read a template; one without braces is a path."""
         nodes, ended = _parsed(_parts(text), aliases or {}, 0)
@@ -34,11 +28,7 @@ class Template:
             raise JsonPathError(f"{{end}} without {{range}} in {quote(text)}")
 
     def render(self, document: Any) -> str:
-        """Return the text that the template makes; no value breaks a line or steers a terminal.
-
-        Raises:
-            JsonPathError: as for ``JsonPath.find``.
-        """
+        """Return the text that the template makes; no value breaks a line or steers a terminal."""
         return "".join(_rendered(self._nodes, document, Search(document)))
 
 
