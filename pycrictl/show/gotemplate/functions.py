@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote_plus
 
-from pycrictl.show.gotemplate.formatting import NO_VALUE, inner, joined
-from pycrictl.show.gotemplate.printf import formatted
+from pycrictl.show.gotemplate.formatting import NO_VALUE, formatted, inner, is_number, joined
 from pycrictl.show.jsontext import compact_json
 from pycrictl.units import quote
 
@@ -26,42 +25,30 @@ _JS: Final = str.maketrans(
 )
 
 
-def is_true(value: Value) -> bool:
-    """Return whether ``if`` takes it: everything but false, 0, nil and what is empty."""
-    return bool(value)
-
-
-def order(first: Value, second: Value) -> int:
-    """Compare two values: the result is below, at or above 0 as ``first`` is to ``second``."""
+def _order(first: Value, second: Value) -> int:
+    """Return a number below, at or above 0 as ``first`` is to ``second``."""
     is_text = isinstance(first, str) and isinstance(second, str)
-    if not is_text and not (_is_number(first) and _is_number(second)):
+    if not is_text and not (is_number(first) and is_number(second)):
         raise ValueError(f"{_named(first)} and {_named(second)} cannot be ordered")
     return int(first > second) - int(first < second)
 
 
-def is_equal(first: Value, second: Value) -> bool:
-    """Return whether two simple values are the same; numbers are compared by value.
-
-    Maps and lists can be compared with nil only, which they never equal.
-    """
+def _is_equal(first: Value, second: Value) -> bool:
+    """Compare two simple values; maps and lists can be compared with nil only."""
     if first is None or second is None:
         return first is second
     for value in (first, second):
         if isinstance(value, dict | list):
             raise ValueError(f"{_named(value)} cannot be compared")
-    if type(first) is not type(second) and not (_is_number(first) and _is_number(second)):
+    if type(first) is not type(second) and not (is_number(first) and is_number(second)):
         raise ValueError(f"{_named(first)} cannot be compared with {_named(second)}")
     return bool(first == second)
-
-
-def _is_number(value: Value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _eq(first: Value, *others: Value) -> bool:
     if not others:
         raise ValueError("there is nothing to compare with")
-    return any(is_equal(first, other) for other in others)
+    return any(_is_equal(first, other) for other in others)
 
 
 def _index(value: Value, *keys: Value) -> Value:
@@ -143,7 +130,6 @@ def _text(value: Value) -> str:
 
 
 def _named(value: Value) -> str:
-    """Return a value for a message; what has parts is named by its type."""
     if isinstance(value, dict):
         return "a map"
     if isinstance(value, list):
@@ -152,13 +138,13 @@ def _named(value: Value) -> str:
 
 
 FUNCTIONS: Final[dict[str, tuple[Callable[..., Value], int, int | None]]] = {
-    "not": (lambda value: not is_true(value), 1, 1),
+    "not": (lambda value: not value, 1, 1),
     "eq": (_eq, 1, None),
-    "ne": (lambda first, second: not is_equal(first, second), 2, 2),
-    "lt": (lambda first, second: order(first, second) < 0, 2, 2),
-    "le": (lambda first, second: order(first, second) <= 0, 2, 2),
-    "gt": (lambda first, second: order(first, second) > 0, 2, 2),
-    "ge": (lambda first, second: order(first, second) >= 0, 2, 2),
+    "ne": (lambda first, second: not _is_equal(first, second), 2, 2),
+    "lt": (lambda first, second: _order(first, second) < 0, 2, 2),
+    "le": (lambda first, second: _order(first, second) <= 0, 2, 2),
+    "gt": (lambda first, second: _order(first, second) > 0, 2, 2),
+    "ge": (lambda first, second: _order(first, second) >= 0, 2, 2),
     "len": (_len, 1, 1),
     "index": (_index, 1, None),
     "slice": (_slice, 1, None),

@@ -17,8 +17,6 @@ SPACES: Final = " \t\r\n"
 
 
 class TokenKind(Enum):
-    """What a token is."""
-
     TEXT = auto()
     LEFT = auto()
     RIGHT = auto()
@@ -73,23 +71,17 @@ class Source:
         self.text = text
 
     def place(self, position: int, source: str = "") -> Place:
-        """Return the line and column of a position."""
         line_start = self.text.rfind("\n", 0, position) + 1
         line = self.text.count("\n", 0, position) + 1
         return Place(line, position - line_start, source)
 
     def error(self, position: int, message: str, *, hint: str | None = None) -> TemplateError:
-        """Return the error of a template that cannot be read from here on."""
         line = self.place(position).line
         return TemplateError(f"template: :{line}: {message}", hint=hint)
 
 
 def tokens(source: Source) -> Iterator[Token]:
-    """Yield the words of a template. White space in actions is kept: it separates arguments.
-
-    Raises:
-        TemplateError: what stands between ``{{`` and ``}}`` is not made of words, or not closed.
-    """
+    """Yield the words of a template. White space in actions is kept: it separates arguments."""
     text, position, trims = source.text, 0, False
     while True:
         left = _LEFT.search(text, position)
@@ -118,7 +110,6 @@ def tokens(source: Source) -> Iterator[Token]:
 
 
 def _action(source: Source, start: int) -> Iterator[Token]:
-    """Yield the words of one action, its end included."""
     position = start
     while not (right := _RIGHT.match(source.text, position)):
         if position == len(source.text):

@@ -43,11 +43,6 @@ _SIMPLE_ESCAPES: Final = {
 
 
 def parse(text: str) -> tuple[Node, ...]:
-    """Return the nodes of a template.
-
-    Raises:
-        TemplateError: the text is not a template, or uses something unsupported.
-    """
     return _Parser(Source(text)).template()
 
 
@@ -86,7 +81,6 @@ class _Parser:
         return self.word.kind is TokenKind.OPERATOR and self.word.text == text
 
     def close(self, what: str) -> None:
-        """Take the end of an action."""
         word = self.skip_space()
         if word.kind is not TokenKind.RIGHT:
             raise self.unexpected(word, what)
@@ -99,10 +93,7 @@ class _Parser:
     # Blocks
 
     def nodes(self) -> tuple[tuple[Node, ...], Token]:
-        """Read the nodes up to an ``end``, an ``else`` or the end of the template, and take that.
-
-        What follows the word ``else`` is left.
-        """
+        """Read up to an ``end``, an ``else`` or the end of the template, and take that word."""
         self.deeper(self.word)
         found: list[Node] = []
         while True:
@@ -140,7 +131,6 @@ class _Parser:
         return Jump(first.text)
 
     def branch(self, keyword: Token) -> Branch:
-        """Read ``if``, ``with`` or ``range`` with all that belongs to it."""
         known = len(self.variables)
         is_loop = keyword.text == "range"
         pipeline = self.pipeline(keyword.text, max_variables=2 if is_loop else 1)
@@ -181,7 +171,6 @@ class _Parser:
     # Pipelines
 
     def pipeline(self, where: str, *, max_variables: int) -> Pipeline:
-        """Read a pipeline up to the bracket that ends it."""
         start = self.skip_space()
         self.deeper(start)
         variables, declares = self.declarations(max_variables)
@@ -243,7 +232,6 @@ class _Parser:
         return Command(self.source.place(start.position, source), tuple(operands))
 
     def operand(self, where: str) -> Operand:
-        """Read one value with the fields that are taken from it."""
         start = self.word
         operand: Operand
         if start.kind is TokenKind.FIELD:
@@ -267,7 +255,6 @@ class _Parser:
         return Fields(self.source.place(position, source), operand, tuple(names))
 
     def term(self, where: str) -> Operand:
-        """Read a value without fields."""
         word = self.take()
         place = self.source.place(word.position, word.text)
         match word.kind:
