@@ -1,9 +1,10 @@
 """``crictl.yaml`` as the ``config`` command shows and changes it.
 
-A change touches only the values that it sets: comments, order, blank lines and the quoting of
-other values stay as they are, and no defaults are added. crictl's own way (``is_whole``) is to
-write every key, and no blank lines; but crictl 1.36.0 knows no ``max-retries``, and rejects a file
-that has it, so it is written and listed only where it stands or is set.
+In a file of lines ``key: value``, only the values that are set change, and comments stay. A file in
+any other form of YAML or JSON is written anew as such lines, without its comments. crictl's own way
+(``is_whole``) is to write every key, and no blank lines; but crictl 1.36.0 knows no
+``max-retries``, and rejects a file that has it, so it is written and listed only where it stands or
+is set.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from pycrictl import config, noderoot, yamltree
+from pycrictl import config, noderoot
 from pycrictl.config import KEYS, FileValues, Setting
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import quote
@@ -41,8 +42,11 @@ _NEWER: Final = "max-retries"
 """The key that crictl 1.36.0 does not know yet."""
 _PLAIN: Final = re.compile(r"(?:unix://)?/[A-Za-z0-9/._+@-]*")
 """Texts that need no quotes for any reader of YAML."""
-_SPACED: Final = re.compile(r"^([a-z-]+):[ \t]+", re.MULTILINE)
-_BLANK: Final = re.compile(r"^[ \t]*\n", re.MULTILINE)
+_LINE: Final = re.compile(
+    r"""(?P<key>[a-z-]+):(?P<value>[ \t]*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s#"'>|]\S*|))"""
+    r"""(?P<rest>[ \t]+\#.*|[ \t]*)|[ \t]*(?:\#.*)?"""
+)
+"""A key on a line of its own; or a comment, or nothing."""
 
 
 def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
@@ -103,119 +107,72 @@ def change(path: str, settings: Mapping[str, str], *, is_whole: bool = False) ->
     """Set keys in the file, which is created if it does not exist; write all of them or none.
 
     Args:
-        is_whole: whether to write as crictl does: also the keys that the file lacks, as zero,
-            repeated keys each time, and endpoints that are not unix sockets.
+        is_whole: whether to write as crictl does: also the keys that the file lacks, as zero, and
+            endpoints that are not unix sockets.
 
     Raises:
         UsageError: an unknown key or an invalid value; nothing was written.
         ConfigError: the file cannot be read or written, or is invalid.
     """
-    checked: dict[str, Any] = {
-        key: _checked(key, text, any_endpoint=is_whole) for key, text in settings.items()
-    }
+    checked = {key: _checked(key, text, any_endpoint=is_whole) for key, text in settings.items()}
     before = _read(path)
     old = _parse(path, before or "")
-    if is_whole:
-        lacking = [key for key in KEYS if getattr(old, _FIELDS[key]) is None and key != _NEWER]
-        checked = {key: _ABSENT[_FIELDS[key]] for key in lacking} | checked
-        checked = {key: checked[key] for key in KEYS if key in checked}
-        after = whole(before or "", checked)
-    else:
-        after = with_values(before or "", checked)
-    wanted = old._replace(**{_FIELDS[key]: value for key, value in checked.items()})
-    if not _says(after, wanted):
-        raise ConfigError(
-            f"config file {quote(path, _PATH_LIMIT_CHARS)} has a form that cannot be edited",
-            hint="write it as plain lines of 'key: value'",
-        )
+    present = {key: value for key in KEYS if (value := getattr(old, _FIELDS[key])) is not None}
+    after = changed(before or "", present, checked, is_whole=is_whole)
     try:
         _write(path, after, is_new=before is None)
     except OSError as error:
         raise _unwritable(path, error) from None
 
 
-def with_values(text: str, settings: Mapping[str, Any]) -> str:
-    """Return the text of a valid file with keys set."""
-    layout = _layout(text)
-    edits: list[_Edit] = []
-    added: dict[str, str] = {}
-    for key, value in settings.items():
-        if span := layout.values.get(key):
-            space = "" if text[span.start - 1 : span.start].isspace() else " "
-            edits.append(_Edit(span, space + _scalar(value)))
-        else:
-            added[key] = _scalar(value)
-    if added:
-        edits.append(_addition(text, layout, added))
-    for edit in sorted(edits, key=lambda edit: edit.span.start, reverse=True):
-        text = text[: edit.span.start] + edit.text + text[edit.span.stop :]
-    return text
+def changed(
+    text: str,
+    present: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    is_whole: bool = False,
+) -> str:
+    """Return the text of a valid file with keys set.
 
-
-def whole(text: str, settings: Mapping[str, Any]) -> str:
-    """Return the text of a valid file with keys set each time that they stand there."""
-    members = yamltree.parse(text, exact=True).members
-    for member in reversed(members):
-        if member.key not in settings:
-            continue
-        span, value = member.node.span, settings[member.key]
-        is_quoted = text[span.start : span.start + 1] in ("'", '"')
-        space = "" if text[span.start - 1 : span.start].isspace() else " "
-        written = json.dumps(value) if is_quoted and isinstance(value, str) else _scalar(value)
-        text = text[: span.start] + space + written + text[span.stop :]
-    there = {member.key for member in members}
-    text = with_values(text, {key: value for key, value in settings.items() if key not in there})
-    return _BLANK.sub("", _SPACED.sub(r"\1: ", text))
-
-
-class _Edit(NamedTuple):
-    """A piece of the text and what it becomes."""
-
-    span: slice
-    text: str
-
-
-class _Layout(NamedTuple):
-    """Where things stand in a text.
-
-    Attributes:
-        values: the span of each key's value; the last one of a key that is repeated.
-        end: where a further key may be added.
-        indent: spaces before the keys.
-        is_flow: whether the mapping is written with braces.
+    Args:
+        text: the text before.
+        present: the keys that it has, with their values.
+        settings: the keys to set.
+        is_whole: as for ``change``.
     """
-
-    values: dict[str, slice]
-    end: int
-    indent: str = ""
-    is_flow: bool = False
-
-
-def _layout(text: str) -> _Layout:
-    root = yamltree.parse(text, exact=True)
-    start, end = root.span.start, root.span.stop
-    is_flow = text[start : start + 1] == "{"
-    return _Layout(
-        values={member.key: member.node.span for member in root.members},
-        end=end - 1 if is_flow else end if root.members else len(text),
-        indent=" " * (start - text.rfind("\n", 0, start) - 1) if root.members else "",
-        is_flow=is_flow,
-    )
+    if is_whole:
+        zeros = {key: _ABSENT[_FIELDS[key]] for key in KEYS if key != _NEWER}
+        settings = {**zeros, **present, **settings}
+    after = _edited(text, settings)
+    if after is None:
+        return "".join(_line(*pair) for pair in {**present, **settings}.items())
+    return re.sub(r"(?m)^[ \t]*\n", "", after) if is_whole else after
 
 
-def _addition(text: str, layout: _Layout, added: Mapping[str, str]) -> _Edit:
-    at = slice(layout.end, layout.end)
-    if layout.is_flow:
-        pairs = ", ".join(f"{json.dumps(key)}: {value}" for key, value in added.items())
-        before = text[: layout.end].rstrip()
-        return _Edit(slice(len(before), layout.end), f"{', ' if layout.values else ''}{pairs}")
-    lines = "".join(f"{layout.indent}{key}: {value}\n" for key, value in added.items())
-    is_open_line = layout.end > 0 and text[layout.end - 1] != "\n"
-    return _Edit(at, ("\n" if is_open_line else "") + lines)
+def _edited(text: str, settings: Mapping[str, Any]) -> str | None:
+    """Return the text with keys set where they stand; None if it has more than plain lines."""
+    lines: list[str] = []
+    left = dict(settings)
+    for line in text.splitlines():
+        found = _LINE.fullmatch(line)
+        if found is None:
+            return None
+        key = found["key"]
+        if key in settings:
+            left.pop(key, None)
+            is_quoted = found["value"].lstrip()[:1] in ("'", '"')
+            value = _scalar(settings[key], is_quoted=is_quoted)
+            line = f"{key}: {value}{found['rest']}"
+        lines.append(line)
+    return "".join([*(f"{line}\n" for line in lines), *(_line(*pair) for pair in left.items())])
 
 
-def _scalar(value: str | int | bool) -> str:
-    if isinstance(value, str) and not _PLAIN.fullmatch(value):
+def _line(key: str, value: str | int | bool) -> str:
+    return f"{key}: {_scalar(value)}\n"
+
+
+def _scalar(value: str | int | bool, *, is_quoted: bool = False) -> str:
+    if isinstance(value, str) and (is_quoted or not _PLAIN.fullmatch(value)):
         return json.dumps(value, ensure_ascii=False)
     return _shown(value)
 
@@ -243,13 +200,6 @@ def _parse(path: str, text: str) -> FileValues:
     except ConfigError as error:
         file = f"config file {quote(path, _PATH_LIMIT_CHARS)}"
         raise ConfigError(f"{file}: {error.message}", hint=error.hint) from None
-
-
-def _says(text: str, wanted: FileValues) -> bool:
-    try:
-        return config.parse_file(text) == wanted
-    except ConfigError:
-        return False
 
 
 def _read(path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""JSON and YAML text as trees that remember where things stand. Pure.
+"""JSON and YAML text as trees that remember their lines. Pure.
 
 All YAML that this program takes is read here. The two formats are read on their own: YAML libraries
 refuse or misread some JSON (surrogate escapes, numbers such as ``1e3``, tabs), and JSON libraries
@@ -39,7 +39,6 @@ class Node:
     Attributes:
         type: which of JSON's types it has.
         line: where it begins, counted from 1.
-        span: the characters that it takes up; of YAML only if ``parse`` was to be exact.
         text: of a scalar, as it is written, but without quotes and escapes.
         value: of a scalar; integers have any size.
         items: of a list.
@@ -48,7 +47,6 @@ class Node:
 
     type: NodeType
     line: int
-    span: slice
     text: str = ""
     value: Scalar = None
     items: list[Node] = field(default_factory=list)
@@ -89,12 +87,8 @@ class _NotYaml(Problem):
     """YAML's parser refused the text."""
 
 
-def parse(text: str, *, exact: bool = False) -> Node:
-    """Return the tree of a document.
-
-    Args:
-        text: JSON or YAML; an empty one is null.
-        exact: whether the spans of a YAML document are needed, which takes ten times as long.
+def parse(text: str) -> Node:
+    """Return the tree of a document, JSON or YAML; an empty one is null.
 
     Raises:
         Problem: neither JSON nor YAML; more than one document; an alias, which could unfold to any
@@ -108,7 +102,7 @@ def parse(text: str, *, exact: bool = False) -> Node:
         # What breaks off does so on its last line, not on the one that would follow.
         last_line = max(len(text.rstrip().splitlines()), 1)
         try:
-            return _YamlReader(text).read(exact=exact)
+            return _YamlReader(text).read()
         except _NotYaml as problem:
             # YAML's parser has little to say of a text that is meant to be JSON.
             if isinstance(error, json.JSONDecodeError) and text.lstrip()[:1] in ("{", "["):
@@ -138,7 +132,7 @@ class _JsonReader:
         if depth > MAX_NESTING:
             raise Problem("it is nested too deeply", self._line)
         first, start = self._peek(), self._position
-        node = Node("mapping" if first == "{" else "list", self._line, slice(0))
+        node = Node("mapping" if first == "{" else "list", self._line)
         if first == "{":
             self._position += 1
             while self._peek() != "}":
@@ -159,7 +153,6 @@ class _JsonReader:
             node.type = _type(node.value)
             written = self._text[start : self._position]
             node.text = node.value if isinstance(node.value, str) else written
-        node.span = slice(start, self._position)
         return node
 
     def _peek(self) -> str:
@@ -209,9 +202,8 @@ class _YamlReader:
         self._open: list[Node] = []  # lists and mappings whose end has not come yet
         self._keys: list[tuple[str, int] | None] = []  # of each of these, the key without a value
 
-    def read(self, *, exact: bool) -> Node:
-        # The C parser's positions count bytes for some texts.
-        loader = yaml.SafeLoader if exact else getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    def read(self) -> Node:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         try:
             for event in yaml.parse(self._text, Loader=loader):
                 self._take(event)
@@ -226,28 +218,24 @@ class _YamlReader:
             reason = escape(str(error).partition("\n")[0])
             before = self._text.encode(errors="replace")[: getattr(error, "position", 0)]
             raise _NotYaml(f"it is not YAML: {reason}", before.count(b"\n") + 1) from None
-        return self._root or Node("null", 1, slice(len(self._text), len(self._text)))
+        return self._root or Node("null", 1)
 
     def _take(self, event: yaml.Event) -> None:
-        start, end = event.start_mark, event.end_mark
-        line = start.line + 1 if start else 1
-        span = slice(start.index if start else 0, end.index if end else 0)
+        line = event.start_mark.line + 1 if event.start_mark else 1
         match event:
             case yaml.DocumentStartEvent() if self._root is not None:
                 raise Problem("a second document begins", line)
             case yaml.AliasEvent():
                 raise Problem("aliases are not supported", line)
             case yaml.CollectionStartEvent():
-                self._begin(event, line, span)
+                self._begin(event, line)
             case yaml.CollectionEndEvent():
                 self._keys.pop()
-                node = self._open.pop()
-                node.span = slice(node.span.start, span.stop)
-                self._add(node)
+                self._add(self._open.pop())
             case yaml.ScalarEvent():
-                self._scalar(event, line, span)
+                self._scalar(event, line)
 
-    def _begin(self, event: yaml.CollectionStartEvent, line: int, span: slice) -> None:
+    def _begin(self, event: yaml.CollectionStartEvent, line: int) -> None:
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         expected = f"tag:yaml.org,2002:{'map' if is_mapping else 'seq'}"
         if event.tag not in (None, "!", expected):
@@ -256,10 +244,10 @@ class _YamlReader:
             raise Problem("it is nested too deeply", line)
         if self._is_at_key():
             raise Problem("a key is a list or a mapping", line)
-        self._open.append(Node("mapping" if is_mapping else "list", line, span))
+        self._open.append(Node("mapping" if is_mapping else "list", line))
         self._keys.append(None)
 
-    def _scalar(self, event: yaml.ScalarEvent, line: int, span: slice) -> None:
+    def _scalar(self, event: yaml.ScalarEvent, line: int) -> None:
         text: str = event.value
         if self._is_at_key():
             self._keys[-1] = (text, line)
@@ -270,7 +258,7 @@ class _YamlReader:
             value = text
         else:
             raise Problem(f'the tag "{escape(event.tag or "")}" is not supported', line)
-        self._add(Node(_type(value), line, span, text, value))
+        self._add(Node(_type(value), line, text, value))
 
     def _is_at_key(self) -> bool:
         return bool(self._open) and self._open[-1].type == "mapping" and self._keys[-1] is None

@@ -102,18 +102,6 @@ def test_lines(text: str) -> None:
     assert all(str(item.value) in lines[item.line - 1] for item in c.node.items)
 
 
-@pytest.mark.parametrize(
-    "text", ['# 😀 é\na: [x, "y"]\nb: {c: 1}\n', '{"a": ["x", "y"],\n "b": {"c": 1}}\n']
-)
-def test_spans(text: str) -> None:
-    a, b = parse(text, exact=True).members
-    assert text[a.node.span].startswith("[")
-    assert [text[item.span].strip('"') for item in a.node.items] == ["x", "y"]
-    assert text[a.node.span].endswith("]")
-    assert text[b.node.span].replace('"', "") == "{c: 1}"
-    assert text[b.node.members[0].node.span] == "1"
-
-
 def test_repeated_keys_are_kept() -> None:
     assert [member.line for member in parse("a: 1\na: 2").members] == [1, 2]
     assert len(parse('{"a": 1, "a": 2}').members) == 2

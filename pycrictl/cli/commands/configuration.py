@@ -57,7 +57,8 @@ def config(
     """Show or change the configuration file.
 
     The file is the one that --config names. Shows the values in the file, which flags and the
-    environment may override. Changes only the keys that are set and keeps comments.
+    environment may override. Changes only the keys that are set. Comments are kept if the file has
+    plain "key: value" lines only.
 
     Example: pycrictl config --set timeout=10,debug=false
     """
