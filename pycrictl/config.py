@@ -45,8 +45,6 @@ _NAME_BESIDE_EXECUTABLE: Final = "crictl.yaml"
 
 
 class Setting(NamedTuple, Generic[T]):
-    """A value and where it came from."""
-
     value: T
     origin: Origin
 
@@ -104,14 +102,9 @@ def load(
     """Read the configuration file and settle every value.
 
     Args:
-        flags: what the command line gave.
-        environ: the process's environment.
         default_path: the file of the node that is read when none is named; it may be missing.
         executable: the program's own path: ``crictl.yaml`` beside it is read when the file that was
             named, or the one at the default path, does not exist.
-
-    Raises:
-        ConfigError: a file that was named is missing, unreadable or invalid.
     """
     values, path, warnings = _read_first(flags, environ, default_path, executable)
     variable = environ.get
@@ -139,15 +132,7 @@ def load(
 
 
 def socket_path(endpoint: Setting[str], option: str) -> str:
-    """Return the path of an endpoint's socket: of ``unix:///path``, or the path itself.
-
-    Args:
-        endpoint: one that was set, if only to an empty text.
-        option: the flag that sets it, to be named in the error.
-
-    Raises:
-        UsageError: empty, not a unix socket, or not an absolute ``unix://`` path.
-    """
+    """Return the path of an endpoint's socket: of ``unix:///path``, or the path itself."""
     text = endpoint.value
     if not text:
         raise UsageError(
@@ -180,9 +165,6 @@ def parse_file(text: str) -> FileValues:
 
     A key given twice has its last value; a key without a value counts as not given. Values are read
     from their text, as crictl does: ``timeout: "5"`` is fine and ``debug: yes`` is not.
-
-    Raises:
-        ConfigError: with the line where it is known, but without the file's name.
     """
     found: dict[str, _Entry] = {}
     for entry in _entries(text):
@@ -223,7 +205,6 @@ def _first(default: T, flag: T | None, variable: T | None, in_file: T | None) ->
 def _read_first(
     flags: Flags, environ: Mapping[str, str], default_path: str, executable: str | None
 ) -> tuple[FileValues, str | None, tuple[str, ...]]:
-    """Read the first file that exists: its values, its path, and warnings."""
     named = flags.config if flags.config is not None else environ.get("CRI_CONFIG_FILE")
     if named == "":
         origin = "--config" if flags.config is not None else "CRI_CONFIG_FILE"
@@ -255,12 +236,6 @@ def _read_first(
 
 
 def read_text(path: str) -> str:
-    """Return the content of a configuration file.
-
-    Raises:
-        OSError: it cannot be read.
-        ConfigError: it is too large, or not text.
-    """
     # Not Path.read_bytes: it may be a pipe (`--config <(…)`), a device, or a log file by mistake.
     with open(path, "rb") as stream:
         content = stream.read(FILE_LIMIT_BYTES + 1)
@@ -270,11 +245,6 @@ def read_text(path: str) -> str:
 
 
 def decoded(content: bytes) -> str:
-    """Return the text of a configuration file.
-
-    Raises:
-        ConfigError: it is not text.
-    """
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -30,7 +30,6 @@ CRICTL = "crictl"
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Return whether ``stream`` is open on a terminal."""
     try:
         return stream.isatty()
     except ValueError:  # closed
@@ -104,16 +103,8 @@ class _Nowhere(io.StringIO):
 class Environment:
     """The streams, variables and clocks that one run of the program uses.
 
-    Args:
-        stdin: standard input; like all others by default that of the process.
-        stdout: where results go.
-        stderr: where everything else goes.
-        environ: environment variables.
-        clock: seconds that never go back, for intervals and deadlines.
-        wall_clock: seconds since 1970, for timestamps that are shown.
-
-    Attributes:
-        program: the name that the program is called by, which begins every message.
+    ``clock`` never goes back, ``wall_clock`` counts from 1970, and ``program`` begins every
+    message.
     """
 
     program: str = OWN_NAME
@@ -138,17 +129,14 @@ class Environment:
 
     @property
     def stdin_is_terminal(self) -> bool:
-        """Whether the input can be typed."""
         return is_terminal(self.stdin)
 
     @property
     def stdout_is_terminal(self) -> bool:
-        """Whether results are read by a person."""
         return is_terminal(self.stdout)
 
     @property
     def stderr_is_terminal(self) -> bool:
-        """Whether messages and progress are read by a person."""
         return is_terminal(self.stderr)
 
     @property
@@ -157,7 +145,6 @@ class Environment:
         return terminal_size(self.stdout, self.environ)[0] if self.stdout_is_terminal else 0
 
     def terminal_size(self) -> tuple[int, int]:
-        """Return the columns and rows of the terminal that shows messages and progress."""
         return terminal_size(self.stderr, self.environ)
 
     def ask_password(self) -> str | None:
@@ -186,7 +173,6 @@ class Environment:
         self._say(f"{self.program}: {_line(text)}\n")
 
     def warn(self, text: str) -> None:
-        """Write one line about what does not end the program."""
         self._say(f"{self.program}: warning: {_line(text)}\n")
 
     def error(self, message: str, *, hint: str | None = None) -> None:
@@ -206,11 +192,7 @@ class Environment:
             pass  # nobody reads it; the exit status still says it
 
     def configure_logging(self, *, debug: bool) -> None:
-        """Send the records of the ``pycrictl`` loggers to stderr, one line each.
-
-        Warnings and worse without ``debug``; with it everything, and the time. Calling it again
-        replaces what it did before. ``logging`` is imported here because it costs 10 ms.
-        """
+        """Send the records of the ``pycrictl`` loggers to stderr, one line each."""
 
         class Line(logging.Formatter):
             def formatMessage(self, record: LogRecord) -> str:

@@ -30,11 +30,7 @@ _root = ""
 
 
 def use(root: str) -> None:
-    """Look for the node's files below a directory from now on; ``/`` means at their own paths.
-
-    Raises:
-        UsageError: there is no such directory.
-    """
+    """Look for the node's files below a directory from now on; ``/`` means at their own paths."""
     global _root
     whole = os.path.abspath(root)  # noqa: PTH100 (pathlib costs 5 ms at every start)
     if not root or not os.path.isdir(whole):  # noqa: PTH112 (the same)
@@ -59,12 +55,7 @@ def is_node(root: str) -> bool:
 def locate(path: str, *, follow: bool = True) -> str:
     """Return where an absolute path of the node is for this process.
 
-    Args:
-        path: as the node has it.
-        follow: resolve a link in the last component too; links before it always are.
-
-    Raises:
-        PycrictlError: links lead nowhere.
+    ``follow`` resolves a link in the last component too; links before it always are.
     """
     if not _root:
         return path
@@ -117,11 +108,7 @@ def given(path: str) -> str:
 def read_named(path: str) -> bytes:
     """Return the content of a file that a process or another file of the node names.
 
-    Args:
-        path: as this process has it.
-
-    Raises:
-        OSError: it cannot be read, is no regular file, or is too large. A pipe is not waited for.
+    One that is not regular or too large is an OSError. A pipe is not waited for.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -131,11 +118,6 @@ def read_named(path: str) -> bytes:
 
 
 def content_of(descriptor: int, most_bytes: int = FILE_LIMIT_BYTES) -> bytes:
-    """Return the content of a file that is open, from where it stands.
-
-    Raises:
-        OSError: it cannot be read, is no regular file, or is too large.
-    """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
     with open(descriptor, "rb", closefd=False) as stream:
@@ -151,10 +133,6 @@ def is_nodes_own(pid: int, root: str = "") -> bool:
     Anybody, in any container, may call a process ``kubelet`` and let it name files to be read, and
     a server to send them to. The node's own has the user and the file systems of the first process,
     or of this program.
-
-    Args:
-        pid: of the process, as the node numbers it.
-        root: of the node; empty for the one in use.
     """
     root = root or directory()
     standing = _standing(f"{root}/proc/{pid}")

@@ -40,11 +40,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check_static(path: Path) -> None:
-    """Require that a file is a program that needs no libraries.
-
-    Raises:
-        PycrictlError: it is none, or cannot be read.
-    """
+    """Require that a file is a program that needs no libraries."""
     try:
         with path.open("rb") as file:
             is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
@@ -70,14 +66,8 @@ def check_static(path: Path) -> None:
 def run(pid: int, program: Path, words: Sequence[str], scratch: Path) -> int:
     """Run a program in the namespaces of a process, on this terminal; return its exit status.
 
-    Args:
-        pid: the process, as this program's PID namespace numbers it.
-        program: a static program, such as busybox, which finds its applets in ``/bin``.
-        words: its command line.
-        scratch: an empty directory, on which its root is mounted for it alone.
-
-    Raises:
-        PycrictlError: the process is gone, or its namespaces cannot be entered.
+    ``program`` is static, such as busybox, which finds its applets in ``/bin``; its root is mounted
+    on the empty directory ``scratch`` for it alone.
     """
     content = program.read_bytes()[:_EXECUTABLE_BYTES]
     number = _inner_pid(pid)

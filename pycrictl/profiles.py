@@ -13,16 +13,7 @@ from pycrictl.errors import UsageError
 
 @contextmanager
 def profiled(*, cpu: str, memory: str, note: Callable[[str], object]) -> Iterator[None]:
-    """Profile what is done inside.
-
-    Args:
-        cpu: file for a profile of the calls (pstats); empty for none.
-        memory: file for a snapshot of the memory in use at the end (tracemalloc); empty for none.
-        note: is given a line for the user about each file.
-
-    Raises:
-        UsageError: a file cannot be written.
-    """
+    """Profile calls (pstats) and memory in use at the end (tracemalloc) into files, if named."""
     for path in filter(None, (cpu, memory)):
         with _writing(path):
             Path(path).open("ab").close()

@@ -36,10 +36,8 @@ _Handler = Callable[[int, FrameType | None], object]
 def undisturbed() -> Iterator[Callable[[], None]]:
     """Hold back what these signals do to this program until the end of the block.
 
-    Python runs their handlers in the main thread only; in others nothing is to be held back.
-
-    Yields:
-        A function to call where they do no harm: it lets through what has come.
+    Python runs their handlers in the main thread only; in others nothing is to be held back. What
+    is yielded lets through what has come, where it does no harm.
     """
     noted: list[tuple[_Handler, int]] = []
 

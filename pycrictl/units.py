@@ -43,14 +43,7 @@ _ORDINALS: Final = {1: "st", 2: "nd", 3: "rd"}
 
 
 def parse_duration(text: str) -> float:
-    """Read a Go duration: ``2s``, ``1m30s``, ``500ms``, ``-1.5h``, and a bare ``0``.
-
-    Returns:
-        Seconds, exact to the nanosecond within the precision of a float.
-
-    Raises:
-        ValueError: not a duration, no unit, or beyond 2**63 nanoseconds (292 years).
-    """
+    """Read a Go duration in seconds: ``2s``, ``1m30s``, ``500ms``, ``-1.5h``, and a bare ``0``."""
     sign = -1 if text.startswith("-") else 1
     rest = text[1:] if text[:1] in ("+", "-") else text
     if rest == "0":
@@ -80,10 +73,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Write a duration as Go does: ``500ms``, ``2s``, ``1m30s``, ``1h0m0s``.
-
-    ``parse_duration`` reads it back to the same nanosecond. ``seconds`` is finite.
-    """
+    """Write a duration as Go does: ``500ms``, ``2s``, ``1m30s``, ``1h0m0s``."""
     nanoseconds = round(abs(seconds) * 1e9)
     sign = "-" if seconds < 0 and nanoseconds else ""
     if nanoseconds < 1_000_000_000:
@@ -191,10 +181,7 @@ def parse_size(text: str) -> int:
 
 
 def format_age(seconds: float) -> str:
-    """Write an age as crictl's CREATED column does, without its final `` ago``.
-
-    A negative age, of a clock that runs ahead, counts as nothing.
-    """
+    """Write an age as crictl's CREATED column does, without its final `` ago``."""
     whole = int(seconds)
     if whole < 1:
         return "Less than a second"

@@ -33,15 +33,6 @@ M = TypeVar("M", bound=Message)
 class ContainerdClient:
     """Reads the content store, the images, the leases and the snapshots of a containerd.
 
-    Args:
-        path: of the CRI socket.
-        namespace: containerd's namespace, not Kubernetes'.
-        timeout_s: limit of each call.
-
-    Attributes:
-        endpoint: the socket's address, named in errors.
-        namespace: as given.
-
     All methods raise a ``RuntimeFault`` or a ``ConnectError``; the latter or ``Unavailable`` while
     containerd restarts, after which the same client works again.
     """
@@ -57,11 +48,7 @@ class ContainerdClient:
     # The daemon
 
     def version(self) -> str:
-        """Return containerd's version.
-
-        Raises:
-            Unimplemented: the runtime is not containerd.
-        """
+        """Return containerd's version; another runtime is ``Unimplemented``."""
         try:
             answer = self._call("version.v1.Version/Version", Empty(), version_pb2.VersionResponse)
         except Unimplemented as exc:
@@ -80,7 +67,6 @@ class ContainerdClient:
         )
 
     def namespaces(self) -> list[str]:
-        """Return the names of all namespaces."""
         answer = self._call(
             "namespaces.v1.Namespaces/List",
             namespaces_pb2.ListNamespacesRequest(),

@@ -17,11 +17,7 @@ DEFAULT_FOLDER: Final = "/etc/containerd/certs.d"
 class Site(NamedTuple):
     """A server that is asked for the images of a registry.
 
-    Attributes:
-        url: ``https://HOST[:PORT]``.
-        is_mirror: it is asked before the registry itself.
-        ca: a file of certificates, as this process finds it; empty for the system's.
-        verifies: whether its certificate is checked.
+    ``ca`` is a file as this process finds it; empty for the system's.
     """
 
     url: str
@@ -31,12 +27,7 @@ class Site(NamedTuple):
 
 
 def sites_of(host: str, config: Path) -> list[Site]:
-    """Return the servers of a registry, in the order in which containerd asks them.
-
-    Args:
-        host: the registry as image references name it, with its port.
-        config: containerd's configuration file, which may name the folder (``config_path``).
-    """
+    """Return the servers of a registry, in the order in which containerd asks them."""
     scheme = "http" if host.partition(":")[0] in ("localhost", "127.0.0.1") else "https"
     own = Site(f"{scheme}://{'registry-1.docker.io' if host == 'docker.io' else host}")
     folder, document = _hosts(host, _folders(config))

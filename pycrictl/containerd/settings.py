@@ -28,11 +28,7 @@ _FILES_LIMIT: Final = 64
 class PullSettings:
     """What is configured; None where nothing is, so that containerd's default holds.
 
-    Attributes:
-        progress_timeout_s: how long a pull may go without a byte; 0 for no limit.
-        max_concurrent_downloads: layers downloaded at once; 0 or less for any number.
-        snapshotter: where layers are unpacked to.
-        origin: the file, or the call, that it comes from.
+    ``progress_timeout_s`` is 0 for no limit, ``origin`` the file or the call that it comes from.
     """
 
     progress_timeout_s: float | None = None
@@ -42,17 +38,11 @@ class PullSettings:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is configured."""
         return self == PullSettings(origin=self.origin)
 
 
 def pull_settings(status_info: Mapping[str, str], *, pid: int | None = None) -> PullSettings:
-    """Return the settings in force, as far as they can be learned.
-
-    Args:
-        status_info: ``info`` of a verbose ``StatusResponse``; may be empty.
-        pid: containerd's process, whose arguments name its configuration file.
-    """
+    """Return the settings in force, as far as they can be learned."""
     answered = from_status(status_info)
     written = from_file(config_path(pid))
     if answered.is_empty:
@@ -74,9 +64,8 @@ def from_status(status_info: Mapping[str, str]) -> PullSettings:
 def config_path(pid: int | None) -> Path:
     """Return the configuration file of a containerd: its ``--config``, else the usual place.
 
-    What names it is believed of the node's own processes only (``noderoot.is_nodes_own``).
-
-    It is a path of the node; so are all that this module gives.
+    What names it is believed of the node's own processes only (``noderoot.is_nodes_own``). It is a
+    path of the node; so are all that this module gives.
     """
     arguments: list[str] = []
     if pid and noderoot.is_nodes_own(pid):
@@ -128,7 +117,6 @@ def configurations(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Read a file and its imports, each once, in the order in which containerd applies them."""
     todo, seen = [path], set[Path]()
     while todo and len(seen) < _FILES_LIMIT:
         file = todo.pop(0)

@@ -65,7 +65,6 @@ class IngestRef(NamedTuple):
 
 
 def is_digest(value: object) -> TypeGuard[str]:
-    """Return whether the value is a text of the form ``algorithm:hex``."""
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
@@ -189,7 +188,6 @@ def repositories(labels: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
 
 
 def is_gzip(media_type: str) -> bool:
-    """Return whether a layer of this media type (OCI's or Docker's) is a gzip stream."""
     return media_type.endswith(("+gzip", ".gzip"))
 
 

@@ -23,14 +23,7 @@ def exec_url(
     tty: bool,
     shown: str = "",
 ) -> str:
-    """Return the URL of a stream that runs a command in a container, good for one request.
-
-    Args:
-        shown: as ``Target.shown``, how errors name the container; by default by its ID.
-
-    Raises:
-        PycrictlError: the runtime refuses it.
-    """
+    """Return the URL of a stream that runs a command in a container, good for one request."""
     request = cri_pb2.ExecRequest(
         container_id=container_id, cmd=command, tty=tty, stdin=stdin, stdout=True, stderr=not tty
     )
@@ -41,14 +34,6 @@ def exec_url(
 def attach_url(
     client: CriClient, container_id: str, *, stdin: bool, tty: bool, shown: str = ""
 ) -> str:
-    """Return the URL of a stream to a container's own process, good for one request.
-
-    Args:
-        shown: as ``exec_url``.
-
-    Raises:
-        PycrictlError: the runtime refuses it.
-    """
     request = cri_pb2.AttachRequest(
         container_id=container_id, tty=tty, stdin=stdin, stdout=True, stderr=not tty
     )
@@ -59,15 +44,7 @@ def attach_url(
 def forward_url(
     client: CriClient, pod_id: str, ports: Sequence[int] = (), *, shown: str = ""
 ) -> str:
-    """Return the URL of a stream to ports of a pod, good for one request.
-
-    Args:
-        ports: needed for WebSocket; SPDY names the port of each connection itself.
-        shown: as ``exec_url``, of the pod.
-
-    Raises:
-        PycrictlError: the runtime refuses it.
-    """
+    """SPDY names the port of each connection itself; WebSocket needs ``ports`` here."""
     request = cri_pb2.PortForwardRequest(pod_sandbox_id=pod_id, port=ports)
     what = f"forwarding ports of pod sandbox {shown or quote(pod_id)}"
     return _url(lookup.call(client, "PortForward", request, what=what).url, what)
@@ -81,15 +58,7 @@ def exec_sync(
     limit_s: int,
     shown: str = "",
 ) -> cri_pb2.ExecSyncResponse:
-    """Run a command whose output comes as a whole.
-
-    Args:
-        limit_s: whole seconds after which the runtime kills it; 0 for none.
-        shown: as ``exec_url``.
-
-    Raises:
-        PycrictlError: the runtime cannot run it, or has killed it.
-    """
+    """Run a command whose output comes as a whole; ``limit_s`` of 0 is no limit."""
     request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)
     what = f"running a command in container {shown or quote(container_id)}"
     answer: cri_pb2.ExecSyncResponse = lookup.call(client, "ExecSync", request, what=what)

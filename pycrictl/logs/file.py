@@ -14,14 +14,7 @@ BLOCK_BYTES: Final = 64 << 10
 
 
 class LogFile:
-    """An open log, which stays the same file when its path becomes that of another.
-
-    Args:
-        path: absolute; of a regular file, or a link to one.
-
-    Raises:
-        PycrictlError: it cannot be opened.
-    """
+    """An open log, which stays the same file when its path becomes that of another."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -35,11 +28,7 @@ class LogFile:
             raise PycrictlError(f"the log {quote(path, 4096)} is not a regular file")
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the content from the current position to the current end of the file.
-
-        Raises:
-            PycrictlError: it cannot be read.
-        """
+        """Yield the content from the current position to the current end of the file."""
         try:
             while block := os.read(self._fd, BLOCK_BYTES):
                 yield block
@@ -59,7 +48,6 @@ class LogFile:
         return offset
 
     def has_lines(self, number: int) -> bool:
-        """Return whether so many lines are finished."""
         return self._behind_line_feed(number, os.fstat(self._fd).st_size) > 0
 
     def line_ahead(self) -> bytes:
@@ -104,7 +92,6 @@ class LogFile:
             return None  # it is not there yet, or gone again
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)
 
     def __enter__(self) -> LogFile:

@@ -32,13 +32,7 @@ _READ_BYTES: Final = 256 * 1024
 
 
 class JournalLine(NamedTuple):
-    """One message.
-
-    Attributes:
-        at_s: wall time at which it was written.
-        unit: the service, without ``.service``.
-        message: its text.
-    """
+    """One message, with its wall time and the service without ``.service``."""
 
     at_s: float
     unit: str
@@ -53,15 +47,7 @@ def read(
     max_lines: int = MAX_LINES,
     timeout_s: float = TIMEOUT_S,
 ) -> list[JournalLine]:
-    """Return the last lines of some services, the oldest first; none if there is no journal.
-
-    Args:
-        since_s: wall time; what is older is left out.
-        units: names of services; those that do not exist do no harm.
-        root: where the node's files are.
-        max_lines: the most lines; older ones are left out.
-        timeout_s: what has not come by then is left out.
-    """
+    """Return the last lines of some services, the oldest first; none if there is no journal."""
     command = [
         *("journalctl", "--quiet", "--no-pager", "--output=json", f"--since=@{since_s:.0f}"),
         *("--output-fields=MESSAGE,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER", f"--lines={max_lines}"),

@@ -21,13 +21,7 @@ _STAMP: Final = re.compile(rb"(%b) " % TIMESTAMP)
 
 
 class LogLine(NamedTuple):
-    """One line of a container, with its line feed.
-
-    Attributes:
-        time_ns: nanoseconds since 1970; for a line without a time, that of the one before it.
-        stream: where it was written to.
-        text: what to show, the prefix included.
-    """
+    """One line of a container, prefix and line feed included."""
 
     time_ns: int
     stream: LogStream
@@ -35,16 +29,7 @@ class LogLine(NamedTuple):
 
 
 class LineCutter:
-    """Cuts what a decoder with ``has_timestamps`` gives into lines.
-
-    Args:
-        prefix: put before each line.
-        shows_times: leave the time in the line.
-        limit_bytes: end after so many bytes of lines without their prefixes; None for no limit.
-
-    Attributes:
-        is_full: whether the limit is reached.
-    """
+    """Cuts what a decoder with ``has_timestamps`` gives into lines, up to a limit in bytes."""
 
     def __init__(
         self, prefix: bytes, *, shows_times: bool = False, limit_bytes: int | None = None
@@ -57,11 +42,9 @@ class LineCutter:
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit is reached."""
         return self._left_bytes is not None and self._left_bytes <= 0
 
     def receive(self, chunk: Chunk) -> Iterator[LogLine]:
-        """Take the next chunk; yield the lines that it completes."""
         *whole, rest = (self._pending.pop(chunk.stream, b"") + chunk.data).split(b"\n")
         for text in whole:
             yield from self._line(chunk.stream, text)

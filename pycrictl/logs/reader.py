@@ -23,16 +23,7 @@ OnBad = Callable[[str], None]
 
 
 class LogReader:
-    """Reads one container's log.
-
-    Args:
-        path: of the log file.
-        wanted: what to leave out, and how to write the rest.
-        on_bad: called for the first line that is passed on because it is of neither format.
-
-    Attributes:
-        is_unfinished: whether the last line that ``read`` has yielded was not finished.
-    """
+    """Reads one container's log; ``on_bad`` gets the first line of neither format."""
 
     def __init__(self, path: str, wanted: Selection, *, on_bad: OnBad) -> None:
         self._path = path
@@ -42,11 +33,7 @@ class LogReader:
         self.is_unfinished = False
 
     def read(self) -> Iterator[Chunk]:
-        """Yield the log as it is now, up to an unfinished last line.
-
-        Raises:
-            PycrictlError: the file cannot be opened or read.
-        """
+        """Yield the log as it is now, up to an unfinished last line."""
         with LogFile(self._path) as log:
             if self._wanted.tail_lines != 0:
                 yield from self._wanted.limited(self._present(log))
@@ -54,15 +41,8 @@ class LogReader:
     def follow(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
         """Yield the log as it is and as it grows, until the container has ended.
 
-        Another file under the same path is read when the old one is at its end; a file that
-        becomes shorter is read from its beginning.
-
-        Args:
-            is_alive: whether the container may still write.
-            wait: returns when the log may have changed.
-
-        Raises:
-            PycrictlError: the file cannot be opened or read.
+        Another file under the same path is read when the old one is at its end; a file that becomes
+        shorter is read from its beginning.
         """
 
         def waiting() -> Iterator[Chunk]:
@@ -85,11 +65,7 @@ class LogReader:
             yield from rest
 
     def steps(self, is_alive: Callable[[], bool]) -> Iterator[Chunk | None]:
-        """Yield what ``follow`` does, without limit, and None where there is nothing more yet.
-
-        Raises:
-            PycrictlError: the file cannot be opened or read.
-        """
+        """Yield what ``follow`` does, without limit, and None where there is nothing more yet."""
         # The log is missing for a moment while it is rotated.
         give_up_at = time.monotonic() + PATIENCE_S
         while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
@@ -139,7 +115,6 @@ class LogReader:
             yield Chunk(self._wanted.only, tail)
 
     def _check_format(self, log: LogFile) -> None:
-        """Refuse a log that does not begin in a known format, if that is asked for."""
         line = log.line_ahead() if self._wanted.is_strict else b""
         if line and detect_format(line) is None:
             raise PycrictlError(f"unsupported log format: {quote(line.decode(errors='replace'))}")

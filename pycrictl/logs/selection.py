@@ -20,11 +20,7 @@ class Selection:
 
     Attributes:
         only: the one output that is wanted; None for both.
-        since_ns: no lines before this time, in nanoseconds since 1970; None for all.
-        tail_lines: so many lines of the file, counted back from its end; None for all. With
-            ``only``, so many lines of that output.
-        limit_bytes: end after so many bytes; None for no limit.
-        has_timestamps: begin each line with its time.
+        tail_lines: so many lines of the file, or of ``only``, counted back from its end.
         is_strict: as crictl, refuse a log whose first line is in no known format, and do not count
             an unfinished last line as one of the tail.
     """
@@ -43,7 +39,6 @@ class Selection:
         )
 
     def limited(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Yield the chunks up to the limit, and ask for none after that."""
         if self.limit_bytes is None:
             yield from chunks
             return
@@ -67,14 +62,7 @@ def select(
     is_strict: bool = False,
     now: float,
 ) -> Selection:
-    """Read the selection as it is given in options; an empty text or a negative number is none.
-
-    Args:
-        now: seconds since 1970, which durations count back from.
-
-    Raises:
-        UsageError: an option has an invalid value.
-    """
+    """Read the selection as it is given in options; an empty text or a negative number is none."""
     return Selection(
         only=stream,
         since_ns=parse_since(since, now=now, is_strict=is_strict) if since else None,
@@ -89,9 +77,6 @@ def parse_since(text: str, *, now: float, is_strict: bool = False) -> int:
     """Read the time from which lines are wanted: a duration back from ``now``, or a point in time.
 
     Durations count in whole seconds, as crictl's do; ``0`` is 1970.
-
-    Raises:
-        UsageError: it is neither.
     """
     try:
         return parse_time(text)

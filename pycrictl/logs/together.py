@@ -22,10 +22,7 @@ _CHUNKS_A_TURN: Final = 64
 class Together:
     """Several logs, whose lines are put in the order of their times.
 
-    Args:
-        wanted: what of each log is wanted; the tail and the limit count for each of them.
-        on_bad: called with the beginning of the first line of neither format.
-        warn: called with why a log cannot be read; the others go on.
+    The tail and the limit of ``wanted`` count for each; ``warn`` gets why one cannot be read.
     """
 
     def __init__(self, wanted: Selection, *, on_bad: OnBad, warn: Callable[[str], None]) -> None:
@@ -37,14 +34,7 @@ class Together:
     def add(
         self, path: str, *, prefix: str, is_alive: Callable[[], bool], is_new: bool = False
     ) -> None:
-        """Take one more log.
-
-        Args:
-            path: of the file.
-            prefix: put before each line.
-            is_alive: whether its container may still write.
-            is_new: whether it began while the others were followed, so that all of it is wanted.
-        """
+        """Take one more log; all of one is wanted that began while the others were followed."""
         wanted = self._wanted
         stamped = replace(wanted, has_timestamps=True, limit_bytes=None)
         if is_new:
@@ -58,16 +48,13 @@ class Together:
         self._sources.append(_Source(reader, cutter, is_alive, self._warn))
 
     def read(self) -> Iterator[Chunk]:
-        """Yield the logs as they are now."""
         return _joined(in_order([source.whole() for source in self._sources]))
 
     def follow(self, goes_on: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
         """Yield the logs as they are and as they grow.
 
-        Args:
-            goes_on: adds the logs of containers that were started, and returns whether any may
-                still come.
-            wait: returns when a log may have changed.
+        ``goes_on`` adds the logs of containers that were started, and returns whether any may still
+        come; ``wait`` returns when a log may have changed.
         """
         most: int | None = None
         while True:
@@ -87,12 +74,6 @@ class Together:
 
 
 class _Source:
-    """One of the logs.
-
-    Attributes:
-        is_over: whether nothing more comes of it.
-    """
-
     def __init__(
         self,
         reader: LogReader,
@@ -107,7 +88,6 @@ class _Source:
         self._warn = warn
 
     def whole(self) -> Iterator[LogLine]:
-        """Yield all lines that are there."""
         return self._lines(self._reader.read(), None)
 
     def turn(self, most: int | None) -> Iterator[LogLine]:

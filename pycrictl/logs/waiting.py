@@ -24,12 +24,10 @@ _EVENTS_BYTES: Final = 64 << 10
 
 
 class LogWatch:
-    """Waits for changes of log files and of those beside them. Use it in a ``with`` statement.
+    """Waits for changes of log files, which may be links, and of those beside them.
 
-    Args:
-        paths: of the logs; they may be links.
-        reader_fd: a descriptor that output goes to. Waiting ends when nobody can read it any more,
-            which is not noticed otherwise before the container writes again.
+    Waiting ends when nobody can read from ``reader_fd``, which is not noticed otherwise before the
+    container writes again.
     """
 
     def __init__(self, *paths: str, reader_fd: int | None = None) -> None:
@@ -43,7 +41,6 @@ class LogWatch:
             self._poll.register(reader_fd, 0)
 
     def add(self, path: str) -> None:
-        """Wait for changes of one more log as well."""
         folder = os.path.dirname(os.path.realpath(path))  # noqa: PTH120 (all in one)
         if self._inotify_fd is not None and not _is_watched(self._inotify_fd, folder):
             self.close()
@@ -70,7 +67,6 @@ class LogWatch:
             os.read(fd, _EVENTS_BYTES)
 
     def close(self) -> None:
-        """End the watch."""
         if self._inotify_fd is not None:
             os.close(self._inotify_fd)
             self._inotify_fd = None
@@ -83,7 +79,7 @@ class LogWatch:
 
 
 def _inotify() -> int | None:
-    """Return an inotify(7) descriptor; None if there is none."""
+    """Return when something may have changed; raise BrokenPipeError without a reader."""
     try:
         fd = int(ctypes.CDLL(None).inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
     except (OSError, AttributeError):

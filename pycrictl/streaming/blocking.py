@@ -28,18 +28,8 @@ def open_websocket(
 ) -> tuple[socket.socket, bytes]:
     """Connect and upgrade; return the socket, and what was read beyond the handshake.
 
-    The URL is spent afterwards, also when the server refuses.
-
-    Args:
-        protocol: what the server must speak.
-        timeout_s: limit for connecting, and again for the answer.
-        tls: as for ``streaming.dial.dial``.
-
-    Raises:
-        ConnectError: the server cannot be reached or does not answer in time.
-        UpgradeRefused: it does not offer the stream.
-        StreamError: the connection broke, or the answer is not one to the request.
-        ConfigError: the files of ``tls`` cannot be used.
+    The URL is spent afterwards, also when the server refuses. ``timeout_s`` limits connecting, and
+    again the answer.
     """
     sock = _connect(target, timeout_s, tls)
     try:
@@ -88,7 +78,6 @@ def _dial(target: Target, timeout_s: float) -> socket.socket:
 
 
 def _exchange(sock: socket.socket, target: Target, opening: Opening, timeout_s: float) -> None:
-    """Send the request, and read the response: its head, and the beginning of its body."""
     give_up_at = time.monotonic() + timeout_s
     try:
         sock.sendall(opening.request)

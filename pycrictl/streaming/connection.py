@@ -27,11 +27,7 @@ _GOODBYE_S: Final = 1.0
 
 
 class Connection(asyncio.Protocol):
-    """An open connection, whose failures are StreamErrors that name the peer.
-
-    Args:
-        label: names the peer.
-    """
+    """An open connection, whose failures are StreamErrors that name the peer by its label."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -45,11 +41,7 @@ class Connection(asyncio.Protocol):
         self._lost = asyncio.Event()
 
     async def read(self) -> bytes:
-        """Return the next bytes, empty at the end. May be cancelled without losing any.
-
-        Raises:
-            StreamError: the connection broke; what came before that was returned.
-        """
+        """Return the next bytes, empty at the end. May be cancelled without losing any."""
         if not self._pieces:
             if not self._is_ended:
                 self._arrived.clear()
@@ -66,7 +58,6 @@ class Connection(asyncio.Protocol):
         return piece
 
     def unread(self, data: bytes) -> None:
-        """Put bytes back, to be read before all others."""
         if data:
             self._pieces.appendleft(data)
             self._held_bytes += len(data)
@@ -76,11 +67,7 @@ class Connection(asyncio.Protocol):
         self._set_read_size(BULK_READ_BYTES)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes; wait while the peer does not take them.
-
-        Raises:
-            StreamError: the connection broke.
-        """
+        """Send bytes; wait while the peer does not take them."""
         self.send([data])
         await self.drain()
 
@@ -99,11 +86,7 @@ class Connection(asyncio.Protocol):
         return not self._writable.is_set()
 
     async def drain(self) -> None:
-        """Wait while much of what was sent is not taken by the peer.
-
-        Raises:
-            StreamError: the connection broke.
-        """
+        """Wait while much of what was sent is not taken by the peer."""
         if self._transport.is_closing():
             await asyncio.sleep(0)  # that it is lost becomes known in the next round of the loop
         await self._writable.wait()
@@ -137,14 +120,12 @@ class Connection(asyncio.Protocol):
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See ``asyncio.Protocol``."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._set_read_size(READ_BYTES)
         transport.set_write_buffer_limits(HELD_BYTES)  # so that more can be made meanwhile
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
         was_held_back = self._held_bytes > HELD_BYTES
         self._pieces.append(data)
         self._held_bytes += len(data)
@@ -153,14 +134,12 @@ class Connection(asyncio.Protocol):
         self._arrived.set()
 
     def eof_received(self) -> bool:
-        """See ``asyncio.Protocol``."""
         self._is_ended = True
         self._arrived.set()
         # We may go on sending, which TLS does not know.
         return self._transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``."""
         if exc is not None:
             self._read_rest()
         self._is_ended = True
@@ -184,24 +163,17 @@ class Connection(asyncio.Protocol):
                 self._held_bytes += len(piece)
 
     def pause_writing(self) -> None:
-        """See ``asyncio.Protocol``."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """See ``asyncio.Protocol``."""
         self._writable.set()
 
 
 async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None) -> Connection:
-    """Open a connection. The caller owns it and must close or abort it.
+    """Open a connection, which the caller must close or abort.
 
-    Args:
-        tls: without it, no certificate is verified, because runtimes sign their own; crictl does
-            the same. With it, the server's certificate must be valid and for its name.
-
-    Raises:
-        ConnectError: the peer cannot be reached in time, or TLS failed.
-        ConfigError: the files of ``tls`` cannot be used.
+    Without ``tls`` no certificate is verified, because runtimes sign their own; crictl does the
+    same. With it, the server's certificate must be valid and for its name.
     """
     context = tls_context(tls) if target.is_tls else None
     server_name = ((tls.server_name if tls else None) or target.host) if context else None

@@ -44,12 +44,7 @@ def run_in_loop(
     """Run a coroutine in a loop of its own. Signals of ``ENDING`` cancel it, then take effect.
 
     Another one that comes at once changes nothing, so that cleaning up is not interrupted.
-
-    Args:
-        spares: says of a signal whether it changes nothing.
-
-    Raises:
-        KeyboardInterrupt: SIGINT came.
+    ``spares`` tells signals that change nothing at all.
     """
     with (
         closing(main),

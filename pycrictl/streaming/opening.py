@@ -32,14 +32,7 @@ _MAX_REFUSAL_CHARACTERS: Final = 200
 class Opening:
     """A request, with ``Host`` and ``User-Agent`` added, and what has come of its response.
 
-    Attributes:
-        request: what to send.
-        response: the response's head, once it has come.
-        body: what has come of its body; who takes it empties it.
-
-    Raises:
-        LocalProtocolError: something in the request cannot be sent. The message does not repeat
-            it, as it may be a secret.
+    Take the body's bytes out of ``body``. No error repeats the request: it may hold a secret.
     """
 
     def __init__(self, target: Target, method: str, headers: Iterable[tuple[str, str]]) -> None:
@@ -65,11 +58,7 @@ class Opening:
         return bytes(self._http.trailing_data[0]) if self._is_complete else b""
 
     def is_complete(self) -> bool:
-        """Return whether all of the response has come.
-
-        Raises:
-            StreamError: it ended too early, or is not well-formed.
-        """
+        """Return whether all of the response has come; raise if it ended early or is malformed."""
         if self._error is not None:
             raise self._error
         return self._is_complete
@@ -130,12 +119,7 @@ class Opening:
 
 
 class Exchange:
-    """Sends a request and reads its response in pieces.
-
-    Args:
-        connection: stays the caller's; nothing else was sent or read on it.
-        headers: see ``Opening``.
-    """
+    """Sends a request on a fresh connection and reads its response in pieces."""
 
     def __init__(
         self,
@@ -148,12 +132,7 @@ class Exchange:
         self._opening = Opening(target, method, headers)
 
     async def request(self, *, timeout_s: float) -> ResponseHead:
-        """Send the request; return the response's head. What came after a 101 is unread again.
-
-        Raises:
-            ConnectError: no head within ``timeout_s``.
-            StreamError: the connection broke, or the peer does not speak HTTP.
-        """
+        """Send the request; return the response's head. What came after a 101 is unread again."""
         opening = self._opening
         try:
             async with asyncio.timeout(timeout_s):
@@ -166,11 +145,7 @@ class Exchange:
         return opening.response
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body, empty at its end. May be cancelled and repeated.
-
-        Raises:
-            StreamError: the connection broke or the body is not well-formed.
-        """
+        """Return the next bytes of the body, empty at its end. May be cancelled and repeated."""
         opening = self._opening
         while not opening.body and await self._advance():
             pass

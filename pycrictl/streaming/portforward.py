@@ -55,28 +55,20 @@ class PortPair:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A local socket that listens, and the port of the pod that it stands for."""
-
     socket: socket.socket
     remote: int
 
     @property
     def port(self) -> int:
-        """The local port."""
         return int(self.socket.getsockname()[1])
 
     @property
     def label(self) -> str:
-        """Address and port, as they are written in URLs."""
         return _label(self.socket.getsockname()[0], self.port)
 
 
 def parse_pair(text: str) -> PortPair:
-    """Read ``[LOCAL:]REMOTE``; ``:REMOTE`` and ``0:REMOTE`` are for any local port.
-
-    Raises:
-        UsageError: it is nothing of that.
-    """
+    """Read ``[LOCAL:]REMOTE``; ``:REMOTE`` and ``0:REMOTE`` are for any local port."""
     match = _PAIR.fullmatch(text)
     if match is None:
         raise UsageError(f'invalid ports "{text}"', hint="write [LOCAL:]REMOTE, such as 8080:80")
@@ -92,15 +84,8 @@ def listen(
 ) -> list[Listener]:
     """Listen on all addresses for each pair, in its order.
 
-    An address where the port is taken is left out. ``note`` gets a line about it, but for one
-    of the two that ``localhost`` stands for; and of a pair without any left.
-
-    Args:
-        addresses: IP addresses, or ``localhost`` for both loopback addresses.
-
-    Raises:
-        UsageError: an address is none.
-        ConnectError: nothing is left at all.
+    An address where the port is taken is left out. ``note`` gets a line about it, but for one of
+    the two that ``localhost`` stands for; and of a pair without any left.
     """
     hosts = _hosts(addresses)
     optional = _LOCALHOST if "localhost" in addresses else ()
@@ -191,11 +176,9 @@ _OPENING: Final = 16
 class Forwarder:
     """Forwards the connections of listeners until it is cancelled.
 
-    Args:
-        ask_url: asks the runtime for a stream URL to these ports. Called in threads.
-        timeout_s: limit for connecting to the runtime, and again for its taking the connection.
-        handled: called with the local port of each connection.
-        note: called with a line when something goes wrong with one.
+    ``ask_url`` asks the runtime for a stream URL to these ports, in threads. ``timeout_s`` limits
+    connecting to the runtime, and again its taking the connection. ``handled`` gets the local port
+    of each connection.
     """
 
     def __init__(
@@ -218,12 +201,7 @@ class Forwarder:
         self._opening = asyncio.Semaphore(_OPENING)
 
     async def run(self, listeners: Sequence[Listener], *, ready: Callable[[], None]) -> None:
-        """Ask the runtime, call ``ready``, and forward. The listeners are closed in the end.
-
-        Raises:
-            PycrictlError: the runtime does not forward to the pod, or went away; over WebSocket
-                only what it says to the first question.
-        """
+        """Ask the runtime, call ``ready``, and forward. The listeners are closed in the end."""
         _raise_file_limit()
         idle: Connection | None = None
         servers: list[asyncio.Server] = []
@@ -304,7 +282,7 @@ class Forwarder:
 
 
 def _raise_file_limit() -> None:
-    """Every connection that is forwarded is two: take as many as the system allows."""
+    """Take as many descriptors as the system allows: a connection that is forwarded is two."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(OSError, ValueError):
@@ -312,11 +290,7 @@ def _raise_file_limit() -> None:
 
 
 async def _watch(connection: Connection) -> NoReturn:
-    """Wait until a SPDY connection that carries nothing is lost.
-
-    Raises:
-        StreamError: it is, or the peer broke the protocol.
-    """
+    """Wait until a SPDY connection that carries nothing is lost."""
     core = SpdyConnection()
     while core.error is None:
         connection.send(core.data_to_send())
@@ -336,11 +310,7 @@ async def _watch(connection: Connection) -> NoReturn:
 
 
 class _Local:
-    """A local connection that is forwarded.
-
-    Attributes:
-        is_gone: the client broke it off.
-    """
+    """A local connection that is forwarded; ``is_gone`` once the client broke it off."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -348,11 +318,7 @@ class _Local:
         self.is_gone = False
 
     async def finish(self) -> None:
-        """Close it when the client has all.
-
-        Raises:
-            OSError: the client went away.
-        """
+        """Close it when the client has all, or raise OSError if it went away."""
         if self.is_gone:
             return
         # Closing with input unread is a reset, which may overtake what the client has still to get.
@@ -366,8 +332,6 @@ class _Local:
 
 
 class _Passage:
-    """A local connection and the one to the runtime that it has for itself."""
-
     def __init__(self, connection: Connection, core: PortForward, local: _Local) -> None:
         self._connection = connection
         self._core = core
@@ -376,11 +340,7 @@ class _Passage:
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, timeout_s: float) -> str:
-        """Forward to the end; return what went wrong, or nothing.
-
-        Args:
-            timeout_s: limit for the runtime's taking the connection.
-        """
+        """Forward to the end; return what went wrong, or nothing."""
         tasks = [asyncio.create_task(each) for each in (self._receive(), self._send())]
         try:
             async with asyncio.timeout(timeout_s):

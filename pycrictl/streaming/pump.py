@@ -41,10 +41,6 @@ class ImpatientConnection:
     containerd 1.6 sometimes is when a command has ended with input unread: it goes on writing that
     into a pipe which nobody empties, and never sends the outcome. A command that closes its outputs
     and works on looks the same, so what decides is whether the server takes anything at all.
-
-    Args:
-        silence_s: how long it may be silent while it is its turn.
-        note: called once when the outcome stays away; None for a command without input.
     """
 
     def __init__(
@@ -66,15 +62,9 @@ class ImpatientConnection:
 
     @property
     def is_full(self) -> bool:
-        """See ``Connection``."""
         return self._connection.is_full
 
     async def read(self) -> bytes:
-        """See ``Connection``.
-
-        Raises:
-            StreamError: the server is stuck, or the connection broke.
-        """
         is_asked = False
         while not self._core.is_ready or (self._has_input and self._core.awaits_outcome_only):
             drained = self._drained
@@ -94,7 +84,6 @@ class ImpatientConnection:
         return await self._connection.read()
 
     async def drain(self) -> None:
-        """See ``Connection``."""
         await self._connection.drain()
         self._drained += 1
 
@@ -130,8 +119,6 @@ def _descriptor(stream: TextIO) -> int | None:
 
 
 class Input:
-    """Reads bytes from a standard stream."""
-
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._fd = _descriptor(stream)
@@ -187,11 +174,7 @@ class Output:
             stream.flush()
 
     async def write(self, *pieces: _Piece) -> None:
-        """Write bytes, pieces one after the other; wait while too many are held.
-
-        Raises:
-            OSError: they, or earlier ones, cannot be written.
-        """
+        """Write bytes, pieces one after the other; wait while too many are held."""
         rest: list[_Piece] = list(pieces) if len(pieces) <= _MAX_PIECES else [b"".join(pieces)]
         if self._waits:
             rest = self._write_some(rest)
@@ -202,11 +185,6 @@ class Output:
             self._write(rest)
 
     async def finish(self) -> None:
-        """Wait until all is written.
-
-        Raises:
-            OSError: it cannot be.
-        """
         await self._until_held(0)
         if self._thread is not None:
             self._queue.put(None)
@@ -272,7 +250,6 @@ class Output:
 
 
 def _rest(pieces: list[_Piece], written_bytes: int) -> list[_Piece]:
-    """Return what is left of pieces after so many bytes."""
     for index, piece in enumerate(pieces):
         if written_bytes < len(piece):
             return [memoryview(piece)[written_bytes:], *pieces[index + 1 :]]
@@ -282,13 +259,7 @@ def _rest(pieces: list[_Piece], written_bytes: int) -> list[_Piece]:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Our ends of a command's streams.
-
-    Attributes:
-        stdin: None if the command gets no standard input.
-        terminal: is made raw once the command is there; None without one.
-        note: called with a line that says what cannot be done.
-    """
+    """Our ends of a command's streams. A terminal is made raw once the command is there."""
 
     stdout: Output
     stderr: Output
@@ -303,10 +274,6 @@ async def pump(
     """Move everything until the command is over; return its outcome, None after the detach keys.
 
     The connection stays the caller's. A terminal is left raw.
-
-    Raises:
-        StreamError: the connection broke, or ended before the outcome was known.
-        OSError: our own output cannot be written.
     """
     _keep_freed_blocks()
     with ExitStack() as stack:

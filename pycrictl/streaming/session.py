@@ -27,8 +27,6 @@ _PROTOCOL_FIELD: Final = "X-Stream-Protocol-Version"
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What came of an upgrade: the connection, and the protocol that the server chose."""
-
     connection: Connection
     protocol: str
 
@@ -43,17 +41,8 @@ async def open_transport(
 ) -> Opened:
     """Connect to a stream URL and upgrade. The caller closes or aborts the connection.
 
-    The URL is spent afterwards, also when the server refuses.
-
-    Args:
-        protocols: what to offer, best first.
-        timeout_s: limit for connecting, and again for the answer.
-
-    Raises:
-        UpgradeRefused: the server does not offer the transport, or none of the protocols.
-        ConnectError: it cannot be reached or does not answer in time.
-        StreamError: the connection broke, or the answer is not one to the request.
-        ConfigError: the files of ``tls`` cannot be used.
+    The URL is spent afterwards, also when the server refuses. ``protocols`` are offered in their
+    order; ``timeout_s`` limits connecting, and again the answer.
     """
     target = parse_url(url)
     connection = await dial(target, timeout_s=timeout_s, tls=tls)
@@ -140,18 +129,10 @@ async def run_command(
     Args:
         ask_url: asks the runtime for a stream URL. Called in a thread, once for each transport
             that is tried, because a URL is good for one request.
-        streams: exactly those that the URL was asked for with.
         is_attach: the command is there already, and not ours to end.
-        timeout_s: limit for connecting. A command may take as long as it wants.
         silence_s: time for the server to open the streams; and how long it may be silent when it
             has ended both outputs of a command with input, before and after it is asked whether
             it is there.
-
-    Raises:
-        OutcomeUnknown: the connection broke or ended without the outcome.
-        StreamError: a transport was refused, or the peer broke the protocol.
-        ConnectError: the server cannot be reached.
-        OSError: our own output cannot be written.
     """
     tried = attempts(choice, streams, is_attach=is_attach)
     try:

@@ -38,16 +38,8 @@ def stream_all(
 ) -> list[Outcome]:
     """Run commands at once until all are over, whatever happens to one of them.
 
-    Args:
-        ask_urls: one for each command; called in threads.
-        streams: with a terminal or standard input, there must be one command only.
-        is_attach: the commands are there already, and not ours to end.
-        timeout_s: limit for connecting.
-        spares: says of a signal that comes once a URL is known whether it changes nothing.
-
-    Raises:
-        OSError: our own output cannot be written.
-        KeyboardInterrupt: Ctrl-C, without a terminal for the command.
+    With a terminal or standard input there must be one only. ``spares`` tells the signals that
+    change nothing once a URL is known.
     """
     is_up = False
 
@@ -89,12 +81,6 @@ def stream_all(
 
 
 def write_all(env: Environment, *, stdout: bytes, stderr: bytes) -> None:
-    """Write bytes to both outputs.
-
-    Raises:
-        OSError: they cannot be written.
-    """
-
     async def write() -> None:
         for stream, data in ((env.stdout, stdout), (env.stderr, stderr)):
             output = Output(stream)
@@ -105,15 +91,11 @@ def write_all(env: Environment, *, stdout: bytes, stderr: bytes) -> None:
 
 
 class CommandMissing(RuntimeFault):
-    """The command is not in the container."""
-
     reference = "command-missing"
     exit_code = 127
 
 
 class CommandRefused(RuntimeFault):
-    """The command is there but cannot be executed."""
-
     reference = "command-refused"
     exit_code = 126
 

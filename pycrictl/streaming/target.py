@@ -25,14 +25,7 @@ _HOST_NAME: Final = re.compile(r"(?=.{1,253}\.?$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-
 
 
 class TlsFiles(NamedTuple):
-    """PEM files for a TLS connection.
-
-    Attributes:
-        ca: certificates to verify the server's with; without it, those of the system.
-        cert: our certificate; goes together with ``key``.
-        key: our private key, without a passphrase.
-        server_name: the name that the server's certificate must have, if it is not the host.
-    """
+    """PEM files for a TLS connection; without ``ca`` the system's certificates count."""
 
     ca: str | None = None
     cert: str | None = None
@@ -42,14 +35,7 @@ class TlsFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A stream URL, taken apart.
-
-    Attributes:
-        scheme: ``http``, ``https``, ``ws`` or ``wss``.
-        host: name or address, without brackets.
-        path: what the request line asks for: path and query. Secret.
-        socket: path of the Unix socket to connect to, whatever the host says; empty for TCP.
-    """
+    """A stream URL, taken apart; with ``socket`` that Unix socket is connected to."""
 
     scheme: str
     host: str
@@ -59,7 +45,6 @@ class Target:
 
     @property
     def is_tls(self) -> bool:
-        """Whether the connection is encrypted."""
         return self.scheme in ("https", "wss")
 
     @property
@@ -75,12 +60,7 @@ class Target:
 
 
 def parse_url(url: str) -> Target:
-    """Take a stream URL apart.
-
-    Raises:
-        RemoteProtocolError: it is not an absolute http, https, ws or wss URL, or it has user
-            information, or characters that a URL must not have.
-    """
+    """Take a stream URL apart, or raise RemoteProtocolError."""
     # urlsplit() leaves control characters out in silence, so this comes first.
     if not _URL.fullmatch(url):
         raise RemoteProtocolError("the stream URL has characters that are not allowed in one")
@@ -106,10 +86,6 @@ def beside(target: Target, socket: str) -> Target:
 
     A proxy's is beside its own socket (``proxy.serve.listen``). It can be reached from a container
     with a network of its own, where the loopback address is another one.
-
-    Args:
-        target: of a URL.
-        socket: the path by which the URL was asked for.
     """
     link = Path(socket)
     folders = [link.resolve().parent]
@@ -122,11 +98,7 @@ def beside(target: Target, socket: str) -> Target:
 
 
 def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
-    """Make what a client's TLS connection needs; see ``dial`` for what is verified.
-
-    Raises:
-        ConfigError: the files cannot be used.
-    """
+    """Make what a client's TLS connection needs; see ``dial`` for what is verified."""
     given = files or TlsFiles()
     if (given.cert is None) != (given.key is None):
         raise ConfigError("a TLS certificate and its key go together, only one of them is given")
@@ -144,14 +116,12 @@ def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
 
 
 def cannot_connect(target: Target, exc: Exception, timeout_s: float) -> ConnectError:
-    """Make an error of what kept us from connecting within so many seconds."""
     is_late = isinstance(exc, TimeoutError)
     reason = f"no connection within {timeout_s:g} s" if is_late else reason_of(exc)
     return ConnectError(f'cannot connect to "{target.label}": {reason}')
 
 
 def connection_broke(label: str, exc: OSError) -> StreamError:
-    """Make an error of what ended a connection."""
     return StreamError(f'the connection to "{label}" broke: {reason_of(exc)}')
 
 

@@ -108,9 +108,7 @@ class DetachKeys:
 class Terminal:
     """A terminal that may be made raw, and is as before when the ``with`` statement ends.
 
-    Args:
-        descriptor: is open on a terminal.
-        screen: a descriptor of what shows the output, if that is a terminal.
+    ``screen`` is a descriptor of what shows the output, if that is a terminal.
     """
 
     def __init__(self, descriptor: int, *, screen: int | None = None) -> None:
@@ -124,7 +122,6 @@ class Terminal:
         tty.setraw(self._descriptor, termios.TCSANOW)
 
     def showed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take note of what was written to the screen."""
         if self._screen is not None:
             self._modes.feed(data)
 
@@ -193,7 +190,7 @@ class Terminal:
             pass  # it is gone, which the reading finds out
 
     def _steer(self, sequences: bytes) -> None:
-        """Write to the screen, unless it takes nothing or there is nothing to write."""
+        """Write to the screen, unless it takes nothing."""
         if sequences and self._screen is not None and select.select([], [self._screen], [], 0)[1]:
             os.write(self._screen, sequences)
 

@@ -32,25 +32,12 @@ PATIENCE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ContainerLog:
-    """One container's log.
-
-    Attributes:
-        container_id: the container's.
-        path: of the log file, as this process finds it.
-        is_alive: whether the container ran when this was asked.
-    """
-
     container_id: str
     path: str
     is_alive: bool
 
 
 def container_log(client: CriClient, container_id: str, *, previous: bool = False) -> ContainerLog:
-    """Ask where the log of a container or of the attempt before it is (``ContainerStatus``).
-
-    Raises:
-        PycrictlError: there is no such container, it has no log or no earlier attempt.
-    """
     status = next(container_statuses(client, [container_id], verbose=False)).status
     name = quote(status.metadata.name or container_id)
     if not status.log_path:
@@ -68,20 +55,12 @@ def container_log(client: CriClient, container_id: str, *, previous: bool = Fals
 
 
 def previous_path(path: str, attempt: int) -> str:
-    """Return where the log of the attempt before ``attempt`` is, by the place of this one's.
-
-    Kubelet numbers the logs of a container by its attempts, in one folder.
-    """
+    """Kubelet numbers the logs of a container by its attempts, in one folder."""
     log = PurePosixPath(path)
     return str(log.parent / f"{attempt - 1}{log.suffix}")
 
 
 def reopen_log(client: CriClient, container_id: str) -> None:
-    """Make the runtime reopen the log file, as after a rotation (``ReopenContainerLog``).
-
-    Raises:
-        PycrictlError: the runtime refuses.
-    """
     client.call(
         "ReopenContainerLog",
         cri_pb2.ReopenContainerLogRequest(container_id=container_id),
@@ -90,13 +69,7 @@ def reopen_log(client: CriClient, container_id: str) -> None:
 
 
 class Life:
-    """Whether a container may still write; the runtime is asked now and then.
-
-    Args:
-        client: a client of the runtime service.
-        log: of the container, just asked for.
-        clock: seconds that never go back.
-    """
+    """Whether a container may still write; the runtime is asked now and then."""
 
     def __init__(
         self, client: CriClient, log: ContainerLog, *, clock: Callable[[], float] = time.monotonic
@@ -108,11 +81,7 @@ class Life:
         self._asked = self._answered = clock()
 
     def lasts(self) -> bool:
-        """Return whether the container runs; one that is gone does not.
-
-        Raises:
-            PycrictlError: the runtime gave no answer for ten seconds, or refused to.
-        """
+        """Return whether it runs; raise if the runtime has not answered for ten seconds."""
         now = self._clock()
         if not self._lives or now - self._asked < ASK_AGAIN_S:
             return self._lives

@@ -24,18 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Which pods are meant; without any condition, all of the node.
-
-    Attributes:
-        name: NAMESPACE/NAME of one pod; empty for any.
-        labels: those that the pods have.
-    """
+    """Conditions on pods: NAMESPACE/NAME, labels."""
 
     name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def match(self, pod: cri_pb2.PodSandbox) -> bool:
-        """Return whether a pod is meant."""
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         has_labels = all(pod.labels.get(key) == value for key, value in self.labels.items())
         return has_labels and self.name in ("", name)
@@ -43,28 +37,12 @@ class Pods:
 
 @dataclass(frozen=True, slots=True)
 class NamedLog:
-    """The log of one of several containers.
-
-    Attributes:
-        name: NAMESPACE/POD/NAME.
-        log: where it is.
-    """
-
     name: str
     log: ContainerLog
 
 
 def find(client: CriClient, text: str, *, whole_pod: bool = False) -> str | Pods:
-    """Return the ID of the container that a word stands for, or the pod, if it has several.
-
-    Args:
-        client: of the runtime service.
-        text: what was typed; a whole ID may be that of a pod.
-        whole_pod: whether a pod is meant anyway.
-
-    Raises:
-        PycrictlError: as ``Lookup.find_container``.
-    """
+    """Return the ID of the container that a word stands for, or the pod of several."""
     lookup = Lookup(client)
     if not whole_pod:
         if re.fullmatch(WHOLE_ID, text):
@@ -84,7 +62,6 @@ def find(client: CriClient, text: str, *, whole_pod: bool = False) -> str | Pods
 
 
 def pod_of_id(client: CriClient, pod_sandbox_id: str) -> Pods | None:
-    """Return the pod with an ID, None if there is none."""
     request = cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=pod_sandbox_id)
     try:
         metadata = client.call("PodSandboxStatus", request).status.metadata
@@ -94,14 +71,7 @@ def pod_of_id(client: CriClient, pod_sandbox_id: str) -> Pods | None:
 
 
 class PodLogs:
-    """The logs of the containers of pods, and whether more is to come.
-
-    Args:
-        client: of the runtime service.
-        pods: which pods.
-        warn: called with why the log of a container cannot be shown.
-        clock: seconds that never go back.
-    """
+    """The logs of the containers of pods, and whether more is to come."""
 
     def __init__(
         self,
@@ -121,11 +91,7 @@ class PodLogs:
         self._asked = self._answered = clock()
 
     def present(self, *, previous: bool = False) -> list[NamedLog]:
-        """Return the logs of the newest attempt of each container, or of the one before it.
-
-        Raises:
-            NotFound: there is no such pod.
-        """
+        """Return the logs of the newest attempt of each container, or of the one before it."""
         lookup = Lookup(self._client)
         pods = [pod for pod in lookup.pods if self._pods.match(pod)]
         if not pods:
@@ -144,11 +110,7 @@ class PodLogs:
         return list(self._logs(lookup, newest.values(), previous=previous))
 
     def new(self) -> list[NamedLog]:
-        """Return the logs of the containers that were started since this was last asked.
-
-        Raises:
-            PycrictlError: the runtime has not answered for ten seconds, or refused to.
-        """
+        """Return the logs of the containers that were started since."""
         now = self._clock()
         if now - self._asked < ASK_AGAIN_S:
             return []
@@ -173,7 +135,7 @@ class PodLogs:
         return list(self._logs(lookup, started))
 
     def is_running(self, container_id: str) -> bool:
-        """Return whether a container was running when the lists were last asked for."""
+        """Return whether a container was running when the lists were last fetched."""
         return container_id in self._running
 
     def lasts(self) -> bool:

@@ -41,12 +41,7 @@ _ABOUT_ALL: Final = (Unimplemented, DeadlineExceeded, Unavailable, Cancelled, De
 
 @dataclass(frozen=True, slots=True)
 class Sample(Generic[T]):
-    """One measurement.
-
-    Attributes:
-        stats: sorted by ID.
-        failures: why others could not be measured, one error for each.
-    """
+    """One measurement, sorted by ID, and why others could not be measured."""
 
     stats: list[T]
     failures: tuple[PycrictlError, ...] = ()
@@ -55,11 +50,7 @@ class Sample(Generic[T]):
 def sample_containers(
     client: CriClient, condition: cri_pb2.ContainerStatsFilter
 ) -> Sample[cri_pb2.ContainerStats]:
-    """Measure the containers that meet a condition; names in it become IDs.
-
-    Raises:
-        PycrictlError: none could be measured.
-    """
+    """Measure the containers that meet a condition, or raise if none can be measured."""
 
     def one_by_one() -> list[tuple[str, Message]]:
         found = fetch.containers(
@@ -87,12 +78,6 @@ def sample_containers(
 def sample_pods(
     client: CriClient, condition: cri_pb2.PodSandboxStatsFilter
 ) -> Sample[cri_pb2.PodSandboxStats]:
-    """Measure the pods that meet a condition; a name in it becomes an ID.
-
-    Raises:
-        PycrictlError: none could be measured.
-    """
-
     def one_by_one() -> list[tuple[str, Message]]:
         found = fetch.pods(
             client,
@@ -146,10 +131,7 @@ def _what(kind: str, identifier: str, name: str) -> str:
 
 
 def space(mountpoint: str) -> tuple[int, int] | None:
-    """Return the size of a file system of the node and what is left of it, in bytes.
-
-    None if it cannot be asked: the runtime may run elsewhere.
-    """
+    """Return size and free bytes of a file system of the node; None if that cannot be found out."""
     try:
         found = os.statvfs(noderoot.locate(mountpoint))
     except (OSError, ValueError, PycrictlError):

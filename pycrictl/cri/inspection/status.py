@@ -29,11 +29,6 @@ T = TypeVar("T")
 
 
 def checked(targets: Iterable[str], kind: str) -> list[str]:
-    """Return the targets after checking that none is empty, as from a script's unset variable.
-
-    Raises:
-        UsageError: one is empty.
-    """
     words = list(targets)
     if "" in words:
         raise UsageError(f"the name of one {kind} is empty", hint="is a script's variable not set?")
@@ -45,14 +40,7 @@ def container_statuses(
 ) -> Iterator[cri_pb2.ContainerStatusResponse]:
     """Yield the runtime's answer about each container, in order.
 
-    Args:
-        client: a client of the runtime service.
-        ids: IDs, or what the runtime takes for them.
-        verbose: whether to ask for the ``info`` map as well.
-        is_listed: whether the runtime itself listed the IDs; one that is gone since is left out.
-
-    Raises:
-        PycrictlError: the first that failed, or that lacks what it must hold.
+    Of IDs that the runtime itself listed (``is_listed``) one that is gone since is left out.
     """
     requests = [
         (
@@ -67,7 +55,6 @@ def container_statuses(
 def pod_statuses(
     client: CriClient, ids: Iterable[str], *, verbose: bool, is_listed: bool = False
 ) -> Iterator[cri_pb2.PodSandboxStatusResponse]:
-    """Yield the runtime's answer about each pod sandbox; as ``container_statuses``."""
     requests = [
         (
             f"pod {quote(pod_id)}",
@@ -81,11 +68,6 @@ def pod_statuses(
 def image_statuses(
     client: CriClient, references: Iterable[str], *, verbose: bool, is_listed: bool = False
 ) -> Iterator[cri_pb2.ImageStatusResponse]:
-    """Yield the runtime's answer about each image; as ``container_statuses``.
-
-    Raises:
-        NotFound: there is no such image, for which the runtime's answer is empty.
-    """
     requests = [
         (
             f"image {quote_reference(reference)}",
@@ -97,11 +79,7 @@ def image_statuses(
 
 
 def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict[str, str]:
-    """Return the IP addresses of pods by their IDs, as far as they have any, separated by commas.
-
-    Raises:
-        PycrictlError: a status cannot be had.
-    """
+    """Return the IP addresses of pods by their IDs, separated by commas."""
     statuses = pod_statuses(client, [pod.id for pod in pods], verbose=False, is_listed=True)
     addresses = {}
     for answer in statuses:
@@ -112,11 +90,6 @@ def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict
 
 
 def at_least_one(statuses: Iterator[T], kind: str) -> list[T]:
-    """Return all of the statuses.
-
-    Raises:
-        NothingSelected: there is none.
-    """
     found = list(statuses)
     if not found:
         raise NothingSelected(f"no {kind} is selected")
@@ -166,26 +139,14 @@ _CONDITIONS: Final = 2
 
 
 def check(message: Message, what: str) -> None:
-    """Refuse a ``VersionResponse``, a status of a pod or container, or an ``Image`` with gaps.
-
-    Args:
-        message: what the runtime answered.
-        what: what was asked, such as ``image "x"``.
-
-    Raises:
-        RemoteProtocolError: names the fields that are empty.
-    """
+    """Refuse a ``VersionResponse``, a pod's or container's status, or an ``Image`` with gaps."""
     missing = [path for path in _REQUIRED[type(message)] if not attrgetter(path)(message)]
     if missing:
         raise RemoteProtocolError(f"{what}: the runtime answered without {', '.join(missing)}")
 
 
 def check_conditions(status: cri_pb2.RuntimeStatus, what: str) -> None:
-    """Refuse a runtime's status with fewer conditions than the API wants.
-
-    Raises:
-        RemoteProtocolError: there are fewer than two.
-    """
+    """Refuse a runtime's status with fewer conditions than the API wants."""
     if len(status.conditions) < _CONDITIONS:
         raise RemoteProtocolError(
             f"{what}: the runtime answered with fewer than {_CONDITIONS} conditions"

@@ -24,17 +24,7 @@ _LISTED_TARGETS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """New limits of a container; None leaves one as it is.
-
-    Attributes:
-        cpu_period: in microseconds.
-        cpu_quota: in microseconds a period; negative for none.
-        cpu_shares: relative weight.
-        memory_limit_in_bytes: the limit.
-        oom_score_adj: -1000 to 1000.
-        cpuset_cpus: CPUs such as ``0-2,7``.
-        cpuset_mems: memory nodes, in the same form.
-    """
+    """New limits of a container, CPU times in microseconds; None leaves one as it is."""
 
     cpu_period: int | None = None
     cpu_quota: int | None = None
@@ -46,7 +36,6 @@ class Resources:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be changed."""
         return self == Resources()
 
     def message(self) -> cri_pb2.LinuxContainerResources:
@@ -56,12 +45,7 @@ class Resources:
 
 
 def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
-    """Return the IDs or names without repetitions, after checking them.
-
-    Raises:
-        MissingArgument: none is given.
-        UsageError: one is empty, as an unset variable of a script makes it.
-    """
+    """Return the words without repetitions; none, or an empty one, is a UsageError."""
     if not ids:
         raise MissingArgument(f"no {kind} is named")
     if "" in ids:
@@ -70,15 +54,12 @@ def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
 
 
 def running_containers(client: CriClient) -> list[Target]:
-    """Return the running containers."""
     state = cri_pb2.ContainerStateValue(state=cri_pb2.CONTAINER_RUNNING)
     found = fetch.containers(client, cri_pb2.ContainerFilter(state=state))
     return [Target(container.id, container.id) for container in found]
 
 
 def start_containers(client: CriClient, targets: Sequence[Target]) -> Iterator[str]:
-    """Start created containers (CRI ``StartContainer``)."""
-
     def start(target: Target) -> None:
         request = cri_pb2.StartContainerRequest(container_id=target.id)
         what = f"starting container {quote(target.text)}"
@@ -88,27 +69,20 @@ def start_containers(client: CriClient, targets: Sequence[Target]) -> Iterator[s
 
 
 def stop_containers(client: CriClient, targets: Sequence[Target], *, grace_s: int) -> Iterator[str]:
-    """Stop containers (CRI ``StopContainer``); the runtime leaves stopped ones as they are.
-
-    Args:
-        grace_s: time between the stop signal and SIGKILL; 0 kills at once.
-    """
     return _each(targets, lambda target: stop_container(client, target, grace_s=grace_s))
 
 
 def stop_container(client: CriClient, target: Target, *, grace_s: int) -> None:
-    """Stop one container."""
+    """Stop one container; a grace period of 0 kills it at once."""
     request = cri_pb2.StopContainerRequest(container_id=target.id, timeout=grace_s)
     lookup.call(client, "StopContainer", request, what=f"stopping container {quote(target.text)}")
 
 
 def stop_pods(client: CriClient, targets: Sequence[Target]) -> Iterator[str]:
-    """Stop pod sandboxes with all their containers (CRI ``StopPodSandbox``)."""
     return _each(targets, lambda target: stop_pod(client, target))
 
 
 def stop_pod(client: CriClient, target: Target) -> None:
-    """Stop one pod sandbox."""
     request = cri_pb2.StopPodSandboxRequest(pod_sandbox_id=target.id)
     what = f"stopping pod sandbox {quote(target.text)}"
     lookup.call(client, "StopPodSandbox", request, what=what)
@@ -117,7 +91,6 @@ def stop_pod(client: CriClient, target: Target) -> None:
 def update_containers(
     client: CriClient, targets: Sequence[Target], resources: Resources
 ) -> Iterator[str]:
-    """Change the limits of containers (CRI ``UpdateContainerResources``)."""
     linux = resources.message()
 
     def update(target: Target) -> None:
@@ -131,11 +104,7 @@ def update_containers(
 def checkpoint_containers(
     client: CriClient, targets: Sequence[Target], *, path: str
 ) -> Iterator[str]:
-    """Write checkpoints of containers (CRI ``CheckpointContainer``).
-
-    Args:
-        path: of the archive, on the runtime's host; the same for all.
-    """
+    """``path`` is the archive's on the runtime's host, the same for all."""
     timeout_s = int(client.timeout_s)
 
     def checkpoint(target: Target) -> None:
@@ -149,7 +118,6 @@ def checkpoint_containers(
 
 
 def update_runtime_config(client: CriClient, *, pod_cidr: str) -> None:
-    """Tell the runtime the node's range of pod addresses (CRI ``UpdateRuntimeConfig``)."""
     request = cri_pb2.UpdateRuntimeConfigRequest()
     request.runtime_config.network_config.pod_cidr = pod_cidr
     client.call("UpdateRuntimeConfig", request, what="updating the runtime's configuration")

@@ -22,13 +22,7 @@ DIGEST_PREFIX: Final = "sha256:"
 
 @dataclass(frozen=True, slots=True)
 class ImageRemoval:
-    """What became of one image.
-
-    Attributes:
-        target: the name or ID as given.
-        names: tags, or digests of an image without tags, that are gone with it.
-        error: why it was not removed; None when it was.
-    """
+    """What became of one image; ``names`` are tags, or digests of an image without tags."""
 
     target: str
     names: tuple[str, ...] = ()
@@ -37,13 +31,7 @@ class ImageRemoval:
 
 @dataclass(frozen=True, slots=True)
 class FoundImage:
-    """An image that is to be removed.
-
-    Attributes:
-        target: the name or ID as given.
-        image: as the runtime describes it; None if there was an error.
-        error: why it cannot be removed, else None.
-    """
+    """An image that is to be removed, or why it cannot be."""
 
     target: str
     image: cri_pb2.Image | None = None
@@ -56,7 +44,6 @@ class FoundImage:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the image; what others share of it stays."""
         return self.image.size if self.image else 0
 
     @property
@@ -83,7 +70,6 @@ def find_images(client: CriClient, targets: Sequence[str]) -> list[FoundImage]:
 
 
 def remove_images(client: CriClient, found: Iterable[FoundImage]) -> Iterator[ImageRemoval]:
-    """Remove images with all their tags, all at once; yield outcomes in the order given."""
     return each(client, _remove, found)
 
 
@@ -122,14 +108,6 @@ def unused_images(
 
     Kept are pinned images, those of any container, and the one of pod sandboxes, as far as the
     runtime reports it.
-
-    Args:
-        runtime: a client of the runtime service.
-        images: a client of the image service.
-        present: all images of the node.
-
-    Raises:
-        PycrictlError: the images in use cannot be found out; none must be removed then.
     """
     candidates = [image for image in present if not image.pinned]
     if not candidates:
@@ -141,16 +119,6 @@ def unused_images(
 def images_in_use(
     runtime: CriClient, images: CriClient, present: Sequence[cri_pb2.Image]
 ) -> frozenset[str]:
-    """Return the IDs of those of the images that a container or a pod sandbox uses.
-
-    Args:
-        runtime: a client of the runtime service.
-        images: a client of the image service.
-        present: all images of the node.
-
-    Raises:
-        PycrictlError: it cannot be found out.
-    """
     used: set[str] = set()
     unresolved: dict[str, None] = {}
     for names in _names_in_use(runtime):
@@ -191,9 +159,5 @@ def _sandbox_image(client: CriClient) -> str:
 
 
 def sandbox_image(info: Mapping[str, str]) -> str:
-    """Return the image of pod sandboxes, which containerd has in its configuration; else "".
-
-    Args:
-        info: of a verbose ``StatusResponse``.
-    """
+    """Return containerd's image of pod sandboxes from the ``info`` of a verbose Status, or ""."""
     return text(parsed(info.get("config", "")).get("sandboxImage"))

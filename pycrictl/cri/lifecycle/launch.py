@@ -23,15 +23,7 @@ Pull = Callable[[cri_pb2.PullImageRequest], object]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a container is made of.
-
-    Attributes:
-        container: its configuration.
-        pod: that of its pod sandbox.
-        pull: pulls its images beforehand; None to use what is on the node.
-        auth: credentials for the registry, None without.
-        timeout_flag: the flag that sets the limit of each call.
-    """
+    """What a container is made of. Without ``pull`` its images must be on the node."""
 
     container: cri_pb2.ContainerConfig
     pod: cri_pb2.PodSandboxConfig
@@ -47,12 +39,6 @@ def run_pod(
     handler: str = "",
     timeout_flag: str = "--timeout",
 ) -> str:
-    """Create and start a pod sandbox (CRI ``RunPodSandbox``); return its ID.
-
-    Args:
-        handler: the runtime handler, empty for the default one.
-        timeout_flag: the flag that sets the limit of the call.
-    """
     request = cri_pb2.RunPodSandboxRequest(config=config, runtime_handler=handler)
     what = f"running pod sandbox {quote(config.metadata.name)}"
     answer = client.call("RunPodSandbox", request, what=what, timeout_flag=timeout_flag)
@@ -60,7 +46,6 @@ def run_pod(
 
 
 def create_container(client: CriClient, pod_sandbox_id: str, launch: Launch) -> str:
-    """Pull the container's images if wanted, and create it (CRI ``CreateContainer``)."""
     if launch.pull is not None:
         for pull_request in pull_requests(launch):
             launch.pull(pull_request)
@@ -75,8 +60,7 @@ def create_container(client: CriClient, pod_sandbox_id: str, launch: Launch) -> 
 def run_container(client: CriClient, launch: Launch, *, handler: str = "") -> str:
     """Run a pod sandbox, create the container in it and start it; return the container's ID.
 
-    If a later step fails or is interrupted, the sandbox is stopped and removed again, with what is
-    in it; the error's hint says so.
+    If a later step fails or is interrupted, the sandbox is removed again; the error's hint says so.
     """
     pod_id = run_pod(client, launch.pod, handler=handler, timeout_flag=launch.timeout_flag)
     with _removed_on_failure(client, pod_id):

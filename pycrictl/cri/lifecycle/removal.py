@@ -29,14 +29,11 @@ if TYPE_CHECKING:
 
 
 def remove_logs(log_path: str) -> tuple[str, ...]:
-    """Delete a container's log file and its rotated ones (``LOG_PATH.*``).
+    """Delete a container's log file and its rotated ones (``LOG_PATH.*``); return warnings.
 
     The path comes from the runtime. Only files and symbolic links in one existing directory are
     deleted, never what a link points to; a path that is relative, holds ``..`` or whose directory
-    is a link is left alone. A file that is not there is fine: the runtime may run elsewhere.
-
-    Returns:
-        Lines for the user about what could not be deleted.
+    is a link is left alone. A missing file is fine: the runtime may run elsewhere.
     """
     path = PurePosixPath(log_path)
     if not log_path:
@@ -75,15 +72,7 @@ def _failure(path: str, error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What became of one target.
-
-    Attributes:
-        target: the word as given.
-        is_stopped: whether it was running and was stopped for the removal.
-        error: why it was not removed; None when it was.
-        warnings: lines for the user about what went wrong beside it.
-        missing_log: the path of its log file, if that was to be removed and was not there.
-    """
+    """What became of one target; ``missing_log`` was to be removed and did not exist."""
 
     target: str
     is_stopped: bool = False
@@ -93,33 +82,22 @@ class Removal:
 
 
 def all_containers(client: CriClient) -> list[Target]:
-    """Return all containers, whatever their state."""
     return [Target(container.id, container.id) for container in fetch.containers(client)]
 
 
 def all_pods(client: CriClient) -> list[Target]:
-    """Return all pod sandboxes, whatever their state."""
     return [Target(pod.id, pod.id) for pod in fetch.pods(client)]
 
 
 def remove_containers(
     client: CriClient, targets: Sequence[Target], *, force: bool, keep_logs: bool
 ) -> Iterator[Removal]:
-    """Remove containers, and those of their log files that are on this host.
-
-    Args:
-        force: kill running ones; without it they are left alone, with an error.
-        keep_logs: leave the log files.
-    """
+    """Remove containers, and their log files on this host; running ones only by ``force``."""
     return each(client, partial(_remove_container, force=force, keep_logs=keep_logs), targets)
 
 
 def remove_pods(client: CriClient, targets: Sequence[Target], *, force: bool) -> Iterator[Removal]:
-    """Remove pod sandboxes; the runtime removes their containers with them.
-
-    Args:
-        force: stop those that are ready; without it they are left alone, with an error.
-    """
+    """Remove pod sandboxes with their containers; ready ones only by ``force``."""
     return each(client, partial(_remove_pod, force=force), targets)
 
 
@@ -165,7 +143,6 @@ def _remove_pod(client: CriClient, target: Target, *, force: bool) -> Removal:
 
 
 def remove_pod(client: CriClient, target: Target) -> None:
-    """Remove one stopped pod sandbox (CRI ``RemovePodSandbox``)."""
     request = cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=target.id)
     what = f"removing pod sandbox {quote(target.text)}"
     lookup.call(client, "RemovePodSandbox", request, what=what)

@@ -31,15 +31,7 @@ NO_NAMESPACE: Final = "unknown"
 
 
 class ContainerQuery(NamedTuple):
-    """Which containers are wanted.
-
-    Attributes:
-        condition: what the runtime filters by; names in it become IDs.
-        image: reference of the image that they were created from.
-        name: pattern that names contain.
-        namespace: pattern that the label of the namespace contains.
-        newest: how many of the newest; None for all.
-    """
+    """Which containers are wanted; names in the ``condition`` become IDs, patterns are searched."""
 
     condition: cri_pb2.ContainerFilter
     image: str = ""
@@ -61,14 +53,7 @@ def container_query(
     pod: str = "",
     state: State | None = None,
 ) -> ContainerQuery:
-    """Return the query for the options of ``ps`` and ``inspect``; an empty text is no condition.
-
-    Without a state running containers are meant, unless ``all_states`` or some of the newest are
-    asked for.
-
-    Raises:
-        UsageError: an invalid regular expression.
-    """
+    """Without a state running ones are meant, unless all or some of the newest are asked for."""
     condition = cri_pb2.ContainerFilter(id=container_id, pod_sandbox_id=pod, label_selector=labels)
     count = newest_count(latest=latest, last=last)
     if state is None and not all_states and count is None:
@@ -117,10 +102,7 @@ def select_containers(
 ) -> list[cri_pb2.Container]:
     """Select by what the runtime does not filter by; return the newest first.
 
-    Args:
-        containers: what the runtime listed.
-        query: its patterns and ``newest`` are used.
-        images: references to images, one of which must be the container's; None for any.
+    ``images`` are references, one of which must be the container's image; None for any.
     """
     found = [
         container
@@ -140,11 +122,7 @@ def first_tags(images: CriClient, containers: Iterable[cri_pb2.Container]) -> di
 
 
 def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str, cri_pb2.Image]]:
-    """Return those of the references that the runtime has, with their images.
-
-    Raises:
-        PycrictlError: the runtime does not answer.
-    """
+    """Return those of the references that the runtime has, with their images."""
     asked = [reference for reference in references if reference]
     requests = (
         (

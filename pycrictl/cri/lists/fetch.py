@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
     class Created(Protocol):
-        """Has a time of creation, in nanoseconds since 1970."""
-
         created_at: int
 
     C = TypeVar("C", bound=Created)
@@ -50,22 +48,17 @@ _POD_METRICS: Final = _List(
 def containers(
     client: CriClient, condition: cri_pb2.ContainerFilter | None = None
 ) -> list[cri_pb2.Container]:
-    """Return the containers that meet a condition, in the runtime's order."""
     return _fetch(client, _CONTAINERS, filter=condition or cri_pb2.ContainerFilter())
 
 
 def pods(
     client: CriClient, condition: cri_pb2.PodSandboxFilter | None = None
 ) -> list[cri_pb2.PodSandbox]:
-    """Return the pod sandboxes that meet a condition, in the runtime's order."""
     return _fetch(client, _PODS, filter=condition or cri_pb2.PodSandboxFilter())
 
 
 def images(client: CriClient) -> list[cri_pb2.Image]:
-    """Return the images in the runtime's order.
-
-    The API's filter is never used: one runtime ignores it, another one compares whole references.
-    """
+    """Use no filter of the API: one runtime ignores it, another one compares whole references."""
     condition = cri_pb2.ImageFilter(image=cri_pb2.ImageSpec())
     return _fetch(client, _IMAGES, filter=condition)
 
@@ -73,19 +66,16 @@ def images(client: CriClient) -> list[cri_pb2.Image]:
 def container_stats(
     client: CriClient, condition: cri_pb2.ContainerStatsFilter
 ) -> list[cri_pb2.ContainerStats]:
-    """Return what the containers that meet a condition use, in the runtime's order."""
     return _fetch(client, _CONTAINER_STATS, filter=condition)
 
 
 def pod_stats(
     client: CriClient, condition: cri_pb2.PodSandboxStatsFilter
 ) -> list[cri_pb2.PodSandboxStats]:
-    """Return what the pods that meet a condition use, in the runtime's order."""
     return _fetch(client, _POD_STATS, filter=condition)
 
 
 def pod_metrics(client: CriClient) -> list[cri_pb2.PodSandboxMetrics]:
-    """Return all metrics of all pods, in the runtime's order."""
     return _fetch(client, _POD_METRICS)
 
 
@@ -104,7 +94,7 @@ def _fetch(client: CriClient, listing: _List, **fields: Any) -> list[Any]:
 
 
 def newest_count(*, latest: bool, last: int) -> int | None:
-    """Return how many of the newest are wanted, None for all; ``last`` beats ``latest``."""
+    """``last`` beats ``latest``; None is all."""
     if last > 0:
         return last
     return 1 if latest else None

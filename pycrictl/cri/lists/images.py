@@ -34,14 +34,7 @@ _ID: Final = r"[0-9a-f]+"
 
 
 class ImageFilter(NamedTuple):
-    """One condition of ``--filter``.
-
-    Attributes:
-        name: one of FILTERS.
-        value: what stands behind the ``=``.
-        pattern: the value of ``reference``, compiled.
-        is_exact: whether an ID is compared as the runtime has it, with ``sha256:`` or without.
-    """
+    """One condition of ``--filter``; ``is_exact`` compares an ID as the runtime has it."""
 
     name: str
     value: str
@@ -50,11 +43,6 @@ class ImageFilter(NamedTuple):
 
 
 def parse_filters(items: Iterable[str], *, is_exact: bool = False) -> tuple[ImageFilter, ...]:
-    """Read ``name=value`` items.
-
-    Raises:
-        UsageError: an unknown name, a missing ``=`` or an invalid regular expression.
-    """
     return tuple(_parse_filter(item, is_exact) for item in items)
 
 
@@ -72,13 +60,6 @@ def _parse_filter(item: str, is_exact: bool) -> ImageFilter:
 def list_images(
     client: CriClient, name: str = "", filters: Iterable[ImageFilter] = ()
 ) -> list[cri_pb2.Image]:
-    """Return the images of the node in the order of tables.
-
-    Args:
-        client: a client of the image service.
-        name: as ``select_by_name`` reads it; empty for all images.
-        filters: further conditions, applied one after the other.
-    """
     images = sort_images(fetch.images(client))
     return apply_filters(select_by_name(images, name), filters)
 
@@ -112,7 +93,6 @@ def select_by_name(images: Sequence[cri_pb2.Image], name: str) -> list[cri_pb2.I
 def apply_filters(
     images: Sequence[cri_pb2.Image], filters: Iterable[ImageFilter]
 ) -> list[cri_pb2.Image]:
-    """Return what remains of the sorted ``images`` after all filters, applied in turn."""
     remaining = list(images)
     for condition in filters:
         remaining = _apply(remaining, condition)

@@ -42,14 +42,7 @@ WHOLE_ID: Final = r"[0-9a-f]{64}"
 
 
 class Target(NamedTuple):
-    """What one word stands for.
-
-    Attributes:
-        text: the word.
-        id: the ID that is meant; the word itself where the runtime has to find out.
-        name: all that its name is made of, if it was named; else empty.
-        error: why it stands for nothing, else None.
-    """
+    """What one word stands for; the ID is the word itself where the runtime has to find out."""
 
     text: str
     id: str
@@ -66,11 +59,8 @@ class Target(NamedTuple):
 class Lookup:
     """The pods and containers of a runtime by what people call them.
 
-    Each list is fetched when it is first needed, and once.
-
-    Args:
-        client: of the runtime service.
-        pod_sandbox_id: look only for containers of this pod sandbox; empty for all.
+    Each list is fetched when it is first needed, and once. With a ``pod_sandbox_id`` only
+    containers of this sandbox are found.
     """
 
     def __init__(self, client: CriClient, *, pod_sandbox_id: str = "") -> None:
@@ -79,32 +69,26 @@ class Lookup:
 
     @cached_property
     def pods(self) -> list[cri_pb2.PodSandbox]:
-        """All pod sandboxes."""
         return fetch.pods(self._client)
 
     @cached_property
     def containers(self) -> list[cri_pb2.Container]:
-        """All containers, or those of the one pod sandbox."""
         condition = cri_pb2.ContainerFilter(pod_sandbox_id=self._pod_sandbox_id)
         return fetch.containers(self._client, condition)
 
     @cached_property
     def _pods_by_id(self) -> dict[str, cri_pb2.PodSandbox]:
-        """The pods of containers, as far as they can be known."""
         try:
             return {} if self._pod_sandbox_id else {pod.id: pod for pod in self.pods}
         except Unimplemented:
             return {}
 
     def find_pod(self, text: str) -> cri_pb2.PodSandbox:
-        """Return the pod sandbox that a word stands for.
-
-        Of several sandboxes of one pod (same UID; earlier attempts stay listed) the newest is
-        meant.
+        """Return the pod sandbox that a word stands for, of several of one pod the newest.
 
         Raises:
-            NotFound: there is no such pod; the hint has the nearest names.
-            UsageError: several pods match; the message lists what to type for each.
+            NotFound: with the nearest names.
+            UsageError: several pods match.
         """
         found = match(self.pods, text, lambda: pods_named(self.pods, text))
         if not found:
@@ -112,14 +96,9 @@ class Lookup:
         return self._only("pod", text, found, self._match_pods)
 
     def find_container(self, text: str) -> cri_pb2.Container:
-        """Return the container that a word stands for.
+        """Return the container that a word stands for, the newest of several attempts.
 
-        Of several attempts of one container the newest is meant; of a pod's containers those that
-        have ended count only if all have.
-
-        Raises:
-            NotFound: there is no such container; the hint has the nearest names.
-            UsageError: several match; the message lists what to type for each.
+        Of a pod's containers those that have ended count only if all have. Errors as ``find_pod``.
         """
         found = self._match_containers(text)
         if not found:
@@ -127,37 +106,20 @@ class Lookup:
         return self._only("container", text, found, self._match_containers)
 
     def pod_id(self, text: str) -> str:
-        """Return the ID of the pod sandbox that a word stands for, as ``target`` does.
-
-        Raises:
-            PycrictlError: as ``find_pod``.
-        """
         return self.found(text, "pod").id
 
     def container_id(self, text: str) -> str:
-        """Return the ID of the container that a word stands for, as ``target`` does.
-
-        Raises:
-            PycrictlError: as ``find_container``.
-        """
         return self.found(text, "container").id
 
     def found(self, text: str, kind: Kind) -> Target:
-        """Return what a word stands for, as ``target`` does.
-
-        Raises:
-            PycrictlError: as ``find_pod`` and ``find_container``.
-        """
+        """As ``target``, but raise its error."""
         target = self.target(text, kind)
         if target.error is not None:
             raise target.error
         return target
 
     def target(self, text: str, kind: Kind) -> Target:
-        """Return what a word stands for, or why it stands for nothing.
-
-        A whole ID is taken as it is, and so is any word where the runtime has no lists.
-        """
+        """Take a whole ID as it is, and any word where the runtime has no lists."""
         if re.fullmatch(WHOLE_ID, text):
             return Target(text, text)
         try:
@@ -172,11 +134,7 @@ class Lookup:
             return Target(text, text, error=error)
 
     def selected(self, text: str, kind: Kind) -> str:
-        """Return the ID that a word stands for, the word itself if it stands for nothing.
-
-        Raises:
-            UsageError: as ``find_pod`` and ``find_container``.
-        """
+        """Return the ID that a word stands for, the word itself if it stands for nothing."""
         if not text or re.fullmatch(WHOLE_ID, text):
             return text
         try:
@@ -195,7 +153,6 @@ class Lookup:
         return f"{owner}/{container.metadata.name}" if owner else container.metadata.name
 
     def named_pod(self, text: str) -> cri_pb2.PodSandbox | None:
-        """Return the pod whose NAMESPACE/NAME a word is; None if it is none's."""
         known = self._pods_by_id.values() if "/" in text else ()
         return next((each for each in known if pod_name(each) == text), None)
 
@@ -300,18 +257,13 @@ class Lookup:
 
 
 def find_pod(client: CriClient, text: str) -> cri_pb2.PodSandbox:
-    """Return the pod sandbox that a word stands for; see ``Lookup.find_pod``."""
     return Lookup(client).find_pod(text)
 
 
 def find_container(
     client: CriClient, text: str, *, pod_sandbox_id: str = ""
 ) -> cri_pb2.Container | None:
-    """Return the container that a word stands for, None if there is none (yet).
-
-    Raises:
-        UsageError: as ``Lookup.find_container``.
-    """
+    """Return the container that a word stands for, None if there is none (yet)."""
     try:
         return Lookup(client, pod_sandbox_id=pod_sandbox_id).find_container(text)
     except NotFound:
@@ -319,10 +271,7 @@ def find_container(
 
 
 def targets(client: CriClient, texts: Iterable[str], kind: Kind) -> list[Target]:
-    """Return what each word stands for, or why it stands for nothing, in their order.
-
-    Two words for one thing are one target.
-    """
+    """Return what each word stands for; two words for one thing are one target."""
     lookup = Lookup(client)
     found: dict[tuple[str, bool], Target] = {}
     for text in texts:
@@ -332,11 +281,6 @@ def targets(client: CriClient, texts: Iterable[str], kind: Kind) -> list[Target]
 
 
 def ids(client: CriClient, texts: Iterable[str], kind: Kind) -> list[str]:
-    """Return the ID that each word stands for.
-
-    Raises:
-        PycrictlError: the first word that stands for none.
-    """
     lookup = Lookup(client)
     find = lookup.pod_id if kind == "pod" else lookup.container_id
     return [find(text) for text in texts]
@@ -345,10 +289,8 @@ def ids(client: CriClient, texts: Iterable[str], kind: Kind) -> list[str]:
 def select_by_id(client: CriClient, condition: Any) -> None:
     """Put IDs in the places of the words in a list's condition (``id``, ``pod_sandbox_id``).
 
-    A word that stands for nothing stays: a list of what is not there is empty, as it is for crictl.
-
-    Raises:
-        UsageError: several match a word.
+    A word that stands for nothing stays: a list of what does not exist is empty, as it is for
+    crictl.
     """
     has_pod = "pod_sandbox_id" in condition.DESCRIPTOR.fields_by_name
     lookup = Lookup(client)
@@ -358,11 +300,7 @@ def select_by_id(client: CriClient, condition: Any) -> None:
 
 
 def call(client: CriClient, name: str, request: Message, *, what: str) -> Any:
-    """Make a call about one container or pod sandbox, which the CRI knows by its ID only.
-
-    Raises:
-        PycrictlError: it failed. Where there is no such ID, the hint says where to look.
-    """
+    """Make a call about one container or pod; NotFound hints at where to look."""
     try:
         return client.call(name, request, what=what)
     except NotFound as error:
@@ -371,10 +309,7 @@ def call(client: CriClient, name: str, request: Message, *, what: str) -> Any:
 
 
 def hint(client: CriClient, request: Any) -> str | None:
-    """Return a hint for a request whose ID names nothing. It never raises.
-
-    It may be an ID of the other kind, about which the runtime is asked.
-    """
+    """Return a hint for a request whose ID names nothing; it may be an ID of the other kind."""
     if "image" in request.DESCRIPTOR.fields_by_name:
         return IMAGES_HINT
     is_pod = "pod_sandbox_id" in request.DESCRIPTOR.fields_by_name

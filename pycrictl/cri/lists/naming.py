@@ -55,12 +55,11 @@ def pod_key(pod: cri_pb2.PodSandbox) -> str:
 
 
 def pod_name(pod: cri_pb2.PodSandbox) -> str:
-    """Return NAMESPACE/NAME."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def nearest(text: str, full_names: Iterable[str]) -> str:
-    """Return the names that are most like a word, in its form, as they follow "did you mean"."""
+    """Return the names that are most like a word, in its form, joined by "or"."""
     parts = text.count("/") + 1
     known = sorted({word for name in full_names for word in _forms(name, parts)})
     return " or ".join(quote(word) for word in get_close_matches(text, known, n=3))

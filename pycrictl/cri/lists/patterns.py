@@ -19,17 +19,10 @@ LIMIT_S: Final = 2.0
 
 
 class Pattern:
-    r"""A pattern to search names with, in Python's dialect.
+    """A pattern to search names with, in Python's dialect.
 
-    As for crictl, classes such as ``\d`` are ASCII. What the dialects read differently, such as
-    ``[[:alpha:]]``, is refused.
-
-    Args:
-        text: as typed.
-        option: where it was typed, for messages.
-
-    Raises:
-        UsageError: the pattern is invalid.
+    As for crictl, classes of characters are ASCII. What the dialects read differently, such as
+    ``[[:alpha:]]``, is refused. ``option`` is where it was typed, for messages.
     """
 
     def __init__(self, text: str, *, option: str) -> None:
@@ -47,11 +40,7 @@ class Pattern:
         raise UsageError(f"{quote(text)} for {option} is not a valid regular expression: {reason}")
 
     def matches(self, name: str) -> bool:
-        """Return whether the pattern is found anywhere in a name.
-
-        Raises:
-            UsageError: that takes too long, since the pattern has far too many ways to match.
-        """
+        """Search the pattern in a name; a UsageError if that takes longer than ``LIMIT_S``."""
         try:
             with _limited():
                 return self._compiled.search(name) is not None

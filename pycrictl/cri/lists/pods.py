@@ -22,15 +22,6 @@ STATES: Final[dict[State, cri_pb2.PodSandboxState]] = {
 
 
 class PodQuery(NamedTuple):
-    """Which pods are wanted.
-
-    Attributes:
-        condition: what the runtime filters by; a name in it becomes an ID.
-        name: pattern that names contain.
-        namespace: pattern that namespaces contain.
-        newest: how many of the newest; None for all.
-    """
-
     condition: cri_pb2.PodSandboxFilter
     name: Pattern | None = None
     namespace: Pattern | None = None
@@ -47,11 +38,6 @@ def pod_query(
     namespace: str = "",
     state: State | None = None,
 ) -> PodQuery:
-    """Return the query for the options of ``pods`` and ``inspectp``; an empty text is no condition.
-
-    Raises:
-        UsageError: an invalid regular expression.
-    """
     condition = cri_pb2.PodSandboxFilter(id=pod_id, label_selector=labels)
     if state is not None:
         condition.state.state = STATES[state]
@@ -64,13 +50,11 @@ def pod_query(
 
 
 def list_pods(client: CriClient, query: PodQuery) -> list[cri_pb2.PodSandbox]:
-    """Return the pods of a query, the newest first."""
     select_by_id(client, query.condition)
     return select_pods(fetch.pods(client, query.condition), query)
 
 
 def select_pods(pods: Iterable[cri_pb2.PodSandbox], query: PodQuery) -> list[cri_pb2.PodSandbox]:
-    """Select by what the runtime does not filter by; return the newest first."""
     found = [
         pod
         for pod in pods

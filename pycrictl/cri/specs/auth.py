@@ -11,14 +11,8 @@ def auth_config(
 ) -> cri_pb2.AuthConfig | None:
     """Make the credentials of a pull; None if none were given.
 
-    Args:
-        creds: ``USER[:PASSWORD]``, split at the first colon.
-        auth: Base64 of the same, handed to the runtime undecoded.
-        username: a user name, which wins over the others; ``password`` goes with it.
-
-    Raises:
-        UsageError: an empty user name, or ``creds`` and ``auth`` at once. The message never holds
-            a secret.
+    ``creds`` is ``USER[:PASSWORD]``, ``auth`` the Base64 of the same, handed to the runtime
+    undecoded; ``username`` wins over both. No error holds a secret.
     """
     if username:
         return cri_pb2.AuthConfig(username=username, password=password)

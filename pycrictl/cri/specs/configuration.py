@@ -40,18 +40,12 @@ _NOUNS: Final = {
 
 
 class PodSpec(NamedTuple):
-    """A pod's configuration, and lines for the user about it."""
-
     config: cri_pb2.PodSandboxConfig
     warnings: tuple[str, ...] = ()
 
 
 def load_pod(path: str) -> PodSpec:
-    """Read a pod's configuration; a missing ``metadata.uid`` becomes a random UUID.
-
-    Raises:
-        UsageError: the file cannot be read or is not a valid configuration.
-    """
+    """Read a pod's configuration; a missing ``metadata.uid`` becomes a random UUID."""
     config = _load(path, "pod config", cri_pb2.PodSandboxConfig(), POD_REQUIRES)
     config.metadata.uid = config.metadata.uid or str(uuid.uuid4())
     if config.HasField("linux") and not config.linux.cgroup_parent:
@@ -62,11 +56,7 @@ def load_pod(path: str) -> PodSpec:
 
 
 def load_container(path: str) -> cri_pb2.ContainerConfig:
-    """Read a container's configuration, and fill ``image.user_specified_image``.
-
-    Raises:
-        UsageError: the file cannot be read or is not a valid configuration.
-    """
+    """Read a container's configuration, and fill ``image.user_specified_image``."""
     config = _load(path, "container config", cri_pb2.ContainerConfig(), CONTAINER_REQUIRES)
     if not config.image.user_specified_image:
         config.image.user_specified_image = config.image.image
@@ -81,11 +71,7 @@ CONTAINER_REQUIRES: Final = (("metadata", "name"), ("image", "image"))
 
 
 def parse(text: str, message: M, required: tuple[tuple[str, ...], ...] = ()) -> M:
-    """Fill ``message`` from a document and return it.
-
-    Raises:
-        Problem: the first thing that is wrong.
-    """
+    """Fill ``message`` from a document and return it, or raise the first ``Problem``."""
     root = yamltree.parse(text)
     _fill(message, root, "")
     for keys in required:

@@ -13,8 +13,6 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 
 class Range(NamedTuple):
-    """The integers from ``least`` to ``greatest``."""
-
     least: int
     greatest: int
 
@@ -39,7 +37,6 @@ def spellings(field: FieldDescriptor) -> tuple[str, ...]:
 
 @cache
 def fields_by_key(message: Descriptor) -> Mapping[str, FieldDescriptor]:
-    """Return the fields of ``message`` by every key that a mapping for it may have."""
     return {key: field for field in message.fields for key in spellings(field)}
 
 

@@ -24,12 +24,10 @@ _ID: Final = "https://k8s.io/cri-api/pkg/apis/runtime/v1/"
 
 
 def pod_schema() -> Schema:
-    """Return the schema of a pod's configuration."""
     return _schema("pod-sandbox-config", cri_pb2.PodSandboxConfig(), POD_REQUIRES)
 
 
 def container_schema() -> Schema:
-    """Return the schema of a container's configuration."""
     return _schema("container-config", cri_pb2.ContainerConfig(), CONTAINER_REQUIRES)
 
 
@@ -60,7 +58,6 @@ def _requirement(paths: tuple[tuple[str, ...], ...]) -> Schema:
 
 
 def _define(message: Descriptor, definitions: dict[str, Schema]) -> None:
-    """Add the definition of ``message`` and of all that it refers to."""
     if message.name in definitions:
         return
     definition: Schema = {"properties": {}, "additionalProperties": False, "type": "object"}
