@@ -17,13 +17,13 @@ from aiohttp import web
 from pycrictl.agent import frontproxy
 from pycrictl.agent.api.names import AUDIENCE, Document
 from pycrictl.agent.api.status import Refusal
-from pycrictl.agent.apiserver import ApiServer
+from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.door import certificate_of
 from pycrictl.agent.frontproxy import Trust, User
 from pycrictl.agent.peers import subject_of
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import mapping, text, texts
-from pycrictl.kube.client import MAX_ANSWER_BYTES
+from pycrictl.kube.apiclient import MAX_ANSWER_BYTES
 
 TOKEN_S: Final = 120.0
 ALLOWED_S: Final = 60.0
@@ -84,7 +84,7 @@ class Access:
         welcome: called with each request that is accepted.
     """
 
-    def __init__(self, api: ApiServer, node: str, own_user: Callable[[], str]) -> None:
+    def __init__(self, api: AsyncApiClient, node: str, own_user: Callable[[], str]) -> None:
         self.trust: Trust | None = None
         self.welcome: Callable[[web.BaseRequest], None] = lambda request: None
         self.reviews = 0

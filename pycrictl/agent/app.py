@@ -15,7 +15,7 @@ from aiohttp import web
 from pycrictl.agent import authority, frontproxy
 from pycrictl.agent.access import Access
 from pycrictl.agent.api.names import PORT, SERVICE
-from pycrictl.agent.apiserver import ApiServer
+from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.audit import End, fields_of
 from pycrictl.agent.copies.engine import Engine
@@ -37,7 +37,7 @@ from pycrictl.agent.serving import Certificates
 from pycrictl.agent.streaming import Streams
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
-from pycrictl.kube.client import KubeClient
+from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential
 from pycrictl.kube.events import TIMEOUT_S
 from pycrictl.servicelog import Log
@@ -131,7 +131,7 @@ class Agent:
             settings.key_file,
             [name for name in names if ".." not in name],
         )
-        self.api = ApiServer(load)
+        self.api = AsyncApiClient(load)
         self.pulls = NodePulls(connect, self.api, settings.node, read_journal, settings.namespaces)
         self.peers = Peers(
             self.api,
@@ -143,7 +143,7 @@ class Agent:
             self.peers.authority = settings.peer_ca
         self._events: Events | None = None
         if settings.writes_events:
-            self._events = Events(self.pulls, lambda: KubeClient(load(), timeout_s=TIMEOUT_S))
+            self._events = Events(self.pulls, ApiClient(load, timeout_s=TIMEOUT_S))
         self.access = Access(self.api, settings.node, self.peers.own_user)
         cluster = Cluster(self.api, self.pulls, self.peers, settings.namespaces)
         self.feeds = Feeds(cluster)
@@ -214,7 +214,6 @@ class Agent:
         await self.feeds.close()
         await self.pulls.close()
         await self.peers.close()
-        await self.api.close()
 
     def _own_copies(self, connect: Connect) -> Copies:
         settings = self._settings

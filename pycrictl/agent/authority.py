@@ -11,7 +11,7 @@ from typing import Final
 
 from pycrictl.agent import certificate
 from pycrictl.agent.api.names import Document
-from pycrictl.agent.apiserver import ApiServer
+from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.certificate import Pair
 from pycrictl.errors import NotFound, RemoteProtocolError, RuntimeFault
 
@@ -22,7 +22,7 @@ KEY: Final = "ca.key"
 TRIES: Final = 5
 
 
-async def shared(api: ApiServer, namespace: str) -> Pair | None:
+async def shared(api: AsyncApiClient, namespace: str) -> Pair | None:
     """Return the authority of the agents; None if there is no Secret for it.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
 from pycrictl.agent.api.openapi import IMAGE_PULL
-from pycrictl.agent.apiserver import ApiServer
+from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.node import NodePulls
 from pycrictl.agent.objects import is_waiting, objects_of
 from pycrictl.agent.peers import Peers
@@ -139,7 +139,7 @@ class Cluster:
     """
 
     def __init__(
-        self, api: ApiServer, own: NodePulls, peers: Peers, namespaces: Sequence[str] = ()
+        self, api: AsyncApiClient, own: NodePulls, peers: Peers, namespaces: Sequence[str] = ()
     ) -> None:
         self._namespaces = tuple(namespaces)
         self._api = api

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,7 +32,7 @@ from pycrictl.units import format_duration, ordinal
 
 if TYPE_CHECKING:
     from pycrictl.agent.node import NodePulls
-    from pycrictl.kube.client import KubeClient
+    from pycrictl.kube.apiclient import ApiClient
 
 MAX_ENTRIES: Final = 1000
 IDLE_S: Final = 60.0
@@ -116,14 +116,14 @@ class Events:
 
     Args:
         pulls: of the node.
-        connect: makes a client of the API server, in a thread.
+        api: the API server.
     """
 
-    def __init__(self, pulls: NodePulls, connect: Callable[[], KubeClient]) -> None:
+    def __init__(self, pulls: NodePulls, api: ApiClient) -> None:
         log = Log(__name__)
         self._pulls = pulls
         self._bulletin = Bulletin()
-        self._writer = EventWriter(connect, lambda exc: log.info("no_events", error=exc.message))
+        self._writer = EventWriter(api, lambda exc: log.info("no_events", error=exc.message))
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

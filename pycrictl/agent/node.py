@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pycrictl.agent.apiserver import ApiServer
+from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.objects import NodePull
 from pycrictl.agent.reflector import pods_in
 from pycrictl.errors import PycrictlError
@@ -160,7 +160,7 @@ class NodePulls:
     def __init__(
         self,
         connect: Connect,
-        api: ApiServer,
+        api: AsyncApiClient,
         node: str,
         read_journal: ReadJournal | None = None,
         namespaces: Sequence[str] = (),

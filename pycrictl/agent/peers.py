@@ -16,7 +16,7 @@ import aiohttp
 
 from pycrictl import foreign
 from pycrictl.agent.api.names import SERVICE, Document
-from pycrictl.agent.apiserver import ApiServer, abandon, lines
+from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.errors import (
     ConfigError,
     ConnectError,
@@ -70,7 +70,7 @@ class Peers:
             is not known yet, and nobody is asked.
     """
 
-    def __init__(self, api: ApiServer, *, namespace: str, port: int, token_file: str) -> None:
+    def __init__(self, api: AsyncApiClient, *, namespace: str, port: int, token_file: str) -> None:
         self.authority: str | None = None
         self.asked = 0
         self.failures = 0
@@ -144,7 +144,7 @@ class Peers:
                     response = await stack.enter_async_context(
                         self._response(node, host_ip, path, query)
                     )
-                async for line in lines(response.content, MAX_LINE_BYTES, SILENCE_S):
+                async for line in _lines(response.content, MAX_LINE_BYTES, SILENCE_S):
                     yield line
         except TimeoutError:
             self._failed()
@@ -200,7 +200,7 @@ class Peers:
             try:
                 yield response
             finally:
-                abandon(response)
+                _abandon(response)
 
     @asynccontextmanager
     async def _reached(self, node: str, host_ip: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
@@ -293,6 +293,54 @@ def subject_of(token: str) -> str:
         return text(parsed(_unpadded(token.split(".")[1])).get("sub"))
     except (ValueError, IndexError):
         return ""
+
+
+def _abandon(response: aiohttp.ClientResponse) -> None:
+    """End the connection of a response that has not been read to its end.
+
+    TLS is not closed in good order, for which the peer would have to answer.
+    """
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+
+
+async def _lines(
+    stream: aiohttp.StreamReader, max_bytes: int, silence_s: float
+) -> AsyncIterator[bytes]:
+    """Iterate over the lines of a body, without their ends; blank ones are left out.
+
+    Args:
+        stream: the body.
+        max_bytes: of a line.
+        silence_s: the longest time without a byte.
+
+    Raises:
+        DeadlineExceeded, RemoteProtocolError: it breaks one of these limits.
+        ConnectError: the connection broke off.
+    """
+    rest = bytearray()
+    while True:
+        try:
+            async with asyncio.timeout(silence_s):
+                data = await stream.readany()
+        except TimeoutError:
+            raise DeadlineExceeded("nothing has come for too long") from None
+        except (aiohttp.ClientError, OSError) as exc:
+            reason = escape(str(getattr(exc, "strerror", None) or exc).lower()[:_TEXT_LIMIT])
+            raise ConnectError(f"the connection broke off: {reason}") from None
+        if not data:
+            if rest.strip():
+                yield bytes(rest)
+            return
+        rest += data
+        *whole, tail = rest.split(b"\n")
+        rest = bytearray(tail)
+        if len(rest) > max_bytes:
+            raise RemoteProtocolError("a line is too long")
+        for line in whole:
+            if line.strip():
+                yield bytes(line)
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> PycrictlError:

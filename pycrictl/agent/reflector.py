@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from pycrictl.agent.api.names import Document
-from pycrictl.agent.apiserver import ApiServer, Expired
+from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import mapping, mappings, text
+from pycrictl.kube.apiclient import Expired
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 
 async def list_all(
-    api: ApiServer, path: str, query: Mapping[str, str], parse: Callable[[Document], T | None]
+    api: AsyncApiClient, path: str, query: Mapping[str, str], parse: Callable[[Document], T | None]
 ) -> tuple[dict[str, T], str]:
     """Return what a list has, by UID, and its resource version.
 
@@ -58,7 +59,7 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        api: ApiServer,
+        api: AsyncApiClient,
         path: str,
         query: Mapping[str, str],
         parse: Callable[[Document], T | None],
@@ -192,7 +193,7 @@ class Reflectors(Generic[T]):
 
 
 def pods_in(
-    api: ApiServer,
+    api: AsyncApiClient,
     namespaces: Sequence[str],
     query: Mapping[str, str],
     on_change: Callable[[], None] = lambda: None,

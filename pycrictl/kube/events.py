@@ -15,7 +15,7 @@ from pycrictl.errors import AlreadyExists, NotFound, PycrictlError
 from pycrictl.units import format_moment
 
 if TYPE_CHECKING:
-    from pycrictl.kube.client import KubeClient
+    from pycrictl.kube.apiclient import ApiClient
 
 REASON: Final = "PullProgress"
 COMPONENT: Final = "pycrictl"
@@ -80,16 +80,13 @@ class EventWriter:
     """Writes Events. It blocks: it is called in a thread.
 
     Args:
-        connect: makes a client, again after a failure: the credential may have been renewed.
+        api: the API server.
         complain: called when the API server takes no Event, once until it does.
     """
 
-    def __init__(
-        self, connect: Callable[[], KubeClient], complain: Callable[[PycrictlError], None]
-    ) -> None:
-        self._connect = connect
+    def __init__(self, api: ApiClient, complain: Callable[[PycrictlError], None]) -> None:
+        self._api = api
         self._complain = complain
-        self._client: KubeClient | None = None
         self._rest_s = 0.0
 
     def write(self, news: News) -> float:
@@ -97,7 +94,6 @@ class EventWriter:
         try:
             self._write(news)
         except PycrictlError as exc:
-            self._client = None
             if not self._rest_s:
                 self._complain(exc)
             self._rest_s = min(max(2 * self._rest_s, FIRST_REST_S), LONGEST_REST_S)
@@ -107,7 +103,7 @@ class EventWriter:
 
     def _write(self, news: News) -> None:
         """Make the call, or two if the Event is not there as expected."""
-        client = self._client = self._client or self._connect()
+        client = self._api
         path = f"/api/v1/namespaces/{news.pod.namespace}/events"
         changes = _changes(news)
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl.errors import Denied, PycrictlError
-from pycrictl.kube.client import TIMEOUT_S, KubeClient
+from pycrictl.kube.apiclient import TIMEOUT_S, ApiClient
 from pycrictl.kube.credential import find_credential
 from pycrictl.kube.kubelet import ROOT, find_kubelet, host_name
 from pycrictl.kube.pods import Pod, list_pods, static_pods
@@ -30,13 +30,13 @@ class Origin(StrEnum):
 class NodePods:
     """The pods of this node.
 
-    The first look takes at most ``timeout_s``; if the API server cannot be asked, the log of
-    ``--debug`` gets one line, the manifests of static pods are read, and nobody is asked again.
+    If the first call of the API server fails, the log of ``--debug`` gets one line, the manifests
+    of static pods are read, and the API server is not called again.
 
     Args:
-        is_allowed: False (``--no-kube``): nobody is asked at all, and no manifest is read.
+        is_allowed: False (``--no-kube``): there is no call, and no manifest is read.
         root: where the node's files are.
-        timeout_s: limit of the first look as a whole, and of each later call.
+        timeout_s: limit of each call, and of a program that prints the credential.
     """
 
     def __init__(
@@ -44,8 +44,9 @@ class NodePods:
     ) -> None:
         self.origin = Origin.NOWHERE
         self._root = root
-        self._timeout_s = timeout_s
-        self._client: KubeClient | None = None
+        self._api = ApiClient(
+            lambda: find_credential(root, timeout_s=timeout_s), timeout_s=timeout_s
+        )
         self._pods: tuple[Pod, ...] = ()
         self._asked_at = 0.0
         self._has_looked = not is_allowed
@@ -56,7 +57,7 @@ class NodePods:
         if not self._has_looked:
             self._has_looked = True
             self._look()
-        elif self._client is not None and time.monotonic() - self._asked_at >= REFRESH_S:
+        elif self.origin is Origin.API and time.monotonic() - self._asked_at >= REFRESH_S:
             self._asked_at = time.monotonic()
             if self._refreshing is None or not self._refreshing.is_alive():
                 self._refreshing = threading.Thread(target=self._refresh, daemon=True)
@@ -71,16 +72,12 @@ class NodePods:
         return None
 
     def _look(self) -> None:
-        began_at = time.monotonic()
         try:
-            credential = find_credential(self._root, timeout_s=self._timeout_s)
-            left_s = max(began_at + self._timeout_s - time.monotonic(), 0.0)
-            self._pods = list_pods(KubeClient(credential, timeout_s=left_s))
-            client = KubeClient(credential, timeout_s=self._timeout_s)
+            self._pods = list_pods(self._api)
         except PycrictlError as exc:
             _debug("the API server does not say which pods the node has: %s", exc.message)
         else:
-            self._client, self._asked_at = client, time.monotonic()
+            self._asked_at = time.monotonic()
             self.origin = Origin.API
             return
         kubelet = find_kubelet(self._root)
@@ -88,13 +85,11 @@ class NodePods:
         self.origin = Origin.MANIFESTS if self._pods else Origin.NOWHERE
 
     def _refresh(self) -> None:
-        assert self._client is not None
         try:
             try:
-                self._pods = list_pods(self._client)
-            except Denied:  # a token is good for minutes
-                self._client = KubeClient(find_credential(self._root), timeout_s=self._timeout_s)
-                self._pods = list_pods(self._client)
+                self._pods = list_pods(self._api)
+            except Denied:  # a token is good for minutes; it is read again
+                self._pods = list_pods(self._api)
         except PycrictlError as exc:
             _debug("the API server's list of pods was not renewed: %s", exc.message)
 

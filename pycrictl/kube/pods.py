@@ -17,7 +17,7 @@ from pycrictl.foreign import mapping, mappings, moment, text
 from pycrictl.kube.kubelet import ROOT, Kubelet, below, configuration, read_document
 
 if TYPE_CHECKING:
-    from pycrictl.kube.client import KubeClient
+    from pycrictl.kube.apiclient import ApiClient
 
 MANIFESTS: Final = (
     "/etc/kubernetes/manifests",
@@ -97,7 +97,7 @@ class Pod(NamedTuple):
         return moment(self.created)
 
 
-def list_pods(client: KubeClient) -> tuple[Pod, ...]:
+def list_pods(client: ApiClient) -> tuple[Pod, ...]:
     """Return the pods that the API server has for this node.
 
     Raises:

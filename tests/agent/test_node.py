@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from pycrictl.agent.apiserver import ApiServer
+from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.node import NodePulls
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.kube.pods import parse_pod
@@ -32,7 +32,7 @@ def test_the_journal_says_when_a_pull_is_tried_again() -> None:
     def load() -> NoReturn:
         raise AssertionError
 
-    pulls = NodePulls(standing.no_runtime, ApiServer(load), "n1", read)
+    pulls = NodePulls(standing.no_runtime, AsyncApiClient(load), "n1", read)
     pulls.look_for_failures()
     assert not asked, "no pod waits in vain"
     found = parse_pod(standing.pod("web", state=BACK_OFF))

@@ -96,7 +96,7 @@ def test_names_that_cannot_be(refused: list[str], name: str) -> None:
 
 def test_a_kubeconfig_that_is_replaced(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """While its certificates are damaged, the API server is asked with the last ones."""
-    monkeypatch.setattr("pycrictl.agent.apiserver.REREAD_S", 0.0)
+    monkeypatch.setattr("pycrictl.kube.apiclient.REREAD_S", 0.0)
     agent, file = cluster.start(), cluster.folder / "kubeconfig"
     good = file.read_text()
     path = "/api/v1/pods"

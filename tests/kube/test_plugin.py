@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import ConfigError
-from pycrictl.kube.client import KubeClient
+from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import find_credential
 from pycrictl.kube.kubelet import Kubelet
 from pycrictl.kube.plugin import Printed, ask_plugin
@@ -119,7 +119,7 @@ def test_the_kubeconfig_of_a_cloud(api: ApiServer, tmp_path: Path) -> None:
     assert (found.token, found.node, found.certificate) == ("s3cret", NODE, "")
     assert "s3cret" not in repr(found)
     api.tokens["s3cret"] = Token(User(f"system:node:{NODE}", ("system:nodes",)))
-    assert list_pods(KubeClient(found, timeout_s=20.0))
+    assert list_pods(ApiClient(lambda: found, timeout_s=20.0))
 
 
 def test_below_another_root_nothing_is_run(api: ApiServer, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
         assert "Pulling" in phases
         assert program.rss < 88 * MIB
         time.sleep(UNASKED_S)
-        wait_until(lambda: program.threads == 1)  # nothing is followed while nobody asks
+        wait_until(lambda: program.threads == 2)  # the loop, and the watch of the front proxy
 
 
 def test_a_hundred_watchers_of_one_pod_have_one_source(lab: Lab, cluster: Cluster) -> None:

@@ -9,8 +9,8 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from pycrictl.kube.client import KubeClient
-from pycrictl.kube.credential import find_credential
+from pycrictl.kube.apiclient import ApiClient
+from pycrictl.kube.credential import Credential, find_credential
 from pycrictl.kube.events import TIMEOUT_S, EventWriter
 from pycrictl.kube.kubelet import Kubelet, find_kubelet
 from pycrictl.proxy.figures.bulletin import Bulletin
@@ -43,7 +43,8 @@ class Events:
         self._bell = bell
         self._bulletin = Bulletin(book, layers.totals)
         self._writer = EventWriter(
-            self._connect, lambda exc: log.info("no_events", error=exc.message)
+            ApiClient(self._load, timeout_s=TIMEOUT_S),
+            lambda exc: log.info("no_events", error=exc.message),
         )
         self._task: asyncio.Task[None] | None = None
 
@@ -71,6 +72,6 @@ class Events:
                 if news is not None:
                     await asyncio.sleep(await in_thread(partial(self._writer.write, news)))
 
-    def _connect(self) -> KubeClient:
+    def _load(self) -> Credential:
         kubelet = Kubelet(kubeconfig=self._kubeconfig) if self._kubeconfig else find_kubelet()
-        return KubeClient(find_credential(kubelet=kubelet), timeout_s=TIMEOUT_S)
+        return find_credential(kubelet=kubelet)

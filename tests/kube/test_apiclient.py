@@ -18,7 +18,7 @@ from pycrictl.errors import (
     PycrictlError,
     RemoteProtocolError,
 )
-from pycrictl.kube.client import KubeClient
+from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential, find_credential
 from tests.kube.access import User
 from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, write_kubeconfig
@@ -35,7 +35,7 @@ def credential(api: ApiServer, tmp_path: Path) -> Credential:
 
 
 def test_a_list_an_event_and_its_change(api: ApiServer, credential: Credential) -> None:
-    client = KubeClient(credential)
+    client = ApiClient(lambda: credential)
     assert client.get("/api/v1/pods", SELECTOR) == api.pods
     events = "/api/v1/namespaces/default/events"
     assert client.post(events, EVENT) == EVENT
@@ -50,13 +50,13 @@ def test_a_list_an_event_and_its_change(api: ApiServer, credential: Credential) 
 def test_a_token_instead_of_a_certificate(api: ApiServer, credential: Credential) -> None:
     api.tokens["s3cret"] = Token(User(f"system:node:{NODE}", ("system:nodes",)))
     by_token = replace(credential, certificate="", key="", token="s3cret")
-    assert KubeClient(by_token).get("/api/v1/pods", SELECTOR) == api.pods
+    assert ApiClient(lambda: by_token).get("/api/v1/pods", SELECTOR) == api.pods
     with pytest.raises(Denied, match=r"^the API server answered 401: Unauthorized$"):
-        KubeClient(replace(by_token, token="wrong")).get("/api/v1/pods", SELECTOR)
+        ApiClient(lambda: replace(by_token, token="wrong")).get("/api/v1/pods", SELECTOR)
 
 
 def test_the_servers_own_words(credential: Credential) -> None:
-    client = KubeClient(credential)
+    client = ApiClient(lambda: credential)
     with pytest.raises(Denied, match=r"can only list/watch pods with spec.nodeName field selector"):
         client.get("/api/v1/pods")
     with pytest.raises(NotFound, match="could not find the requested resource"):
@@ -64,8 +64,9 @@ def test_the_servers_own_words(credential: Credential) -> None:
 
 
 def test_another_name_of_the_server(credential: Credential) -> None:
-    assert KubeClient(replace(credential, server_name="node.test")).get("/api/v1/pods", SELECTOR)
-    wrong = KubeClient(replace(credential, server_name="other.test"))
+    right = ApiClient(lambda: replace(credential, server_name="node.test"))
+    assert right.get("/api/v1/pods", SELECTOR)
+    wrong = ApiClient(lambda: replace(credential, server_name="other.test"))
     with pytest.raises(ConnectError, match=r"certificate of .* is not good: Hostname mismatch"):
         wrong.get("/api/v1/pods", SELECTOR)
 
@@ -74,9 +75,9 @@ def test_a_server_that_nobody_vouches_for(credential: Credential, tmp_path: Path
     (tmp_path / "other").mkdir()
     other = Path(make_node_certificates(tmp_path / "other").ca).read_text()
     with pytest.raises(ConnectError, match="is not good: "):
-        KubeClient(replace(credential, authority=other)).get("/api/v1/pods", SELECTOR)
+        ApiClient(lambda: replace(credential, authority=other)).get("/api/v1/pods", SELECTOR)
     unverified = replace(credential, authority=other, is_unverified=True)
-    assert KubeClient(unverified).get("/api/v1/pods", SELECTOR)
+    assert ApiClient(lambda: unverified).get("/api/v1/pods", SELECTOR)
 
 
 def test_a_certificate_of_another_authority(credential: Credential, tmp_path: Path) -> None:
@@ -88,19 +89,19 @@ def test_a_certificate_of_another_authority(credential: Credential, tmp_path: Pa
         key=Path(other.key("client")).read_text(),
     )
     with pytest.raises(ConnectError, match=r"cannot reach the API server at https://127.0.0.1:"):
-        KubeClient(wrong).get("/api/v1/pods", SELECTOR)
+        ApiClient(lambda: wrong).get("/api/v1/pods", SELECTOR)
 
 
 @pytest.mark.parametrize("changes", [{"certificate": "no"}, {"authority": "no"}, {"key": "no"}])
 def test_a_credential_that_is_none(credential: Credential, changes: dict[str, str]) -> None:
     with pytest.raises(ConnectError, match=r"^the kubelet's credential cannot be used: "):
-        KubeClient(replace(credential, **changes)).get("/api/v1/pods")  # type: ignore[arg-type]  # of texts only
+        ApiClient(lambda: replace(credential, **changes)).get("/api/v1/pods")  # type: ignore[arg-type]  # of texts only
 
 
 def test_nobody_there(credential: Credential) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    gone = KubeClient(replace(credential, server=f"https://127.0.0.1:{port}"))
+    gone = ApiClient(lambda: replace(credential, server=f"https://127.0.0.1:{port}"))
     with pytest.raises(ConnectError, match="connection refused"):
         gone.get("/api/v1/pods")
 
@@ -108,14 +109,14 @@ def test_nobody_there(credential: Credential) -> None:
 @pytest.mark.parametrize("server", ["https://", "https://[::1", "https://host:port"])
 def test_an_address_that_is_none(credential: Credential, server: str) -> None:
     with pytest.raises(ConnectError, match="is not a valid address"):
-        KubeClient(replace(credential, server=server))
+        ApiClient(lambda: replace(credential, server=server)).get("/api/v1/pods")
 
 
 BUSY_S = 20.0
 """Far longer than the limit of a call, and far shorter than what keeps these waiting."""
 
 
-def took_s(client: KubeClient, error: type[PycrictlError]) -> float:
+def took_s(client: ApiClient, error: type[PycrictlError]) -> float:
     began_at = time.monotonic()
     with pytest.raises(error):
         client.get("/api/v1/pods", SELECTOR)
@@ -124,22 +125,22 @@ def took_s(client: KubeClient, error: type[PycrictlError]) -> float:
 
 def test_no_answer(api: ApiServer, credential: Credential) -> None:
     api.silence = threading.Event()
-    assert took_s(KubeClient(credential, timeout_s=0.3), DeadlineExceeded) < BUSY_S
+    assert took_s(ApiClient(lambda: credential, timeout_s=0.3), DeadlineExceeded) < BUSY_S
 
 
 def test_an_answer_without_end(api: ApiServer, credential: Credential) -> None:
     api.drips = True
-    assert took_s(KubeClient(credential, timeout_s=0.3), DeadlineExceeded) < BUSY_S
+    assert took_s(ApiClient(lambda: credential, timeout_s=0.3), DeadlineExceeded) < BUSY_S
 
 
 def test_a_port_where_nobody_speaks(credential: Credential) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"https://127.0.0.1:{silent.getsockname()[1]}"
-        client = KubeClient(replace(credential, server=server), timeout_s=0.3)
+        client = ApiClient(lambda: replace(credential, server=server), timeout_s=0.3)
         assert took_s(client, PycrictlError) < BUSY_S
 
 
 def test_what_is_not_json(api: ApiServer, credential: Credential) -> None:
     api.raw = b"<html>"
     with pytest.raises(RemoteProtocolError, match="is not valid"):
-        KubeClient(credential).get("/api/v1/pods", SELECTOR)
+        ApiClient(lambda: credential).get("/api/v1/pods", SELECTOR)

@@ -1,0 +1,93 @@
+"""The client of the API server for coroutines: calls, lists in pages, watches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from http.client import HTTPResponse
+from typing import Any, Final
+
+from pycrictl.errors import RemoteProtocolError
+from pycrictl.foreign import mapping, text
+from pycrictl.kube.apiclient import ApiBase, Request, read_document, read_events
+from pycrictl.kube.credential import Credential
+
+TIMEOUT_S: Final = 10.0
+
+PAGE: Final = 500
+"""How many objects of a list are requested at once."""
+
+_SLACK_S: Final = 30.0
+
+
+class AsyncApiClient(ApiBase):
+    """A client for coroutines."""
+
+    def __init__(self, load: Callable[[], Credential], *, timeout_s: float = TIMEOUT_S) -> None:
+        super().__init__(load, timeout_s=timeout_s)
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """Return the object or list at a path."""
+        return await self._call(Request("GET", path, query))
+
+    async def post(self, path: str, document: Mapping[str, Any]) -> Any:
+        """Create an object, such as a review; return it as the server has it."""
+        return await self._call(Request("POST", path, document=document))
+
+    async def put(self, path: str, document: Mapping[str, Any]) -> Any:
+        """Replace an object, which must still have the resource version that the new one has."""
+        return await self._call(Request("PUT", path, document=document))
+
+    async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
+        """Iterate over a list, page by page."""
+        more = {**query, "limit": str(PAGE)}
+        while True:
+            page = await self.get(path, more)
+            if not isinstance(page, dict):
+                raise RemoteProtocolError("the API server's list is not one")
+            yield page
+            if not (follows := text(mapping(page.get("metadata")).get("continue"))):
+                return
+            more["continue"] = follows
+
+    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
+        """Iterate over the events of a watch, until the server ends it.
+
+        Args:
+            path: of the list.
+            query: with ``resourceVersion`` and ``timeoutSeconds``.
+
+        Raises:
+            Expired: it cannot begin, or go on, from there.
+        """
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+
+        def put(event: dict[str, Any] | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(events.put_nowait, event)
+
+        def take(response: HTTPResponse) -> None:
+            for event in read_events(response):
+                put(event)
+
+        silence_s = float(query["timeoutSeconds"]) + _SLACK_S
+        exchange = self.begin(Request("GET", path, {**query, "watch": "true"}), take, silence_s)
+        exchange.outcome.add_done_callback(lambda _: put(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            exchange.outcome.result()
+        finally:
+            exchange.abandon()
+
+    async def _call(self, request: Request) -> Any:
+        exchange = self.begin(request, read_document)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.wrap_future(exchange.outcome)
+        except TimeoutError:
+            raise self.too_late() from None
+        finally:
+            exchange.abandon()

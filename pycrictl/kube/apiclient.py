@@ -1,0 +1,363 @@
+"""A client of the API server: JSON over HTTPS, by threads that block and by coroutines.
+
+Each request has a connection and a thread of its own, since neither the resolver nor TLS has a
+deadline: whoever waits for it goes on at the deadline and leaves the thread behind. So nothing is
+ever sent on a connection that the server has closed, or that was made with an earlier credential.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Any, Final, NamedTuple
+from urllib.parse import SplitResult, urlencode, urlsplit
+
+from pycrictl.errors import (
+    AlreadyExists,
+    ConnectError,
+    DeadlineExceeded,
+    Denied,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    RuntimeFault,
+)
+from pycrictl.foreign import parse, parsed, text
+from pycrictl.kube.credential import Credential
+from pycrictl.tls import client_context
+from pycrictl.units import escape, format_duration, quote
+
+TIMEOUT_S: Final = 1.0
+
+REREAD_S: Final = 30.0
+"""How old the credential may be that a call is made with. Tokens live for an hour and more, and
+are renewed after four fifths of that."""
+
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+MAX_LINE_BYTES: Final = 8 * 1024 * 1024
+"""An event of a watch: an object has up to 1.5 MiB."""
+
+SILENT_S: Final = 45
+"""How long a connection may be without a sign of the other end: a watch may have none to send."""
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+
+_TEXT_LIMIT: Final = 300
+_FAULTS: Final[dict[int, type[RuntimeFault]]] = {
+    401: Denied,
+    403: Denied,
+    404: NotFound,
+    409: AlreadyExists,
+}
+
+
+class Expired(PycrictlError):
+    """A watch cannot go on from its resource version; the objects have to be listed again."""
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    query: Mapping[str, str] | None = None
+    document: Mapping[str, Any] | None = None
+
+    @property
+    def content_type(self) -> str:
+        return MERGE_PATCH if self.method == "PATCH" else "application/json"
+
+
+class ApiBase:
+    """What both clients are: a credential that may rotate, and requests by it.
+
+    All calls raise
+
+    * ConnectError: no connection, or neither side trusts the other's certificate;
+    * DeadlineExceeded: no whole answer in time;
+    * Denied, NotFound, AlreadyExists, RuntimeFault: the server refused, in its own words;
+    * RemoteProtocolError: the answer is not JSON;
+    * what ``load`` raises.
+
+    Args:
+        load: reads the credential, which may have been renewed.
+        timeout_s: limit of each call, name resolution included, but not of watches.
+
+    Attributes:
+        calls, failures: how many requests were made, and how many of them failed.
+    """
+
+    def __init__(self, load: Callable[[], Credential], *, timeout_s: float) -> None:
+        self.calls = 0
+        self.failures = 0
+        self._load = load
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._current: tuple[Credential, ssl.SSLContext] | None = None
+        self._read_at = 0.0
+
+    def begin(
+        self,
+        request: Request,
+        take: Callable[[HTTPResponse], Any],
+        silence_s: float | None = None,
+    ) -> Exchange:
+        self.calls += 1
+        exchange = Exchange(self, request, take, silence_s or self._timeout_s)
+        exchange.start()
+        return exchange
+
+    def too_late(self) -> DeadlineExceeded:
+        limit = format_duration(self._timeout_s)
+        return DeadlineExceeded(f"the API server did not answer within {limit}")
+
+    def _ready(self) -> tuple[Credential, ssl.SSLContext]:
+        """Return the credential and TLS with it. It blocks."""
+        with self._lock:
+            if self._current is None or time.monotonic() - self._read_at >= REREAD_S:
+                try:
+                    self._current = self._read()
+                except PycrictlError:
+                    if self._current is None:
+                        raise
+                    # It is being replaced at this moment.
+                self._read_at = time.monotonic()
+            return self._current
+
+    def _read(self) -> tuple[Credential, ssl.SSLContext]:
+        fresh = self._load()
+        _parse_server(fresh.server)
+        if self._current is not None and _is_same_connection(fresh, self._current[0]):
+            return fresh, self._current[1]
+        return fresh, _tls_context(fresh)
+
+
+class ApiClient(ApiBase):
+    """A client for threads that block."""
+
+    def __init__(self, load: Callable[[], Credential], *, timeout_s: float = TIMEOUT_S) -> None:
+        super().__init__(load, timeout_s=timeout_s)
+
+    @property
+    def node(self) -> str:
+        """The node that the credential is for."""
+        return self._ready()[0].node
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """Return the object or list at a path, such as ``/api/v1/pods``."""
+        return self._call(Request("GET", path, query))
+
+    def post(self, path: str, document: Mapping[str, Any]) -> Any:
+        """Create an object; return it as the server has it."""
+        return self._call(Request("POST", path, document=document))
+
+    def patch(self, path: str, document: Mapping[str, Any]) -> Any:
+        """Change an object by a merge patch; return it as the server has it."""
+        return self._call(Request("PATCH", path, document=document))
+
+    def _call(self, request: Request) -> Any:
+        exchange = self.begin(request, read_document)
+        try:
+            return exchange.outcome.result(self._timeout_s)
+        except TimeoutError:
+            raise self.too_late() from None
+        finally:
+            exchange.abandon()
+
+
+class Exchange(threading.Thread):
+    """One request and its response.
+
+    Args:
+        client: whose credential it is made with.
+        request: what is sent.
+        take: reads the response, one of success.
+        silence_s: how long each step may take.
+
+    Attributes:
+        outcome: what ``take`` returns, or an error of ``ApiBase``.
+    """
+
+    def __init__(
+        self,
+        client: ApiBase,
+        request: Request,
+        take: Callable[[HTTPResponse], Any],
+        silence_s: float,
+    ) -> None:
+        super().__init__(name="kube", daemon=True)
+        self.outcome: Future[Any] = Future()
+        self.outcome.set_running_or_notify_cancel()  # who waits cannot cancel it
+        self._client = client
+        self._request = request
+        self._take = take
+        self._silence_s = silence_s
+        self._socket: socket.socket | None = None
+        self._is_abandoned = False
+
+    def abandon(self) -> None:
+        """Let the thread end soon, if it has got as far as a connection."""
+        self._is_abandoned = True
+        if self._socket is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def run(self) -> None:
+        """Make the request and keep its outcome."""
+        client = self._client
+        server = "the API server"
+        try:
+            credential, context = client._ready()
+            server = f"the API server at {escape(credential.server)}"
+            self.outcome.set_result(self._ask(credential, context))
+            return
+        except PycrictlError as exc:
+            error = exc
+        except TimeoutError:
+            error = client.too_late()
+        except ssl.SSLCertVerificationError as exc:
+            reason = escape(exc.verify_message)
+            error = ConnectError(f"the certificate of {server} is not good: {reason}")
+        except (OSError, HTTPException) as exc:
+            reason = escape(getattr(exc, "strerror", None) or str(exc) or type(exc).__name__)
+            error = ConnectError(f"cannot reach {server}: {reason.lower()[:_TEXT_LIMIT]}")
+        except ValueError:
+            error = RemoteProtocolError(f"the answer of {server} is not valid JSON")
+        except BaseException as exc:
+            self.outcome.set_exception(exc)
+            return
+        client.failures += 1
+        self.outcome.set_exception(error)
+
+    def _ask(self, credential: Credential, context: ssl.SSLContext) -> Any:
+        method, path, query, document = self._request
+        url = _parse_server(credential.server)
+        headers = {"Accept": "application/json", "User-Agent": "pycrictl", "Connection": "close"}
+        if document is not None:
+            headers["Content-Type"] = self._request.content_type
+        if credential.token:
+            headers["Authorization"] = f"Bearer {credential.token}"
+        target = url.path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
+        host, port = url.hostname or "", url.port or 443
+        with closing(HTTPConnection(host, port)) as connection:
+            connection.sock = self._connected(host, port, credential.server_name, context)
+            body = None if document is None else json.dumps(document).encode()
+            connection.request(method, target, body, headers)
+            with connection.getresponse() as response:
+                if response.status >= 300:
+                    if response.status == 401:
+                        self._client._read_at = 0.0  # it may have been renewed
+                    raise _refusal(response.status, response.reason, _content(response))
+                return self._take(response)
+
+    def _connected(self, host: str, port: int, name: str, context: ssl.SSLContext) -> socket.socket:
+        plain = socket.create_connection((host, port), timeout=self._client._timeout_s)
+        self._socket = plain
+        try:
+            _notice_silence(plain)
+            self._socket = context.wrap_socket(
+                plain, server_hostname=name or host, suppress_ragged_eofs=False
+            )
+            self._socket.settimeout(self._silence_s)
+        except BaseException:
+            self._socket.close()
+            raise
+        if self._is_abandoned:  # before there was a socket
+            self.abandon()
+        return self._socket
+
+
+def _notice_silence(sock: socket.socket) -> None:
+    """Have a socket fail if the other end is silent for ``SILENT_S`` (tcp(7))."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+        sock.setsockopt(socket.IPPROTO_TCP, option, SILENT_S // 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000)
+
+
+def _content(response: HTTPResponse) -> bytes:
+    content = response.read(MAX_ANSWER_BYTES + 1)
+    if len(content) > MAX_ANSWER_BYTES:
+        raise RemoteProtocolError("the API server's answer is too long")
+    return content
+
+
+def read_document(response: HTTPResponse) -> Any:
+    return parse(_content(response))
+
+
+def read_events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
+    """Iterate over the events of a watch."""
+    while line := response.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise RemoteProtocolError("a line of the API server's watch is too long")
+        if not line.strip():
+            continue
+        event = parse(line)
+        if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+            raise RemoteProtocolError("the API server's watch sent no event")
+        if event.get("type") == "ERROR":
+            raise _of_status(event["object"])
+        yield event
+
+
+def _refusal(status: int, reason: str, content: bytes) -> PycrictlError:
+    """Return the error of an answer that is not the object; its body may be a ``v1 Status``."""
+    if status == 410:
+        return Expired("the resource version is too old")
+    message = text(parsed(content).get("message"))
+    line = escape(" ".join((message or reason or "no reason").split())[:_TEXT_LIMIT])
+    fault = _FAULTS.get(status, RuntimeFault)
+    return fault(f"the API server answered {status}: {line}", code=str(status), details=message)
+
+
+def _of_status(status: Mapping[str, Any]) -> PycrictlError:
+    if status.get("code") == 410:
+        return Expired("the resource version is too old")
+    return RuntimeFault(escape(text(status.get("message"), _TEXT_LIMIT) or "the watch failed"))
+
+
+def _is_same_connection(one: Credential, other: Credential) -> bool:
+    return all(
+        getattr(one, key) == getattr(other, key)
+        for key in ("authority", "certificate", "key", "is_unverified")
+    )
+
+
+def _parse_server(server: str) -> SplitResult:
+    """Return the address of an API server in its parts; a ConnectError if it is not one."""
+    try:
+        url = urlsplit(server)
+        if url.hostname and (url.port or 443):  # a bad port raises when it is looked at
+            return url
+    except ValueError:
+        pass
+    raise ConnectError(f"the kubeconfig's server {quote(server)} is not a valid address")
+
+
+def _tls_context(credential: Credential) -> ssl.SSLContext:
+    """Return the TLS settings of a client; its key never touches a disk.
+
+    Raises:
+        ConnectError: the credential cannot be used.
+    """
+    try:
+        context = client_context(
+            verifies=not credential.is_unverified, ca_data=credential.authority or None
+        )
+        if credential.certificate:
+            # The library reads a certificate from a file only: from one that is in memory.
+            with os.fdopen(os.memfd_create("credential"), "w") as file:
+                file.write(f"{credential.certificate}\n{credential.key}\n")
+                file.flush()
+                context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+    except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
+        reason = escape(getattr(exc, "reason", None) or str(exc)).lower()
+        raise ConnectError(f"the kubelet's credential cannot be used: {reason}") from None
+    return context
