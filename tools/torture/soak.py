@@ -6,8 +6,8 @@ again. What fails meanwhile may fail, but only with one line and in time. In the
 left: no process, descriptor, slot, token, spool file or stage, and the proxy's memory must be flat:
 its median in the last third of the time at most a tenth above that in the first.
 
-The other rows are attacks, each beside a good client: on a proxy (``besieged``), or on an agent
-(``besieged_agent``).
+The other rows are attacks, each beside a good client: on a proxy (``besieged``), on an agent
+(``besieged_agent``), or on its copies (``besieged_copies``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pycrictl.proxy import admin
 from tests.node.images import Image
@@ -39,6 +39,7 @@ from tests.waiting import settled
 from tools.torture.attacks import ON_CRI, ON_STREAMS
 from tools.torture.besieged import besieged
 from tools.torture.besieged_agent import ON_AGENT, besieged_agent
+from tools.torture.besieged_copies import HOARDER, besieged_copies
 
 SECONDS: Final = 600
 SIEGE_S: Final = 30
@@ -364,7 +365,7 @@ def say(text: str) -> None:
 
 def main() -> int:
     """Run the rows; 0 if nothing was wrong."""
-    attacks = (*ON_CRI, *ON_STREAMS, *ON_AGENT)
+    attacks = (*ON_CRI, *ON_STREAMS, *ON_AGENT, HOARDER)
     parser = argparse.ArgumentParser(description=__doc__, prog="make soak")
     parser.add_argument("rows", nargs="*", choices=[[], "everything", *attacks], metavar="ROW")
     parser.add_argument("--seconds", type=float)
@@ -377,15 +378,21 @@ def main() -> int:
                 faults += everything(lab, arguments.seconds or SECONDS, arguments.seed)
             else:
                 seconds = arguments.seconds or SIEGE_S
-                siege = (
-                    besieged_agent(row, seconds) if row in ON_AGENT else besieged(lab, row, seconds)
-                )
+                siege = attacked(lab, row, seconds)
                 say(f"{row:20}{siege}")
                 faults += [f"{row}: {fault}" for fault in siege.faults]
     for fault in faults[:20]:
         say(f"WRONG: {fault}")
     say(f"{len(faults)} faults" if faults else "nothing is left, nothing was lost")
     return 1 if faults else 0
+
+
+def attacked(lab: Lab, row: str, seconds: float) -> Any:
+    if row == HOARDER:
+        return besieged_copies(seconds)
+    if row in ON_AGENT:
+        return besieged_agent(row, seconds)
+    return besieged(lab, row, seconds)
 
 
 def everything(lab: Lab, seconds: float, seed: int) -> list[str]:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 from pycrictl.agent.copies import work
@@ -333,7 +334,7 @@ class Copies:
                 if self._is_over_share(copy.session.owner, size_bytes - copy.has_bytes):
                     raise
                 self._ask(copy.session.owner)
-                if not await self._make_room(copy.session):
+                if not await self._make_room(copy.session, lambda of: self._is_over_half(of, 0)):
                     raise
             else:
                 return
@@ -376,16 +377,23 @@ class Copies:
                 self._quotas.take(pod)
             except Exhausted:
                 self._ask(session.owner)
-                if not await self._make_room(session, pod if self._quotas.is_full(pod) else ""):
+                is_full = self._quotas.is_full(pod)
+                # One pod has no more than half of all, which one user must not have whole.
+                half = (MAX_COPIES if is_full else self._quotas.taken) // 2
+                has_too_much = partial(self._has_more_places, half)
+                if not await self._make_room(session, has_too_much, pod if is_full else ""):
                     raise
             else:
                 return
 
-    async def _make_room(self, session: Session, pod: str = "") -> bool:
+    async def _make_room(
+        self, session: Session, has_too_much: Callable[[Owner], bool], pod: str = ""
+    ) -> bool:
         """End a copy for the sake of another one; return whether there was one that gives way.
 
         Args:
             session: the other one.
+            has_too_much: returns whether another user's copies give way although they move.
             pod: the ID of a sandbox: only copies of that pod; empty for all.
         """
         now = self._clock()
@@ -394,19 +402,15 @@ class Copies:
             for copy in self._copies.values()
             if not (copy.session is session or copy.session.is_over or copy.is_working)
             and pod in ("", copy.session.place.sandbox_id)
-            and (now - copy.moved_s >= REST_S or self._has_too_much(copy, session.owner))
+            and (
+                now - copy.moved_s >= REST_S
+                or (copy.session.owner != session.owner and has_too_much(copy.session.owner))
+            )
         ]
         if not found:
             return False
         await self._expire(min(found, key=lambda one: one.moved_s), "another copy needs its place")
         return True
-
-    def _has_too_much(self, copy: Copy, asking: Owner) -> bool:
-        """Return whether a copy is of a user who has more than half while another one asks."""
-        owner = copy.session.owner
-        if owner == asking:
-            return False
-        return self._places(owner) > MAX_COPIES // 2 or self._is_over_half(owner, 0)
 
     def _is_over_share(self, owner: Owner, growth_bytes: int) -> bool:
         return self._others_ask(owner) and self._is_over_half(owner, growth_bytes)
@@ -420,6 +424,9 @@ class Copies:
             copy.session.owner == owner and not copy.session.is_over
             for copy in list(self._copies.values())
         )
+
+    def _has_more_places(self, count: int, owner: Owner) -> bool:
+        return self._places(owner) > count
 
     def _ask(self, owner: Owner) -> None:
         """Remember that somebody was refused."""

@@ -107,6 +107,17 @@ def test_one_user_has_half_of_the_places_while_others_ask(start: Start) -> None:
 
 
 @pytest.mark.usefixtures("of_any_pod")
+def test_one_user_does_not_keep_others_out_of_a_pod(start: Start) -> None:
+    """A pod has half of all places at most, and so has a user."""
+    node = Node(start())
+    many = [node.begin(MALLORY) for _ in range(MAX_COPIES // 2)]
+    assert node.has(node.begin(JANE))
+    assert [node.has(one) for one in many] == [False] + [True] * 31
+    with pytest.raises(Refused, match="its share of all"):
+        node.begin(MALLORY)
+
+
+@pytest.mark.usefixtures("of_any_pod")
 def test_a_place_of_a_pod_that_rests(start: Start) -> None:
     node = Node(start(per_pod=1))
     first, elsewhere = node.begin(MALLORY), node.begin(MALLORY, "db")
