@@ -245,6 +245,8 @@ _pycrictl_describe() {
             switches=(-h --help)
             valued=(
                 '--busybox=@file'
+                '--tools=@'
+                '--progress=auto|bar|plain|json|none'
             )
             positionals=('@' '')
             is_endless=1

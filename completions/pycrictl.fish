@@ -383,7 +383,9 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--busybox'\t'@file'\t'A static busybox (default: the host\'s)'
+                '--busybox'\t'@file'\t'A static busybox (default: the host\'s)' \
+                '--tools'\t'@'\t'Use the programs of this image, which is pulled if it is absent' \
+                '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal'
             set positionals '@' ''
             set endless 1
             set remote 1

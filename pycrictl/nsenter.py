@@ -1,8 +1,9 @@
-"""Runs a static program in the namespaces of a container, beside its file system, not in it.
+"""Runs a program in the namespaces of a container, beside its file system, not in it.
 
-The program's root is a file system in memory with nothing but itself; it is in a mount namespace of
-its own, and gone with its last process. The container's files are below ``/container``, a link to
-``/proc/PID/root`` as the container's PID namespace numbers its process. Linux, as root only.
+The program's root is a file system in memory: a static busybox and nothing else, or the layers of
+an image below it, which are only read. It is in a mount namespace of its own, and gone with its
+last process. The container's files are below ``/container``, a link to ``/proc/PID/root`` as the
+container's PID namespace numbers its process. Linux, as root only.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import signal
 import stat
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -31,8 +33,9 @@ _MS_BIND: Final = 0x1000
 _MS_REC: Final = 0x4000
 _MS_PRIVATE: Final = 0x40000
 _MNT_DETACH: Final = 2
+_PR_SET_PDEATHSIG: Final = 1
 _FAILED: Final = 125
-_EXECUTABLE_BYTES: Final = 64 * 1024 * 1024
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PT_INTERP: Final = 3
 _ELF64_HEADER: Final = struct.Struct("<16xHHIQQQIHHHHHH")
 
@@ -63,13 +66,28 @@ def check_static(path: Path) -> None:
         )
 
 
-def run(pid: int, program: Path, words: Sequence[str], scratch: Path) -> int:
-    """Run a program in the namespaces of a process, on this terminal; return its exit status.
+@dataclass(frozen=True)
+class Busybox:
+    """A static busybox, with its applets in ``/bin``."""
 
-    ``program`` is static, such as busybox, which finds its applets in ``/bin``; its root is mounted
-    on the empty directory ``scratch`` for it alone.
-    """
-    content = program.read_bytes()[:_EXECUTABLE_BYTES]
+    program: Path
+    environ: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The directories of an image's layers, the uppermost first; changes stay in memory."""
+
+    directories: Sequence[Path]
+    environ: Mapping[str, str]
+
+
+Tools = Busybox | Layers
+"""What the program's root has, and the environment variables that belong to it."""
+
+
+def run(pid: int, tools: Tools, words: Sequence[str]) -> int:
+    """Run a program in the namespaces of a process, on this terminal; return its exit status."""
     number = _inner_pid(pid)
     namespaces = []
     try:
@@ -85,7 +103,7 @@ def run(pid: int, program: Path, words: Sequence[str], scratch: Path) -> int:
     try:
         child = os.fork()
         if not child:
-            _enter(namespaces, content, words, number, scratch)
+            _enter(namespaces, tools, words, number)
         _, status = os.waitpid(child, 0)
     finally:
         _take_terminal(os.getpgrp())
@@ -106,17 +124,16 @@ def _inner_pid(pid: int) -> int:
     return int(found)
 
 
-def _enter(
-    namespaces: Sequence[int], content: bytes, words: Sequence[str], number: int, scratch: Path
-) -> NoReturn:
+def _enter(namespaces: Sequence[int], tools: Tools, words: Sequence[str], number: int) -> NoReturn:
     """Become the parent of the program, in the namespaces; ends this process."""
     code = _FAILED
     try:
+        _die_with_parent()
         for descriptor in namespaces:
             _check(_libc.setns(descriptor, 0), "setns")
         child = os.fork()  # only a child is in the PID namespace
         if not child:
-            _become(content, words, number, scratch)
+            _become(tools, words, number)
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
         code = 128 - code if code < 0 else code
@@ -126,49 +143,83 @@ def _enter(
         os._exit(code)
 
 
-def _become(content: bytes, words: Sequence[str], number: int, scratch: Path) -> NoReturn:
+def _become(tools: Tools, words: Sequence[str], number: int) -> NoReturn:
     """Make the root, and become the program."""
     try:
+        _die_with_parent()
         with suppress(OSError):
             os.setpgid(0, 0)
             _take_terminal(os.getpgrp())
         for signal_number in (signal.SIGINT, signal.SIGTTOU):
             signal.signal(signal_number, signal.SIG_DFL)
         _check(_libc.unshare(_CLONE_NEWNS), "unshare")
-        _mount(b"none", Path("/"), b"", _MS_REC | _MS_PRIVATE)
-        _mount(b"tmpfs", scratch, b"tmpfs", _MS_NOSUID | _MS_NODEV)
-        for name in ("bin", "proc", "dev", "tmp", "etc", "old"):
-            (scratch / name).mkdir()
-        busybox = scratch / "bin/busybox"
-        busybox.write_bytes(content)
-        busybox.chmod(0o755)
-        _mount(b"/dev", scratch / "dev", b"", _MS_BIND | _MS_REC)
-        _mount(b"proc", scratch / "proc", b"proc", _MS_NOSUID | _MS_NODEV)
+        _mount("none", "/", "", _MS_REC | _MS_PRIVATE)
+        _change_root(_make_root(tools))
         for name in ("resolv.conf", "hosts"):
-            (scratch / "etc" / name).symlink_to(f"/container/etc/{name}")
-        (scratch / "container").symlink_to(f"/proc/{number}/root")
-        os.chdir(scratch)
-        _check(_libc.pivot_root(b".", b"old"), "pivot_root")
-        os.chroot(".")
-        os.chdir("/")
-        _check(_libc.umount2(b"/old", _MNT_DETACH), "umount")
-        Path("/old").rmdir()
-        if not os.fork():
+            file = Path("/etc", name)
+            file.unlink(missing_ok=True)
+            file.symlink_to(f"/container/etc/{name}")
+        Path("/container").symlink_to(f"/proc/{number}/root")
+        if isinstance(tools, Busybox) and not os.fork():
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
             os.execv("/bin/busybox", ["busybox", "--install", "-s", "/bin"])
-        os.wait()
-        environ = {
-            "PATH": "/bin",
-            "HOME": "/",
-            "TERM": os.environ.get("TERM", "dumb"),
-            "PS1": "debug:\\w# ",
-        }
-        os.execve("/bin/busybox", list(words), environ)
+        if isinstance(tools, Busybox):
+            os.wait()
+        own = {"HOME": "/", "TERM": os.environ.get("TERM", "dumb"), "PS1": "debug:\\w# "}
+        try:
+            os.execvpe(words[0], list(words), {"PATH": _PATH, **tools.environ, **own})
+        except FileNotFoundError:
+            os.write(2, f"pycrictl: there is no {quote(words[0])} among the tools\n".encode())
     except BaseException as exc:
         os.write(2, f"pycrictl: cannot run the shell: {exc}\n".encode())
     finally:
         os._exit(_FAILED)
+
+
+def _make_root(tools: Tools) -> Path:
+    """Mount a root for the program, over a directory that each Linux has, and return where."""
+    folder = Path("/proc")
+    if isinstance(tools, Busybox):
+        content = tools.program.read_bytes()
+        _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV)
+        (folder / "bin").mkdir()
+        busybox = folder / "bin/busybox"
+        busybox.write_bytes(content)
+        busybox.chmod(0o755)
+        return folder
+    _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV)
+    root, upper, work = (folder / name for name in ("root", "upper", "work"))
+    for each in (root, upper, work):
+        each.mkdir()
+    lower = ":".join(map(str, tools.directories))
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    _mount("overlay", root, "overlay", _MS_NOSUID | _MS_NODEV, options)
+    return root
+
+
+def _change_root(root: Path) -> None:
+    """Make a mount the root of this process alone, with the node's devices.
+
+    What an image has in their place may be links: they are followed in the new root only.
+    """
+    former = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.chdir(root)
+    _check(_libc.pivot_root(b".", b"."), "pivot_root")
+    os.chroot(".")
+    for name in ("proc", "dev", "tmp", "etc"):
+        Path("/", name).mkdir(exist_ok=True)
+    os.fchdir(former)
+    _mount("dev", "/dev", "", _MS_BIND | _MS_REC)
+    _check(_libc.umount2(b".", _MNT_DETACH), "umount")
+    os.chdir("/")
+    os.close(former)
+    _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV)
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process with its parent, even a killed one (prctl(2))."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
 
 
 def _take_terminal(group: int) -> None:
@@ -178,9 +229,10 @@ def _take_terminal(group: int) -> None:
             return
 
 
-def _mount(source: bytes, target: Path, kind: bytes, flags: int) -> None:
-    result = _libc.mount(source, os.fsencode(target), kind, ctypes.c_ulong(flags), None)
-    _check(result, f"mounting {target}")
+def _mount(source: str, target: str | Path, kind: str, flags: int, options: str = "") -> None:
+    number = ctypes.c_ulong(flags)
+    words = (os.fsencode(word) for word in (source, target, kind))
+    _check(_libc.mount(*words, number, options.encode() or None), f"mounting {target}")
 
 
 def _check(result: int, what: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.errors import PycrictlError
-from pycrictl.nsenter import check_static, run
+from pycrictl.nsenter import Busybox, check_static, run
 from tests.cli.run import Run
 from tests.fakecri import FakeServer
 
@@ -37,17 +37,23 @@ def test_what_is_none(tmp_path: Path, kind: str) -> None:
     assert (caught.value.hint is not None) == (kind == "dynamic")
 
 
-def test_a_process_that_has_ended(tmp_path: Path) -> None:
+def test_a_process_that_has_ended() -> None:
     child = os.fork()
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
     with pytest.raises(PycrictlError, match="ended meanwhile"):
-        run(child, Path("/bin/busybox"), ["sh"], tmp_path)
+        run(child, Busybox(Path("/bin/busybox"), {}), ["sh"])
 
 
 @pytest.mark.parametrize(
-    "words", [("debug", ""), ("debug",), ("debug", "--busybox", "/no/such", "web")]
+    "words",
+    [
+        ("debug", ""),
+        ("debug",),
+        ("debug", "--busybox", "/no/such", "web"),
+        ("debug", "--busybox", "/bin/busybox", "--tools", "tools", "web"),
+    ],
 )
 def test_nothing_is_asked_for_what_cannot_be_meant(
     fake: FakeServer, words: tuple[str, ...]

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -16,7 +16,7 @@ from pycrictl.copy.copier import Copier, CopyOptions, on_this_node
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree.watch import Watch
-from pycrictl.errors import ExitCode, UsageError
+from pycrictl.errors import ConnectError, ExitCode, RuntimeFault, UsageError
 from pycrictl.pulls.speed import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
 from pycrictl.show.displays.writers import Silent
@@ -105,10 +105,14 @@ def copy(
 
 def sweep(app: AppContext) -> int:
     """Clear up what copies that were killed have left; return the exit status."""
-    from pycrictl.copy.node import on_node  # noqa: PLC0415 (loaded when its turn comes)
+    from pycrictl.containerd import views  # noqa: PLC0415 (loaded when its turn comes)
+    from pycrictl.containerd.client import ContainerdClient  # noqa: PLC0415
+    from pycrictl.copy.node import on_node  # noqa: PLC0415
 
     with app.open_client("runtime") as client:
         count = on_node.sweep(partial(on_node.locate_here, client))
+        with suppress(RuntimeFault, ConnectError):  # another runtime, behind which there are none
+            views.sweep(ContainerdClient(client.path))
     app.env.stdout.write(f"removed what {plural(count, 'killed copy', 'killed copies')} had left\n")
     return ExitCode.OK
 

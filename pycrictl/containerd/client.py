@@ -1,7 +1,7 @@
 """The calls of containerd's own gRPC API that watching pulls needs, on the CRI's socket.
 
-Every call is synchronous and names its namespace (kubelet's images live in ``k8s.io``). Nothing
-here changes anything on the node.
+Every call is synchronous and names its namespace (kubelet's images live in ``k8s.io``). Only
+``views`` changes anything on the node.
 """
 
 from __future__ import annotations
@@ -45,12 +45,21 @@ class ContainerdClient:
         self._metadata = (("containerd-namespace", namespace),)
         self._timeout_s = timeout_s
 
+    def close(self) -> None:
+        """End the connection; the next call makes it again.
+
+        A process that has one cannot fork twice: gRPC aborts in the child.
+        """
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
     # The daemon
 
     def version(self) -> str:
         """Return containerd's version; another runtime is ``Unimplemented``."""
         try:
-            answer = self._call("version.v1.Version/Version", Empty(), version_pb2.VersionResponse)
+            answer = self.call("version.v1.Version/Version", Empty(), version_pb2.VersionResponse)
         except Unimplemented as exc:
             raise Unimplemented(
                 f'the runtime at "{self.endpoint}" is not containerd,'
@@ -62,12 +71,12 @@ class ContainerdClient:
 
     def server(self) -> introspection_pb2.ServerResponse:
         """Return the daemon itself. ``pid`` and ``pidns`` are 0 before containerd 1.7."""
-        return self._call(
+        return self.call(
             "introspection.v1.Introspection/Server", Empty(), introspection_pb2.ServerResponse
         )
 
     def namespaces(self) -> list[str]:
-        answer = self._call(
+        answer = self.call(
             "namespaces.v1.Namespaces/List",
             namespaces_pb2.ListNamespacesRequest(),
             namespaces_pb2.ListNamespacesResponse,
@@ -78,7 +87,7 @@ class ContainerdClient:
 
     def statuses(self) -> Sequence[content_pb2.Status]:
         """Return the unfinished blobs, also those that a killed daemon left behind."""
-        return self._call(
+        return self.call(
             "content.v1.Content/ListStatuses",
             content_pb2.ListStatusesRequest(),
             content_pb2.ListStatusesResponse,
@@ -112,7 +121,7 @@ class ContainerdClient:
 
     def images(self, *filters: str) -> Sequence[images_pb2.Image]:
         """Return the image records that match any filter, such as ``target.digest==sha256:…``."""
-        return self._call(
+        return self.call(
             "images.v1.Images/List",
             images_pb2.ListImagesRequest(filters=filters),
             images_pb2.ListImagesResponse,
@@ -122,7 +131,7 @@ class ContainerdClient:
 
     def leases(self) -> Sequence[leases_pb2.Lease]:
         """Return the leases; each running pull holds one, and dead ones stay for a day."""
-        return self._call(
+        return self.call(
             "leases.v1.Leases/List",
             leases_pb2.ListRequest(),
             leases_pb2.ListResponse,
@@ -131,7 +140,7 @@ class ContainerdClient:
     def resources(self, lease_id: str) -> Sequence[leases_pb2.Resource] | None:
         """Return what a lease keeps from being collected; None if the lease is gone."""
         try:
-            return self._call(
+            return self.call(
                 "leases.v1.Leases/ListResources",
                 leases_pb2.ListResourcesRequest(id=lease_id),
                 leases_pb2.ListResourcesResponse,
@@ -159,7 +168,7 @@ class ContainerdClient:
         The snapshotter walks all files of an active snapshot to answer, so this can be slow.
         """
         try:
-            return self._call(
+            return self.call(
                 "snapshots.v1.Snapshots/Usage",
                 snapshots_pb2.UsageRequest(snapshotter=snapshotter, key=key),
                 snapshots_pb2.UsageResponse,
@@ -169,12 +178,24 @@ class ContainerdClient:
 
     # The calls
 
-    def _call(self, method: str, request: Message, response_type: type[M]) -> M:
-        (answer,) = self._stream(method, request, response_type, is_stream=False)
+    def call(self, method: str, request: Message, response_type: type[M], *, lease: str = "") -> M:
+        """Make a unary call.
+
+        Args:
+            method: ``SERVICE.v1.SERVICE/METHOD``.
+            lease: the ID of the lease that is to hold what the call makes.
+        """
+        (answer,) = self._stream(method, request, response_type, is_stream=False, lease=lease)
         return answer
 
     def _stream(
-        self, method: str, request: Message, response_type: type[M], *, is_stream: bool = True
+        self,
+        method: str,
+        request: Message,
+        response_type: type[M],
+        *,
+        is_stream: bool = True,
+        lease: str = "",
     ) -> list[M]:
         if self._channel is None:
             self._channel = unix(self._path)
@@ -182,7 +203,7 @@ class ContainerdClient:
             self._channel,
             _SERVICES + method,
             request.SerializeToString(),
-            metadata=self._metadata,
+            metadata=(*self._metadata, *((("containerd-lease", lease),) if lease else ())),
             timeout_s=self._timeout_s,
             is_stream=is_stream,
         )

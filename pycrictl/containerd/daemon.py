@@ -32,7 +32,7 @@ class Daemon(NamedTuple):
 
     def still_runs(self) -> bool:
         """Return whether this very process is there; its number may have gone to another one."""
-        return _start_ticks(self.pid) == self.start_ticks
+        return start_ticks(self.pid) == self.start_ticks
 
 
 def find_daemon(client: ContainerdClient) -> Daemon | None:
@@ -48,7 +48,7 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
         pid = listener_pid(client.endpoint)
         if not _program(pid).startswith("containerd"):
             return None
-    ticks = _start_ticks(pid)
+    ticks = start_ticks(pid)
     if ticks is None:
         return None
     booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -89,7 +89,8 @@ def listener_pid(endpoint: str) -> int:
         return pid
 
 
-def _start_ticks(pid: int) -> int | None:
+def start_ticks(pid: int) -> int | None:
+    """Return when a process began, in clock ticks since boot; None if there is none."""
     try:
         stat = _process(pid, "stat").read_bytes()
     except OSError:

@@ -2,31 +2,103 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.node.programs import Crictl
+from tests.waiting import wait_until
 
-pytestmark = pytest.mark.node
+from .copying import Cp
+from .images import File, Image, text_file
+from .lab import Lab
+from .programs import Crictl
+
+Left = tuple[list[str], set[str], int]
 
 
-def traces() -> set[Path]:
-    return set(Path("/tmp").glob("pycrictl-debug-*"))
+@pytest.fixture
+def bare(start_container: Callable[..., Cp], shared_lab: Lab) -> Cp:
+    """A container of an image with one program, which is no shell."""
+    binary = Path("/bin/busybox")
+    only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
+    layout = shared_lab.layout
+    image = layout.image("bare:1", [layout.layer([only, text_file("etc/app.conf", "x\n")])])
+    return start_container("node", image, command=["/busybox-app", "sleep", "1000000"])
 
 
-def test_a_shell_beside_a_container(crictl: Crictl, container: str) -> None:
-    before = traces()
-    done = crictl("debug", container, "sh", "-c", "ls /; ls /container; ps; exit 7")
+@pytest.fixture
+def tools(shared_lab: Lab) -> str:
+    """An image of two layers, with a program that finds its interpreter and environment there."""
+    layout = shared_lab.layout
+    more = [
+        text_file("opt/look", "#!/bin/sh\necho $WHO; cat /container/etc/app.conf\n", 0o755),
+        File("etc/hosts", link_to="/tmp/elsewhere"),
+    ]
+    settings = {"Env": ["PATH=/opt:/bin", "WHO=tools"]}
+    image = layout.image("tools:1", [shared_lab.base, layout.layer(more)], config=settings)
+    return push(shared_lab, image)
+
+
+def push(lab: Lab, image: Image) -> str:
+    lab.push(image)
+    return lab.reference(image)
+
+
+def left(lab: Lab) -> Left:
+    """What a session could leave: mounts, folders, and views with what holds them."""
+    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if "debug" in line]
+    names = {path.name for path in Path("/tmp").glob("pycrictl-*debug*")}
+    return mounts, names, sum(name.startswith("pycrictl") for name in lab.node.store.leases())
+
+
+def test_busybox_of_the_host(crictl: Crictl, bare: Cp, shared_lab: Lab) -> None:
+    before = left(shared_lab)
+    script = "cat /container/etc/app.conf; echo y > /container/new; ps; exit 7"
+    done = crictl("debug", bare.id, "sh", "-c", script)
     assert done.returncode == 7, done.stderr
-    words = done.stdout.decode().split()
-    assert {"bin", "container", "proc"} <= set(words)
-    assert "sleep" in done.stdout.decode() or "PID" in words
-    assert traces() == before
+    assert done.stdout.startswith(b"x\nPID")
+    assert b"/busybox-app sleep" in done.stdout
+    assert (bare.root / "new").read_text() == "y\n"
+    assert left(shared_lab) == before
 
 
-def test_what_it_sees_is_the_containers(crictl: Crictl, container: str) -> None:
-    done = crictl("debug", container, "sh", "-c", "echo x > /container/tmp-debug && ls /container")
-    assert done.returncode == 0, done.stderr
-    inside = crictl("exec", container, "/bin/busybox", "cat", "/tmp-debug")
-    assert inside.stdout == b"x\n"
+def test_tools_of_an_image(crictl: Crictl, bare: Cp, tools: str, shared_lab: Lab) -> None:
+    before, inside = left(shared_lab), set((bare.root / "etc").iterdir())
+    for _ in range(2):  # it is pulled, and then there
+        done = crictl("debug", "--tools", tools, bare.id, "sh", "-c", "look; rm /opt/look; exit 7")
+        assert (done.returncode, done.stdout) == (7, b"tools\nx\n"), done.stderr
+    assert left(shared_lab) == before
+    assert set((bare.root / "etc").iterdir()) == inside
+    done = crictl("debug", "--tools", tools, bare.id, "htop")
+    assert (done.returncode, done.stderr) == (
+        125,
+        b'pycrictl: there is no "htop" among the tools\n',
+    )
+
+
+@pytest.mark.parametrize("next_one", [["cp", "--sweep"], ["debug", "--tools"]])
+def test_a_killed_session(
+    command: list[str],
+    crictl: Crictl,
+    bare: Cp,
+    tools: str,
+    shared_lab: Lab,
+    next_one: list[str],
+) -> None:
+    before = left(shared_lab)
+    words = [*command, "debug", "--tools", tools, bare.id, "sleep", "12345"]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL) as process:
+        wait_until(lambda: sleepers("12345"))
+        process.kill()
+    wait_until(lambda: not sleepers("12345"))
+    assert left(shared_lab)[2] == 1
+    more = [tools, bare.id, "true"] if "debug" in next_one else []
+    assert crictl(*next_one, *more).returncode == 0
+    assert left(shared_lab) == before
+
+
+def sleepers(word: str) -> list[bytes]:
+    done = subprocess.run(["pgrep", "-fx", f"sleep {word}"], stdout=subprocess.PIPE)
+    return done.stdout.split()

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pycrictl import noderoot, nsenter
-from pycrictl.cli import complete
+from pycrictl._proto import cri_pb2
+from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.pulling import pull_image
+from pycrictl.containerd import views
+from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.daemon import listener_pid
+from pycrictl.containerd.settings import pull_settings
 from pycrictl.copy.node.on_node import locate_here
 from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.errors import PycrictlError, UsageError
+from pycrictl.errors import FailedPrecondition, PycrictlError, UsageError
+from pycrictl.nsenter import Layers
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.show.displays.modes import Mode
+
+DEFAULT_SNAPSHOTTER = "overlayfs"
 
 
 def debug(
@@ -32,7 +47,7 @@ def debug(
         list[str] | None,
         typer.Argument(
             metavar="[COMMAND]...",
-            help="An applet of busybox and its arguments (default: sh).",
+            help="A program and its arguments (default: sh).",
             show_default=False,
         ),
     ] = None,
@@ -45,12 +60,22 @@ def debug(
             help="A static busybox (default: the host's).",
         ),
     ] = "",
+    tools: Annotated[
+        str,
+        typer.Option(
+            "--tools",
+            metavar="IMAGE",
+            autocompletion=complete.images,
+            help="Use the programs of this image, which is pulled if it is absent.",
+        ),
+    ] = "",
+    progress: options.Progress = "auto",
 ) -> None:
     """Run a shell beside a container that has none.
 
-    The shell is a static busybox in the container's network, PID, IPC and UTS namespaces, with a
-    root of its own; the container's files are below /container. Nothing is left in the container.
-    Root on the node only. The exit status is the command's.
+    The shell is a static busybox, or that of an image of --tools, in the container's network, PID,
+    IPC and UTS namespaces, with a root of its own; the container's files are below /container.
+    Nothing is left in the container. Root on the node only. The exit status is the command's.
 
     Example: pycrictl debug web
     """
@@ -59,18 +84,58 @@ def debug(
         raise UsageError("the container ID is empty")
     if noderoot.directory() != "/":
         raise UsageError("debug runs on the node itself, not with --host-root")
-    program = Path(busybox or shutil.which("busybox") or "")
-    if not str(program) or program == Path():
-        raise PycrictlError(
-            "this host has no busybox",
-            hint="install busybox-static, or name a static one with --busybox",
-        )
-    nsenter.check_static(program)
+    if tools and busybox:
+        raise UsageError("--tools and --busybox cannot be combined")
+    program = None if tools else _find_busybox(busybox)
     with app.open_client("runtime") as client:
         target = Lookup(client).found(container, "container")
-        process = locate_here(client, target.id)
-    app.env.stdout.flush()
-    with tempfile.TemporaryDirectory(prefix="pycrictl-debug-") as scratch:
-        words = command or ["sh"]
-        code = nsenter.run(process.pid, program, words, Path(scratch))
-    raise typer.Exit(code)
+        try:
+            process = locate_here(client, target.id)
+        except FailedPrecondition as error:
+            error.hint = "its namespaces exist only while it is running"
+            raise
+    with nullcontext(program) if program else _image(app, tools, progress) as root:
+        app.env.stdout.flush()
+        raise typer.Exit(nsenter.run(process.pid, root, command or ["sh"]))
+
+
+def _find_busybox(named: str) -> nsenter.Busybox:
+    found = named or shutil.which("busybox")
+    if not found:
+        raise PycrictlError(
+            "this host has no busybox",
+            hint="install busybox-static, or name one with --busybox, or an image with --tools",
+        )
+    nsenter.check_static(Path(found))
+    return nsenter.Busybox(Path(found), {"PATH": "/bin"})
+
+
+@contextmanager
+def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Layers]:
+    """Have an image on the node, and yield its layers; they are held by a view until the end."""
+    with app.open_client("runtime") as runtime:
+        containerd = ContainerdClient(runtime.path, timeout_s=runtime.timeout_s)
+        containerd.version()  # says so if it is another runtime
+        views.sweep(containerd)
+        status = runtime.call("Status", cri_pb2.StatusRequest(verbose=True))
+    wanted = cri_pb2.ImageSpec(image=image)
+    with app.open_client("image") as client:
+        request = cri_pb2.ImageStatusRequest(image=wanted, verbose=True)
+        answer = client.call("ImageStatus", request)
+        if not answer.image.id:
+            outlet = app.outlet(progress, stdout="result")
+            pull = cri_pb2.PullImageRequest(image=wanted)
+            pull_image(client, pull, outlet, timeout_s=0.0)
+            answer = client.call("ImageStatus", request)
+    info = json.loads(answer.info.get("info", "{}"))
+    settings = pull_settings(status.info, pid=listener_pid(containerd.endpoint))
+    if "chainID" not in info:
+        raise PycrictlError(f"the runtime does not say where image {quote(image)} is unpacked")
+    environ = dict(
+        entry.split("=", 1)
+        for entry in info.get("imageSpec", {}).get("config", {}).get("Env") or ()
+        if "=" in entry
+    )
+    snapshotter = settings.snapshotter or DEFAULT_SNAPSHOTTER
+    with views.view(containerd, snapshotter, info["chainID"]) as directories:
+        yield Layers(directories, environ)

@@ -1,0 +1,92 @@
+"""Views: an image's unpacked layers, kept by containerd for as long as a program reads them.
+
+A lease holds each view, so that neither disappears with the image. The lease's ID names the process
+that made it; what a killed one has left is removed by ``sweep``, or by containerd after a day.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from google.protobuf.empty_pb2 import Empty
+
+from pycrictl._proto.containerd import leases_pb2, snapshots_pb2
+from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.daemon import start_ticks
+from pycrictl.errors import NotFound, Unimplemented
+from pycrictl.units import quote
+
+_PREFIX: Final = "pycrictl-view-"
+_EXPIRY: Final = timedelta(days=1)
+_SNAPSHOTS: Final = "snapshots/"
+
+
+@contextmanager
+def view(client: ContainerdClient, snapshotter: str, chain_id: str) -> Iterator[list[Path]]:
+    """Make a view of an image, and yield the directories of its layers, the uppermost first.
+
+    Args:
+        client: of the daemon.
+        snapshotter: which has unpacked the image.
+        chain_id: of its uppermost layer (OCI image configuration).
+
+    Raises:
+        Unimplemented: the layers are not directories, as with a block device.
+        RuntimeFault: containerd refuses it.
+    """
+    name = f"{_PREFIX}{os.getpid()}-{start_ticks(os.getpid())}"
+    expiry = (datetime.now(UTC) + _EXPIRY).strftime("%Y-%m-%dT%H:%M:%SZ")
+    lease = leases_pb2.CreateRequest(id=name, labels={"containerd.io/gc.expire": expiry})
+    client.call("leases.v1.Leases/Create", lease, leases_pb2.CreateResponse)
+    try:
+        request = snapshots_pb2.ViewSnapshotRequest(
+            snapshotter=snapshotter, key=name, parent=chain_id
+        )
+        method, answer_type = "snapshots.v1.Snapshots/View", snapshots_pb2.ViewSnapshotResponse
+        directories = _directories(client.call(method, request, answer_type, lease=name))
+        client.close()
+        yield directories
+    finally:
+        _remove(client, name)
+
+
+def sweep(client: ContainerdClient) -> int:
+    """Remove the views of processes that are dead; return how many there were."""
+    count = 0
+    for lease in client.leases():
+        if not lease.id.startswith(_PREFIX):
+            continue
+        pid, _, ticks = lease.id.removeprefix(_PREFIX).partition("-")
+        if pid.isdecimal() and str(start_ticks(int(pid))) != ticks:
+            _remove(client, lease.id)
+            count += 1
+    return count
+
+
+def _remove(client: ContainerdClient, name: str) -> None:
+    for resource in client.resources(name) or ():
+        request = snapshots_pb2.RemoveSnapshotRequest(
+            snapshotter=resource.type.removeprefix(_SNAPSHOTS), key=resource.id
+        )
+        with suppress(NotFound):
+            client.call("snapshots.v1.Snapshots/Remove", request, Empty)
+    with suppress(NotFound):
+        client.call("leases.v1.Leases/Delete", leases_pb2.DeleteRequest(id=name), Empty)
+
+
+def _directories(answer: snapshots_pb2.ViewSnapshotResponse) -> list[Path]:
+    """Return the directories that mounts put together: overlayfs, or one directory alone."""
+    if len(answer.mounts) == 1:
+        (mount,) = answer.mounts
+        if mount.type == "bind":
+            return [Path(mount.source)]
+        for option in mount.options if mount.type == "overlay" else ():
+            if option.startswith("lowerdir="):
+                return [Path(name) for name in option.removeprefix("lowerdir=").split(":")]
+    kinds = ", ".join(mount.type for mount in answer.mounts)
+    raise Unimplemented(f"images are unpacked to {quote(kinds)}, which has no directories")
