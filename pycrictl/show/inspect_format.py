@@ -15,8 +15,6 @@ from pycrictl.units import quote
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from pycrictl.show.gotemplate import Template
-    from pycrictl.show.jsonpath import Template as JsonPathTemplate
     from pycrictl.show.protodata import Document
     from pycrictl.show.render import Block
 
@@ -89,7 +87,8 @@ class InspectFormat:
 
     def write_message(self, message: Message, out: TextIO) -> None:
         """Write a message; the keys of JSON are in the order of the API."""
+        document = message_document(message)
         if self._kind == "json":
-            render.write_message_json(message, out)
+            render.write_ordered_json(document, out)
         else:
-            self.write_document(message_document(message), out)
+            self.write_document(document, out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from pycrictl.errors import UnknownFormat
@@ -11,14 +11,10 @@ from pycrictl.show.custom_columns import Columns, SortKey
 from pycrictl.show.fitting import write_fitted
 from pycrictl.show.headings import OF_LISTS
 from pycrictl.show.jsonpath import Template
-from pycrictl.show.protodata import list_document
+from pycrictl.show.protodata import message_document
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from pycrictl.show.custom_columns import Columns, SortKey
-    from pycrictl.show.jsonpath import Template
     from pycrictl.show.protodata import Document
     from pycrictl.show.render import Block, Table
 
@@ -26,6 +22,8 @@ FORMAT_NAMES: Final = ("json", "yaml", "table", "wide", "jsonpath", "custom-colu
 STATS_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…", "custom-columns=…")
 DOCUMENT_FORMATS: Final = ("json", "yaml", "jsonpath=…")
 FORMATS: Final = (*FORMAT_NAMES[:-2], "jsonpath=…", "custom-columns=…")
+
+DOCUMENT_KINDS: Final = ("json", "yaml", "jsonpath", "custom-columns")
 
 ITEMS: Final = "items"
 """kubectl's name for any list, which paths may use instead of the list's own."""
@@ -104,16 +102,21 @@ class ListFormat:
             out: where to.
             screen: the terminal that a table has to fit; None elsewhere.
         """
+        documents: list[Document] = []
+        if self._sort_key is not None or self._kind in DOCUMENT_KINDS:
+            documents = [message_document(each) for each in found]
         if self._sort_key is not None:
-            found = self._sort_key.sorted(found, _documents(found, self._name))
+            pairs = self._sort_key.sorted(list(zip(found, documents, strict=True)), documents)
+            found, documents = [each for each, _ in pairs], [each for _, each in pairs]
+        whole = {self._name: documents}
         if self._template is not None:
-            text = self._template.render(list_document(self._name, found))
-            render.write_text(text.removesuffix("\n"), out)
+            render.write_text(self._template.render(whole).removesuffix("\n"), out)
         elif self._columns is not None:
-            table = self._columns.table(_documents(found, self._name))
-            render.write_table(table, out, header=self._header)
-        elif self._kind in ("json", "yaml"):
-            write_list(self._name, found, out, is_yaml=self._kind == "yaml")
+            render.write_table(self._columns.table(documents), out, header=self._header)
+        elif self._kind == "json":
+            render.write_ordered_json(whole, out)
+        elif self._kind == "yaml":
+            render.write_document_yaml(whole, out)
         elif self._kind == "ids":
             render.write_lines((each.id for each in found), out)
         elif views is None:
@@ -125,16 +128,3 @@ class ListFormat:
         else:
             table = views.table(found, self._kind == "wide")
             render.write_table(table, out, header=self._header)
-
-
-def write_list(name: str, messages: Iterable[Message], out: TextIO, *, is_yaml: bool) -> None:
-    """Write YAML, or JSON in the order of the API."""
-    if is_yaml:
-        render.write_document_yaml(list_document(name, messages), out)
-    else:
-        render.write_list_json(name, messages, out)
-
-
-def _documents(found: Sequence[Message], name: str) -> list[Document]:
-    documents: list[Document] = list_document(name, found)[name]
-    return documents

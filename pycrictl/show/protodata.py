@@ -1,7 +1,10 @@
-"""Protobuf messages as plain data: merged, picked from, and written as YAML. Pure.
+"""Protobuf messages as plain data. Pure.
 
 A *document* consists of ``dict`` (with ``str`` keys), ``list``, ``str``, ``int``, ``float``,
-``bool`` and ``None``. A **message document** is the data of ``jsontext``. A **status document** is
+``bool`` and ``None``. A **message document** follows the proto3 JSON mapping: lowerCamelCase names
+in the order of the proto file, 64-bit integers as strings, enums as names, bytes as base64, maps
+sorted by key; every field without presence is there, sub-messages only where they are set
+(Google's ``json_format`` puts fields that are set first). A **status document** is
 ``{"status": …}`` with the entries of the response's ``info`` map next to it.
 """
 
@@ -10,12 +13,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any, Final
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-
-from pycrictl.show import jsontext
 
 Document = dict[str, Any]
 
@@ -25,19 +28,50 @@ MAX_NESTING: Final = 100
 MAX_INTEGER_DIGITS: Final = 4000
 """Python refuses to convert more than 4300."""
 
+_UNSHOWN_PREFIXES: Final = {"Signal": "SIGNAL_"}
+"""Parts of names that crictl does not show."""
+
+_INT64_TYPES: Final = frozenset(
+    {
+        FieldDescriptor.TYPE_INT64,
+        FieldDescriptor.TYPE_UINT64,
+        FieldDescriptor.TYPE_SINT64,
+        FieldDescriptor.TYPE_FIXED64,
+        FieldDescriptor.TYPE_SFIXED64,
+    }
+)
 _LONE_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 
 def message_document(message: Message) -> Document:
-    """Return the proto3 JSON mapping, defaults included."""
-    document: Document = json.loads(jsontext.message_json(message))
+    document: Document = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.has_presence and not message.HasField(field.name):
+            continue
+        value, kind = getattr(message, field.name), field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            document[field.json_name] = {key: value[key] for key in sorted(value)}
+        elif field.is_repeated:
+            document[field.json_name] = [_value(field, each) for each in value]
+        else:
+            document[field.json_name] = _value(field, value)
     return document
 
 
-def list_document(name: str, messages: Iterable[Message]) -> Document:
-    """Return the mapping of a response whose only field, the list ``name``, holds ``messages``."""
-    document: Document = json.loads(jsontext.list_json(name, messages))
-    return document
+def _value(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return message_document(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        prefix = _UNSHOWN_PREFIXES.get(field.enum_type.name, "")
+        return known.name.removeprefix(prefix) if known else value
+    if field.type in _INT64_TYPES:
+        return str(value)
+    if isinstance(value, bytes):
+        return b64encode(value).decode("ascii")
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def status_document(

@@ -15,8 +15,6 @@ from pycrictl.show import jsontext, yamltext
 from pycrictl.units import escape
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
     from pycrictl.show.colours import Tone
 
 COLUMN_GAP: Final = 3
@@ -112,12 +110,9 @@ def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
         out.write("\n")
 
 
-def write_message_json(message: Message, out: TextIO) -> None:
-    out.write(jsontext.message_json(message) + "\n")
-
-
-def write_list_json(name: str, messages: Iterable[Message], out: TextIO) -> None:
-    out.write(jsontext.list_json(name, messages) + "\n")
+def write_ordered_json(document: Any, out: TextIO) -> None:
+    """Write a message's data as JSON, in the order of the API."""
+    out.write(jsontext.ordered_json(document) + "\n")
 
 
 def write_document_json(document: Any, out: TextIO) -> None:

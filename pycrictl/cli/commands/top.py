@@ -24,6 +24,7 @@ from pycrictl.kube.node import NodePods
 from pycrictl.logs import journal
 from pycrictl.show import diagnosis_text, render
 from pycrictl.show.colours import Tone, painted
+from pycrictl.show.protodata import message_document
 from pycrictl.top.looking import Looker, Proxy
 from pycrictl.top.model import Row
 from pycrictl.top.text import lines_of
@@ -144,5 +145,6 @@ def _why(app: AppContext, looker: Looker, row: Row) -> str:
 def _inspect(app: AppContext, looker: Looker, row: Row) -> str:
     out = io.StringIO()
     request = cri_pb2.ContainerStatusRequest(container_id=row.id, verbose=False)
-    render.write_message_json(looker.connected.client.call("ContainerStatus", request).status, out)
+    answer = looker.connected.client.call("ContainerStatus", request)
+    render.write_ordered_json(message_document(answer.status), out)
     return out.getvalue()
