@@ -211,6 +211,15 @@ ContainerFile = Annotated[
         show_default=False,
     ),
 ]
+Pod = Annotated[
+    str,
+    typer.Argument(
+        metavar="POD",
+        autocompletion=complete.pods,
+        help="ID or name of a pod.",
+        show_default=False,
+    ),
+]
 PodIds = Annotated[
     list[str] | None,
     typer.Argument(

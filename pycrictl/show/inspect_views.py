@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pycrictl.show.list_views import UNKNOWN, enum_name, maps
+from pycrictl.show.list_views import (
+    NEVER,
+    UNKNOWN,
+    age,
+    enum_name,
+    go_time,
+    maps,
+    rfc3339,
+)
 from pycrictl.show.protodata import Document, declared_document, status_document
 from pycrictl.show.render import Block, Field, Table
-from pycrictl.show.times import NEVER, age, go_time, rfc3339
 from pycrictl.units import format_bytes, format_size
 
 if TYPE_CHECKING:
-    from datetime import tzinfo
-
     from pycrictl._proto import cri_pb2
 
 # The numbers of ContainerState.
@@ -24,17 +29,13 @@ _UNKNOWN: Final = 3
 SIZE_DIGITS: Final = 4
 
 
-def container_document(
-    answer: cri_pb2.ContainerStatusResponse, *, zone: tzinfo | None = None
-) -> Document:
-    times = container_times(answer.status, zone=zone)
+def container_document(answer: cri_pb2.ContainerStatusResponse) -> Document:
+    times = container_times(answer.status)
     return status_document(answer.status, answer.info, unset_as_null=True, times=times)
 
 
-def pod_document(
-    answer: cri_pb2.PodSandboxStatusResponse, *, zone: tzinfo | None = None
-) -> Document:
-    times = pod_times(answer.status, zone=zone)
+def pod_document(answer: cri_pb2.PodSandboxStatusResponse) -> Document:
+    times = {"createdAt": rfc3339(answer.status.created_at)}
     return status_document(answer.status, answer.info, unset_as_null=True, times=times)
 
 
@@ -63,21 +64,17 @@ def container_status_block(
     return [*block, *maps(status), *_info(info)]
 
 
-def container_times(
-    status: cri_pb2.ContainerStatus, *, zone: tzinfo | None = None
-) -> dict[str, str]:
+def container_times(status: cri_pb2.ContainerStatus) -> dict[str, str]:
     """Return the times of ``inspect``'s document by their JSON names."""
     has_finished = status.state == _EXITED or (status.state == _UNKNOWN and status.finished_at)
     return {
-        "createdAt": rfc3339(status.created_at, zone),
-        "startedAt": NEVER if status.state == _CREATED else rfc3339(status.started_at, zone),
-        "finishedAt": rfc3339(status.finished_at, zone) if has_finished else NEVER,
+        "createdAt": rfc3339(status.created_at),
+        "startedAt": NEVER if status.state == _CREATED else rfc3339(status.started_at),
+        "finishedAt": rfc3339(status.finished_at) if has_finished else NEVER,
     }
 
 
-def pod_status_block(
-    status: cri_pb2.PodSandboxStatus, info: Mapping[str, str], *, zone: tzinfo | None = None
-) -> Block:
+def pod_status_block(status: cri_pb2.PodSandboxStatus, info: Mapping[str, str]) -> Block:
     block: list[Field] = [
         ("ID", status.id),
         ("Name", status.metadata.name),
@@ -85,15 +82,11 @@ def pod_status_block(
         ("Namespace", status.metadata.namespace),
         ("Attempt", str(status.metadata.attempt)),
         ("Status", enum_name(status, "state")),
-        ("Created", go_time(status.created_at, zone)),
+        ("Created", go_time(status.created_at)),
         ("IP Addresses", status.network.ip),
     ]
     block += [("Additional IP", address.ip) for address in status.network.additional_ips]
     return [*block, *maps(status), *_info(info)]
-
-
-def pod_times(status: cri_pb2.PodSandboxStatus, *, zone: tzinfo | None = None) -> dict[str, str]:
-    return {"createdAt": rfc3339(status.created_at, zone)}
 
 
 def image_status_block(image: cri_pb2.Image, info: Mapping[str, str]) -> Block:

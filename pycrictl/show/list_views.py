@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl.show.render import Block, Field, Table
-from pycrictl.show.times import age, go_time
-from pycrictl.units import format_size, plural
+from pycrictl.units import format_age, format_size, plural
 
 if TYPE_CHECKING:
-    from datetime import tzinfo
-
     from google.protobuf.message import Message
 
     from pycrictl._proto import cri_pb2
@@ -36,6 +34,11 @@ POD_UID_LABEL: Final = "io.kubernetes.pod.uid"
 POD_STATES: Final = ("Ready", "NotReady")
 CONTAINER_STATES: Final = ("Created", "Running", "Exited")
 UNKNOWN_STATE: Final = "Unknown"
+
+NEVER: Final = "0001-01-01T00:00:00Z"
+"""Stands for a time that is unknown or has not come yet."""
+
+_NS_PER_S: Final = 1_000_000_000
 
 # A name with a tag may look like a short digest: cafe:1.
 _DIGEST: Final = r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})"
@@ -164,7 +167,7 @@ def on_screen(table: Table, first: Sequence[str], *, bad: Mapping[str, Tone]) ->
     return Table(tuple(names), rows, footer=table.footer, whole=whole, tones=tones)
 
 
-def pod_block(pod: cri_pb2.PodSandbox, *, zone: tzinfo | None = None) -> Block:
+def pod_block(pod: cri_pb2.PodSandbox) -> Block:
     block: list[Field] = [
         ("ID", pod.id),
         ("Name", pod.metadata.name),
@@ -174,7 +177,7 @@ def pod_block(pod: cri_pb2.PodSandbox, *, zone: tzinfo | None = None) -> Block:
     if pod.metadata.attempt:
         block.append(("Attempt", str(pod.metadata.attempt)))
     block.append(("Status", _state(POD_STATES, pod.state)))
-    block.append(("Created", go_time(pod.created_at, zone)))
+    block.append(("Created", go_time(pod.created_at)))
     block += maps(pod)
     block.append(("Runtime", pod.runtime_handler or DEFAULT_RUNTIME))
     return block
@@ -363,3 +366,29 @@ def _short(identifier: str, no_trunc: bool) -> str:
     if no_trunc:
         return identifier
     return identifier.removeprefix(DIGEST_PREFIX)[:SHORT_ID_CHARS]
+
+
+def age(time_ns: int, now: float) -> str:
+    """Say how long ago it was at ``now`` (seconds since 1970): ``5 minutes``, ``About an hour``."""
+    return format_age(now - time_ns / _NS_PER_S)
+
+
+def rfc3339(time_ns: int) -> str:
+    """Format as ``2023-11-14T22:13:20.123456789Z``; trailing zeros of the fraction are cut."""
+    moment, fraction = _local_time(time_ns)
+    seconds, offset = moment.isoformat()[:19], moment.isoformat()[19:]
+    return f"{seconds}{fraction}{'Z' if offset == '+00:00' else offset}"
+
+
+def go_time(time_ns: int) -> str:
+    """Format as ``2023-11-14 22:13:20.123456789 +0000 UTC``."""
+    moment, fraction = _local_time(time_ns)
+    return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} {moment:%z %Z}"
+
+
+def _local_time(time_ns: int) -> tuple[datetime, str]:
+    """Return the local time of the whole second, and the fraction with its point."""
+    # All 64-bit times lie between the years 1677 and 2262.
+    seconds, fraction = divmod(time_ns, _NS_PER_S)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    return moment.astimezone(), f".{fraction:09}".rstrip("0").rstrip(".")

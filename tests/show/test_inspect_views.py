@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC
 
 import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.show import inspect_views
-from pycrictl.show.times import NEVER
+from pycrictl.show.list_views import NEVER
 from tests.captures.scene import (
     fake_container_status,
 )
@@ -29,7 +28,7 @@ NO_INFO: Mapping[str, str] = {}
 )
 def test_times_that_have_not_come(state: str, finished_at: int, never: list[str]) -> None:
     status = cri_pb2.ContainerStatus(state=state, finished_at=finished_at)
-    times = inspect_views.container_times(status, zone=UTC)
+    times = inspect_views.container_times(status)
     assert [name for name, text in times.items() if text == NEVER] == never
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.show.jsonpath import JsonPath, JsonPathError, Template
-from pycrictl.show.jsonpath.template import MAX_NESTING
+from pycrictl.show.jsonpath import MAX_NESTING, JsonPath, JsonPathError, Template
 from pycrictl.units import quote
 
 DOCUMENT: dict[str, Any] = {
@@ -231,7 +230,7 @@ def test_a_comparison_is_of_single_values() -> None:
     ],
 )
 def test_what_would_take_for_ever_ends(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.show.jsonpath.evaluation.MAX_VISITS", 100_000)
+    monkeypatch.setattr("pycrictl.show.jsonpath.MAX_VISITS", 100_000)
     document: Any = [[] for _ in range(30)]
     for _ in range(30):
         document = [document]

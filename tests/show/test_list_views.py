@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+import time
 from io import StringIO
 
 import pytest
@@ -10,9 +10,13 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.show import list_views, render
 from tests.captures import load
+from tests.captures.fixtures import utc
 from tests.captures.scene import fake_containers, fake_version, hex_id, real_images, real_version
 
+__all__ = ["utc"]
+
 NOW = 1_795_209_010.0
+TIME_NS = 1_700_000_000_123_456_789
 
 
 def test_whole_ids_and_digests() -> None:
@@ -47,7 +51,7 @@ def test_every_field_of_a_pod_block() -> None:
     pod = cri_pb2.PodSandbox(id="a", state=7)  # type: ignore[arg-type]  # a state of the future
     pod.metadata.name, pod.metadata.attempt = "web", 2
     pod.labels["b"] = "1"
-    assert list_views.pod_block(pod, zone=UTC) == [
+    assert list_views.pod_block(pod) == [
         ("ID", "a"),
         ("Name", "web"),
         ("UID", ""),
@@ -85,3 +89,55 @@ def test_image_names_stand_in_for_digests() -> None:
     assert list_views.containers_table([cri_pb2.Container()], now=NOW).rows == [
         ("", "", "56 years ago", "Created", "", "0", "", "unknown", "unknown")
     ]
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [
+        (TIME_NS, "2023-11-14T22:13:20.123456789Z"),
+        (TIME_NS // 10**9 * 10**9, "2023-11-14T22:13:20Z"),
+        (1_795_208_878_905_045_660, "2026-11-20T21:07:58.90504566Z"),
+        (-1, "1969-12-31T23:59:59.999999999Z"),
+        (2**63 - 1, "2262-04-11T23:47:16.854775807Z"),
+        (-(2**63), "1677-09-21T00:12:43.145224192Z"),
+    ],
+)
+def test_times_have_the_form_of_rfc3339(time_ns: int, text: str) -> None:
+    assert list_views.rfc3339(time_ns) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "time_ns", "rfc3339", "go_time"),
+    [
+        (
+            "UTC",
+            TIME_NS,
+            "2023-11-14T22:13:20.123456789Z",
+            "2023-11-14 22:13:20.123456789 +0000 UTC",
+        ),
+        (
+            "Asia/Kolkata",
+            TIME_NS,
+            "2023-11-15T03:43:20.123456789+05:30",
+            "2023-11-15 03:43:20.123456789 +0530 IST",
+        ),
+        (
+            "EST5EDT,M3.2.0,M11.1.0",
+            TIME_NS,
+            "2023-11-14T17:13:20.123456789-05:00",
+            "2023-11-14 17:13:20.123456789 -0500 EST",
+        ),
+        (
+            "Europe/Berlin",
+            15 * 10**17,
+            "2017-07-14T04:40:00+02:00",
+            "2017-07-14 04:40:00 +0200 CEST",
+        ),
+    ],
+)
+def test_times_are_local(
+    name: str, time_ns: int, rfc3339: str, go_time: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", name)
+    time.tzset()
+    assert (list_views.rfc3339(time_ns), list_views.go_time(time_ns)) == (rfc3339, go_time)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC
 
 import pytest
 import yaml
@@ -9,6 +8,7 @@ import yaml
 from pycrictl._proto import cri_pb2
 from pycrictl.show.inspect_views import runtime_extras
 from pycrictl.show.jsontext import document_json
+from pycrictl.show.list_views import rfc3339
 from pycrictl.show.protodata import (
     MAX_NESTING,
     declared_document,
@@ -16,10 +16,12 @@ from pycrictl.show.protodata import (
     message_document,
     status_document,
 )
-from pycrictl.show.times import rfc3339
 from pycrictl.show.yamltext import document_yaml
 from tests.captures import capture
+from tests.captures.fixtures import utc
 from tests.captures.scene import fake_container_status, fake_status, real_images
+
+__all__ = ["utc"]
 
 
 def test_messages_and_lists_are_the_data_of_their_json() -> None:
@@ -31,14 +33,8 @@ def test_messages_and_lists_are_the_data_of_their_json() -> None:
 def test_a_container_status_is_crictls() -> None:
     response = fake_container_status()
     status = response.status
-    times = {
-        name: rfc3339(time_ns, UTC)
-        for name, time_ns in (
-            ("createdAt", status.created_at),
-            ("startedAt", status.started_at),
-            ("finishedAt", status.finished_at),
-        )
-    }
+    moments = (status.created_at, status.started_at, status.finished_at)
+    times = dict(zip(("createdAt", "startedAt", "finishedAt"), map(rfc3339, moments), strict=True))
     document = status_document(status, response.info, unset_as_null=True, times=times)
     del document["status"]["mounts"][0]["mountOptions"]  # a field that is newer than the recording
     output = capture("f-inspect-yaml").output

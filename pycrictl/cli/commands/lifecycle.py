@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -25,19 +26,12 @@ from pycrictl.cri.lifecycle.removal import all_containers, all_pods, remove_cont
 from pycrictl.cri.lists import lookup
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import UsageError
+from pycrictl.units import parse_int
 
 
 def create(
     ctx: typer.Context,
-    pod: Annotated[
-        str,
-        typer.Argument(
-            metavar="POD",
-            autocompletion=complete.pods,
-            help="ID or name of the pod.",
-            show_default=False,
-        ),
-    ],
+    pod: options.Pod,
     container_config: options.ContainerFile,
     pod_config: options.PodFile,
     auth: options.Auth = "",
@@ -273,84 +267,32 @@ def rmp(
     results.finish()
 
 
+def _limit(option: str, help: str, read: Callable[[str], int] = parse_int) -> Any:
+    return typer.Option(
+        option, parser=options.parser(read), metavar="INT", show_default=False, help=help
+    )
+
+
 def update(
     ctx: typer.Context,
     containers: Annotated[list[str] | None, options.containers(complete.containers)] = None,
-    cpu_count: Annotated[
-        int | None,
-        typer.Option(
-            "--cpu-count",
-            parser=options.integer,
-            metavar="INT",
-            show_default=False,
-            help="Windows only; ignored here.",
-        ),
-    ] = None,
+    cpu_count: Annotated[int | None, _limit("--cpu-count", "Windows only; ignored here.")] = None,
     cpu_maximum: Annotated[
-        int | None,
-        typer.Option(
-            "--cpu-maximum",
-            parser=options.integer,
-            metavar="INT",
-            show_default=False,
-            help="Windows only; ignored here.",
-        ),
+        int | None, _limit("--cpu-maximum", "Windows only; ignored here.")
     ] = None,
-    cpu_period: Annotated[
-        int | None,
-        typer.Option(
-            "--cpu-period",
-            parser=options.integer,
-            metavar="INT",
-            show_default=False,
-            help="CFS period in microseconds.",
-        ),
-    ] = None,
-    cpu_quota: Annotated[
-        int | None,
-        typer.Option(
-            "--cpu-quota",
-            parser=options.integer,
-            metavar="INT",
-            show_default=False,
-            help="CFS quota in microseconds.",
-        ),
-    ] = None,
-    cpu_share: Annotated[
-        int | None,
-        typer.Option(
-            "--cpu-share",
-            parser=options.integer,
-            metavar="INT",
-            show_default=False,
-            help="Relative CPU weight (shares).",
-        ),
-    ] = None,
+    cpu_period: Annotated[int | None, _limit("--cpu-period", "CFS period in microseconds.")] = None,
+    cpu_quota: Annotated[int | None, _limit("--cpu-quota", "CFS quota in microseconds.")] = None,
+    cpu_share: Annotated[int | None, _limit("--cpu-share", "Relative CPU weight (shares).")] = None,
     cpuset_cpus: Annotated[
         str | None, typer.Option("--cpuset-cpus", metavar="LIST", help="CPUs, such as 0-2,7.")
     ] = None,
     cpuset_mems: Annotated[
         str | None, typer.Option("--cpuset-mems", metavar="LIST", help="Memory nodes, such as 0-1.")
     ] = None,
-    memory: Annotated[
-        int | None,
-        typer.Option(
-            "--memory",
-            parser=options.integer,
-            metavar="INT",
-            show_default=False,
-            help="Memory limit in bytes.",
-        ),
-    ] = None,
+    memory: Annotated[int | None, _limit("--memory", "Memory limit in bytes.")] = None,
     oom_score_adj: Annotated[
         int | None,
-        typer.Option(
-            "--oom-score-adj",
-            parser=options.parser(crictl.score),
-            metavar="INT",
-            show_default=False,
-            help="OOM score adjustment, from -1000 to 1000.",
-        ),
+        _limit("--oom-score-adj", "OOM score adjustment, from -1000 to 1000.", crictl.score),
     ] = None,
 ) -> None:
     """Change the resource limits of containers.

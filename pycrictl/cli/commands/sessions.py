@@ -308,15 +308,7 @@ def attach(
 
 def port_forward(
     ctx: typer.Context,
-    pod: Annotated[
-        str,
-        typer.Argument(
-            metavar="POD",
-            autocompletion=complete.pods,
-            help="ID or name of a pod.",
-            show_default=False,
-        ),
-    ],
+    pod: options.Pod,
     ports: Annotated[
         list[str],
         typer.Argument(

@@ -1,0 +1,398 @@
+"""kubectl's JSONPath on documents: single paths, and templates around them. Pure.
+
+A *path* is ``.metadata.name``, ``$.items[?(@.state=="X")].id`` or ``{.id}``. Its steps are
+
+- ``.name``: any characters but ``.,[]${}@()=<>!&|`` and spaces; a backslash takes one of these
+  as it is;
+- ``..name``: at any depth;
+- ``*`` and ``[*]``: all values of a list or an object;
+- ``[0]``, ``[-1]``, ``[1:]``, ``[::2]``: elements of a list;
+- ``['name']``: the key as it stands, otherwise the path that its dots make, as kubectl reads it;
+- ``[0,2]``, ``['a','b']``: all that the first leads to, then all that the second leads to;
+- ``[?(@.a)]``, ``[?(@.a == 'x')]``: what has a value, or one that compares as given with text, a
+  number, ``true``, ``false`` or another path's value.
+
+A *template* is text with paths in braces, and ``{range PATH}…{end}`` around what is repeated for
+each match. What the data lacks yields nothing, and values of different types are unequal.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from pycrictl.errors import UsageError
+from pycrictl.show import jsontext
+from pycrictl.units import escape, quote
+
+MAX_VISITS: Final = 10_000_000
+"""Values that one evaluation may look at; a few ``..`` in a row could visit any number."""
+
+_OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class JsonPathError(UsageError):
+    reference = "jsonpath"
+
+
+class Search:
+    """One evaluation: the document that ``$`` stands for, and what it may still cost."""
+
+    def __init__(self, document: Any) -> None:
+        self.document = document
+        self._visits_left = MAX_VISITS
+
+    def follow(self, steps: Sequence[Step], start: Any) -> Sequence[Any]:
+        values = [start]
+        for step in steps:
+            found: list[Any] = []
+            for select in step:
+                for value in values:
+                    selected = select(value, self)
+                    found += selected
+                    self._visits_left -= 1 + len(selected)
+                    if self._visits_left < 0:
+                        raise JsonPathError("the JSONPath leads to too many values")
+            values = found
+        return values
+
+
+Selector = Callable[[Any, Search], Sequence[Any]]
+Step = Sequence[Selector]
+
+
+def _children(value: Any, _: Search) -> Sequence[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else ()
+
+
+def _containers(value: Any, search: Search) -> Sequence[Any]:
+    """Return a value and the lists and objects in it, from the top down."""
+    found, todo = [], [value]
+    while todo:
+        found.append(todo.pop())
+        inner = reversed(_children(found[-1], search))
+        todo += [each for each in inner if isinstance(each, dict | list)]
+    return found
+
+
+def _member(name: str, value: Any, _: Search) -> Sequence[Any]:
+    return (value[name],) if isinstance(value, dict) and name in value else ()
+
+
+def _quoted_member(name: str, value: Any, search: Search) -> Sequence[Any]:
+    """Return the value of a key, or what the path leads to that its dots make."""
+    if found := _member(name, value, search):
+        return found
+    return search.follow([(partial(_member, part),) for part in name.split(".")], value)
+
+
+def _elements(bounds: slice, value: Any, _: Search) -> Sequence[Any]:
+    return value[bounds] if isinstance(value, list) else ()
+
+
+def _matching(
+    left: Selector, operator: str, right: Selector, value: Any, search: Search
+) -> Sequence[Any]:
+    """Return what in a list or an object meets a condition.
+
+    Both sides must have a value. Without an operator that is all.
+
+    Raises:
+        JsonPathError: a side of a comparison has several values.
+    """
+    found = []
+    for each in _children(value, search):
+        lefts, rights = left(each, search), right(each, search)
+        if operator and (len(lefts) > 1 or len(rights) > 1):
+            raise JsonPathError("a filter of the JSONPath compares several values at once")
+        if lefts and rights and (not operator or _compares(lefts[0], operator, rights[0])):
+            found.append(each)
+    return found
+
+
+def _compares(left: Any, operator: str, right: Any) -> bool:
+    if _kind(left) is not _kind(right):
+        return operator == "!="
+    has_order = _kind(left) in (float, str)
+    return (has_order or operator in ("==", "!=")) and _OPERATORS[operator](left, right)
+
+
+def _kind(value: Any) -> type:
+    """Return what decides which values compare: all numbers are of one kind."""
+    return float if type(value) is int else type(value)
+
+
+# Paths: from text to selectors
+
+_FILTER_HINT: Final = (
+    "a filter is [?(PATH)] or [?(PATH == VALUE)], also with != < <= > >=; text is in quotes"
+)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
+
+_QUOTED: Final = r"""(?s:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+\")"""
+"""Matches a text in quotes; like all expressions here, it never tries a character twice."""
+
+_CONSTANT: Final = re.compile(r"true|false|[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?")
+"""Matches a constant without quotes."""
+
+_INTEGER: Final = r"-?[0-9]{1,15}"
+_TEXT: Final = re.compile(_QUOTED)
+_NAME: Final = re.compile(r"(?s:[^.,\[\]${}@ ()=<>!&|\t\n\\]|\\.)*+")
+_BARE_NAME: Final = re.compile(r"\s*([^\W\d][^\s,\]]*)\s*[,\]]")
+_SELECTOR: Final = re.compile(
+    rf"\s*(?:(?P<all>\*)|(?P<text>{_QUOTED})|"
+    rf"(?P<bounds>(?:{_INTEGER})?(?::(?:{_INTEGER})?){{1,2}}|{_INTEGER}))\s*(?P<end>[,\]])"
+)
+_FILTER: Final = re.compile(r"\s*\?\(\s*")
+_OPERATOR: Final = re.compile(r"\s*([=!<>]=|[<>])\s*")
+_FILTER_END: Final = re.compile(r"\s*\)\s*\]")
+
+
+class JsonPath:
+    def __init__(
+        self, text: str, *, aliases: Mapping[str, str] | None = None, at_top: bool = True
+    ) -> None:
+        """Read a path; without its leading dot, or in braces, it is one as well.
+
+        Args:
+            text: the path.
+            aliases: other names of keys at the top of the document.
+            at_top: whether the path starts there, also without ``$``.
+        """
+        inner = text.strip()
+        if inner.startswith("{") and inner.endswith("}"):
+            inner = inner[1:-1].strip()
+        if not inner:
+            raise JsonPathError(f"{quote(text)} is not a JSONPath: it is empty")
+        reader = _Reader(text, inner if inner[0] in "$@.[" else f".{inner}", aliases or {})
+        self._query = reader.whole(at_top=at_top)
+
+    def find(self, document: Any, search: Search | None = None) -> Sequence[Any]:
+        return self._query(document, search or Search(document))
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"(?s)\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])
+
+
+def _constant(text: str) -> bool | int | float:
+    if text in ("true", "false"):
+        return text == "true"
+    return float(text) if "." in text else int(text)
+
+
+class _Reader:
+    def __init__(self, given: str, text: str, aliases: Mapping[str, str]) -> None:
+        self._given = given
+        self._text = text
+        self._aliases = aliases
+        self._position = 0
+
+    def whole(self, *, at_top: bool) -> Selector:
+        query = self._query(at_top=at_top)
+        if self._position < len(self._text):
+            raise self._unexpected()
+        return query
+
+    def _query(self, *, at_top: bool, is_operand: bool = False) -> Selector:
+        """Read a path up to where it ends; one in a filter cannot hold another filter."""
+        is_absolute = self._next() == "$"
+        aliases = self._aliases if is_absolute or at_top else {}
+        self._position += self._next() in ("$", "@")
+        steps: list[Step] = []
+        while (char := self._next()) in (".", "["):
+            if char == "[":
+                steps.append(self._bracket(can_filter=not is_operand))
+                continue
+            is_deep = self._text.startswith("..", self._position)
+            self._position += 1 + is_deep
+            if is_deep:
+                steps.append((_containers,))
+                if self._next() == "[":
+                    continue
+            name = self._take(_NAME)[0]
+            if name == "*":
+                steps.append((_children,))
+            elif name:
+                name = re.sub(r"(?s)\\(.)", r"\1", name)
+                steps.append((partial(_member, name if steps else aliases.get(name, name)),))
+            elif is_deep:
+                raise self._error("a name is missing")
+        if is_absolute:
+            return lambda _, search: search.follow(steps, search.document)
+        return lambda value, search: search.follow(steps, value)
+
+    def _bracket(self, *, can_filter: bool) -> Step:
+        self._position += 1
+        if can_filter and _FILTER.match(self._text, self._position):
+            return (self._filter(),)
+        selectors: list[Selector] = []
+        end = ","
+        while end == ",":
+            found = _SELECTOR.match(self._text, self._position)
+            if found is None:
+                raise self._not_a_selector()
+            self._position = found.end()
+            selectors.append(_selector(found))
+            end = found["end"]
+        return selectors
+
+    def _not_a_selector(self) -> JsonPathError:
+        if "]" not in self._text[self._position :]:
+            return JsonPathError(f'"]" is missing in {quote(self._given)}')
+        if bare := _BARE_NAME.match(self._text, self._position):
+            return self._error(f"{quote(bare[1])} in brackets must be quoted")
+        return self._unexpected()
+
+    def _filter(self) -> Selector:
+        self._take(_FILTER)
+        left = self._operand()
+        operator, right = "", left
+        if _OPERATOR.match(self._text, self._position):
+            operator = self._take(_OPERATOR)[1]
+            right = self._operand()
+        self._take(_FILTER_END)
+        return partial(_matching, left, operator, right)
+
+    def _operand(self) -> Selector:
+        if self._next() in ("$", "@", "."):
+            return self._query(at_top=False, is_operand=True)
+        is_text = self._next() in ("'", '"')
+        value = _unquoted(self._take(_TEXT)[0]) if is_text else _constant(self._take(_CONSTANT)[0])
+        return lambda *_: (value,)
+
+    def _next(self) -> str:
+        return self._text[self._position : self._position + 1]
+
+    def _take(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        found = pattern.match(self._text, self._position)
+        if found is None:
+            raise self._unexpected()
+        self._position = found.end()
+        return found
+
+    def _unexpected(self) -> JsonPathError:
+        rest = self._text[self._position :]
+        return self._error(f"{quote(rest)} is not expected" if rest else "it ends too early")
+
+    def _error(self, reason: str) -> JsonPathError:
+        hint = _FILTER_HINT if "?" in self._text else None
+        return JsonPathError(f"{quote(self._given)} is not a JSONPath: {reason}", hint=hint)
+
+
+def _selector(found: re.Match[str]) -> Selector:
+    if found["all"]:
+        return _children
+    if found["text"]:
+        return partial(_quoted_member, _unquoted(found["text"]))
+    bounds = [int(bound) if bound else None for bound in found["bounds"].split(":")]
+    if len(bounds) == 1:
+        index = int(found["bounds"])
+        return partial(_elements, slice(index, index + 1 or None))
+    if bounds[2:] == [0]:
+        raise JsonPathError(f"the step of [{found['bounds']}] is 0")
+    return partial(_elements, slice(*bounds))
+
+
+# Templates
+
+MAX_NESTING: Final = 50
+"""Levels of ``range`` in a template."""
+
+_ACTION: Final = re.compile(rf"\{{((?s:{_QUOTED}|\\.|[^}}'\"\\])*+)\}}")
+_RANGE: Final = re.compile(r"range(?=[\s.$@\[]|$)")
+
+
+class Template:
+    def __init__(self, text: str, *, aliases: Mapping[str, str] | None = None) -> None:
+        """Read a template; one without braces is a path."""
+        nodes, ended = _parsed(_parts(text), aliases or {}, 0)
+        self._nodes = nodes if "{" in text else [JsonPath(text, aliases=aliases)]
+        if ended:
+            raise JsonPathError(f"{{end}} without {{range}} in {quote(text)}")
+
+    def render(self, document: Any) -> str:
+        """Return the text that the template makes; no value breaks a line or steers a terminal."""
+        return "".join(_rendered(self._nodes, document, Search(document)))
+
+
+def value_text(value: Any) -> str:
+    """Return a value on one line: strings as they are, objects and lists as compact JSON."""
+    return escape(value if isinstance(value, str) else jsontext.compact_json(value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    path: JsonPath
+    body: Sequence[_Node]
+
+
+_Node = str | JsonPath | _Range
+
+
+def _rendered(nodes: Sequence[_Node], current: Any, search: Search) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, str):
+            yield node
+        elif isinstance(node, JsonPath):
+            yield " ".join(map(value_text, node.find(current, search)))
+        else:
+            for item in node.path.find(current, search):
+                yield from _rendered(node.body, item, search)
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """Split a template into text and what stands in braces, each with whether it is the latter."""
+    position = 0
+    while (start := text.find("{", position)) >= 0:
+        if start > position:
+            yield text[position:start], False
+        action = _ACTION.match(text, start)
+        if action is None:
+            raise JsonPathError(f'"}}" is missing in {quote(text)}')
+        yield action[1].strip(), True
+        position = action.end()
+    if position < len(text):
+        yield text[position:], False
+
+
+def _parsed(
+    parts: Iterator[tuple[str, bool]], aliases: Mapping[str, str], depth: int
+) -> tuple[list[_Node], bool]:
+    """Return the nodes up to an ``{end}`` or the end of the text, and whether it was the former."""
+    nodes: list[_Node] = []
+    for part, is_action in parts:
+        if not is_action:
+            nodes.append(part)
+        elif part == "end":
+            return nodes, True
+        elif part.startswith(("'", '"')):
+            if not re.fullmatch(_QUOTED, part):
+                raise JsonPathError(f"{quote(part)} is not a quoted text")
+            nodes.append(_unquoted(part))
+        elif _CONSTANT.fullmatch(part):
+            nodes.append(jsontext.compact_json(_constant(part)))
+        elif _RANGE.match(part):
+            if depth == MAX_NESTING:
+                raise JsonPathError("{range} is nested too deeply")
+            path = JsonPath(part[len("range") :], aliases=aliases, at_top=not depth)
+            body, ended = _parsed(parts, aliases, depth + 1)
+            if not ended:
+                raise JsonPathError("{range} without {end}")
+            nodes.append(_Range(path, body))
+        else:
+            nodes.append(JsonPath(part or "@", aliases=aliases, at_top=not depth))
+    return nodes, False
