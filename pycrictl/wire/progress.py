@@ -8,17 +8,12 @@ message has its own line.
 
 This module reads what a message says and not what it means: phases, sums and rates are up to
 ``pycrictl.pulls.tracker``.
-
-Messages are outside data, and many: a watcher of a busy node decodes thousands a second. So what
-an ordinary message needs stands in one function without a call more than necessary, and every
-odd case leaves it by an exception or by one of the functions below it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from json.scanner import make_scanner
 from typing import Any, Final, NamedTuple
 
 from pycrictl import foreign
@@ -48,13 +43,10 @@ a longer error text is cut.
 
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
+_LONGEST_S: Final = 1e11
 _EXCERPT: Final = 60
 _JSON_SPACE: Final = " \t\r\n"
-_RARE_KEYS: Final = frozenset({"resumed", "started", "behind", "pod", "digest", "idle_s", "sums"})
 _NUMBER_KEYS: Final = frozenset({"progress", "total"})
-
-# What json.loads calls in the end. Calling it directly takes half the time for a short message.
-_scan: Final = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]  # takes any decoder
 
 
 class Report(NamedTuple):
@@ -131,78 +123,11 @@ class ProgressDecoder:
             if len(message) > self._max_message_bytes:
                 raise _NotAReport(self._too_long)
             text = message if isinstance(message, str) else message.decode()
-            text = text.strip(_JSON_SPACE)
-            fields, end = _scan(text, 0)
-            if type(fields) is not dict or end != len(text):
-                raise _NotAReport("not one JSON object")
-            get = fields.get
-
-            image = get("image", "")
-            if type(image) is not str or len(image) > MAX_TEXT:
-                image = _name("image", image)
-            layer = get("layer", "")
-            if type(layer) is not str or len(layer) > MAX_TEXT:
-                layer = _name("layer", layer)
-            progress = get("progress", 0)
-            if type(progress) is not int or not _INT64_MIN <= progress <= _INT64_MAX:
-                progress = _int64("progress", progress)
-            total = get("total", 0)
-            if type(total) is not int or not _INT64_MIN <= total <= _INT64_MAX:
-                total = _int64("total", total)
-            error = get("error", "")
-            if type(error) is not str or len(error) > MAX_TEXT:
-                error = _error_text(error)
-
-            if not (progress or total or error) and fields.keys().isdisjoint(_NUMBER_KEYS):
-                raise _NotAReport("no progress in it")
-
-            phase = get("phase", "")
-            if type(phase) is not str:
-                phase = ""
-            queue_position = get("queue_position", 0)
-            if type(queue_position) is not int or not 0 <= queue_position <= _INT64_MAX:
-                queue_position = 0
-            extracted = get("extracted", 0)
-            if type(extracted) is not int or not 0 <= extracted <= _INT64_MAX:
-                extracted = 0
-            extracted_total = get("extracted_total", 0)
-            if type(extracted_total) is not int or not 0 <= extracted_total <= _INT64_MAX:
-                extracted_total = 0
-
-            resumed, started, behind, pod, digest, idle_s, sums = 0, 0.0, "", "", "", 0.0, None
-            if not _RARE_KEYS.isdisjoint(fields):
-                resumed, started, behind, pod, digest, idle_s, sums = _rare(fields)
-
-            if "\\" in text:  # only an escape can bring in half a surrogate pair
-                image, layer, error, phase = map(_encodable, (image, layer, error, phase))
-                behind, pod, digest = map(_encodable, (behind, pod, digest))
-            return Report._make(
-                (
-                    image,
-                    layer,
-                    progress,
-                    total,
-                    error,
-                    phase,
-                    queue_position,
-                    extracted,
-                    extracted_total,
-                    resumed,
-                    started,
-                    behind,
-                    pod,
-                    digest,
-                    idle_s,
-                    sums,
-                )
-            )
-        except StopIteration:  # the scanner's word for "no JSON value starts here"
-            if text:
-                self._reject("not valid JSON", message)
-        except RecursionError:
-            self._reject("nested too deeply", message)
+            return _report(json.loads(text)) if text.strip(_JSON_SPACE) else None
         except _NotAReport as exc:
             self._reject(str(exc), message)
+        except RecursionError:
+            self._reject("nested too deeply", message)
         except UnicodeDecodeError:
             self._reject("not valid UTF-8", message)
         except ValueError:
@@ -264,45 +189,55 @@ def encode_report(report: Report) -> str:
     return json.dumps(fields, separators=(",", ":"))
 
 
-def _name(key: str, value: object) -> str:
-    if value is None:
-        return ""
-    if type(value) is not str:
-        raise _NotAReport(f'"{key}" is not a string')
-    raise _NotAReport(f'"{key}" is longer than {MAX_TEXT} characters')
-
-
-def _error_text(value: object) -> str:
-    if value is None:
-        return ""
-    if type(value) is not str:
-        raise _NotAReport('"error" is not a string')
-    return value[: MAX_TEXT - 1] + "…"
-
-
-def _rare(
-    fields: dict[str, object],
-) -> tuple[int, float, str, str, str, float, dict[str, Any] | None]:
-    """Return what few messages have, in the order of ``Report``: ``resumed`` and what follows."""
-    idle_s = fields.get("idle_s")
-    resumed, started = fields.get("resumed"), fields.get("started")
-    texts = (fields.get(key, "") for key in ("behind", "pod", "digest"))
-    behind, pod, digest = (one[:MAX_TEXT] if isinstance(one, str) else "" for one in texts)
-    return (
-        resumed if type(resumed) is int and 0 <= resumed <= _INT64_MAX else 0,
-        float(started) if isinstance(started, int | float) and 0 < started < 1e11 else 0.0,
-        behind,
-        pod,
-        digest,
-        float(idle_s) if isinstance(idle_s, int | float) and 0 < idle_s < 1e11 else 0.0,
-        foreign.mapping(fields.get("sums")) or None,
+def _report(fields: object) -> Report:
+    if not isinstance(fields, dict):
+        raise _NotAReport("not one JSON object")
+    error = _text(fields, "error")
+    report = Report(
+        image=_name(fields, "image"),
+        layer=_name(fields, "layer"),
+        progress=_int64(fields, "progress"),
+        total=_int64(fields, "total"),
+        error=error if len(error) <= MAX_TEXT else error[: MAX_TEXT - 1] + "…",
+        phase=_encodable(foreign.text(fields.get("phase"))),
+        queue_position=foreign.count(fields.get("queue_position")),
+        extracted=foreign.count(fields.get("extracted")),
+        extracted_total=foreign.count(fields.get("extracted_total")),
+        resumed=foreign.count(fields.get("resumed")),
+        started=_seconds(fields.get("started")),
+        behind=_encodable(foreign.text(fields.get("behind"), MAX_TEXT)),
+        pod=_encodable(foreign.text(fields.get("pod"), MAX_TEXT)),
+        digest=_encodable(foreign.text(fields.get("digest"), MAX_TEXT)),
+        idle_s=_seconds(fields.get("idle_s")),
+        sums=foreign.mapping(fields.get("sums")) or None,
     )
+    has_number = not fields.keys().isdisjoint(_NUMBER_KEYS)
+    if not (has_number or report.error):
+        raise _NotAReport("no progress in it")
+    return report
 
 
-def _int64(key: str, value: object) -> int:
+def _text(fields: dict[str, object], key: str) -> str:
+    value = fields.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _NotAReport(f'"{key}" is not a string')
+    return _encodable(value)
+
+
+def _name(fields: dict[str, object], key: str) -> str:
+    name = _text(fields, key)
+    if len(name) > MAX_TEXT:
+        raise _NotAReport(f'"{key}" is longer than {MAX_TEXT} characters')
+    return name
+
+
+def _int64(fields: dict[str, object], key: str) -> int:
+    value = fields.get(key)
     if value is None:
         return 0
-    if type(value) is float and value.is_integer():
+    if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not int:
         raise _NotAReport(f'"{key}" is not an integer')
@@ -311,5 +246,11 @@ def _int64(key: str, value: object) -> int:
     return value
 
 
+def _seconds(value: object) -> float:
+    seconds = foreign.number(value) or 0.0
+    return seconds if seconds < _LONGEST_S else 0.0
+
+
 def _encodable(text: str) -> str:
+    """Replace halves of surrogate pairs, which escapes can bring in."""
     return text.encode(errors="replace").decode()

@@ -155,8 +155,8 @@ def test_half_a_surrogate_pair_can_still_be_printed() -> None:
     [
         ("nonsense", 'not valid JSON: "nonsense"'),
         ('{"progress":1', "not valid JSON: "),
-        ('{"progress":1}}', "not one JSON object: "),
-        ('{"progress":1}{"progress":2}', "not one JSON object: "),
+        ('{"progress":1}}', "not valid JSON: "),
+        ('{"progress":1}{"progress":2}', "not valid JSON: "),
         ("[]", "not one JSON object: "),
         ("null", "not one JSON object: "),
         ("5", "not one JSON object: "),
