@@ -45,9 +45,8 @@ class ExitCode(IntEnum):
 class PycrictlError(Exception):
     """Base of all errors that are shown to the user as one line.
 
-    Args:
-        message: one line, without a full stop, that names the thing it is about in quotes.
-        hint: what the user can do about it, or None.
+    The message has no full stop and names the thing it is about in quotes; the hint says what the
+    user can do about it.
     """
 
     reference: ClassVar[str] = "error"
@@ -68,8 +67,7 @@ class UsageError(PycrictlError):
 class OptionError(UsageError):
     """An option is unknown, lacks its value, or has one that cannot be read.
 
-    Attributes:
-        flag_error: the same in the words of Go's flag package, which scripts may know.
+    ``flag_error`` is the same in the words of Go's flag package, which scripts may know.
     """
 
     def __init__(self, message: str, *, flag_error: str, hint: str | None = None) -> None:
@@ -86,11 +84,7 @@ class ExtraArgument(UsageError):
 
 
 class UnknownFormat(UsageError):
-    """The command has no such output format.
-
-    Attributes:
-        output: the format as given, in quotes and printable.
-    """
+    """The command has no such output format, which is given in quotes and printable."""
 
     def __init__(self, output: str, formats: Sequence[str]) -> None:
         super().__init__(
@@ -100,11 +94,7 @@ class UnknownFormat(UsageError):
 
 
 class UnknownCommand(UsageError):
-    """The first word names no command.
-
-    Attributes:
-        word: that word.
-    """
+    """The first word names no command."""
 
     reference = "unknown-command"
     exit_code = ExitCode.UNKNOWN_COMMAND
@@ -228,12 +218,7 @@ class RemoteProtocolError(StreamError):
 
 
 class UpgradeRefused(StreamError):
-    """The server answered, but does not offer the stream.
-
-    Attributes:
-        status: the HTTP status it answered with.
-        body: the beginning of what it said.
-    """
+    """The server answered, but does not offer the stream; ``body`` begins what it said."""
 
     reference = "upgrade-refused"
 
@@ -264,10 +249,7 @@ class NoSpace(CopyError):
 class EntryRefused(CopyError):
     """An entry of the archive or tree breaks a rule, and so nothing of it was copied.
 
-    Attributes:
-        path: the entry's name as it came, in bytes.
-        rule: the short name of the rule, stable, for scripts.
-        reason: what is wrong with it.
+    ``path`` is the entry's name as it came; ``rule`` has a stable short name, for scripts.
     """
 
     reference = "entry-refused"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
-import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cli.table import COMMANDS
-from tests.fakecri import FakeServer, Status
+from tests.fakecri import FakeServer
 
 HEAVY = (
     *("rich", "pydantic", "websockets", "tqdm", "yaml", "tomli", "tarfile"),
@@ -63,24 +61,3 @@ def test_a_list_loads_what_it_needs(fake: FakeServer) -> None:
     assert code == 0
     assert commands(modules) == {"listing"}
     assert not modules & set(HEAVY)
-
-
-@pytest.mark.parametrize(
-    ("status", "last"),
-    [
-        (grpc.StatusCode.NOT_FOUND, "stream.over_rpc"),
-        (grpc.StatusCode.UNIMPLEMENTED, "node.on_node"),
-    ],
-)
-def test_a_copy_loads_a_method_when_its_turn_comes(
-    fake: FakeServer, tmp_path: Path, status: grpc.StatusCode, last: str
-) -> None:
-    container = cri_pb2.Container(id="a" * 64, state=cri_pb2.CONTAINER_RUNNING)
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
-    fake.offer("CopyFromContainer", Status(status, "no"))
-    fake.offer("ContainerStatus", Status(grpc.StatusCode.NOT_FOUND, "gone"))
-    code, modules = modules_after("-r", fake.endpoint, "cp", "aaa:/f", str(tmp_path / "f"))
-    assert code == 1
-    methods = ["stream.over_rpc", "node.on_node", "exec.over_exec"]
-    loaded = [name for name in methods if f"pycrictl.copy.{name}" in modules]
-    assert loaded == methods[: methods.index(last) + 1]

@@ -46,14 +46,7 @@ def format_timestamp(timestamp: bytes) -> bytes:
 
 
 def timestamp_ns(timestamp: bytes) -> int:
-    """Read a log's time.
-
-    Args:
-        timestamp: what TIMESTAMP matches in full.
-
-    Raises:
-        ValueError: there is no such day, time or zone.
-    """
+    """Read a log's time, matched by TIMESTAMP; ValueError if there is no such day, time or zone."""
     fraction, zone = _split(timestamp)
     return _seconds(timestamp[:_SECONDS_CHARACTERS] + zone) * _SECOND_NS + int(fraction)
 
@@ -94,14 +87,8 @@ def parse_time(text: str, *, zone: tzinfo | None = None) -> int:
     """Read a point in time as it is given in an option.
 
     A day (``2024-01-31``), an hour (``…T15``), a minute (``…T15:04``) or a second with up to nine
-    digits after it (``…T15:04:05.123``), each with ``Z`` or ``+02:00`` behind it or without; or
-    seconds since 1970 (``1706713445.123``).
-
-    Args:
-        zone: what is meant where no zone is given; None for that of this machine.
-
-    Raises:
-        UsageError: it is none of these.
+    digits after it (``…T15:04:05.123``), each with ``Z`` or ``+02:00`` behind it or without (then
+    in ``zone``, or that of this machine); or seconds since 1970 (``1706713445.123``).
     """
     try:
         if match := _UNIX.fullmatch(text):

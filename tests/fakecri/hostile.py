@@ -139,52 +139,6 @@ def unending() -> Iterator[str]:
 
 
 @contextmanager
-def dribbling() -> Iterator[str]:
-    """Answers with a message of 16 MiB, byte by byte, as fast as it is taken."""
-
-    def answer(connection: socket.socket) -> None:
-        if _asks(connection):
-            connection.sendall(_HEAD + _frame(0, 0, 1, b"\0\0\xff\xff\xff"))
-            while True:
-                connection.sendall(_frame(0, 0, 1, b"x") * 10_000)
-
-    with _listening(answer) as path:
-        yield path
-
-
-@contextmanager
-def verbose() -> Iterator[str]:
-    """Answers with a header of 8 MiB in Huffman's code."""
-
-    def answer(connection: socket.socket) -> None:
-        if _asks(connection):
-            block = b"\x88\0\x01x\xff\x83\xff\xff\x03" + b"\x18\xc6\x31\x8c\x63" * 1_677_722
-            connection.sendall(_frame(1, 0, 1, block[:16384]))
-            for start in range(16384, len(block), 16384):
-                is_last = start + 16384 >= len(block)
-                fragment = block[start : start + 16384]
-                connection.sendall(_frame(9, 4 if is_last else 0, 1, fragment))
-            _drain(connection)
-
-    with _listening(answer) as path:
-        yield path
-
-
-@contextmanager
-def continuing() -> Iterator[str]:
-    """Answers with a header block without end, in frames without content."""
-
-    def answer(connection: socket.socket) -> None:
-        if _asks(connection):
-            connection.sendall(_frame(1, 0, 1, b"\x88"))
-            while True:
-                connection.sendall(_frame(9, 0, 1) * 1000)
-
-    with _listening(answer) as path:
-        yield path
-
-
-@contextmanager
 def flooding() -> Iterator[str]:
     """Pings as fast as it can, and reads nothing more once it has been asked."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import grpc
 import pytest
@@ -97,16 +96,6 @@ def test_an_unused_answer_fails_the_block() -> None:
         with serve() as server:
             server.prepare("Version", b"", b"")
     assert not Path(server.path).exists()
-
-
-def test_a_failing_block_keeps_its_own_error() -> None:
-    with pytest.raises(KeyError), serve() as server:
-        raise_after_preparing(server)
-
-
-def raise_after_preparing(server: FakeServer) -> NoReturn:
-    server.prepare("Version", b"")
-    raise KeyError
 
 
 def test_mistakes_are_told_when_preparing(server: FakeServer) -> None:

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Self, TypeAlias
 from urllib.parse import quote as percent_encoded
 
@@ -34,6 +35,9 @@ LONGEST_HANDSHAKE_S: Final = 20.0
 without a deadline, such as PullImage."""
 
 _LOOK_S: Final = 1.0
+_LAST_LOOK_S: Final = 0.2
+"""How long to look for what is in the way when a call has used up its time."""
+
 _LONGEST_S: Final = 1e9
 """Thirty years; gRPC's clock cannot count up to what a deadline may be."""
 
@@ -46,10 +50,7 @@ _OVERSIZE: Final = re.compile(r"larger than max \((\d+) vs\. \d+\)")
 class Channel:
     """A connection that calls share, of any thread; it is made again when it breaks.
 
-    Args:
-        target: where the server is, as gRPC has it; see ``unix``.
-        look: returns what keeps a server from answering there, None if it answers.
-        handshake_s: how long the server may take to begin to speak.
+    ``look`` returns, within a time limit in seconds, what keeps a server from answering there.
 
     Raises:
         ConnectError: too few descriptors are left.
@@ -59,7 +60,7 @@ class Channel:
         self,
         target: str,
         *,
-        look: Callable[[], Obstacle | None] = lambda: None,
+        look: Callable[[float], Obstacle | None] = lambda timeout_s: None,
         handshake_s: float = LONGEST_HANDSHAKE_S,
     ) -> None:
         self.look = look
@@ -95,24 +96,13 @@ class Channel:
 def unix(path: str, *, handshake_s: float = LONGEST_HANDSHAKE_S) -> Channel:
     """Return a channel to the unix socket of an absolute path; errors as ``Channel``."""
     target = f"unix:{percent_encoded(os.fsencode(path))}"
-    return Channel(target, look=lambda: look(path, timeout_s=_LOOK_S), handshake_s=handshake_s)
+    return Channel(target, look=partial(look, path), handshake_s=handshake_s)
 
 
 class ChannelCall:
-    """One call.
+    """One call; leaving it as a context manager cancels it if it has not ended.
 
-    Use it as a context manager: leaving it cancels the call if it has not ended.
-
-    Args:
-        channel: carries the call.
-        method: full path of the method.
-        message: the serialised request.
-        metadata: what goes with it.
-        timeout_s: limit of the call, None for none.
-        is_stream: the server answers with any number of messages instead of one.
-
-    Attributes:
-        status: how the call ended; None until then.
+    ``status`` is how it ended, None until then.
     """
 
     def __init__(
@@ -131,6 +121,7 @@ class ChannelCall:
         self._is_cancelled = False
         if timeout_s is not None and timeout_s > _LONGEST_S:
             timeout_s = None
+        self._give_up_at = math.inf if timeout_s is None else time.monotonic() + timeout_s
         terms: dict[str, Any] = {"timeout": timeout_s, "metadata": metadata}
         # gRPC that is interrupted while it begins or cancels a call would not see the end of that,
         # and a channel waits for the ends of all its calls when it is closed.
@@ -155,11 +146,7 @@ class ChannelCall:
             self._end()
 
     def receive(self, until: float = math.inf) -> None:
-        """Wait for the end of a call with one answer.
-
-        Args:
-            until: when to return if it has not ended, on the monotonic clock.
-        """
+        """Wait for the end of a call with one answer, up to a time on the monotonic clock."""
         timeout_s = None if until == math.inf else max(0.0, until - time.monotonic())
         try:
             self._call.result(timeout_s)
@@ -192,7 +179,8 @@ class ChannelCall:
         if found := _HTTP_STATUS.search(details):
             obstacle = web_server(found[1])
         elif code in _UNREACHED:
-            obstacle = self._channel.look()
+            left_s = self._give_up_at - time.monotonic()
+            obstacle = self._channel.look(min(max(left_s, _LAST_LOOK_S), _LOOK_S))
         oversize = _OVERSIZE.search(details) if code == codes.RESOURCE_EXHAUSTED else None
         self.status = Status(code, details, obstacle, int(oversize[1]) if oversize else 0)
 

@@ -34,12 +34,9 @@ _FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
 
 
 def parts_in(data: bytes, descriptor: Any, most: int) -> int:
-    """Return of how many messages a message is made, up to a number; what is malformed ends it.
+    """Return of how many messages a serialised message is made, up to a number.
 
-    Args:
-        data: serialised.
-        descriptor: of its type (a ``Descriptor``, of which there are two classes).
-        most: it is not counted beyond that.
+    What is malformed ends it. There are two classes of descriptors.
     """
     count, open_parts = 0, [(0, len(data), descriptor)]
     while open_parts and count <= most:
@@ -127,10 +124,7 @@ class Call:
         )
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the call, for ``timeout_s`` seconds at most; return whether it came.
-
-        How it ended is for ``answer`` to say.
-        """
+        """Wait for the end of the call, however it ended; return whether it came."""
         until = time.monotonic() + timeout_s
         while self._connection.status is None and time.monotonic() < until:
             self._connection.receive(until)
@@ -143,22 +137,12 @@ class Call:
         return status is not None and status.code != codes.OK
 
     def answer(self) -> Any:
-        """Wait for the answer of a unary call, and return it; Ctrl-C cancels the call.
-
-        Raises:
-            PycrictlError: as ``CriClient.call``.
-        """
+        """Wait for the answer of a unary call, and return it; Ctrl-C cancels the call."""
         (message,) = self.messages()
         return message
 
     def messages(self) -> Generator[Any, None, None]:
-        """Yield the messages of the answer as they come.
-
-        Leaving early, by closing the generator or an exception, cancels the call.
-
-        Raises:
-            PycrictlError: as ``CriClient.call``.
-        """
+        """Yield the messages of the answer as they come; leaving early cancels the call."""
         error = ""
         try:
             with self._connection:
@@ -183,9 +167,6 @@ class Call:
         """Require that the answers to a call are not made of too many objects.
 
         Of a list in parts all count together; an endless stream has no such sum.
-
-        Raises:
-            RemoteProtocolError: they are.
         """
         if not self._method.name.startswith("Stream"):
             self._bytes = self._parts = 0
@@ -252,8 +233,6 @@ class CriClient:
 
     Attributes:
         path: the socket's; it must be absolute.
-        endpoint: ``unix://`` and that path.
-        timeout_s: the global timeout.
         runtime: name and version of the runtime, once a ``Version`` call has given them, else "".
         tracer: gets a span for each call; None to trace nothing.
     """
@@ -278,11 +257,6 @@ class CriClient:
     def call(self, name: str, request: Message, **terms: Unpack[Terms]) -> Any:
         """Make a unary call and wait for its answer; Ctrl-C cancels it.
 
-        Args:
-            name: of the call, such as ``ListImages``.
-            request: its request message.
-            terms: its deadline, and what is said of it in the message of an error.
-
         Raises:
             RuntimeFault: the runtime answered with an error status, or not in time.
             ConnectError: the connection could not be made.
@@ -291,11 +265,7 @@ class CriClient:
         return self.start(name, request, **terms).answer()
 
     def start(self, name: str, request: Message, **terms: Unpack[Terms]) -> Call:
-        """Begin a call; arguments as for ``call``.
-
-        Raises:
-            Cancelled: the client has been closed.
-        """
+        """Begin a unary call; ``Cancelled`` is raised if the client has been closed."""
         if self._is_closed:
             raise Cancelled(f"{terms.get('what', name)}: cancelled", code="Canceled")
         call = Call(self, name, request, terms)
@@ -307,7 +277,7 @@ class CriClient:
     def stream(
         self, name: str, request: Message, **terms: Unpack[Terms]
     ) -> Generator[Any, None, None]:
-        """Make a call that answers with a stream; arguments and errors as for ``call``.
+        """Make a call that answers with a stream; errors as for ``call``.
 
         The call begins with the first message that is asked for. It is cancelled when the iterator
         is closed or left by an exception.
@@ -315,11 +285,7 @@ class CriClient:
         yield from self.start(name, request, **terms).messages()
 
     def channel(self) -> Channel:
-        """Return the connection that its calls share.
-
-        Raises:
-            ConnectError: too few descriptors are left.
-        """
+        """Return the connection that its calls share."""
         with self._opening:
             if self._channel is None:
                 self._channel = unix(self.path, handshake_s=self.timeout_s)

@@ -50,11 +50,6 @@ def open_client(
     An endpoint that somebody configured is tried again, ``max_retries`` times with growing pauses,
     while its socket does not exist or nobody listens on it.
 
-    Args:
-        config: names the endpoint, the timeout and the retries.
-        service: whose endpoint to take.
-        endpoints: where to look when none is configured: absolute paths, with ``unix://`` or not.
-
     Raises:
         UsageError: the endpoint is empty or of another kind than a unix socket.
         ConnectError: it cannot be reached; or, when looking, none of the endpoints answers.
@@ -92,15 +87,7 @@ def _wait_for_socket(path: str, timeout_s: float, max_retries: int) -> None:
 
 
 def find(timeout_s: float, endpoints: Sequence[str] = ENDPOINTS) -> CriClient:
-    """Return a client of the first endpoint that answers a ``Version`` call.
-
-    Args:
-        timeout_s: of the client's calls.
-        endpoints: as for ``open_client``.
-
-    Raises:
-        ConnectError: none answers.
-    """
+    """Return a client of the first endpoint that answers a ``Version`` call."""
     log = call_log()
     failures: list[str] = []
     missing: list[str] = []

@@ -21,8 +21,6 @@ class Status(NamedTuple):
     """How a call ended.
 
     Attributes:
-        code: the gRPC status code.
-        details: the words that came with it.
         obstacle: why there is no status from the server, where it was not reached or is not one.
         oversize_bytes: the size of a message of the answer that is beyond the limit, else 0.
     """
@@ -74,12 +72,9 @@ def to_error(
     """Return the exception for a failed call, with a message of one line.
 
     Args:
-        status: how it failed.
         what: what was being done, such as ``pulling image "x"``.
-        endpoint: of the server that was called.
         method: the call's name, where it is not to be read from ``what``.
         timeout_s: the deadline that this program set, None without one.
-        timeout_flag: the flag that sets it.
         runtime: the runtime's name and version, where known.
     """
     if status.obstacle is not None:
@@ -113,10 +108,7 @@ def to_error(
 def connect_error(obstacle: Obstacle, endpoint: str, *, what: str = "") -> ConnectError:
     """Return the exception for a server that cannot be reached.
 
-    Args:
-        obstacle: what is in the way.
-        endpoint: of the server.
-        what: what was being done by a client that had reached the server before.
+    ``what`` was being done by a client that had reached the server before.
     """
     if what and obstacle.may_pass:
         message = f"{what}: the runtime at {quote(endpoint)} went away: {obstacle.reason}"

@@ -29,14 +29,9 @@ def each(
 ) -> Generator[R, None, None]:
     """Yield the result of an action on each target, in the order of the targets.
 
-    An action returns its failure, so that it stops no other; what it raises ends all of them.
-    Leaving early, as Ctrl-C does, cancels the calls of those that run and begins no other.
-
-    Args:
-        client: a client of the service.
-        act: the action; it is given a client of its own, and runs in a thread.
-        targets: what to act on.
-        at_once: the most actions at a time.
+    An action returns its failure, so that it stops no other; what it raises ends all of them. It
+    runs in a thread, with a client of its own. Leaving early, as Ctrl-C does, cancels the calls of
+    those that run and begins no other.
     """
     targets = list(targets)
     if len(targets) < 2:  # nothing to do beside it
@@ -57,12 +52,8 @@ def call_each(
     """Yield the answer to each request, or the error in its place, in the order of the requests.
 
     A runtime may answer one after the other. So each call is given the time of those that were
-    under way before it on top of its own, which is what they would have had one by one.
-
-    Args:
-        client: a client of the service.
-        name: the call, one without a deadline rule of its own.
-        requests: what is being done with it, for the message of an error, and the request.
+    under way before it on top of its own, which is what they would have had one by one. A request
+    comes with what is being done, for the message of an error.
     """
 
     def call(client: CriClient, numbered: tuple[int, tuple[str, Message]]) -> Any:

@@ -23,14 +23,9 @@ FUNDAMENTAL: Final = frozenset(
 
 
 class Method(NamedTuple):
-    """One call of the runtime or image service.
+    """One call of the runtime or image service; none has a request stream.
 
-    Attributes:
-        name: as in the API, such as ``ListImages``; unique over both services.
-        service: full name of its service, such as ``runtime.v1.ImageService``.
-        path: what goes over the wire, ``/runtime.v1.ImageService/ListImages``.
-        is_stream: whether the server answers with a stream of messages. No call has a request
-            stream.
+    Its name is unique over both services.
     """
 
     name: str
@@ -43,11 +38,7 @@ class Method(NamedTuple):
 
 @cache
 def method(name: str) -> Method:
-    """Return the call of that name.
-
-    Raises:
-        KeyError: the API has no such call, which is a bug of the caller.
-    """
+    """Return the call of that name; a KeyError is a bug of the caller."""
     for service in cri_pb2.DESCRIPTOR.services_by_name.values():
         found = service.methods_by_name.get(name)
         if found is not None:

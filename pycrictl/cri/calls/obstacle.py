@@ -34,10 +34,8 @@ _NAME_HINT: Final = "name the socket of a container runtime with -r/--runtime-en
 class Obstacle(NamedTuple):
     """Why a connection cannot be made.
 
-    Attributes:
-        reason: a phrase that follows the socket's name and a colon.
-        hint: what the user can do about it.
-        may_pass: whether a runtime that is just starting looks like this.
+    The reason is a phrase that follows the socket's name and a colon. ``may_pass`` says whether a
+    runtime that is just starting looks like this.
     """
 
     reason: str
@@ -81,7 +79,7 @@ def try_connect(path: str, timeout_s: float) -> socket.socket | Obstacle:
     return connection
 
 
-def look(path: str, *, timeout_s: float) -> Obstacle | None:
+def look(path: str, timeout_s: float) -> Obstacle | None:
     """Return what keeps a gRPC server from answering at a unix socket, None if one does."""
     connection = try_connect(path, timeout_s)
     if isinstance(connection, Obstacle):

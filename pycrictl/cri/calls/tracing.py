@@ -59,12 +59,9 @@ class Context(NamedTuple):
 
 @dataclass(slots=True)
 class Span:
-    """A piece of work that has begun. Times are in nanoseconds since 1970.
+    """A piece of work that has begun, with times in nanoseconds since 1970.
 
-    Attributes:
-        parent_id: empty for the root of a trace.
-        is_call: it is a call to another program.
-        attributes: what is said of it.
+    The root of a trace has an empty ``parent_id``; ``is_call`` is a call to another program.
     """
 
     name: str
@@ -93,13 +90,7 @@ class Span:
 
 
 class Tracer:
-    """Collects the spans of one run.
-
-    Args:
-        endpoint: ``HOST:PORT`` of the collector.
-        service: the name that the program is called by.
-        wall_clock: seconds since 1970.
-    """
+    """Collects the spans of one run for a collector at ``HOST:PORT``."""
 
     def __init__(
         self,
@@ -132,8 +123,7 @@ class Tracer:
     def begin(self, name: str) -> Span:
         """Begin a span; the first one is the root, all others are its children.
 
-        Args:
-            name: the command; of a call the service and the method, with a slash between them.
+        The name of a call is the service and the method, with a slash between them.
         """
         parent = self._root.context if self._root is not None else None
         span = Span.begin(name, parent, now_ns(self._wall_clock), is_call=parent is not None)
@@ -165,23 +155,14 @@ class Tracer:
 
 
 class Exporter:
-    """Sends spans to a collector.
-
-    Args:
-        endpoint: ``HOST:PORT``.
-        service: what the program calls itself there.
-    """
+    """Sends spans to a collector at ``HOST:PORT``."""
 
     def __init__(self, endpoint: str, *, service: str = "pycrictl") -> None:
         self._endpoint = endpoint
         self._service = service
 
     def send(self, spans: Iterable[Span]) -> None:
-        """Send spans that have ended.
-
-        Raises:
-            StreamError: the collector does not take them.
-        """
+        """Send spans that have ended; StreamError if the collector does not take them."""
         host, _, port = self._endpoint.rpartition(":")
         refusal = f'the collector at "{self._endpoint}" does not take traces:'
         try:

@@ -149,17 +149,3 @@ def test_a_runtime_that_hangs_costs_one_timeout(fake: FakeServer) -> None:
         assert isinstance(next(answers), DeadlineExceeded)
         answers.close()
     assert time.monotonic() - start < AT_ONCE / 2
-
-
-def test_nothing_is_asked_for_nothing(fake: FakeServer) -> None:
-    with CriClient(fake.path, timeout_s=60) as client:
-        assert list(call_each(client, "ContainerStatus", [])) == []
-    assert fake.calls == []
-
-
-@pytest.mark.parametrize("count", [1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1])
-def test_around_the_limit(fake: FakeServer, count: int) -> None:
-    fake.prepare("ContainerStatus", echo, repeat=True)
-    with CriClient(fake.path, timeout_s=60) as client:
-        assert len(list(call_each(client, "ContainerStatus", requests(count)))) == count
-    assert len(fake.calls) == count

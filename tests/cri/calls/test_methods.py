@@ -49,14 +49,9 @@ def test_messages_may_be_named_otherwise_than_the_call() -> None:
     assert method("GetContainerEvents").response_type is cri_pb2.ContainerEventResponse
 
 
-def test_the_same_object_each_time() -> None:
-    assert method("Version") is method("Version")
-
-
-@pytest.mark.parametrize("name", ["NoSuchCall", "", "version"])
-def test_unknown_calls(name: str) -> None:
+def test_an_unknown_call_is_a_bug() -> None:
     with pytest.raises(KeyError):
-        method(name)
+        method("NoSuchCall")
 
 
 @pytest.mark.parametrize(
