@@ -41,6 +41,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
     "kube": {"kube", "config", "environ", "noderoot", "tls", "yamltree", *_BASE},
+    "kube.events": {"kube.apiclient", "streaming.loop", "servicelog", *_BASE},
     "kubectl": {
         *("kubectl", "agent.api.names", "progress.endings", "progress.outcome", "progress.stream"),
         *("progress.stream_watch", "pulls", "streaming", "wire.progress", *_BASE),
@@ -224,13 +225,9 @@ ARROWS: dict[str, set[str]] = {
         "copy.rules.quotas",
         *("progress.reference", "streaming.loop", "wire.limits", "_proto", *_BASE),
     },
-    "proxy.figures.bulletin": {"kube.events", "proxy.pulls.book", "pulls.model", "units"},
-    "proxy.figures.events": {
-        *("proxy.figures.bulletin", "proxy.pulls", "servicelog", "kube", "errors"),
-        "streaming.loop",
-    },
+    "proxy.figures.events": {"proxy.pulls", "pulls.model", "servicelog", "kube", "units"},
     "proxy.figures.record": {"proxy.pulls.book", "foreign"},
-    "proxy.figures.service": {"proxy", "servicelog", "units"},
+    "proxy.figures.service": {"kube.events", "proxy", "servicelog", "units"},
     "proxy.figures.history": {"proxy.figures.record", "foreign", "servicelog"},
     "proxy.figures.summary": {"proxy.figures.record"},
     "proxy.copies": {

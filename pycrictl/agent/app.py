@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from pycrictl.agent import authority, frontproxy
+from pycrictl.agent import authority, events, frontproxy
 from pycrictl.agent.access import Access
 from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.asyncapi import AsyncApiClient
@@ -25,7 +25,6 @@ from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import Session
 from pycrictl.agent.copies.store import Store
 from pycrictl.agent.door import Door
-from pycrictl.agent.events import Events
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import Trust, parse_trust
@@ -37,9 +36,7 @@ from pycrictl.agent.serving import Certificates
 from pycrictl.agent.streaming import Streams
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
-from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential
-from pycrictl.kube.events import TIMEOUT_S
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks, new_loop
 from pycrictl.units import quote
@@ -141,9 +138,7 @@ class Agent:
         )
         if settings.peer_ca or settings.certificate_file or not settings.namespace:
             self.peers.authority = settings.peer_ca
-        self._events: Events | None = None
-        if settings.writes_events:
-            self._events = Events(self.pulls, ApiClient(load, timeout_s=TIMEOUT_S))
+        self._events = events.recorder(self.pulls, load) if settings.writes_events else None
         self.access = Access(self.api, settings.node, self.peers.own_user)
         cluster = Cluster(self.api, self.pulls, self.peers, settings.namespaces)
         self.feeds = Feeds(cluster)
@@ -195,6 +190,7 @@ class Agent:
             self._metrics.open(None)
         self._reflector.start()
         if self._events is not None:
+            self.pulls.hold()
             self._events.start()
         self._task = asyncio.create_task(self._keep_open())
         if self.peers.authority is None:

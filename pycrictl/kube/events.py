@@ -1,31 +1,40 @@
-"""Events ``PullProgress`` as objects, and the calls that write them, one a second at most.
+"""Events ``PullProgress`` about pods, so that ``kubectl describe pod`` shows a pull as it goes.
 
-When the API server does not take one, it is left alone for a while; nobody waits for it.
+A pod and an image have one Event. It is changed when the phase does, and at most every ``PACE_S``
+otherwise, by one call a second at most. When the API server refuses one, it is left alone for a
+while; no pull waits for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pycrictl.errors import AlreadyExists, NotFound, PycrictlError
+from pycrictl.streaming.loop import end_tasks, in_thread
 from pycrictl.units import format_moment
 
 if TYPE_CHECKING:
     from pycrictl.kube.apiclient import ApiClient
+    from pycrictl.servicelog import Log
 
 REASON: Final = "PullProgress"
 COMPONENT: Final = "pycrictl"
 
 QUIET_S: Final = 2.0
-"""What is over before that gets no Event: the kubelet's own say that it was pulled."""
+"""A pull that ends within this time gets no Event: the kubelet's own say that it was pulled."""
 
 PACE_S: Final = 10.0
 """How often an Event is changed while its phase stays the same."""
 
+LOOK_S: Final = 1.0
 CALL_PAUSE_S: Final = 1.0
 """The shortest time between two calls."""
 
@@ -34,6 +43,7 @@ FIRST_REST_S: Final = 10.0
 LONGEST_REST_S: Final = 600.0
 """How long the API server is left alone after a failure, and after many in a row."""
 
+MAX_ENTRIES: Final = 1000
 MAX_MESSAGE: Final = 1024
 """As the API server checks for events.k8s.io."""
 
@@ -45,26 +55,42 @@ class Subject(Protocol):
     """The pod that an Event is about."""
 
     @property
-    def namespace(self) -> str:
-        """Its namespace."""
+    def namespace(self) -> str: ...
 
     @property
-    def name(self) -> str:
-        """Its name."""
+    def name(self) -> str: ...
 
     @property
-    def uid(self) -> str:
-        """Its UID."""
+    def uid(self) -> str: ...
 
 
-class News(NamedTuple):
+class PullState(NamedTuple):
+    """How far a pull of a pod is.
+
+    Attributes:
+        image: as the pod names it.
+        phase: empty while it is not known whether a failed pull is tried again.
+        message: what the Event says, so many seconds after the beginning.
+        since: when it began, on the loop's clock; None for when it is seen first.
+        is_over: its last Event is written if there was one before.
+    """
+
+    pod: Subject
+    image: str
+    phase: str
+    message: Callable[[float], str]
+    since: float | None = None
+    is_over: bool = False
+    is_warning: bool = False
+
+
+class Event(NamedTuple):
     """An Event as it is to stand now.
 
     Attributes:
         name: of the object, the same for a pod and an image.
         writing: which time it is written, from 1.
         since_s: how long ago it began.
-        is_new: it has not been written yet, as far as is known.
     """
 
     name: str
@@ -73,50 +99,137 @@ class News(NamedTuple):
     is_warning: bool
     writing: int
     since_s: float
-    is_new: bool
 
 
-class EventWriter:
-    """Writes Events. It blocks: it is called in a thread.
+@dataclass(slots=True)
+class _Entry:
+    state: PullState
+    since: float
+    written_phase: str = ""
+    written_at: float = field(default=-math.inf)
+    count: int = 0
+
+    @property
+    def due(self) -> float:
+        if not self.count:
+            return self.since + QUIET_S
+        has_changed = self.state.phase != self.written_phase
+        return self.written_at + (0.0 if has_changed else PACE_S)
+
+
+class EventSchedule:
+    """Which Events are due. Pure: ``now`` is in seconds and never goes back."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._entries
+
+    def look(self, states: Iterable[PullState], now: float) -> None:
+        """Take in the pulls of the node."""
+        found = {event_name(one.pod, one.image): one for one in states if is_valid(one.pod)}
+        for name, state in found.items():
+            entry = self._entries.get(name)
+            if entry is not None:
+                entry.state = state if state.phase else entry.state
+            elif state.phase and not state.is_over and len(self._entries) < MAX_ENTRIES:
+                since = now if state.since is None else state.since
+                self._entries[name] = _Entry(state, since)
+        for name, entry in list(self._entries.items()):
+            if not entry.count if entry.state.is_over else name not in found:
+                del self._entries[name]
+
+    def next(self, now: float) -> Event | None:
+        """Return the Event that has been due for longest, which counts as written then."""
+        due = [(entry.due, name) for name, entry in self._entries.items()]
+        at, name = min(due, default=(math.inf, ""))
+        if at > now:
+            return None
+        entry = self._entries[name]
+        state = entry.state
+        entry.written_phase, entry.written_at = state.phase, now
+        entry.count += 1
+        if state.is_over:
+            del self._entries[name]
+        since_s = now - entry.since
+        message = state.message(since_s)[:MAX_MESSAGE]
+        return Event(name, state.pod, message, state.is_warning, entry.count, since_s)
+
+
+class EventRecorder:
+    """Writes the Events of a node.
 
     Args:
         api: the API server.
-        complain: called when the API server takes no Event, once until it does.
+        states: returns how far the pulls of the node are; empty if there are none.
+        idle: returns when there may be some, or after a while.
+        log: gets a line when the API server refuses an Event, once until it accepts one.
     """
 
-    def __init__(self, api: ApiClient, complain: Callable[[PycrictlError], None]) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        states: Callable[[], Awaitable[Iterable[PullState]]],
+        idle: Callable[[], Awaitable[None]],
+        log: Log,
+    ) -> None:
         self._api = api
-        self._complain = complain
+        self._states = states
+        self._idle = idle
+        self._log = log
+        self._schedule = EventSchedule()
         self._rest_s = 0.0
+        self._task: asyncio.Task[None] | None = None
 
-    def write(self, news: News) -> float:
-        """Create or change the Event; return how long to wait before the next one."""
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End at once; the last Events stay as they are."""
+        if self._task is not None:
+            await end_tasks([self._task])
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._schedule.look(await self._states(), loop.time())
+            event = self._schedule.next(loop.time())
+            if event is not None:
+                await in_thread(partial(self._write, event))
+                await asyncio.sleep(self._rest_s or CALL_PAUSE_S)
+            elif self._schedule.is_empty:
+                await self._idle()
+            else:
+                await asyncio.sleep(LOOK_S)
+
+    def _write(self, event: Event) -> None:
+        """Create or change an Event. It blocks."""
         try:
-            self._write(news)
+            self._call(event)
         except PycrictlError as exc:
             if not self._rest_s:
-                self._complain(exc)
+                self._log.info("no_events", error=exc.message)
             self._rest_s = min(max(2 * self._rest_s, FIRST_REST_S), LONGEST_REST_S)
-            return self._rest_s
-        self._rest_s = 0.0
-        return CALL_PAUSE_S
+        else:
+            self._rest_s = 0.0
 
-    def _write(self, news: News) -> None:
+    def _call(self, event: Event) -> None:
         """Make the call, or two if the Event is not there as expected."""
-        client = self._api
-        path = f"/api/v1/namespaces/{news.pod.namespace}/events"
-        changes = _changes(news)
+        api, changes = self._api, _changes(event)
+        path = f"/api/v1/namespaces/{event.pod.namespace}/events"
         try:
-            if news.is_new:
-                client.post(path, {**_identity(news, client.node), **changes})
+            if event.writing == 1:
+                api.post(path, {**_identity(event, api.node), **changes})
             else:
-                client.patch(f"{path}/{news.name}", changes)
+                api.patch(f"{path}/{event.name}", changes)
         except AlreadyExists:  # of an earlier pull, or of an earlier process
             time.sleep(CALL_PAUSE_S)
-            client.patch(f"{path}/{news.name}", changes)
+            api.patch(f"{path}/{event.name}", changes)
         except NotFound:  # Events are kept for an hour
             time.sleep(CALL_PAUSE_S)
-            client.post(path, {**_identity(news, client.node), **changes})
+            api.post(path, {**_identity(event, api.node), **changes})
 
 
 def is_valid(pod: Subject) -> bool:
@@ -130,24 +243,24 @@ def event_name(pod: Subject, image: str) -> str:
     return f"{pod.name[:_MAX_NAME].rstrip('-.')}.pull-{digest}"
 
 
-def _changes(news: News) -> dict[str, Any]:
+def _changes(event: Event) -> dict[str, Any]:
     now = time.time()
     return {
-        "message": news.message,
-        "type": "Warning" if news.is_warning else "Normal",
-        "count": news.writing,
-        "firstTimestamp": format_moment(now - news.since_s),
+        "message": event.message,
+        "type": "Warning" if event.is_warning else "Normal",
+        "count": event.writing,
+        "firstTimestamp": format_moment(now - event.since_s),
         "lastTimestamp": format_moment(now),
     }
 
 
-def _identity(news: News, node: str) -> dict[str, Any]:
+def _identity(event: Event, node: str) -> dict[str, Any]:
     """Return what of an Event (core/v1) never changes."""
-    pod = news.pod
+    pod = event.pod
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": news.name, "namespace": pod.namespace},
+        "metadata": {"name": event.name, "namespace": pod.namespace},
         "involvedObject": {
             "apiVersion": "v1",
             "kind": "Pod",

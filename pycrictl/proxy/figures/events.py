@@ -1,77 +1,135 @@
-"""Kubernetes Events ``PullProgress``, so that ``kubectl describe pod`` shows a pull as it goes.
-
-They are written with the kubelet's own credential, in a thread; see ``kube.events``.
-"""
+"""What Kubernetes Events say of the pulls of pods; they are written by the kubelet's credential."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential, find_credential
-from pycrictl.kube.events import TIMEOUT_S, EventWriter
+from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PullState
 from pycrictl.kube.kubelet import Kubelet, find_kubelet
-from pycrictl.proxy.figures.bulletin import Bulletin
-from pycrictl.proxy.pulls.book import Book
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import Bell
+from pycrictl.pulls.model import Totals, stall
 from pycrictl.servicelog import Log
-from pycrictl.streaming.loop import end_tasks, in_thread
+from pycrictl.units import format_bytes, format_duration, format_part, ordinal
 
-_LOOK_S: Final = 0.5
+if TYPE_CHECKING:
+    from pycrictl.proxy.lookup import PodKey
+
 _IDLE_S: Final = 60.0
 
 
-class Events:
-    """Writes the Events of a node.
+def recorder(
+    kubeconfig: str, *, book: Book, layers: LayerPoller, bell: Bell, log: Log
+) -> EventRecorder:
+    """Return what writes the Events of a node.
 
     Args:
         kubeconfig: whose credential is used; empty for the kubelet's, wherever that is.
         book: the pulls.
         layers: knows how far they are.
         bell: rings when a pull begins or ends.
-        log: gets a line when the API server takes none, once until it does.
+        log: gets a line when the API server refuses an Event.
+    """
+    pulls = PodPulls(book, layers.totals)
+    loop = asyncio.get_running_loop()
+
+    def load() -> Credential:
+        kubelet = Kubelet(kubeconfig=kubeconfig) if kubeconfig else find_kubelet()
+        return find_credential(kubelet=kubelet)
+
+    async def states() -> list[PullState]:
+        found = pulls.states(loop.time())
+        if found:
+            await layers.refresh()
+        return found
+
+    api = ApiClient(load, timeout_s=TIMEOUT_S)
+    return EventRecorder(api, states, lambda: bell.wait(_IDLE_S), log)
+
+
+class PodPulls:
+    """The pulls that pods wait for, each until its end has been said. Pure.
+
+    Args:
+        book: the pulls.
+        totals: how far a pull is, by its number; None where that is not known.
     """
 
-    def __init__(
-        self, kubeconfig: str, *, book: Book, layers: LayerPoller, bell: Bell, log: Log
-    ) -> None:
-        self._kubeconfig = kubeconfig
-        self._layers = layers
-        self._bell = bell
-        self._bulletin = Bulletin(book, layers.totals)
-        self._writer = EventWriter(
-            ApiClient(self._load, timeout_s=TIMEOUT_S),
-            lambda exc: log.info("no_events", error=exc.message),
+    def __init__(self, book: Book, totals: Callable[[int], Totals | None]) -> None:
+        self._book = book
+        self._totals = totals
+        self._calls: dict[tuple[PodKey, str], Call] = {}
+
+    def states(self, now: float) -> list[PullState]:
+        for call in self._book.calls.values():
+            if call.pod is not None and call.pull.takes_slot:
+                self._calls[call.pod, call.image] = call
+        found = [self._state(pod, call, now) for (pod, _), call in self._calls.items()]
+        self._calls = {
+            key: call
+            for (key, call), state in zip(self._calls.items(), found, strict=True)
+            if not state.is_over
+        }
+        return found
+
+    def _state(self, pod: PodKey, call: Call, now: float) -> PullState:
+        phase = self._phase(call, now)
+        return PullState(
+            pod,
+            call.image,
+            phase,
+            partial(self._message, call, phase),
+            since=call.asked,
+            is_over=phase in ("done", "failed"),
+            is_warning=phase == "failed",
         )
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin."""
-        self._task = asyncio.create_task(self._run())
+    def _phase(self, call: Call, now: float) -> str:
+        if call.state is State.DONE:
+            return "done"
+        if call.state in (State.FAILED, State.LEFT):
+            # Another attempt may follow at once.
+            return "failed" if now - call.ended >= ATTEMPT_GAP_S else ""
+        if call.state is State.WAITING:
+            return "waiting"
+        far = self._totals(call.pull.number)
+        return "unpacking" if far is not None and far.is_unpacking else "pulling"
 
-    async def stop(self) -> None:
-        """End at once; the last Events stay as they are."""
-        if self._task is not None:
-            await end_tasks([self._task])
+    def _message(self, call: Call, phase: str, since_s: float) -> str:
+        if phase == "waiting":
+            return f"Image {call.name} waits for a slot: {self._place(call)}"
+        ended = call.asked + since_s if call.end is None else call.ended
+        began = call.asked if call.pull.started is None else call.pull.started
+        took = format_duration(round(ended - began))
+        if phase == "done":
+            return f"Image {call.name} was pulled in {took}"
+        if phase == "failed":
+            return f"Image {call.name} was not pulled: {call.error or 'its caller gave it up'}"
+        far = self._totals(call.pull.number)
+        if far is None or far.percent is None:
+            return f"Pulling image {call.name} for {took}"
+        if far.is_unpacking:
+            return (
+                f"Pulling image {call.name}: {format_bytes(far.total)} are there and are unpacked"
+            )
+        part = format_part(far.progress, far.total, of=" of ")
+        text = f"Pulling image {call.name}: {far.percent} % ({part})"
+        if far.is_stalled:
+            return f"{text}, {stall(far.idle_s)}"
+        eta_s = far.eta_whole_s
+        return text if eta_s is None else f"{text}, ETA {format_duration(eta_s)}"
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            due = self._bulletin.look(loop.time())
-            if due is None:
-                await self._bell.wait(_IDLE_S)
-            elif due > loop.time():
-                # Whoever begins or gives up many pulls at once makes no more work for it.
-                await asyncio.sleep(_LOOK_S)
-            else:
-                await self._layers.refresh()
-                news = self._bulletin.next(loop.time())
-                if news is not None:
-                    await asyncio.sleep(await in_thread(partial(self._writer.write, news)))
-
-    def _load(self) -> Credential:
-        kubelet = Kubelet(kubeconfig=self._kubeconfig) if self._kubeconfig else find_kubelet()
-        return find_credential(kubelet=kubelet)
+    def _place(self, call: Call) -> str:
+        if call.pull.next_try is not None:
+            return "none is free, and it tries again soon"
+        place = self._book.place(call.pull)
+        if place < 2:
+            return "next in line"
+        ahead = self._book.line[place - 2]
+        return f"{ordinal(place)} in line, behind {ahead.reference}"

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy.calls import CallRecord, Handler
-from pycrictl.proxy.figures.events import Events
+from pycrictl.proxy.figures.events import recorder
 from pycrictl.proxy.figures.health import Health
 from pycrictl.proxy.figures.recorder import PullRecorder
 from pycrictl.proxy.figures.tracing import PullTracer
@@ -62,7 +63,7 @@ class Figures:
         )
         self.call: Callable[[CallRecord], object] = lambda record: None
         self._pages: PageServer | None = None
-        self._events: Events | None = None
+        self._events: EventRecorder | None = None
         self._tracer: PullTracer | None = None
         if settings.tracing_endpoint:
             self._tracer = PullTracer(settings.tracing_endpoint, log=log)
@@ -93,7 +94,7 @@ class Figures:
             self.call = metrics.call
             self._pages = PageServer(metrics.pages(), log=self._log)
         if wanted := self._settings.events:
-            self._events = Events(
+            self._events = recorder(
                 "" if wanted == OWN_KUBECONFIG else wanted,
                 book=queue.book,
                 layers=self._layers,

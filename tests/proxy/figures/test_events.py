@@ -1,4 +1,4 @@
-"""Events of a whole proxy, as a stand-in of an API server gets them."""
+"""What Events say of the pulls of pods, and a whole proxy that writes them to a stand-in."""
 
 from __future__ import annotations
 
@@ -11,13 +11,100 @@ from typing import Any
 
 import pytest
 
+from pycrictl.kube.events import EventSchedule
+from pycrictl.proxy.figures.events import PodPulls
+from pycrictl.proxy.lookup import PodKey
+from pycrictl.proxy.pulls.book import PullKey, State
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.pulls.model import Totals
 from tests.fakecri import FakeServer
 from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, serve, write_kubeconfig
 from tests.proxy.program import Program
 from tests.proxy.pulls.test_limiter import Gate, pod, prepare
+from tests.pulls.tracking import sums
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]
+
+MIB = 1024**2
+WEB, DB = PodKey("default", "web", "u1"), PodKey("default", "db", "u2")
+
+
+class Node:
+    """A queue with one slot, and the Events that are due."""
+
+    def __init__(self) -> None:
+        self.queue = PullQueue(1)
+        self.totals: dict[int, Totals] = {}
+        self._pulls = PodPulls(self.queue.book, self.totals.get)
+        self._schedule = EventSchedule()
+
+    def submit(self, ticket: int, pod: PodKey | None, now: float, image: str = "") -> None:
+        image = image or f"i{ticket}"
+        self.queue.submit(ticket, PullKey(f"host/{image}"), now=now, pod=pod, reference=image)
+
+    def messages(self, now: float) -> list[str]:
+        self._schedule.look(self._pulls.states(now), now)
+        found = []
+        while (event := self._schedule.next(now)) is not None:
+            found.append(event.message)
+        return found
+
+
+def test_a_pull_from_its_place_in_line_to_its_end() -> None:
+    node = Node()
+    node.submit(1, None, 0)
+    node.submit(2, DB, 1)
+    node.submit(3, WEB, 2)
+    assert node.messages(2) == []
+    assert node.messages(4) == [
+        "Image i2 waits for a slot: next in line",
+        "Image i3 waits for a slot: 2nd in line, behind i2",
+    ]
+    node.queue.end(1, State.DONE, now=5)
+    node.queue.end(2, State.DONE, now=6)
+    assert node.messages(6) == ["Image i2 was pulled in 1s", "Pulling image i3 for 0s"]
+    node.totals[3] = sums(85 * MIB // 10, 10 * MIB, MIB, 1.5)
+    assert node.messages(16) == ["Pulling image i3: 85 % (8.5 of 10.0 MiB), ETA 2s"]
+    node.totals[3] = sums(10 * MIB, 10 * MIB, MIB, share=0.5)
+    assert node.messages(17) == ["Pulling image i3: 10.0 MiB are there and are unpacked"]
+    node.queue.end(3, State.DONE, now=20)
+    assert node.messages(20) == ["Image i3 was pulled in 14s"]
+
+
+@pytest.mark.parametrize(
+    ("totals", "expected"),
+    [
+        (sums(512 * 1024, 2 * MIB), "25 % (0.5 of 2.0 MiB)"),
+        (sums(MIB // 2, 2 * MIB, 0.0, idle_s=12.7), "25 % (0.5 of 2.0 MiB), no data for 12 s"),
+    ],
+    ids=["one unit for both sizes", "a pull that hangs"],
+)
+def test_how_far_a_pull_is(totals: Totals, expected: str) -> None:
+    node = Node()
+    node.submit(1, WEB, 0)
+    node.totals[1] = totals
+    assert node.messages(3) == [f"Pulling image i1: {expected}"]
+
+
+def test_a_pull_without_a_pod_or_of_a_present_image_has_no_event() -> None:
+    node = Node()
+    node.submit(1, None, 0)
+    node.queue.submit(3, PullKey("c"), now=0, pod=WEB, is_present=True)
+    assert node.messages(10) == []
+
+
+def test_a_failure_counts_when_no_attempt_follows() -> None:
+    node = Node()
+    node.submit(1, WEB, 0, "a")
+    assert len(node.messages(3)) == 1
+    node.queue.end(1, State.FAILED, now=4, error="denied")
+    assert node.messages(5) == []
+    node.submit(2, WEB, 5, "a")
+    assert node.messages(15) == ["Pulling image a for 10s"]
+    node.queue.end(2, State.FAILED, now=16, error="denied again")
+    assert node.messages(19) == ["Image a was not pulled: denied again"]
+    assert node.messages(1000) == []
 
 
 @pytest.fixture
