@@ -33,7 +33,7 @@ _UNUSED: Final = frozenset(
     " lib-dynload mailbox modulefinder msilib multiprocessing pickletools plistlib poplib pyclbr"
     " pydoc pydoc_data site-packages smtplib sqlite3 tabnanny test this tkinter tomllib trace"
     " turtle turtledemo unittest venv wave xml xmlrpc zipapp zoneinfo"
-    " bdb cmd code codeop compileall configparser filecmp fileinput fractions ftplib netrc"
+    " bdb cmd code codeop compileall configparser filecmp fileinput ftplib netrc"
     " nturl2path optparse pdb pty py_compile rlcompleter sched shelve statistics symtable"
     " webbrowser asyncio/proactor_events.py ctypes/_aix.py ctypes/macholib ctypes/wintypes.py"
     " email/_header_value_parser.py email/contentmanager.py email/headerregistry.py email/mime"
@@ -57,7 +57,17 @@ _UNUSED: Final = frozenset(
     # Of the image's.
     " aiohttp/pytest_plugin.py aiohttp/test_utils.py aiohttp/worker.py cffi multidict/_testcapi"
     # Checksums are all that is asked of it.
-    " isal/igzip.py isal/igzip_threaded.py isal/isa-l".split()
+    " isal/igzip.py isal/igzip_threaded.py isal/isa-l"
+    # The screen of top has no Markdown; its colours of Python are for tracebacks.
+    " linkify_it markdown_it mdit_py_plugins mdurl rich/markdown.py typer/rich_utils.py uc_micro"
+    " platformdirs/android.py platformdirs/macos.py platformdirs/pytest_plugin.py"
+    " platformdirs/windows.py pygments/cmdline.py pygments/sphinxext.py"
+    " rich/_win32_console.py rich/_windows_renderer.py textual/demo textual/drivers/web_driver.py"
+    " textual/drivers/_input_reader_windows.py textual/drivers/win32.py"
+    " textual/drivers/windows_driver.py textual/renderables/sparkline.py textual/tree-sitter"
+    " textual/widgets/_help_panel.py textual/widgets/_markdown.py textual/widgets/markdown.py"
+    " textual/widgets/_markdown_viewer.py textual/widgets/_sparkline.py"
+    " textual/widgets/_welcome.py".split()
 )
 """What only serves other programs or other systems; modules of Python by name, others by path."""
 
@@ -65,6 +75,12 @@ _UNUSED_PATTERNS: Final = (
     # Encodings of other systems; names in archives of type zip are in cp437.
     "encodings/cp[0-35-9]*.py",
     "encodings/mac_*.py",
+    # Languages and colours of others than Python.
+    "pygments/formatters/[!_]*.py",
+    "pygments/lexers/[!_p]*.py",
+    "pygments/lexers/_*_builtins.py",
+    "pygments/lexers/p[!y]*.py",
+    "pygments/styles/[!_dm]*.py",
     # Its modules in Python read a configuration as fast, loading included.
     "*__mypyc.*.so",
     "tomli/*.so",
