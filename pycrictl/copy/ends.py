@@ -16,8 +16,8 @@ from pycrictl.copy.archive.archives import (
 )
 from pycrictl.copy.archive.census import Census
 from pycrictl.copy.archive.spool import Spool
+from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.method import Method
-from pycrictl.copy.node.local import put
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.janitor import sweep_root

@@ -13,30 +13,30 @@ from typing import Final
 
 import pytest
 
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.commit import Merge
-from pycrictl.copy.tree.janitor import sweep, sweep_root
-from pycrictl.copy.tree.notes import VARIABLE
-from pycrictl.copy.tree.places import LocalRoot, open_destination
-from pycrictl.copy.tree.rootfs import RENAME_EXCHANGE, Directory
+from pycrictl.copy.tree.janitor import VARIABLE, sweep_root
+from pycrictl.copy.tree.places import LocalRoot
+from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from pycrictl.signals import undisturbed
 from tests.copy.hostile import snapshot
-from tests.copy.trees import directly, nothing_is_left, stages_in
+from tests.copy.trees import PLAIN, directly, nothing_is_left, stages_in
 
 __all__ = ["nothing_is_left"]
 
 NEW: Final = {"a": "1", "b": "2", "d/a": "3", "d/b": "4", "e/f": "5"}
 OLD: Final = {"a": "old", "d/b": "old", "d/kept": "old"}
 BOTH: Final = OLD | NEW
-OLD_MODE: Final = 0o606
 
 
-def killed(source: Path, into: Path, how: str, *, fails_at: int, killed_at: int) -> bool:
+def killed(
+    source: Path, into: Path, how: str, *, rules: Rules = PLAIN, fails_at: int, killed_at: int
+) -> bool:
     """Copy in another process.
 
     Args:
-        how: what files are replaced by, as far as the file system is able to: ``links`` to the old
-            ones, an ``exchange`` or ``moves``.
+        how: what the file system is able to: ``links`` to the old files, or ``moves`` alone.
         fails_at: the move that fails.
         killed_at: the move before which the process is killed.
 
@@ -52,8 +52,6 @@ def killed(source: Path, into: Path, how: str, *, fails_at: int, killed_at: int)
         self: Directory, name: bytes, to: Directory, to_name: bytes, *, flags: int = 0
     ) -> None:
         nonlocal moves
-        if flags == RENAME_EXCHANGE and how == "moves":
-            raise OSError(errno.EINVAL, "flags")
         moves += 1
         if moves == killed_at:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -62,9 +60,7 @@ def killed(source: Path, into: Path, how: str, *, fails_at: int, killed_at: int)
         move(self, name, to, to_name, flags=flags)
 
     def linked(self: Directory, other: Directory, other_name: bytes, name: bytes) -> None:
-        status = other.lstat(other_name)
-        is_old = status is not None and status.st_mode & 0o777 == OLD_MODE
-        if how == "moves" or (how == "exchange" and is_old):
+        if how == "moves":
             raise OSError(errno.EPERM, "links")
         link(self, other, other_name, name)
 
@@ -74,7 +70,7 @@ def killed(source: Path, into: Path, how: str, *, fails_at: int, killed_at: int)
     ):
         setattr(owner, name, function)
     try:
-        directly(f"{source}/.", into)
+        directly(f"{source}/.", into, rules)
     finally:
         os._exit(0)
 
@@ -102,7 +98,6 @@ def fill(top: Path, files: dict[str, str]) -> None:
     for path, data in files.items():
         (top / path).parent.mkdir(parents=True, exist_ok=True)
         (top / path).write_text(data)
-        (top / path).chmod(OLD_MODE if files is OLD else 0o644)
 
 
 def found(top: Path) -> dict[str, str]:
@@ -126,17 +121,24 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("how", ["links", "exchange", "moves"])
-def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "rules"),
+    [("links", PLAIN), ("moves", PLAIN), ("links", Rules(no_clobber=True))],
+    ids=["links", "moves", "no-clobber"],
+)
+def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str, rules: Rules) -> None:
     """Whatever step fails, and wherever the program is killed in taking back the others."""
+    complete = NEW | OLD if rules.no_clobber else BOTH
     seen = []
     for fails_at in (3, 6, 1000):
         for killed_at in range(1, 40):
-            was_killed = killed(source, into, how, fails_at=fails_at, killed_at=killed_at)
+            was_killed = killed(
+                source, into, how, rules=rules, fails_at=fails_at, killed_at=killed_at
+            )
             assert len(stages_in(into)) == was_killed
             assert sweep_root(LocalRoot()) == was_killed
             seen.append(found(into))
-            assert seen[-1] in (OLD, BOTH), (fails_at, killed_at)
+            assert seen[-1] in (OLD, complete), (fails_at, killed_at)
             shutil.rmtree(into)
             fill(into, OLD)
             if not was_killed:
@@ -144,7 +146,7 @@ def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str) -> Non
         else:
             pytest.fail("it was killed every time")
     assert OLD in seen
-    assert BOTH in seen
+    assert complete in seen
 
 
 @pytest.mark.usefixtures("handlers")
@@ -153,16 +155,16 @@ def test_signals_while_a_merge_is_taken_back(
     source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     before = snapshot(into)
-    put_back = Merge._put_back
+    take_back = Merge._take_back
 
     def interrupted(self: Merge, *arguments: object) -> None:
         signal.raise_signal(number)
-        put_back(self, *arguments)  # type: ignore[arg-type]  # any
+        take_back(self, *arguments)  # type: ignore[arg-type]  # any
 
     def failing(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Merge, "_put_back", interrupted)
+    monkeypatch.setattr(Merge, "_take_back", interrupted)
     monkeypatch.setattr(Merge, "_keep", failing)
     monkeypatch.setattr(Merge, "_replace", last_fails(Merge._replace, 2))
     with pytest.raises((KeyboardInterrupt, SystemExit)):
@@ -200,7 +202,7 @@ def test_a_signal_in_a_step_takes_effect_after_it(
     with pytest.raises(KeyboardInterrupt):
         directly(f"{source}/.", into)
     assert snapshot(into) == before
-    assert steps == 2  # one there, and one back
+    assert steps == 1
 
 
 def test_what_cannot_be_taken_back_stays(
@@ -212,7 +214,7 @@ def test_what_cannot_be_taken_back_stays(
     def broken(*_: object) -> None:
         raise OSError(5, "disk")
 
-    monkeypatch.setattr(Merge, "_put_back", broken)
+    monkeypatch.setattr(Merge, "_take_back", broken)
     with pytest.raises(CopyError, match="failed halfway") as info:
         directly(f"{source}/.", into)
     assert "/into/.pycrictl-" in str(info.value.hint)
@@ -248,40 +250,13 @@ def test_a_signal_while_the_stage_is_removed(
     assert found(into) == (BOTH if is_over else OLD)
 
 
-# A merge whose program was killed
-
-
-def kill_both(source: Path, into: Path, *, fails_at: int = 1000, killed_at: int) -> None:
-    assert killed(source, into, "links", fails_at=fails_at, killed_at=killed_at)
-    assert len(stages_in(into)) == 1
-
-
-def swept(into: Path) -> None:
-    with open_destination(LocalRoot(), os.fsencode(into)) as place:
-        sweep(place.directory)
-
-
-@pytest.mark.parametrize("killed_at", [1, 2, 4, 6])
-def test_the_next_copy_finishes_a_merge(source: Path, into: Path, killed_at: int) -> None:
-    kill_both(source, into, killed_at=killed_at)
-    swept(into)
-    assert found(into) == (OLD if killed_at == 1 else BOTH)
-
-
-def test_the_next_copy_finishes_a_merge_that_was_being_taken_back(source: Path, into: Path) -> None:
-    kill_both(source, into, fails_at=5, killed_at=7)
-    (into / "fresh").write_text("fresh")
-    directly(into / "fresh", into / "fresher")
-    assert found(into) == BOTH | {"fresh": "fresh", "fresher": "fresh"}
-
-
 def test_what_is_being_removed_is_not_finished(source: Path, into: Path) -> None:
     """A copy that was taken back, and whose stage somebody has begun to remove."""
-    kill_both(source, into, killed_at=2)
+    assert killed(source, into, "links", fails_at=1000, killed_at=2)
     [stage] = stages_in(into)
     (stage / "commit").rename(stage / "top")
     (stage / "top/a").unlink()
-    swept(into)
+    sweep_root(LocalRoot())
     assert found(into) == OLD
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from pycrictl.copy.archive.archives import Announced, Incoming, TreeArchive
 from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.archive.unpack import Unpacker
-from pycrictl.copy.node.local import TreeCopy
+from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.tree.resolve import own_descriptors
+from pycrictl.copy.tree.watch import Watch
 from tests.waiting import settled
 
 PLAIN = Rules()
@@ -31,6 +33,36 @@ def ignore(_: object) -> None:
     pass
 
 
+class Archive(Announced):
+    """An archive that is at hand."""
+
+    def __init__(
+        self,
+        pieces: Iterable[bytes | memoryview],
+        *,
+        single: bool = False,
+        name: bytes | None = None,
+    ) -> None:
+        super().__init__(map(memoryview, pieces), 0, 0)
+        self.kind = SourceKind.DIRECTORY if single else SourceKind.ARCHIVE
+        self.name = name
+
+    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
+        yield from self._arriving
+
+
+def put_at(
+    destination: Path | str,
+    archive: Incoming,
+    rules: Rules = PLAIN,
+    *,
+    on_skip: Callable[[Skipped], None] = ignore,
+) -> Summary:
+    watch = Watch(ignore, on_skip)
+    with open_destination(LOCAL, os.fsencode(destination)) as place:
+        return put(archive, place, rules, watch, check=lambda: None)
+
+
 def directly(
     source: Path | str,
     destination: Path | str,
@@ -39,13 +71,8 @@ def directly(
     follow: bool = False,
     on_skip: Callable[[Skipped], None] = ignore,
 ) -> Summary:
-    with (
-        open_source(LOCAL, os.fsencode(source), follow=follow) as found,
-        open_destination(LOCAL, os.fsencode(destination)) as place,
-        TreeCopy(place, rules, on_skip=on_skip) as copy,
-    ):
-        copy.run(found, on_bytes=ignore)
-        return copy.commit()
+    with open_source(LOCAL, os.fsencode(source), follow=follow) as found:
+        return put_at(destination, TreeArchive(found, on_skip), rules, on_skip=on_skip)
 
 
 def by_archive(
@@ -58,12 +85,10 @@ def by_archive(
 ) -> Summary:
     with (
         open_source(LOCAL, os.fsencode(source), follow=follow) as found,
-        open_destination(LOCAL, os.fsencode(destination)) as place,
-        Unpacker(place, rules, on_skip=on_skip, name=found.top) as unpacker,
+        closing(pack(found, on_skip=on_skip)) as pieces,
     ):
-        for piece in pack(found, on_skip=on_skip):
-            unpacker.receive_data(piece)
-        return unpacker.finish()
+        coming = Archive(pieces, single=True, name=found.top)
+        return put_at(destination, coming, rules, on_skip=on_skip)
 
 
 both_ways = pytest.mark.parametrize("copy", [directly, by_archive])

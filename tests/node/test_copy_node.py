@@ -14,17 +14,15 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends
-from pycrictl.copy.archive.unpack import Unpacker
 from pycrictl.copy.node import on_node
 from pycrictl.copy.node.on_node import OnNode
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.identity import ContainerRoot
-from pycrictl.copy.tree.places import LocalRoot, open_destination
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, FailedPrecondition
-from tests.copy.trees import stages_in
+from tests.copy.trees import Archive, put_at, stages_in
 
 from .kubelet import RUNTIME
 from .lab import MIB
@@ -177,13 +175,8 @@ def test_a_sparse_file_stays_sparse(container: Container, folder: Path) -> None:
         file.seek(3 * GIB + 12344)
         assert file.read(11) == b"\0an island\0"
     # As an archive: the holes are zeros on the way, and holes again at its end.
-    with (
-        open_destination(LocalRoot(), os.fsencode(folder / "archived")) as destination,
-        Unpacker(destination, Rules(), on_skip=container.skipped.append) as unpacker,
-    ):
-        for piece in ends.pack_from(container.method, b"/root/sparse", Rules(), container.watch):
-            unpacker.receive_data(piece)
-        unpacker.finish()
+    packed = ends.pack_from(container.method, b"/root/sparse", Rules(), container.watch)
+    put_at(folder / "archived", Archive(packed, single=True))
     archived = (folder / "archived").stat()
     assert (archived.st_size, archived.st_blocks * 512 < MIB) == (5 * GIB, True)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 16 * 1024

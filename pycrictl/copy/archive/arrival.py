@@ -9,9 +9,8 @@ verified them.
    skipped, or the whole copy refused.
 3. This module opens the entry's directory in the stage by descriptors (``tree.rootfs``) and
    creates the entry; ``tree.content`` writes its content.
-4. At the end ``tree.commit`` renames the stage into place. Its location is noted and its owner
-   holds a lock (``tree.notes``), so that the stage of a killed program is found
-   (``tree.janitor``).
+4. At the end ``tree.commit`` renames the stage into place. Its location is noted, so that the stage
+   of a killed program is found (``tree.janitor``).
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from pycrictl.copy.rules.policy import Item, Judge, Make, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.commit import Merge, existing_kind, move_new
-from pycrictl.copy.tree.janitor import COMMIT, COMMIT_NEW, TOP, sweep
+from pycrictl.copy.tree.janitor import COMMIT, COMMIT_NEW, TOP
 from pycrictl.copy.tree.lone import LoneFile
 from pycrictl.copy.tree.places import Destination
-from pycrictl.copy.tree.rootfs import Directory, descend, to_error
+from pycrictl.copy.tree.rootfs import Directory, to_error
 from pycrictl.copy.tree.stage import Owner, Stage, finish
 from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.errors import CopyError
@@ -64,10 +63,12 @@ class Arrival:
     ) -> None:
         self.summary = Summary()
         self._destination = destination
+        self._directory = destination.directory
         self._rules = rules
         self._on_skip = on_skip
-        self._single = single
         self._judge = Judge(rules, single=single, name=name)
+        # Only root may give files away.
+        self._keeps_owner = destination.root.default_owner is None and os.geteuid() != 0
         self._spread: Directory | None = None
         self._entered: Directory | None = None
         self._name = b""
@@ -111,47 +112,40 @@ class Arrival:
         self.skip(verdict)
         return None
 
-    def _begin(self, verdict: Item) -> int | None:
+    def _begin(self, item: Item) -> int | None:
+        is_file = item.make is Make.FILE
         if self._meeting is None:
-            is_file = verdict.make is not Make.DIRECTORY and not verdict.path
-            self._place(SourceKind.FILE if is_file else SourceKind.DIRECTORY)
+            is_leaf = item.make is not Make.DIRECTORY and not item.path
+            self._place(SourceKind.FILE if is_leaf else SourceKind.DIRECTORY)
         if self._meeting is Meeting.KEEP:
             return None
-        self.summary.count(verdict)
-        if self._stage is None:
-            sweep(self._spread or self._directory)
-        if self._stage is None and verdict.make is Make.FILE and not verdict.path:
-            replaces = self._meeting is Meeting.REPLACE
+        self.summary.count(item)
+        container_id = self._destination.root.container_id
+        if self._stage is None and is_file and not item.path:
             self._lone = LoneFile(
                 self._directory,
                 self._name,
-                replaces=replaces,
+                replaces=self._meeting is Meeting.REPLACE,
                 in_place=self._rules.in_place,
-                container_id=self._destination.root.container_id,
+                container_id=container_id,
             )
-            self._item, self._fd = verdict, self._lone.create()
+            self._item, self._fd = item, self._lone.create()
             return self._fd
         if self._stage is None:
-            self._stage = Stage(
-                self._spread or self._directory,
-                self._host_owner,
-                self._destination.root.container_id,
-            )
-        fd = self._stage.make(verdict)
-        if fd is None:
-            return None
-        self._item, self._fd = verdict, fd
+            folder = self._spread or self._directory
+            self._stage = Stage(folder, self._host_owner, container_id)
+        fd = self._stage.make(item)
+        if fd is not None:
+            self._item, self._fd = item, fd
         return fd
 
     def end(self) -> None:
-        """Finish the entry, whose content is complete."""
+        """Finish the file that was begun, whose content is complete."""
         item, fd, self._item, self._fd = self._item, self._fd, None, -1
         if item is None:
             return
         try:
             owner = self._host_owner(item.owner)
-            if os.fstat(fd).st_size != item.size_bytes:
-                raise CopyError(f"{self._shown(item.path)} was not written completely")
             if self._lone is not None:
                 self._lone.finish(item, owner)
             else:
@@ -180,7 +174,11 @@ class Arrival:
             if self._lone is not None:
                 self._lone.commit(keep_metadata=self._rules.archive)
             elif self._stage is not None:
-                self._commit_stage(self._stage)
+                late = self._stage.finish()
+                if self._spread is None:
+                    self._move(self._stage, late)
+                else:
+                    self._merge(self._stage, self._spread, late)
             self.close()
         except OSError as exc:
             raise self.failure(exc) from exc
@@ -214,10 +212,6 @@ class Arrival:
         """Whether a name began with a slash, which was left out."""
         return self._judge.has_absolute
 
-    @property
-    def _directory(self) -> Directory:
-        return self._destination.directory
-
     def _place(self, kind: SourceKind) -> None:
         """Decide where the top goes, now that it is known what it is."""
         top = self._judge.top or b"."
@@ -247,25 +241,26 @@ class Arrival:
         elif self._meeting is Meeting.KEEP:
             self.summary.kept = 1
 
-    def _commit_stage(self, stage: Stage) -> None:
-        late = stage.finish()
-        if self._spread is None:
-            if self._meeting is Meeting.REPLACE:
-                # Only a link comes alone in a stage.
-                self._directory.refuse_mounted(self._name, hint=_LINK_OVER_MOUNTED)
-                stage.directory.move(TOP, self._directory, self._name)
-            else:
-                move_new(stage.directory, TOP, self._directory, self._name)
-            if late:
-                with self._directory.enter(self._name) as top:
-                    _set_modes(top, stage, late)
-            return
+    def _move(self, stage: Stage, late: list[Path]) -> None:
+        """Move what is in the stage to a name that nothing has, or that of a link."""
+        if self._meeting is Meeting.REPLACE:
+            # Only a link comes alone in a stage.
+            self._directory.refuse_mounted(self._name, hint=_LINK_OVER_MOUNTED)
+            stage.directory.move(TOP, self._directory, self._name)
+        else:
+            move_new(stage.directory, TOP, self._directory, self._name)
+        if late:
+            with self._directory.enter(self._name) as top:
+                stage.finish_again(top, late)
+
+    def _merge(self, stage: Stage, target: Directory, late: list[Path]) -> None:
+        """Merge what is in the stage with a directory."""
         try:
             staged = stage.directory.enter(TOP)
         except FileNotFoundError:  # an archive with nothing in it
             return
         with staged:
-            merge = Merge(staged, self._spread, stage.directory, no_clobber=self._rules.no_clobber)
+            merge = Merge(staged, target, stage.directory, no_clobber=self._rules.no_clobber)
             merge.check()
             # From now on whoever clears up would finish the work.
             marker = COMMIT_NEW if self._rules.no_clobber else COMMIT
@@ -283,9 +278,9 @@ class Arrival:
         # The stage is in the directory: its removal would change the time that is to be kept.
         self._stage = None
         stage.remove()
-        _set_modes(self._spread, stage, [path for path in late if path not in {(), *merge.merged}])
-        if self._rules.archive:
-            self._finish_merged(stage, [*reversed(merge.merged), ()])
+        stage.finish_again(target, [path for path in late if path not in {(), *merge.merged}])
+        if self._rules.archive:  # what was there already has it too, now that all is in it
+            stage.finish_again(target, [*reversed(merge.merged), ()])
 
     def _left_behind(self, stage: Stage) -> CopyError:
         """Keep what an unfinished merge has replaced; return the error that says so."""
@@ -296,26 +291,12 @@ class Arrival:
             hint=f"what was replaced is in {shown} until the copy can be finished",
         )
 
-    def _finish_merged(self, stage: Stage, paths: list[Path]) -> None:
-        """Give directories that were there already what ``-a`` keeps, now that all is in them."""
-        for path in paths:
-            if (item := stage.item_at(path)) is not None and self._spread is not None:
-                with descend(self._spread, path) as directory:
-                    fd = directory.readable()
-                    try:
-                        finish(fd, item, self._host_owner(item.owner))
-                    finally:
-                        os.close(fd)
-
     def _host_owner(self, owner: Owner | None) -> Owner | None:
+        if self._keeps_owner:
+            return None
         root = self._destination.root
-        if root.default_owner is None and os.geteuid() != 0:
-            return None  # only root may give files away
         owner = owner or root.default_owner
         return owner and (root.uids.to_host(owner[0]), root.gids.to_host(owner[1]))
-
-    def _shown(self, path: Path) -> str:
-        return quote(os.fsdecode(b"/".join(path) or self._name))
 
 
 def nothing_copied(skipped: Skipped | None) -> CopyError:
@@ -325,14 +306,3 @@ def nothing_copied(skipped: Skipped | None) -> CopyError:
     hint = "-L copies what a link points to" if skipped.rule == "outward-link" else None
     shown = quote(os.fsdecode(skipped.path))
     return CopyError(f"{shown} was not copied: {skipped.reason}", hint=hint)
-
-
-def _set_modes(top: Directory, stage: Stage, paths: list[Path]) -> None:
-    for path in paths:
-        if (item := stage.item_at(path)) is not None:
-            with descend(top, path) as directory:
-                fd = directory.readable()
-                try:
-                    os.fchmod(fd, item.mode)
-                finally:
-                    os.close(fd)

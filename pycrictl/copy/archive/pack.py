@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Final, NamedTuple
 
-from pycrictl.copy.tree.content import CHUNK_BYTES, OnBytes, segments, shrunk
+from pycrictl.copy.tree.content import CHUNK_BYTES, HOLE_BYTES, OnBytes, segments, shrunk
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, walk
@@ -110,46 +110,75 @@ def pack_unread(
             shown = entry.name
             if on_entry is not None:
                 on_entry(entry)
-            yield from packer.text(encode_entry(entry))
-            if fd >= 0:
-                yield from packer.content(fd, entry.size_bytes, shown)
-                yield from packer.text(padding_after(entry.size_bytes))
-        yield from packer.text(END_OF_ARCHIVE)
+            head, size_bytes = encode_entry(entry), entry.size_bytes
+            padding = padding_after(size_bytes)
+            is_small = size_bytes < HOLE_BYTES
+            needed = len(head) + len(padding) + (size_bytes if is_small else 0)
+            if packer.free_bytes < needed:
+                yield packer.rest()
+            packer.add(head)
+            if is_small:
+                packer.read(fd, size_bytes, shown)
+            else:
+                yield from packer.content(fd, size_bytes, shown)
+                if packer.free_bytes < len(padding):
+                    yield packer.rest()
+            packer.add(padding)
+        if packer.free_bytes < len(END_OF_ARCHIVE):
+            yield packer.rest()
+        packer.add(END_OF_ARCHIVE)
         yield packer.rest()
     except OSError as exc:
         raise to_error(exc, "copy", shown) from exc
 
 
 class _Packer:
-    """Fills a buffer; content of small files is read right into it."""
+    """Fills a buffer; content of small files is read right into it.
+
+    Attributes:
+        free_bytes: how much fits into it; an empty one holds all headers of an entry and a small
+            file.
+    """
 
     def __init__(self, on_bytes: OnBytes) -> None:
+        self.free_bytes = _BUFFER_BYTES
         self._view = memoryview(bytearray(_BUFFER_BYTES))
-        self._used = 0
         self._on_bytes = on_bytes
 
-    def text(self, data: bytes) -> Iterator[memoryview]:
-        if self._used + len(data) > _BUFFER_BYTES:
-            yield self.rest()
-        # Headers are at most MAX_HEADER_BYTES long: they fit into an empty buffer.
-        self._view[self._used : self._used + len(data)] = data
-        self._used += len(data)
+    def add(self, data: bytes) -> None:
+        """Take in what fits."""
+        used = _BUFFER_BYTES - self.free_bytes
+        self._view[used : used + len(data)] = data
+        self.free_bytes -= len(data)
+
+    def read(self, fd: int, size_bytes: int, shown: bytes) -> None:
+        """Take in a whole small file, which fits."""
+        while size_bytes:
+            used = _BUFFER_BYTES - self.free_bytes
+            done = os.readv(fd, [self._view[used : used + size_bytes]])
+            if not done:
+                raise shrunk(shown)
+            self.free_bytes -= done
+            size_bytes -= done
+            self._on_bytes(done)
 
     def content(self, fd: int, size_bytes: int, shown: bytes) -> Iterator[memoryview | FilePart]:
+        """Take in the content of a large file, or yield what stays in it."""
         position = 0
         for start, end in [*segments(fd, size_bytes), (size_bytes, size_bytes)]:
             while position < end:
                 if position >= start and end - position >= _MIN_PART_BYTES:
-                    if self._used:
+                    if self.free_bytes < _BUFFER_BYTES:
                         yield self.rest()
                     part = FilePart(fd, position, min(end - position, _MAX_PART_BYTES))
                     yield part
                     position += part.size_bytes
                     continue
-                if self._used == _BUFFER_BYTES:
+                if not self.free_bytes:
                     yield self.rest()
                 limit = start if position < start else end
-                free = self._view[self._used : self._used + limit - position]
+                used = _BUFFER_BYTES - self.free_bytes
+                free = self._view[used : used + limit - position]
                 if position < start:
                     free[:] = _ZEROS[: len(free)]
                     done = len(free)
@@ -158,15 +187,15 @@ class _Packer:
                     if not done:
                         raise shrunk(shown)
                 position += done
-                self._used += done
+                self.free_bytes -= done
                 self._on_bytes(done)
         if os.fstat(fd).st_size < size_bytes:
             raise shrunk(shown)
 
     def rest(self) -> memoryview:
         """Return what is in the buffer, and empty it."""
-        full = self._view[: self._used]
-        self._used = 0
+        full = self._view[: _BUFFER_BYTES - self.free_bytes]
+        self.free_bytes = _BUFFER_BYTES
         return full
 
 

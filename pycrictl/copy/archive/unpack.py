@@ -1,71 +1,98 @@
-"""A tar archive as a tree."""
+"""Putting an archive into its place in a file system that can be reached from here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import errno
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
 
+from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.arrival import Arrival
-from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import Existing, SourceKind
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.tree.content import OnBytes, SparseWriter
-from pycrictl.copy.tree.places import Destination
-from pycrictl.copy.tree.walk import OnSkip
-from pycrictl.wire.tar.reader import (
-    ArchiveFinished,
-    DataReceived,
-    EntryFinished,
-    EntryStarted,
-    TarReader,
-)
+from pycrictl.copy.tree.content import OnBytes, SparseWriter, copy_content
+from pycrictl.copy.tree.places import Destination, Source
+from pycrictl.copy.tree.rootfs import to_error
+from pycrictl.copy.tree.walk import walk
+from pycrictl.copy.tree.watch import Watch
+from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, TarReader
+
+_TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
+"""Errors that only the side that is written to can have."""
+
+
+def put(
+    archive: Incoming | Outgoing,
+    destination: Destination,
+    rules: Rules,
+    watch: Watch,
+    *,
+    check: Callable[[], None],
+) -> Summary:
+    """Put an archive into its place: all of it, or nothing.
+
+    Args:
+        archive: is asked for once.
+        destination: where it goes; closed by the caller.
+        rules: what the user allows.
+        watch: called meanwhile.
+        check: called before anything is visible; raises an error if it must not be.
+    """
+    single = archive.kind is not SourceKind.ARCHIVE
+    if archive.kind is None:
+        is_directory = destination.existing is Existing.DIRECTORY
+        single = not (is_directory or destination.text.wants_contents)
+    name = None if archive.tree is not None else archive.name
+    with Arrival(destination, rules, on_skip=watch.on_skip, single=single, name=name) as arrival:
+        if archive.tree is not None:
+            _copy_tree(archive.tree, arrival, on_bytes=watch.on_bytes)
+            check()
+        else:
+            unpacker = Unpacker(arrival, on_bytes=watch.on_bytes)
+            with closing(archive.pieces()) as pieces:
+                for piece in pieces:
+                    unpacker.receive_data(piece)
+            check()
+            unpacker.receive_eof()
+        summary = arrival.commit()
+        if archive.kind is SourceKind.ARCHIVE:
+            watch.note_names(has_absolute=arrival.has_absolute)
+        return summary
+
+
+def _copy_tree(source: Source, arrival: Arrival, *, on_bytes: OnBytes) -> None:
+    shown = source.text.path
+    try:
+        with closing(walk(source, on_skip=arrival.skip)) as found:
+            for entry, fd in found:
+                shown = entry.name
+                target = arrival.begin(entry)
+                if target is not None:
+                    copy_content(fd, target, entry.size_bytes, shown=shown, on_bytes=on_bytes)
+                    arrival.end()
+    except OSError as exc:
+        if exc.errno in _TARGET_ERRORS:
+            raise arrival.failure(exc) from exc
+        raise to_error(exc, "copy", shown) from exc
 
 
 class Unpacker:
-    """The bytes of an archive in, a tree at the destination out.
-
-    Nothing is visible before ``finish``. Use it as a context manager: without ``finish`` nothing
-    remains.
+    """The bytes of an archive in, its entries into an arrival.
 
     Args:
-        destination: where it goes; closed by the caller.
-        rules: what the user allows.
-        on_skip: called with what is left out.
+        arrival: takes the entries, and is committed by the caller.
         on_bytes: called with how much more content has been written.
-        single: the archive holds one file or directory; else any number of them.
-        name: what it must be called; None accepts any name.
     """
 
-    def __init__(
-        self,
-        destination: Destination,
-        rules: Rules,
-        *,
-        on_skip: OnSkip,
-        on_bytes: OnBytes | None = None,
-        single: bool = True,
-        name: bytes | None = None,
-    ) -> None:
-        self._arrival = Arrival(destination, rules, on_skip=on_skip, single=single, name=name)
-        self._on_bytes = on_bytes or _ignore
+    def __init__(self, arrival: Arrival, *, on_bytes: OnBytes) -> None:
+        self._arrival = arrival
+        self._on_bytes = on_bytes
         self._reader = TarReader()
         self._writer: SparseWriter | None = None
 
-    def __enter__(self) -> Unpacker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def has_absolute(self) -> bool:
-        """Whether a name began with a slash, which was left out."""
-        return self._arrival.has_absolute
-
-    def skip(self, skipped: Skipped) -> None:
-        """Count and report something that was left out before it came."""
-        self._arrival.skip(skipped)
-
-    def receive_data(self, data: bytes | bytearray | memoryview) -> None:
+    def receive_data(self, data: bytes | memoryview) -> None:
         """Unpack the next bytes.
 
         Raises:
@@ -76,54 +103,31 @@ class Unpacker:
         self._reader.receive_data(data)
         self._deal()
 
-    def finish(self) -> Summary:
-        """Verify the archive, which has ended, and put what came into its place.
+    def receive_eof(self) -> None:
+        """Take in the end of the archive.
 
         Raises:
-            CopyError: something is in the way.
             StreamError: it is not complete.
         """
         self._reader.receive_eof()
         self._deal()
-        return self._arrival.commit()
-
-    def close(self) -> None:
-        """Remove what was not finished."""
-        self._arrival.close()
 
     def _deal(self) -> None:
-        for event in self._reader.events_received():
-            if isinstance(event, DataReceived):
-                self._write(event.data)
-            elif isinstance(event, EntryStarted):
-                fd = self._arrival.begin(event.entry)
-                if fd is not None:
-                    self._writer = SparseWriter(fd, event.entry.size_bytes)
-            elif isinstance(event, EntryFinished):
-                if self._writer is not None:
-                    with self._failures():
-                        self._writer.finish()
-                    self._writer = None
-                self._arrival.end()
-            else:
-                assert isinstance(event, ArchiveFinished)
-        if self._reader.error is not None:
-            raise self._reader.error
-
-    def _write(self, data: memoryview) -> None:
-        if self._writer is None:
-            return
-        with self._failures():
-            self._writer.write(data)
-        self._on_bytes(len(data))
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
         try:
-            yield
+            for event in self._reader.events_received():
+                if isinstance(event, DataReceived):
+                    if self._writer is not None:
+                        self._writer.write(event.data)
+                        self._on_bytes(len(event.data))
+                elif isinstance(event, EntryStarted):
+                    fd = self._arrival.begin(event.entry)
+                    if fd is not None:
+                        self._writer = SparseWriter(fd, event.entry.size_bytes)
+                elif isinstance(event, EntryFinished) and self._writer is not None:
+                    self._writer.finish()
+                    self._writer = None
+                    self._arrival.end()
         except OSError as exc:
             raise self._arrival.failure(exc) from exc
-
-
-def _ignore(_: int) -> None:
-    """Do nothing: no count is wanted."""
+        if self._reader.error is not None:
+            raise self._reader.error

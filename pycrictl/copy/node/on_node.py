@@ -23,14 +23,13 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.census import Census
 from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.node.local import put
+from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.total import report_total
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
-from pycrictl.copy.tree.janitor import sweep_root
-from pycrictl.copy.tree.notes import forget, of_the_dead
+from pycrictl.copy.tree.janitor import forget, of_the_dead, sweep_root
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError, FailedPrecondition, NotFound, Unimplemented

@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from pycrictl.copy.rules.policy import Path
 from pycrictl.copy.rules.spec import Existing, Meeting, meet, reaches_into
-from pycrictl.copy.tree.rootfs import RENAME_EXCHANGE, RENAME_NOREPLACE, Directory, descend
+from pycrictl.copy.tree.rootfs import RENAME_NOREPLACE, Directory, descend
 from pycrictl.signals import undisturbed
 from pycrictl.units import quote
 
 _UNKNOWN_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS})
-_SPARE: Final = re.compile("old-([0-9]{1,18})")
 _ALONE: Final = "copied alone, with --in-place, a file is written into it"
 
 
@@ -67,9 +66,6 @@ class Merge:
         self._spare = spare
         self._no_clobber = no_clobber
         self._undo: list[Callable[[], None]] = []
-        # A merge that was killed has left its own.
-        found = (_SPARE.fullmatch(entry.name) for entry in spare.scan())
-        self._spares = max((int(match[1]) for match in found if match), default=0)
         self.kept = self.kept_links = self.kept_bytes = 0
         self._kept_names: Counter[int] = Counter()
         self.merged: list[Path] = []
@@ -134,7 +130,7 @@ class Merge:
                 self._keep(staged.lstat(name))
             elif meeting is Meeting.MAKE:
                 move_new(staged, name, target, name)
-                self._undo.append(lambda n=name: self._take_back(path, n))  # type: ignore[misc]  # of n
+                self._undo.append(partial(self._take_back, path, name, None))
             else:
                 self._replace(staged, target, path, name)
 
@@ -152,56 +148,16 @@ class Merge:
             self.kept_bytes += status.st_size
 
     def _replace(self, staged: Directory, target: Directory, path: Path, name: bytes) -> None:
-        self._spares += 1
-        spare = b"old-%d" % self._spares
-
-        def is_saved() -> None:
-            self._undo.append(lambda: self._put_back(path, name, spare))
-
+        # Unlike those of a merge that was killed before.
+        spare = b"old-" + os.urandom(8).hex().encode()
         try:
             self._spare.link(target, name, spare)
         except OSError:
-            # Users may not link to what belongs to others, and some file systems have no links.
-            self._exchange(staged, target, name, spare, is_saved)
-        else:
-            is_saved()
-            staged.move(name, target, name)
-
-    def _exchange(
-        self,
-        staged: Directory,
-        target: Directory,
-        name: bytes,
-        spare: bytes,
-        is_saved: Callable[[], None],
-    ) -> None:
-        # The new one keeps its name in the stage until it has its place: if this program is killed
-        # in between, the old one must not be taken for it.
-        if self._can_exchange(staged, target, name, spare):
-            is_saved()
-            staged.unlink(name)
-            return
-        # For a moment there is nothing of that name: the file system knows no better way.
-        target.move(name, self._spare, spare)
-        is_saved()
+            # Users may not link to what belongs to others, and some file systems have no links:
+            # for a moment there is nothing of that name.
+            target.move(name, self._spare, spare)
+        self._undo.append(partial(self._take_back, path, name, spare))
         staged.move(name, target, name)
-
-    def _can_exchange(
-        self, staged: Directory, target: Directory, name: bytes, spare: bytes
-    ) -> bool:
-        """Exchange a file for the new one, by way of the spare name; False: it cannot be done."""
-        try:
-            self._spare.link(staged, name, spare)
-        except OSError:
-            return False
-        try:
-            self._spare.move(spare, target, name, flags=RENAME_EXCHANGE)
-        except OSError as exc:
-            self._spare.unlink(spare)
-            if exc.errno not in _UNKNOWN_FLAGS:
-                raise
-            return False
-        return True
 
     def _take_all_back(self) -> None:
         while self._undo:
@@ -210,19 +166,13 @@ class Merge:
             except OSError:
                 self.is_halfway = True
 
-    def _take_back(self, path: Path, name: bytes) -> None:
+    def _take_back(self, path: Path, name: bytes, spare: bytes | None) -> None:
+        """Undo the move of a name; ``spare`` is what it has replaced."""
         with descend(self._staged, path) as staged, descend(self._target, path) as target:
-            target.move(name, staged, name)
-
-    def _put_back(self, path: Path, name: bytes, spare: bytes) -> None:
-        with descend(self._staged, path) as staged, descend(self._target, path) as target:
-            # First the new one goes back: if this program is killed, the merge can be finished.
             if staged.lstat(name) is None:
-                try:
-                    staged.link(target, name, name)
-                except OSError:
-                    target.move(name, staged, name)
-            self._spare.move(spare, target, name)
+                target.move(name, staged, name)
+            if spare is not None:
+                self._spare.move(spare, target, name)
 
 
 def move_new(staged: Directory, name: bytes, target: Directory, new_name: bytes) -> None:

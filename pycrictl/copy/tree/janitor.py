@@ -1,8 +1,10 @@
 """What becomes of a stage when the program that made it is killed.
 
-It stays until somebody looks for it: the next copy from or to the same container, ``cp --sweep``,
-and the services at their start, by what is noted (``notes``); and the next copy into the same
-directory. Whether its program is dead is seen by its locks, which the kernel has released then.
+Each stage has a note on this machine: a file that says which container it is in, in which
+directory, and its name there. Its program has locked the file; the kernel releases the lock however
+the program ends. Whoever gets the lock may clear up: the next copy from or to the same container,
+``cp --sweep``, and the proxy and the agent when they start. Where no note can be written the copy
+goes on without one.
 
 A merge that had begun is finished first, so that nothing half done is left. One that cannot be
 finished stays as it is: what it has replaced is in its stage.
@@ -10,24 +12,23 @@ finished stays as it is: what it has replaced is in its stage.
 
 from __future__ import annotations
 
-import errno
 import fcntl
+import json
 import os
 import re
 import stat
 import time
-from contextlib import suppress
-from itertools import islice
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, NamedTuple
 
 from pycrictl.copy.tree.commit import Merge
-from pycrictl.copy.tree.notes import Noted, forget, of_the_dead
 from pycrictl.copy.tree.places import Root
-from pycrictl.copy.tree.resolve import own_descriptors
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 
-PREFIX: Final = ".pycrictl-"
+VARIABLE: Final = "PYCRICTL_STAGES_DIR"
+
 STAGE_NAME: Final = re.compile(rb"\.pycrictl-[0-9a-f]{16}")
 """The names of stages, which nothing else should have."""
 
@@ -40,27 +41,126 @@ COMMIT: Final = b"commit"
 COMMIT_NEW: Final = b"commit-new"
 """Its name if what is there already stays as it is."""
 
-OWNER: Final = b"owner"
-"""The file in a stage that its owner has locked. It contains the stage's name."""
+_OF_ROOT: Final = "/var/lib/pycrictl/stages"
+_MAX_BYTES: Final = 64 * 1024
+_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-_LOCK_LIMIT_S: Final = 60.0
-_LOCK_PAUSE_S: Final = 0.05
 
-_MAX_SWEPT: Final = 10_000
-"""How many names of a directory are looked at in search of stages."""
+class Noted(NamedTuple):
+    """Where a stage is, or was.
+
+    Attributes:
+        container_id: of the container; empty for this machine.
+        folder: the directory that it is in.
+        name: its name there.
+        age_s: since when.
+    """
+
+    container_id: str
+    folder: bytes
+    name: bytes
+    age_s: float = 0.0
+
+
+class Note:
+    """The note of one stage, locked. The arguments are those of ``Noted``."""
+
+    def __init__(self, container_id: str, folder: bytes, name: bytes) -> None:
+        self._fd = -1
+        self._name = os.fsdecode(name)
+        with suppress(OSError), _opened() as notes:
+            # The lock comes first: without it this could be taken for one of the dead.
+            self._fd = os.open(self._name, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=notes)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)  # who has looked at it lets it go at once
+            path = os.path.abspath(folder)  # noqa: PTH100 (of bytes)
+            os.write(self._fd, json.dumps([container_id, os.fsdecode(path), self._name]).encode())
+
+    def close(self, *, is_removed: bool) -> None:
+        """Let go of it; remove it if there is nothing left to clear up."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            if is_removed:
+                _remove(self._name)
+            os.close(fd)
+
+
+def of_the_dead() -> Iterator[Noted]:
+    """Yield what was left by programs that are dead.
+
+    Each is locked until the next is asked for: nobody else clears it up meanwhile.
+    """
+    try:
+        with _opened() as notes, os.scandir(notes) as entries:
+            names = [entry.name for entry in entries]
+    except OSError:
+        return
+    for name in names:
+        with suppress(OSError, ValueError), _opened() as notes:
+            fd = os.open(name, _FLAGS, dir_fd=notes)
+            with open(fd, "rb") as file:  # noqa: PTH123 (a descriptor has no path)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                status, text = os.fstat(fd), file.read(_MAX_BYTES)
+                # An empty one may be just about to be locked.
+                if text and status.st_nlink:
+                    match json.loads(text):
+                        case [str(container_id), str(path), str(stage)]:
+                            age_s = time.time() - status.st_mtime
+                            yield Noted(container_id, os.fsencode(path), os.fsencode(stage), age_s)
+
+
+def forget(noted: Noted) -> None:
+    """Remove the note of a stage."""
+    _remove(os.fsdecode(noted.name))
+
+
+def _remove(name: str) -> None:
+    with suppress(OSError), _opened() as notes:
+        os.unlink(name, dir_fd=notes)
+
+
+@contextmanager
+def _opened() -> Iterator[int]:
+    """Open the folder of notes, which nobody else may write to.
+
+    Raises:
+        OSError: there is none.
+    """
+    path = os.environ.get(VARIABLE, "")
+    if not path and os.geteuid() == 0:
+        path = _OF_ROOT
+    elif not path:
+        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+        path = f"{state}/pycrictl/stages"
+    os.makedirs(path, 0o700, exist_ok=True)  # noqa: PTH103 (this module is loaded by each copy)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def random_name() -> bytes:
     """Return a name for a stage."""
-    return f"{PREFIX}{os.urandom(8).hex()}".encode()
+    return f".pycrictl-{os.urandom(8).hex()}".encode()
 
 
-def clear(noted: Noted, root: Root) -> None:
+def sweep_root(root: Root) -> int:
+    """Clear up what dead programs have left in a container, or on this machine; return how much."""
+    count = 0
+    for noted in of_the_dead():
+        if noted.container_id == root.container_id:
+            with suppress(OSError, CopyError):
+                _clear(noted, root)
+                forget(noted)
+                count += 1
+    return count
+
+
+def _clear(noted: Noted, root: Root) -> None:
     """Remove a stage or a file whose program is dead; finish a merge that has begun.
-
-    Args:
-        noted: where it was.
-        root: of the container, or of this machine.
 
     Raises:
         OSError, CopyError: it is still there.
@@ -76,157 +176,23 @@ def clear(noted: Noted, root: Root) -> None:
             return
         if not stat.S_ISDIR(status.st_mode):
             place.unlink(noted.name)
-        elif status.st_mode == stat.S_IFDIR | 0o700:
-            locked = _wait_for_lock(place, noted.name)
-            try:
-                _settle(place, noted.name)
-            finally:
-                if locked >= 0:
-                    os.close(locked)
+        elif status.st_mode & 0o777 == 0o700:
+            with place.enter(noted.name) as stage:
+                _finish_merge(stage, place)
+            remove_stage(place, noted.name)
 
 
-def sweep_root(root: Root) -> int:
-    """Clear up what dead programs have left in a container, or on this machine; return how much."""
-    count = 0
-    for noted in of_the_dead():
-        if noted.container_id == root.container_id:
-            with suppress(OSError, CopyError):
-                clear(noted, root)
-                forget(noted)
-                count += 1
-    return count
-
-
-def _wait_for_lock(place: Directory, name: bytes) -> int:
-    """Keep others from settling a stage at the same time.
-
-    Returns:
-        A descriptor that holds its lock; -1 if it has none, or the file system has no locks.
-
-    Raises:
-        BlockingIOError: another program is dealing with it.
-    """
-    try:
-        with place.enter(name) as stage:
-            fd = _open_regular(stage, OWNER)
-    except (FileNotFoundError, NotADirectoryError):
-        return -1
-    give_up_at = time.monotonic() + _LOCK_LIMIT_S
-    while fd >= 0:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            if exc.errno == errno.EWOULDBLOCK and time.monotonic() < give_up_at:
-                time.sleep(_LOCK_PAUSE_S)
-                continue
-            os.close(fd)
-            if exc.errno == errno.EWOULDBLOCK:
-                raise
-            return -1
-        return fd
-    return -1
-
-
-def _settle(place: Directory, name: bytes) -> None:
-    """Finish the merge of a stage if it has begun, and remove the stage.
-
-    Raises:
-        OSError, CopyError: it cannot be finished; the stage is still there.
-    """
-    with suppress(FileNotFoundError, NotADirectoryError), place.enter(name) as stage:
-        for marker in (COMMIT, COMMIT_NEW):
-            if stage.lstat(marker) is not None:
-                with stage.enter(marker) as staged:
-                    Merge(staged, place, stage, no_clobber=marker == COMMIT_NEW).run()
-    remove_stage(place, name)
-
-
-def claim(stage: Directory, name: bytes) -> int:
-    """Make the lock of a new stage.
-
-    Returns:
-        A descriptor to keep open for as long as the stage is in use.
-    """
-    fd = stage.create(OWNER)
-    # Locked before it says whose it is: a stage without a name in it is left alone.
-    lock(fd)
-    os.write(fd, name)
-    return fd
-
-
-def lock(fd: int) -> bool:
-    """Lock a file against ``sweep``; return False if it is locked or cannot be."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+def _finish_merge(stage: Directory, place: Directory) -> None:
+    for marker in (COMMIT, COMMIT_NEW):
+        if stage.lstat(marker) is not None:
+            with stage.enter(marker) as staged:
+                Merge(staged, place, stage, no_clobber=marker == COMMIT_NEW).run()
 
 
 def remove_stage(place: Directory, name: bytes) -> None:
-    """Remove a stage, its lock last, so that what is left of it can be recognized.
-
-    There must be nothing in it that a merge needs.
-    """
+    """Remove a stage. There must be nothing in it that a merge needs."""
     with suppress(FileNotFoundError, NotADirectoryError), place.enter(name) as stage:
         for marker in (COMMIT, COMMIT_NEW):
             with suppress(OSError):  # what is being removed must not be finished
                 stage.move(marker, stage, TOP)
-        for inner in [os.fsencode(entry.name) for entry in stage.scan()]:
-            if inner != OWNER:
-                stage.remove(inner)
     place.remove(name)
-
-
-def sweep(place: Directory) -> None:
-    """Remove the stages in a directory whose owners have died; finish the merges among them.
-
-    A stage belongs to this user, is closed to all others, and has a file in it with its own name
-    that is not locked. A file that was about to be moved into place needs no more than the lock:
-    those who could give another file such a name could remove it as well.
-    """
-    with suppress(OSError, CopyError):
-        names = [os.fsencode(entry.name) for entry in islice(place.scan(), _MAX_SWEPT)]
-        for name in names:
-            if STAGE_NAME.fullmatch(name):
-                with suppress(OSError, CopyError):
-                    _sweep(place, name)
-
-
-def _sweep(place: Directory, name: bytes) -> None:
-    status = place.lstat(name)
-    if status is None:
-        return
-    if stat.S_ISREG(status.st_mode):
-        # An empty one may not have been locked yet.
-        if status.st_size and (fd := _lock_named(place, name)) >= 0:
-            with open(fd, "rb"):  # noqa: PTH123 (a descriptor has no path)
-                place.unlink(name)
-    elif status.st_uid == os.geteuid() and status.st_mode == stat.S_IFDIR | 0o700:
-        with place.enter(name) as stage:
-            fd = _lock_named(stage, OWNER)
-        if fd >= 0:
-            with open(fd, "rb") as owner:  # noqa: PTH123 (the same)
-                if owner.read(100) == name:
-                    _settle(place, name)
-
-
-def _lock_named(folder: Directory, name: bytes) -> int:
-    """Lock a regular file; return a descriptor that holds the lock, or -1 if it is locked."""
-    fd = _open_regular(folder, name)
-    if fd < 0 or lock(fd):
-        return fd
-    os.close(fd)
-    return -1
-
-
-def _open_regular(folder: Directory, name: bytes) -> int:
-    """Open a regular file for reading and writing; return -1 if it is anything else."""
-    pinned = folder.pin(name)
-    try:
-        if not stat.S_ISREG(os.fstat(pinned).st_mode):
-            return -1
-        flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        return os.open(b"%d" % pinned, flags, dir_fd=own_descriptors())
-    finally:
-        os.close(pinned)

@@ -8,16 +8,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from typing import Final
 
 from pycrictl.copy.rules.policy import Item
 from pycrictl.copy.tree.commit import move_new
-from pycrictl.copy.tree.content import DEFAULT_FOLDER
-from pycrictl.copy.tree.in_place import overwrite
-from pycrictl.copy.tree.janitor import lock, random_name
-from pycrictl.copy.tree.notes import Note, Noted
+from pycrictl.copy.tree.content import DEFAULT_FOLDER, write_all
+from pycrictl.copy.tree.janitor import Note, random_name
 from pycrictl.copy.tree.resolve import own_descriptors, refuse_kernel_file_system
-from pycrictl.copy.tree.rootfs import Directory
+from pycrictl.copy.tree.rootfs import Directory, to_error
 from pycrictl.copy.tree.stage import Owner, finish
 from pycrictl.errors import CopyError
 from pycrictl.signals import undisturbed
@@ -27,6 +26,7 @@ from pycrictl.units import quote
 _NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
 
 _WRITE_INTO: Final = "--in-place writes into it, which others may see half written"
+_PIECE_BYTES: Final = 1024 * 1024
 
 
 class LoneFile:
@@ -52,9 +52,9 @@ class LoneFile:
         self._directory = directory
         self._name = name
         self._replaces = replaces
+        self._container_id = container_id
         self._temporary: bytes | None = None
         self._note: Note | None = None
-        self._container_id = container_id
         self._fd = -1
         self._mounted = self._open_mounted(in_place=in_place) if replaces else -1
         self._item: Item | None = None
@@ -63,8 +63,7 @@ class LoneFile:
     def create(self) -> int:
         """Make the file; the descriptor is closed by ``close``."""
         if self._mounted >= 0:
-            flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
-            self._fd = os.open(DEFAULT_FOLDER, flags, 0o600)
+            self._fd = _unnamed_here()
             return self._fd
         try:
             self._fd = self._directory.create_unnamed()
@@ -72,14 +71,7 @@ class LoneFile:
             if exc.errno not in _NO_UNNAMED:
                 raise
             self._fd = self._directory.create(self._new_name())
-            lock(self._fd)
         return self._fd
-
-    def _new_name(self) -> bytes:
-        """Return a name for the file, known before it has it: a signal may come in between."""
-        self._temporary = random_name()
-        self._note = Note(Noted(self._container_id, self._directory.shown, self._temporary))
-        return self._temporary
 
     def finish(self, item: Item, owner: Owner | None) -> None:
         """Give it its owner, mode and times."""
@@ -93,28 +85,13 @@ class LoneFile:
         Args:
             keep_metadata: a file that is written in place gets mode, times and owner too.
         """
-        if self._mounted >= 0:
-            self._write_in_place(keep_metadata=keep_metadata)
+        if self._mounted < 0:
+            with undisturbed():
+                self._move()
             return
-        with undisturbed():
-            self._move()
-
-    def _move(self) -> None:
-        if not self._replaces and self._temporary is None:
-            self._directory.give_name(self._fd, self._name)
-            return
-        if self._temporary is None:
-            # Should this program be killed between here and the renaming, the next one finds it.
-            lock(self._fd)
-            self._directory.give_name(self._fd, self._new_name())
-        assert self._temporary is not None
-        if self._replaces:
-            # It may have been mounted since the copy began.
-            self._directory.refuse_mounted(self._name, hint=_WRITE_INTO)
-            self._directory.move(self._temporary, self._directory, self._name)
-        else:
-            move_new(self._directory, self._temporary, self._directory, self._name)
-        self._temporary = None
+        _overwrite(self._fd, self._mounted, shown=self._directory.shown_path(self._name))
+        if keep_metadata and self._item is not None:
+            finish(self._mounted, self._item, self._owner)
 
     def close(self) -> None:
         """Let go of it; if it was not committed, nothing of it remains."""
@@ -128,13 +105,34 @@ class LoneFile:
             if note is not None:
                 note.close(is_removed=is_removed)
 
+    def _new_name(self) -> bytes:
+        """Return a name for the file, noted before it has it: a signal may come in between."""
+        self._temporary = random_name()
+        self._note = Note(self._container_id, self._directory.shown, self._temporary)
+        return self._temporary
+
+    def _move(self) -> None:
+        if not self._replaces and self._temporary is None:
+            self._directory.give_name(self._fd, self._name)
+            return
+        temporary = self._temporary
+        if temporary is None:
+            temporary = self._new_name()
+            self._directory.give_name(self._fd, temporary)
+        if self._replaces:
+            # It may have been mounted since the copy began.
+            self._directory.refuse_mounted(self._name, hint=_WRITE_INTO)
+            self._directory.move(temporary, self._directory, self._name)
+        else:
+            move_new(self._directory, temporary, self._directory, self._name)
+        self._temporary = None
+
     def _remove_temporary(self) -> bool:
         """Remove the temporary name of the file, if it has one; return whether it has none now."""
         temporary, self._temporary = self._temporary, None
-        if temporary is None:
-            return True
         try:
-            self._directory.unlink(temporary)
+            if temporary is not None:
+                self._directory.unlink(temporary)
         except FileNotFoundError:
             return True
         except OSError:
@@ -159,7 +157,48 @@ class LoneFile:
         finally:
             os.close(pinned)
 
-    def _write_in_place(self, *, keep_metadata: bool) -> None:
-        overwrite(self._fd, self._mounted, shown=self._directory.shown_path(self._name))
-        if keep_metadata and self._item is not None:
-            finish(self._mounted, self._item, self._owner)
+
+def _unnamed_here() -> int:
+    return os.open(DEFAULT_FOLDER, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+
+
+def _overwrite(source: int, target: int, *, shown: bytes) -> None:
+    """Give a file the content of another; after an error, or Ctrl-C, it has its old content.
+
+    Readers may see parts of both meanwhile, and if this program is killed, that is what remains.
+
+    Raises:
+        OSError: it cannot be written.
+        CopyError: there is no space to keep its old content, or it could not be given back.
+    """
+    folder = os.fsencode(DEFAULT_FOLDER)
+    try:
+        kept = _unnamed_here()
+    except OSError as exc:
+        raise to_error(exc, "set the old content aside in", folder) from exc
+    try:
+        try:
+            _write(target, kept, lambda: None)
+        except OSError as exc:
+            raise to_error(exc, "set the old content aside in", folder) from exc
+        with undisturbed() as let_through:
+            try:
+                _write(source, target, let_through)
+            except BaseException:
+                try:
+                    _write(kept, target, lambda: None)
+                except OSError as exc:
+                    raise to_error(exc, "give its old content back to", shown) from exc
+                raise
+    finally:
+        os.close(kept)
+
+
+def _write(source: int, target: int, on_piece: Callable[[], None]) -> None:
+    """Write the content of one file over another's, whose space is kept until all is written."""
+    position = 0
+    while data := os.pread(source, _PIECE_BYTES, position):
+        write_all(target, data, position)
+        position += len(data)
+        on_piece()
+    os.ftruncate(target, position)

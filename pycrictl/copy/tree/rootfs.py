@@ -45,7 +45,6 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # <linux/fs.h>, <linux/fcntl.h>
 RENAME_NOREPLACE: Final = 1
-RENAME_EXCHANGE: Final = 2
 _AT_EMPTY_PATH: Final = 0x1000
 
 _HINTS: Final = {
@@ -67,24 +66,21 @@ def to_error(exc: OSError, action: str, shown: bytes) -> CopyError:
     )
 
 
-def reopen_regular(pinned: int, *, device: int | None, shown: bytes) -> tuple[int, os.stat_result]:
+def reopen_regular(pinned: int, status: os.stat_result, *, device: int | None, shown: bytes) -> int:
     """Open a pinned file for reading, if it is a regular one.
 
     Args:
         pinned: an O_PATH descriptor of anything.
+        status: what that is like.
         device: a file system that is known to be storage; None: look at it.
         shown: for messages.
-
-    Returns:
-        A readable descriptor and what the file is like.
     """
-    status = os.fstat(pinned)
     if not stat.S_ISREG(status.st_mode):
         raise CopyError(f"{quote(os.fsdecode(shown))} is not a regular file")
     if status.st_dev != device:
         refuse_kernel_file_system(pinned, shown)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    return os.open(b"%d" % pinned, flags, dir_fd=own_descriptors()), status
+    return os.open(b"%d" % pinned, flags, dir_fd=own_descriptors())
 
 
 def raise_descriptor_limit() -> None:

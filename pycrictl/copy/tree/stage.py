@@ -1,8 +1,8 @@
 """A place beside the destination where a copy is put together before it can be seen.
 
 It is a directory of a random name that only this program may enter, in the directory that the copy
-goes into: on the same file system, so that a rename is all that is left to do. It is noted and
-locked, so that it is found and removed if this program is killed (see ``janitor``).
+goes into: on the same file system, so that a rename is all that is left to do. Where it is, is
+noted, and it is removed if this program is killed (see ``janitor``).
 
 If the stage is in a container, a process there may look into it and change it, if it is privileged
 enough. It gains nothing: no link is followed, owners and modes are set on descriptors of what was
@@ -15,12 +15,10 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pycrictl.copy.rules.policy import Item, Make, Path
-from pycrictl.copy.tree.janitor import TOP, claim, random_name, remove_stage
-from pycrictl.copy.tree.notes import Note, Noted
+from pycrictl.copy.tree.janitor import TOP, Note, random_name, remove_stage
 from pycrictl.copy.tree.rootfs import Directory, descend, set_link_time, set_owner
 from pycrictl.errors import CopyError
 
@@ -32,14 +30,13 @@ HostOwner = Callable[[Owner | None], Owner | None]
 """From the owner of an item to a user and group of this machine; None: leave it."""
 
 
-@dataclass(slots=True)
-class _Made:
+class _Made(NamedTuple):
     """A directory of the stage, whose mode and times come last."""
 
     item: Item
     device: int
     inode: int
-    is_implied: bool = True
+    is_implied: bool
 
 
 class Stage:
@@ -57,24 +54,19 @@ class Stage:
     def __init__(self, place: Directory, host_owner: HostOwner, container_id: str = "") -> None:
         self._place = place
         self._host_owner = host_owner
+        self._is_root = os.geteuid() == 0
+        # The directories from the top down to where the last item was made, and its path.
+        self._chain: list[Directory] = []
+        self._entered: Path = ()
+        self._directories: dict[Path, _Made] = {}
+        self._symlinks: dict[Path, Item] = {}
         self._name = random_name()
-        self._lock = -1
-        self._note = Note(Noted(container_id, place.shown, self._name))
+        self._note = Note(container_id, place.shown, self._name)
         try:
             self.directory = place.make(self._name)
         except BaseException:
             with suppress(OSError):  # a signal may have come when it was just made
                 self._remove()
-            raise
-        # The directories from the stage down to where the last item was made.
-        self._chain: list[tuple[bytes, Directory]] = []
-        self._directories: dict[Path, _Made] = {}
-        self._symlinks: dict[Path, Item] = {}
-        self._is_root = os.geteuid() == 0
-        try:
-            self._lock = claim(self.directory, self._name)
-        except BaseException:
-            self.remove()
             raise
 
     def make(self, item: Item) -> int | None:
@@ -83,21 +75,20 @@ class Stage:
         Returns:
             For a file, a writable descriptor, which the caller gives to ``finish`` and closes.
         """
+        if item.make is Make.FILE:
+            parent, name = self._parent(item)
+            return parent.create(name)
         if item.make is Make.DIRECTORY:
-            self._enter((TOP, *item.path))
-            made = self._directories[(TOP, *item.path)]
-            made.item, made.is_implied = item, False
+            self._enter(item.path)
+            made = self._directories[item.path]
+            self._directories[item.path] = made._replace(item=item, is_implied=False)
         elif item.make is Make.SYMLINK:
             # Last of all: nothing that is made can be reached through one.
             self._symlinks[item.path] = item
-        elif item.make is Make.HARDLINK:
-            parent, name = self._parent(item)
-            *folders, original = (TOP, *item.original)
-            with self._descend(tuple(folders)) as source:
-                parent.link(source, original, name)
         else:
             parent, name = self._parent(item)
-            return parent.create(name)
+            with descend(self.directory, (TOP, *item.original[:-1])) as source:
+                parent.link(source, item.original[-1], name)
         return None
 
     def drop(self, path: Path) -> Item | None:
@@ -107,13 +98,12 @@ class Stage:
         """
         if (link := self._symlinks.pop(path, None)) is not None:
             return link
-        *folders, name = (TOP, *path)
-        parent = self._enter(tuple(folders))
+        parent, name = self._enter(path[:-1]), path[-1]
         status = parent.lstat(name)
         if status is None:
             return None
         parent.remove(name)
-        if self._directories.pop((TOP, *path), None) is not None:
+        if self._directories.pop(path, None) is not None:
             return Item(path, Make.DIRECTORY)
         return Item(path, Make.FILE, status.st_size if status.st_nlink == 1 else 0)
 
@@ -122,22 +112,30 @@ class Stage:
 
         Returns:
             Directories whose mode is still too generous: a user who is not root could not move
-            them otherwise. Their mode is to be set when they are in place.
+            them otherwise. They are to be finished again when they are in place.
         """
         for item in self._symlinks.values():
             parent, name = self._parent(item)
             parent.symlink(item.target, name)
             self._finish_link(parent, name, item)
         self._symlinks.clear()
-        late: list[Path] = []
+        extra_mode = 0 if self._is_root else stat.S_IRWXU
         for path, made in reversed(self._directories.items()):
-            item = made.item
-            directory = self._enter(path)
-            if not self._is_root and item.mode & stat.S_IRWXU != stat.S_IRWXU:
-                late.append(item.path)
-            self._finish_directory(directory, made)
+            self._finish(self._enter(path), made.item, extra_mode)
         self._leave(0)
-        return late
+        return [
+            path
+            for path, made in reversed(self._directories.items())
+            if extra_mode & ~made.item.mode
+        ]
+
+    def finish_again(self, top: Directory, paths: list[Path]) -> None:
+        """Give directories that are in place what their items have."""
+        for path in paths:
+            made = self._directories.get(path)
+            if made is not None and not made.is_implied:
+                with descend(top, path) as directory:
+                    self._finish(directory, made.item)
 
     def remove(self) -> None:
         """Remove the stage and all that is still in it."""
@@ -153,7 +151,7 @@ class Stage:
         """
         self._leave(0)
         self.directory.close()
-        self._let_go(is_removed=False)
+        self._note.close(is_removed=False)
         return self._place.shown_path(self._name)
 
     def _remove(self) -> None:
@@ -163,54 +161,41 @@ class Stage:
                 remove_stage(self._place, self._name)
             is_removed = True
         finally:
-            self._let_go(is_removed=is_removed)
-
-    def _let_go(self, *, is_removed: bool) -> None:
-        lock, self._lock = self._lock, -1
-        if lock >= 0:
-            os.close(lock)
-        self._note.close(is_removed=is_removed)
-
-    def item_at(self, path: Path) -> Item | None:
-        """Return the item that a directory was made from; None if it was only needed."""
-        made = self._directories.get((TOP, *path))
-        return None if made is None or made.is_implied else made.item
+            self._note.close(is_removed=is_removed)
 
     def _parent(self, item: Item) -> tuple[Directory, bytes]:
-        *folders, name = (TOP, *item.path)
-        return self._enter(tuple(folders)), name
+        if not item.path:
+            return self.directory, TOP
+        return self._enter(item.path[:-1]), item.path[-1]
 
     def _enter(self, path: Path) -> Directory:
-        """Return the directory ``path`` of the stage, which is made if it is missing."""
-        common = 0
-        for (name, _), wanted in zip(self._chain, path, strict=False):
-            if name != wanted:
-                break
+        """Return the directory ``path`` below the top, which is made if it is missing."""
+        if path == self._entered and self._chain:
+            return self._chain[-1]
+        common, most = 0, min(len(path), len(self._entered))
+        while common < most and path[common] == self._entered[common]:
             common += 1
-        self._leave(common)
-        for depth in range(common, len(path)):
-            parent = self._chain[-1][1] if self._chain else self.directory
-            known = self._directories.get(path[: depth + 1])
+        self._leave(common + 1)
+        for depth in range(len(self._chain), len(path) + 1):
+            parent = self._chain[-1] if self._chain else self.directory
+            name, inner = path[depth - 1] if depth else TOP, path[:depth]
+            known = self._directories.get(inner)
+            directory = parent.make(name) if known is None else parent.enter(name)
+            self._chain.append(directory)
+            self._entered = inner
+            status = os.fstat(directory.fd)
             if known is None:
-                directory = parent.make(path[depth])
-                status = os.fstat(directory.fd)
-                item = Item(path[1 : depth + 1], Make.DIRECTORY, mode=IMPLIED_MODE)
-                self._directories[path[: depth + 1]] = _Made(item, status.st_dev, status.st_ino)
-            else:
-                directory = parent.enter(path[depth])
-                status = os.fstat(directory.fd)
-                if (status.st_dev, status.st_ino) != (known.device, known.inode):
-                    directory.close()
-                    raise CopyError("something changed the copy while it was being made")
-            self._chain.append((path[depth], directory))
-        return self._chain[-1][1] if self._chain else self.directory
+                item = Item(inner, Make.DIRECTORY, mode=IMPLIED_MODE)
+                made = _Made(item, status.st_dev, status.st_ino, is_implied=True)
+                self._directories[inner] = made
+            elif (status.st_dev, status.st_ino) != (known.device, known.inode):
+                raise _changed()
+        return self._chain[-1]
 
     def _leave(self, depth: int) -> None:
         while len(self._chain) > depth:
-            self._chain.pop()[1].close()
-
-    def _descend(self, path: Path) -> Directory:
-        return descend(self.directory, path)
+            self._chain.pop().close()
+        self._entered = self._entered[: max(depth - 1, 0)]
 
     def _finish_link(self, parent: Directory, name: bytes, item: Item) -> None:
         owner = self._host_owner(item.owner)
@@ -219,7 +204,7 @@ class Stage:
         pinned = parent.pin(name)
         try:
             if not stat.S_ISLNK(os.fstat(pinned).st_mode):
-                raise CopyError("something changed the copy while it was being made")
+                raise _changed()
             if owner is not None:
                 set_owner(pinned, *owner)
             if item.mtime_ns is not None:
@@ -227,12 +212,10 @@ class Stage:
         finally:
             os.close(pinned)
 
-    def _finish_directory(self, directory: Directory, made: _Made) -> None:
-        item = made.item
-        extra = 0 if self._is_root else stat.S_IRWXU
+    def _finish(self, directory: Directory, item: Item, extra_mode: int = 0) -> None:
         fd = directory.readable()
         try:
-            finish(fd, item, self._host_owner(item.owner), extra_mode=extra)
+            finish(fd, item, self._host_owner(item.owner), extra_mode=extra_mode)
         finally:
             os.close(fd)
 
@@ -244,3 +227,7 @@ def finish(fd: int, item: Item, owner: Owner | None, *, extra_mode: int = 0) -> 
     os.fchmod(fd, item.mode | extra_mode)
     if item.mtime_ns is not None:
         os.utime(fd, ns=(item.mtime_ns, item.mtime_ns))
+
+
+def _changed() -> CopyError:
+    return CopyError("something changed the copy while it was being made")

@@ -88,7 +88,7 @@ class _Walk:
             link = os.readlink(b"", dir_fd=source.fd)
             yield Found(self._entry(source.top, EntryType.SYMLINK, status, link=link), -1)
         elif stat.S_ISREG(status.st_mode):
-            fd, status = reopen_regular(source.fd, device=None, shown=shown)
+            fd = reopen_regular(source.fd, status, device=None, shown=shown)
             try:
                 yield Found(self._entry(source.top, EntryType.FILE, status), fd)
             finally:
@@ -165,7 +165,7 @@ class _Walk:
             key = (status.st_dev, status.st_ino)
             if status.st_nlink > 1 and (first := self._linked.setdefault(key, path)) != path:
                 return Found(self._entry(path, EntryType.HARDLINK, status, link=first), -1)
-            fd, status = reopen_regular(pinned, device=directory.device, shown=path)
+            fd = reopen_regular(pinned, status, device=directory.device, shown=path)
             return Found(self._entry(path, EntryType.FILE, status), fd)
         finally:
             os.close(pinned)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import struct
+import zlib
 from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -26,7 +27,12 @@ NS_PER_S: Final = 10**9
 
 # name mode uid gid size mtime checksum type link magic+version uname gname major minor prefix
 _LAYOUT: Final = struct.Struct("100s8s8s8s12s12s8sc100s8s64x16x155s12x")
-_CHECKSUM: Final = slice(148, 156)
+_NUMBERS: Final = slice(100, 148)
+
+# The five numbers as nearly every writer has them.
+_PLAIN_NUMBERS: Final = re.compile(
+    rb"([0-7]{7})[ \0]([0-7]{7})[ \0]([0-7]{7})[ \0]([0-7]{11})[ \0]([0-7]{11})[ \0]"
+)
 
 _MAGIC_POSIX: Final = b"ustar\x0000"
 _MAGIC_GNU: Final = b"ustar  \x00"
@@ -108,7 +114,7 @@ def decode_block(block: bytes) -> Block:
     """
     name, mode, uid, gid, size, mtime, checksum, kind, link, magic, prefix = _LAYOUT.unpack(block)
     # The checksum is taken with its own field full of spaces.
-    expected = sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" ")
+    expected = _sum(block) - sum(checksum) + 8 * ord(" ")
     match = _OCTAL.fullmatch(checksum)
     if match is None or int(match[1] or b"0", 8) != expected:
         raise WrongChecksum("an entry of the archive has a wrong checksum")
@@ -118,21 +124,31 @@ def decode_block(block: bytes) -> Block:
             name = prefix + b"/" + name
     elif magic not in (_MAGIC_GNU, _MAGIC_NONE):
         raise RemoteProtocolError("an entry of the archive is of an unknown tar variant")
-    if not size.strip(b" \0"):
-        raise RemoteProtocolError("an entry of the archive has no size")
-    size_bytes = decode_number(size, "size")
+    if plain := _PLAIN_NUMBERS.fullmatch(block[_NUMBERS]):
+        numbers = [int(digits, 8) for digits in plain.groups()]
+    else:
+        if not size.strip(b" \0"):
+            raise RemoteProtocolError("an entry of the archive has no size")
+        numbers = [
+            decode_number(mode, "mode"),
+            decode_number(uid, "owner"),
+            decode_number(gid, "group"),
+            decode_number(size, "size"),
+            decode_number(mtime, "time", signed=True),
+        ]
+    bits, owner, group, size_bytes, mtime_s = numbers
     if size_bytes > MAX_SIZE_BYTES:
         raise RemoteProtocolError("an entry of the archive is larger than any file can be")
-    return Block(
-        name,
-        decode_number(mode, "mode") & 0o7777,
-        decode_number(uid, "owner"),
-        decode_number(gid, "group"),
-        size_bytes,
-        decode_number(mtime, "time", signed=True),
-        kind,
-        cut(link),
-    )
+    return Block(name, bits & 0o7777, owner, group, size_bytes, mtime_s, kind, cut(link))
+
+
+def _sum(block: bytes) -> int:
+    """Return the sum of a block's bytes.
+
+    The lower half of Adler-32 is one more than the sum, modulo 65521, which 256 bytes do not reach.
+    """
+    first, second = zlib.adler32(block[:256]), zlib.adler32(block[256:])
+    return (first & 0xFFFF) + (second & 0xFFFF) - 2
 
 
 def decode_number(field: bytes, what: str, *, signed: bool = False) -> int:
@@ -202,7 +218,7 @@ def decode_time(value: bytes) -> int:
 
 @lru_cache(maxsize=64)
 def encode_block(
-    name: bytes, kind: bytes, *, size: int, mode: int, uid: int, gid: int, mtime_s: int, link: bytes
+    name: bytes, kind: bytes, size: int, mode: int, uid: int, gid: int, mtime_s: int, link: bytes
 ) -> bytes:
     """Encode one header block. Texts are cut to fit; numbers that do not fit become binary."""
     block = _LAYOUT.pack(
@@ -218,7 +234,7 @@ def encode_block(
         _MAGIC_POSIX,
         b"",
     )
-    return b"%s%06o\0 %s" % (block[:148], sum(block), block[156:])
+    return b"%s%06o\0 %s" % (block[:148], _sum(block), block[156:])
 
 
 def encode_number(value: int, width: int) -> bytes:
@@ -232,7 +248,7 @@ def encode_number(value: int, width: int) -> bytes:
 
 def fits_octal(value: int, width: int) -> bool:
     """Return whether a number field of ``width`` bytes can hold ``value`` as POSIX wants it."""
-    return value in range(8 ** (width - 1))
+    return 0 <= value < 1 << 3 * (width - 1)
 
 
 def encode_record(keyword: bytes, value: bytes) -> bytes:

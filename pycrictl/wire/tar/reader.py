@@ -14,7 +14,6 @@ Whether an entry's *name* is acceptable is not decided here but in ``copy.rules.
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from pycrictl.errors import RemoteProtocolError, StreamError
@@ -106,14 +105,8 @@ class ArchiveFinished(NamedTuple):
 Event = EntryStarted | DataReceived | EntryFinished | ArchiveFinished
 
 
-class _State(Enum):
-    HEADER = auto()
-    EXTENSION = auto()
-    CONTENT = auto()
-    PADDING = auto()
-    END_MARK = auto()
-    TRAILER = auto()
-    OVER = auto()
+# States of the reader. A member of an enumeration takes long to look up.
+_HEADER, _EXTENSION, _CONTENT, _PADDING, _END_MARK, _TRAILER, _OVER = range(7)
 
 
 class TarReader:
@@ -129,7 +122,7 @@ class TarReader:
     def __init__(self) -> None:
         self.error: StreamError | None = None
         self._events: list[Event] = []
-        self._state = _State.HEADER
+        self._state = _HEADER
         self._is_first = True
         self._gathered = bytearray()  # of a header or an extended header; never of content
         self._wanted = BLOCK_BYTES
@@ -147,25 +140,29 @@ class TarReader:
     @property
     def is_finished(self) -> bool:
         """Return whether nothing more is read: after the end, or after an error."""
-        return self._state is _State.OVER
+        return self._state is _OVER
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
         """Read the next bytes. They must stay as they are until the events are dealt with."""
         view = memoryview(data)
         position, end = 0, len(view)
         try:
-            while position < end and self._state is not _State.OVER:
-                if self._state is _State.CONTENT:
+            while position < end and self._state is not _OVER:
+                if self._state is _CONTENT:
                     position = self._content(view, position)
-                elif self._state is _State.PADDING:
+                elif self._state is _PADDING:
                     taken = min(self._left, end - position)
                     position += taken
                     self._left -= taken
                     if not self._left:
-                        self._state = _State.HEADER
-                elif self._state is _State.TRAILER:
+                        self._state = _HEADER
+                elif self._state is _TRAILER:
                     self._trailer(view[position:])
                     position = end
+                elif not self._gathered and end - position >= self._wanted:
+                    block = bytes(view[position : position + self._wanted])
+                    position += self._wanted
+                    self._block(block)
                 else:
                     position = self._gather(view, position)
         except StreamError as exc:
@@ -173,10 +170,10 @@ class TarReader:
 
     def receive_eof(self) -> None:
         """Take in that the input has ended."""
-        if self._state is _State.TRAILER:
-            self._state = _State.OVER
+        if self._state is _TRAILER:
+            self._state = _OVER
             self._events.append(ArchiveFinished())
-        elif self._state is not _State.OVER:
+        elif self._state is not _OVER:
             self._fail(StreamError("the archive ends too early"))
 
     def events_received(self) -> list[Event]:
@@ -186,7 +183,7 @@ class TarReader:
 
     def _fail(self, error: StreamError) -> None:
         self.error = error
-        self._state = _State.OVER
+        self._state = _OVER
         self._gathered.clear()
 
     def _content(self, view: memoryview, position: int) -> int:
@@ -196,7 +193,7 @@ class TarReader:
         if not self._left:
             self._events.append(EntryFinished())
             self._left = self._padding
-            self._state = _State.PADDING if self._left else _State.HEADER
+            self._state = _PADDING if self._left else _HEADER
         return position + len(piece)
 
     def _trailer(self, view: memoryview) -> None:
@@ -205,32 +202,28 @@ class TarReader:
             raise RemoteProtocolError("something follows the end of the archive")
 
     def _gather(self, view: memoryview, position: int) -> int:
-        missing = self._wanted - len(self._gathered)
-        piece = view[position : position + missing]
-        if not self._gathered and len(piece) == self._wanted:
-            self._block(bytes(piece))
-        else:
-            self._gathered += piece
-            if len(self._gathered) == self._wanted:
-                block = bytes(self._gathered)
-                self._gathered.clear()
-                self._block(block)
+        piece = view[position : position + self._wanted - len(self._gathered)]
+        self._gathered += piece
+        if len(self._gathered) == self._wanted:
+            block = bytes(self._gathered)
+            self._gathered.clear()
+            self._block(block)
         return position + len(piece)
 
     def _block(self, block: bytes) -> None:
         """Handle a complete header block or the complete body of an extended header."""
-        if self._state is _State.EXTENSION:
+        if self._state is _EXTENSION:
             self._extended(block[: self._extension_size])
-            self._state = _State.HEADER
+            self._state = _HEADER
             self._wanted = BLOCK_BYTES
-        elif self._state is _State.END_MARK:
+        elif self._state is _END_MARK:
             if block != _ZERO_BLOCK:
                 raise RemoteProtocolError("the end mark of the archive is not complete")
-            self._state = _State.TRAILER
+            self._state = _TRAILER
         elif block == _ZERO_BLOCK:
             if self._extension_bytes:
                 raise RemoteProtocolError("the archive ends after an extended header")
-            self._state = _State.END_MARK
+            self._state = _END_MARK
         else:
             self._header(block)
         self._is_first = False
@@ -268,7 +261,7 @@ class TarReader:
         self._extension_bytes += header.size_bytes
         if not header.size_bytes or self._extension_bytes > MAX_EXTENSION_BYTES:
             raise RemoteProtocolError("an extended header of the archive is empty or too long")
-        self._state = _State.EXTENSION
+        self._state = _EXTENSION
         self._wanted = header.size_bytes + _padding(header.size_bytes)
 
     def _extended(self, body: bytes) -> None:
@@ -297,41 +290,47 @@ class TarReader:
         if entry.size_bytes:
             self._left = entry.size_bytes
             self._padding = _padding(entry.size_bytes)
-            self._state = _State.CONTENT
+            self._state = _CONTENT
         else:
             self._events.append(EntryFinished())
 
     def _combine(self, header: Block) -> Entry:
         kind = _KINDS[header.type]
-        records = self._records or {}
-        name = _one_of(records.get(b"path"), self._long_name, header.name)
-        link = _one_of(records.get(b"linkpath"), self._long_link, header.link)
+        name, mode, uid, gid, size_bytes, mtime_s, _, link = header
+        mtime_ns = mtime_s * NS_PER_S
+        is_link = kind is EntryType.SYMLINK or kind is EntryType.HARDLINK
+        if self._long_link is not None and not is_link:
+            raise _named_link(kind)
+        records = self._records
+        if records is None:
+            name = name if self._long_name is None else self._long_name
+            link = link if self._long_link is None else self._long_link
+        else:
+            if b"linkpath" in records and not is_link:
+                raise _named_link(kind)
+            name = _one_of(records.get(b"path"), self._long_name, name)
+            link = _one_of(records.get(b"linkpath"), self._long_link, link)
+            if (value := records.get(b"size")) is not None:
+                size_bytes = decode_decimal(value, "size")
+                # Writers put 0 or the same into the field that cannot hold it.
+                if header.size_bytes not in (0, size_bytes) or size_bytes > MAX_SIZE_BYTES:
+                    raise RemoteProtocolError("an entry of the archive has two sizes")
+            if (value := records.get(b"mtime")) is not None:
+                mtime_ns = decode_time(value)
+            if (value := records.get(b"uid")) is not None:
+                uid = decode_decimal(value, "owner")
+            if (value := records.get(b"gid")) is not None:
+                gid = decode_decimal(value, "group")
         if kind is EntryType.DIRECTORY:
             # Only one: what "a//" is supposed to be is for the policy to say.
             name = name.removesuffix(b"/") or name
-        if kind not in (EntryType.SYMLINK, EntryType.HARDLINK):
-            if self._long_link is not None or b"linkpath" in records:
-                raise RemoteProtocolError(f"a {kind.value} of the archive has a link name")
-            link = b""
-        size_bytes = header.size_bytes
-        if (value := records.get(b"size")) is not None:
-            size_bytes = decode_decimal(value, "size")
-            # Writers put 0 or the same into the field that cannot hold it.
-            if header.size_bytes not in (0, size_bytes) or size_bytes > MAX_SIZE_BYTES:
-                raise RemoteProtocolError("an entry of the archive has two sizes")
         if size_bytes and kind is not EntryType.FILE:
             raise RemoteProtocolError(f"a {kind.value} of the archive has content")
-        mtime, uid, gid = (records.get(keyword) for keyword in (b"mtime", b"uid", b"gid"))
-        return Entry(
-            name,
-            kind,
-            size_bytes,
-            header.mode,
-            header.mtime_s * NS_PER_S if mtime is None else decode_time(mtime),
-            header.uid if uid is None else decode_decimal(uid, "owner"),
-            header.gid if gid is None else decode_decimal(gid, "group"),
-            link,
-        )
+        return Entry(name, kind, size_bytes, mode, mtime_ns, uid, gid, link if is_link else b"")
+
+
+def _named_link(kind: EntryType) -> RemoteProtocolError:
+    return RemoteProtocolError(f"a {kind.value} of the archive has a link name")
 
 
 def _padding(size_bytes: int) -> int:

@@ -11,7 +11,6 @@ an archive whose real size is hidden from those who must limit it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from pycrictl.errors import LocalProtocolError
@@ -34,8 +33,9 @@ END_OF_ARCHIVE: Final = bytes(2 * BLOCK_BYTES)
 MAX_HEADER_BYTES: Final = 16 * 1024
 """The most that ``encode_entry`` returns for names that Linux can hold (4095 bytes)."""
 
+_FILE: Final = b"0"
 _TYPES: Final = {
-    EntryType.FILE: b"0",
+    EntryType.FILE: _FILE,
     EntryType.HARDLINK: b"1",
     EntryType.SYMLINK: b"2",
     EntryType.CHARACTER: b"3",
@@ -66,40 +66,29 @@ def encode_entry(entry: Entry, *, busybox: bool = False) -> bytes:
     name = entry.name
     if entry.kind is EntryType.DIRECTORY and not name.endswith(b"/"):
         name += b"/"
-    seconds, fraction = divmod(entry.mtime_ns, NS_PER_S)
-    records = b""
-    if fraction or (not fits_octal(seconds, 12) and not busybox):
-        records += encode_record(b"mtime", encode_time(entry.mtime_ns))
-    long_names = b""
+    size, uid, gid = entry.size_bytes, entry.uid, entry.gid
+    mtime_s, fraction = divmod(entry.mtime_ns, NS_PER_S)
+    records = long_names = b""
+    if fraction or (not fits_octal(mtime_s, 12) and not busybox):
+        records = encode_record(b"mtime", encode_time(entry.mtime_ns))
     if busybox:
-        size, uid, gid, mtime_s = entry.size_bytes, entry.uid, entry.gid, seconds
         if len(entry.link) > _NAME_BYTES:
             long_names += _long_name(b"K", entry.link)
         if len(name) > _NAME_BYTES:
             long_names += _long_name(b"L", name)
     else:
-        records += _text_records(
-            (keyword, value)
-            for keyword, value in ((b"path", name), (b"linkpath", entry.link))
-            if len(value) > _NAME_BYTES
-        )
-        size, more = _octal_or_record(b"size", entry.size_bytes, 12)
-        records += more
-        uid, more = _octal_or_record(b"uid", entry.uid, 8)
-        records += more
-        gid, more = _octal_or_record(b"gid", entry.gid, 8)
-        records += more
-        mtime_s = seconds if fits_octal(seconds, 12) else 0
-    header = encode_block(
-        name,
-        _TYPES[entry.kind],
-        size=size,
-        mode=entry.mode & 0o7777,
-        uid=uid,
-        gid=gid,
-        mtime_s=mtime_s,
-        link=entry.link,
-    )
+        if len(name) > _NAME_BYTES or len(entry.link) > _NAME_BYTES:
+            records += _text_records(name, entry.link)
+        for keyword, value, width in ((b"size", size, 12), (b"uid", uid, 8), (b"gid", gid, 8)):
+            if not fits_octal(value, width):
+                records += encode_record(keyword, b"%d" % value)
+        size = size if fits_octal(size, 12) else 0
+        uid = uid if fits_octal(uid, 8) else 0
+        gid = gid if fits_octal(gid, 8) else 0
+        mtime_s = mtime_s if fits_octal(mtime_s, 12) else 0
+    kind = _FILE if entry.kind is EntryType.FILE else _TYPES[entry.kind]
+    mode, link = entry.mode & 0o7777, entry.link
+    header = encode_block(name, kind, size, mode, uid, gid, mtime_s, link)
     # GNU's headers stand next to the entry: BusyBox forgets them over a pax header.
     return (_extension(b"x", _PAX_NAME, records) if records else b"") + long_names + header
 
@@ -109,21 +98,15 @@ def padding_after(size_bytes: int) -> bytes:
     return bytes(-size_bytes % BLOCK_BYTES)
 
 
-def _octal_or_record(keyword: bytes, value: int, width: int) -> tuple[int, bytes]:
-    """Return the number for the header, and the record for what does not fit into it."""
-    if fits_octal(value, width):
-        return value, b""
-    return 0, encode_record(keyword, b"%d" % value)
-
-
-def _text_records(texts: Iterable[tuple[bytes, bytes]]) -> bytes:
+def _text_records(name: bytes, link: bytes) -> bytes:
     records, is_utf8 = b"", True
-    for keyword, value in texts:
-        records += encode_record(keyword, value)
-        try:
-            value.decode("utf-8")
-        except UnicodeDecodeError:
-            is_utf8 = False
+    for keyword, value in ((b"path", name), (b"linkpath", link)):
+        if len(value) > _NAME_BYTES:
+            records += encode_record(keyword, value)
+            try:
+                value.decode("utf-8")
+            except UnicodeDecodeError:
+                is_utf8 = False
     # Without it a reader may convert the names, as pax wants UTF-8 (POSIX, "hdrcharset").
     return records if is_utf8 else encode_record(b"hdrcharset", b"BINARY") + records
 
@@ -133,5 +116,6 @@ def _long_name(kind: bytes, name: bytes) -> bytes:
 
 
 def _extension(kind: bytes, name: bytes, body: bytes) -> bytes:
-    header = encode_block(name, kind, size=len(body), mode=0o644, uid=0, gid=0, mtime_s=0, link=b"")
-    return header + body + padding_after(len(body))
+    return (
+        encode_block(name, kind, len(body), 0o644, 0, 0, 0, b"") + body + padding_after(len(body))
+    )

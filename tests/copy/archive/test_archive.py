@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,28 +14,28 @@ import pytest
 from pycrictl.copy.archive.archives import Announced
 from pycrictl.copy.archive.measure import measure
 from pycrictl.copy.archive.pack import FilePart, pack, pack_unread
-from pycrictl.copy.archive.unpack import Unpacker
-from pycrictl.copy.node.local import put
+from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import open_destination, open_source
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError, EntryRefused, StreamError
 from tests.copy.hostile import FOLDER, LINK, archive, member
-from tests.copy.trees import KEEP, LOCAL, MIB, PLAIN, directly, ignore, nothing_is_left, tree
+from tests.copy.trees import (
+    KEEP,
+    LOCAL,
+    MIB,
+    PLAIN,
+    Archive,
+    directly,
+    ignore,
+    nothing_is_left,
+    put_at,
+    tree,
+)
 
 __all__ = ["nothing_is_left", "tree"]
-
-
-def unpack(data: bytes, destination: Path, rules: Rules = PLAIN) -> Summary:
-    with (
-        open_destination(LOCAL, os.fsencode(destination)) as place,
-        Unpacker(place, rules, on_skip=ignore, single=False) as unpacker,
-    ):
-        unpacker.receive_data(data)
-        return unpacker.finish()
 
 
 def test_what_was_announced_must_arrive(tmp_path: Path) -> None:
@@ -53,12 +54,7 @@ def test_what_was_announced_must_arrive(tmp_path: Path) -> None:
 
 def test_a_single_top_only(tmp_path: Path) -> None:
     def run(data: bytes, name: bytes | None) -> None:
-        with (
-            open_destination(LOCAL, os.fsencode(tmp_path / "new")) as place,
-            Unpacker(place, PLAIN, on_skip=ignore, name=name) as unpacker,
-        ):
-            unpacker.receive_data(data)
-            unpacker.finish()
+        put_at(tmp_path / "new", Archive([data], single=True, name=name))
 
     with pytest.raises(EntryRefused, match='not below "x"'):
         run(archive(member(b"x"), member(b"y")), None)
@@ -73,28 +69,26 @@ def test_a_single_top_only(tmp_path: Path) -> None:
 
 def test_nothing_is_visible_before_the_end(tmp_path: Path) -> None:
     (tmp_path / "into").mkdir()
-    with (
-        open_destination(LOCAL, os.fsencode(tmp_path / "into")) as place,
-        Unpacker(place, PLAIN, on_skip=ignore, single=False) as unpacker,
-    ):
-        unpacker.receive_data(archive(member(b"a", data=b"1"), member(b"d/b")))
+
+    def coming() -> Iterator[bytes]:
+        yield archive(member(b"a", data=b"1"), member(b"d/b"))
         [stage] = (tmp_path / "into").iterdir()
         assert STAGE_NAME.fullmatch(os.fsencode(stage.name))
         assert stat.S_IMODE(stage.stat().st_mode) == 0o700
-        unpacker.finish()
+
+    put_at(tmp_path / "into", Archive(coming()))
     assert sorted(path.name for path in (tmp_path / "into").iterdir()) == ["a", "d"]
 
 
 def test_a_lone_file_has_no_name_before_the_end(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("old")
-    with (
-        open_destination(LOCAL, os.fsencode(tmp_path / "f")) as place,
-        Unpacker(place, PLAIN, on_skip=ignore) as unpacker,
-    ):
-        unpacker.receive_data(archive(member(b"x", data=b"new")))
+
+    def coming() -> Iterator[bytes]:
+        yield archive(member(b"x", data=b"new"))
         assert [path.name for path in tmp_path.iterdir()] == ["f"]
         assert (tmp_path / "f").read_text() == "old"
-        unpacker.finish()
+
+    put_at(tmp_path / "f", Archive(coming(), single=True))
     assert (tmp_path / "f").read_text() == "new"
 
 
@@ -113,13 +107,8 @@ def test_a_file_system_without_unnamed_files(
         directly(tmp_path / "f", tmp_path / "g", Rules(max_size_bytes=1))
     directly(tmp_path / "f", tmp_path / "g")
     assert (tmp_path / "g").read_text() == "new"
-    with (
-        open_destination(LOCAL, os.fsencode(tmp_path / "g")) as place,
-        Unpacker(place, PLAIN, on_skip=ignore) as unpacker,
-    ):
-        unpacker.receive_data(member(b"x", data=b"1"))
-        with pytest.raises(StreamError):
-            unpacker.finish()
+    with pytest.raises(StreamError):
+        put_at(tmp_path / "g", Archive([member(b"x", data=b"1")], single=True))
     assert (tmp_path / "g").read_text() == "new"
 
 
@@ -130,10 +119,10 @@ def test_the_directory_of_an_archive_keeps_its_own_mode(tmp_path: Path) -> None:
         member(b"d/x", data=b"1"),
         member(b"l", LINK, link=b"d/x"),
     )
-    unpack(data, tmp_path / "into")
+    put_at(tmp_path / "into", Archive([data]))
     assert stat.S_IMODE((tmp_path / "into").stat().st_mode) == 0o751
     assert stat.S_IMODE((tmp_path / "into/d").stat().st_mode) == 0o755
-    unpack(data, tmp_path / "into", KEEP)
+    put_at(tmp_path / "into", Archive([data]), KEEP)
     assert stat.S_IMODE((tmp_path / "into").stat().st_mode) == 0o711
     assert (tmp_path / "into").stat().st_mtime_ns == 5 * 10**9
 

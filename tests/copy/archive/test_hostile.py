@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.unpack import Unpacker
+from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.tree.places import LocalRoot, open_destination
+from pycrictl.copy.tree.places import open_destination
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError, EntryRefused, PycrictlError
 from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
+from tests.copy.trees import LOCAL, Archive, ignore, put_at
 
 
 @pytest.fixture
@@ -26,14 +28,9 @@ def parent(tmp_path: Path) -> Path:
 def unpack(
     case: Case, dest: Path, rules: Rules, skipped: list[Skipped], *, step: int = 0
 ) -> Summary:
-    with (
-        open_destination(LocalRoot(), os.fsencode(dest)) as destination,
-        Unpacker(destination, rules, on_skip=skipped.append, single=False) as unpacker,
-    ):
-        step = step or max(len(case.data), 1)
-        for start in range(0, len(case.data), step):
-            unpacker.receive_data(case.data[start : start + step])
-        return unpacker.finish()
+    step = step or max(len(case.data), 1)
+    pieces = (case.data[start : start + step] for start in range(0, len(case.data), step))
+    return put_at(dest, Archive(pieces), rules, on_skip=skipped.append)
 
 
 def made_in(dest: Path) -> dict[str, bytes | None]:
@@ -153,9 +150,8 @@ def test_what_was_replaced_does_not_count(
 def test_slashes_that_were_left_out_are_known(parent: Path) -> None:
     for name in ("absolute", "file"):
         assert clean(HONEST[name]).has_absolute == (name == "absolute")
-        with (
-            open_destination(LocalRoot(), os.fsencode(parent / "dest")) as destination,
-            Unpacker(destination, Rules(), on_skip=lambda _: None, single=False) as unpacker,
-        ):
-            unpacker.receive_data(HONEST[name].data)
-            assert unpacker.has_absolute == (name == "absolute")
+        notes: list[str] = []
+        watch = Watch(ignore, ignore, on_note=notes.append)
+        with open_destination(LOCAL, os.fsencode(parent / "dest")) as place:
+            put(Archive([HONEST[name].data]), place, Rules(), watch, check=lambda: None)
+        assert any("was left out" in note for note in notes) == (name == "absolute")

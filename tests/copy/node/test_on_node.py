@@ -422,23 +422,11 @@ def test_memory_does_not_grow_with_the_size(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(os.urandom(2**20) * 64)
     script = f"""
 import resource
-from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.archive.unpack import Unpacker
-from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
-from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.node.local import TreeCopy
+from tests.copy.trees import by_archive, directly
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-here = {os.fsencode(tmp_path)!r}
-with open_source(LocalRoot(), here + b"/f") as source:
-    with open_destination(LocalRoot(), here + b"/g") as place:
-        with TreeCopy(place, Rules(), on_skip=print) as copy:
-            copy.run(source, on_bytes=lambda _: None)
-            copy.commit()
-    with open_destination(LocalRoot(), here + b"/h") as place:
-        with Unpacker(place, Rules(), on_skip=print) as unpacker:
-            for piece in pack(source, on_skip=print):
-                unpacker.receive_data(piece)
-            unpacker.finish()
+here = {str(tmp_path)!r}
+directly(here + "/f", here + "/g")
+by_archive(here + "/f", here + "/h")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     result = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)

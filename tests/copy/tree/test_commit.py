@@ -59,7 +59,7 @@ def test_nothing_happens_where_something_is_in_the_way(
     assert snapshot(tmp_path / "into") == before
 
 
-@pytest.mark.parametrize("can", ["link", "exchange", "move"])
+@pytest.mark.parametrize("can", ["link", "move"])
 def test_a_merge_that_fails_halfway_is_taken_back(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can: str
 ) -> None:

@@ -1,14 +1,12 @@
-"""Stages whose program is killed: found by notes, and by the next copy into their directory."""
+"""Stages whose program is killed: found by notes, and removed."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,18 +18,14 @@ from pycrictl.copy import ends
 from pycrictl.copy.archive.archives import Outgoing
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.tree import janitor
-from pycrictl.copy.tree.janitor import OWNER, claim, random_name, sweep, sweep_root
-from pycrictl.copy.tree.notes import VARIABLE
+from pycrictl.copy.tree.janitor import VARIABLE, Note, random_name, sweep_root
 from pycrictl.copy.tree.places import LocalRoot, open_destination
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.stage import Stage
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
-from tests.copy.trees import stages_in
-
-NAME: Final = b".pycrictl-0123456789abcdef"
+from tests.copy.trees import LOCAL, needs_root, stages_in
 
 # A program that has a stage with a tree in it, and waits.
 PROGRAM: Final = """
@@ -82,7 +76,7 @@ def into(tmp_path: Path) -> Path:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Directory]:
-    with open_destination(LocalRoot(), os.fsencode(folder)) as place:
+    with open_destination(LOCAL, os.fsencode(folder)) as place:
         yield place.directory
 
 
@@ -94,9 +88,9 @@ def test_the_stage_of_a_killed_program_goes(into: Path, noted: Path) -> None:
     (victim.stage / "top/link").symlink_to(outside)
     (victim.stage / "top/d/link").symlink_to("../../../../outside")
     os.mkfifo(victim.stage / "pipe")
-    assert sweep_root(LocalRoot()) == 0  # the living are left alone
+    assert sweep_root(LOCAL) == 0  # the living are left alone
     victim.kill()
-    assert sweep_root(LocalRoot()) == 1
+    assert sweep_root(LOCAL) == 1
     assert list(into.iterdir()) == list(noted.iterdir()) == []
     assert (outside / "kept").read_text() == "1"
 
@@ -113,7 +107,7 @@ def test_a_stage_is_looked_for_in_its_own_container(into: Path, noted: Path) -> 
     moved.parent.mkdir(parents=True)
     victim = Victim(into, "c2")
     victim.kill()
-    assert sweep_root(LocalRoot()) == 0
+    assert sweep_root(LOCAL) == 0
     into.rename(moved)
     assert sweep_root(Container()) == 1
     assert list(moved.iterdir()) == list(noted.iterdir()) == []
@@ -126,7 +120,7 @@ def test_a_stage_that_became_something_else(into: Path, noted: Path) -> None:
     victim.stage.rename(outside)
     victim.stage.symlink_to(outside)
     victim.kill()
-    assert sweep_root(LocalRoot()) == 1
+    assert sweep_root(LOCAL) == 1
     assert list(into.iterdir()) == list(noted.iterdir()) == []
     assert (outside / "top/d/f").read_text() == "1"
 
@@ -138,7 +132,7 @@ def test_notes_of_what_is_gone_go(into: Path, noted: Path) -> None:
         if act is Path.touch:
             into.touch()
         victim.kill()
-        assert sweep_root(LocalRoot()) == 1
+        assert sweep_root(LOCAL) == 1
         assert list(noted.iterdir()) == []
         if into.exists():
             into.unlink()
@@ -151,18 +145,9 @@ def test_notes_that_say_nothing(into: Path, noted: Path, text: str) -> None:
     (noted / "x").write_text(text)
     (noted / "link").symlink_to("x")
     os.mkfifo(noted / "pipe")
-    sweep_root(LocalRoot())
+    sweep_root(LOCAL)
     assert Path("/etc/passwd").exists()
     assert (noted / "pipe").exists()
-
-
-def test_an_empty_note_goes_when_it_is_old(noted: Path) -> None:
-    noted.mkdir(mode=0o700)
-    for name, age_s in (("new", 0), ("old", 100)):
-        (noted / name).touch()
-        os.utime(noted / name, (time.time() - age_s,) * 2)
-    sweep_root(LocalRoot())
-    assert [path.name for path in noted.iterdir()] == ["new"]
 
 
 def test_the_next_copy_out_of_anything_clears_up_here(into: Path, tmp_path: Path) -> None:
@@ -201,7 +186,7 @@ def test_a_child_does_not_hold_the_locks_of_the_dead(into: Path) -> None:
     process.kill()
     process.wait()
     try:
-        assert sweep_root(LocalRoot()) == 1
+        assert sweep_root(LOCAL) == 1
         assert not any(into.iterdir())
     finally:
         os.kill(child, signal.SIGKILL)
@@ -238,75 +223,6 @@ def test_without_a_note_the_copy_goes_on(into: Path, noted: Path, mode: int | No
     assert not any(into.iterdir())
 
 
-# A merge that has begun
-
-MERGING: Final = """
-import os, sys, time
-from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.tree.rootfs import Directory
-from tests.copy.trees import directly
-
-moves, move = 0, Directory.move
-
-def counted(*args, **kwargs):
-    global moves
-    if moves == int(sys.argv[2]):
-        print("stopped", flush=True)
-        time.sleep(100)
-    moves += 1
-    move(*args, **kwargs)
-
-Directory.move = counted
-directly(sys.argv[3], sys.argv[1], Rules(no_clobber=len(sys.argv) > 4))
-print("done", flush=True)
-"""
-
-
-@pytest.mark.parametrize("no_clobber", [False, True], ids=["", "no-clobber"])
-def test_a_merge_is_finished_or_not_begun(into: Path, no_clobber: bool) -> None:
-    """Whatever the number of names that were moved when the program was killed."""
-    source = into.parent / "source"
-    for path, data in {"a": "1", "b": "2", "d/a": "3", "d/b": "4", "e/f": "5"}.items():
-        (source / path).parent.mkdir(parents=True, exist_ok=True)
-        (source / path).write_text(data)
-    before = {"a": "old", "d/b": "old", "d/kept": "old"}
-    after = {"a": "1", "b": "2", "d/a": "3", "d/b": "4", "e/f": "5", "d/kept": "old"}
-    if no_clobber:
-        after |= before
-    outcomes = []
-    for moves in range(20):
-        for path, data in before.items():
-            (into / path).parent.mkdir(exist_ok=True)
-            (into / path).write_text(data)
-        more = ["no-clobber"] if no_clobber else []
-        process = subprocess.Popen(
-            [sys.executable, "-c", MERGING, into, str(moves), f"{source}/.", *more],
-            stdout=subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        is_done = process.stdout.readline() == b"done\n"
-        process.kill()
-        process.communicate()
-        sweep_root(LocalRoot())
-        assert stages_in(into) == []
-        found = {
-            str(path.relative_to(into)): path.read_text()
-            for path in into.rglob("*")
-            if path.is_file()
-        }
-        outcomes.append(found)
-        shutil.rmtree(into)
-        into.mkdir()
-        if is_done:
-            break
-    assert outcomes[0] == before
-    assert len(outcomes) > (4 if no_clobber else 6)
-    assert all(outcome == after for outcome in outcomes[1:])
-
-
-# The next copy
-
-
 def killed(into: Path) -> Path:
     victim = Victim(into)
     victim.kill()
@@ -314,104 +230,33 @@ def killed(into: Path) -> Path:
     return victim.stage
 
 
-def test_the_next_copy_removes_the_stage_of_the_dead(into: Path) -> None:
-    killed(into)
-    with opened(into) as place:
-        sweep(place)
-    assert not any(into.iterdir())
-
-
-def test_a_stage_that_was_being_removed(into: Path) -> None:
-    """The lock is removed last."""
-    stage = killed(into)
-    (stage / "top/d/f").unlink()
-    assert (stage / "owner").read_bytes() == os.fsencode(stage.name)
-    with opened(into) as place:
-        sweep(place)
-    assert not any(into.iterdir())
-
-
-def test_the_living_are_left_alone(into: Path) -> None:
-    victim = Victim(into)
-    with opened(into) as place:
-        sweep(place)
-    assert (victim.stage / "top/d/f").read_text() == "1"
-    victim.kill()
-    with opened(into) as place:
-        sweep(place)
-    assert not any(into.iterdir())
-
-
-def test_what_is_no_stage_is_left_alone(into: Path) -> None:
-    names = [Path(into / os.fsdecode(random_name())) for _ in range(6)]
-    other_mode, no_lock, other_name, pipe, link, short = names
-    for folder in (other_mode, no_lock, other_name):
-        folder.mkdir(mode=0o700)
-        (folder / "data").write_text("1")
-    for folder, name in ((other_mode, other_mode.name), (other_name, "x")):
-        (folder / "owner").write_text(name)
-    other_mode.chmod(0o755)
-    os.mkfifo(pipe)
-    elsewhere = into.parent / "elsewhere"
-    elsewhere.mkdir(mode=0o700)
-    (elsewhere / "owner").write_text(link.name)
-    link.symlink_to(elsewhere)
-    short.mkdir(mode=0o700)
-    os.mkfifo(short / "owner")
-    (into / ".pycrictl-notes").write_text("1")
-    before = sorted(into.rglob("*"))
-    with opened(into) as place:
-        sweep(place)
-    assert sorted(into.rglob("*")) == before
-    assert (elsewhere / "owner").exists()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@needs_root
 def test_stages_of_others_are_left_alone(into: Path) -> None:
     stage = killed(into)
     os.chown(stage, 1000, 1000)
-    with opened(into) as place:
-        sweep(place)
+    sweep_root(LOCAL)
     assert (stage / "top/d/f").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@needs_root
 def test_what_is_mounted_in_a_stage_is_not_emptied(into: Path) -> None:
     stage = killed(into)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", stage / "top/d"], check=True)
     try:
         (stage / "top/d/kept").write_text("1")
-        with opened(into) as place:
-            sweep(place)
+        assert sweep_root(LOCAL) == 0
         assert (stage / "top/d/kept").read_text() == "1"
     finally:
         subprocess.run(["umount", stage / "top/d"], check=True)
-    with opened(into) as place:
-        sweep(place)
+    assert sweep_root(LOCAL) == 1
     assert not any(into.iterdir())
 
 
-def test_files_that_were_about_to_be_moved(into: Path) -> None:
-    dead, living, new = (into / os.fsdecode(random_name()) for _ in range(3))
-    dead.write_text("1")
-    living.write_text("2")
-    new.touch()
-    with living.open() as file, opened(into) as place:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        sweep(place)
-        assert sorted(into.iterdir()) == sorted([living, new])
-
-
-def test_a_claim_is_locked_before_it_is_signed(into: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[bytes] = []
-
-    def spy(fd: int) -> bool:
-        seen.append((stage / "owner").read_bytes())
-        return True
-
-    monkeypatch.setattr(janitor, "lock", spy)
-    stage = into / os.fsdecode(NAME)
-    with opened(into) as place, place.make(NAME) as directory:
-        os.close(claim(directory, NAME))
-    assert seen == [b""]
-    assert (stage / os.fsdecode(OWNER)).read_bytes() == NAME
+def test_a_file_that_was_about_to_be_moved(into: Path) -> None:
+    name = random_name()
+    (into / os.fsdecode(name)).write_text("1")
+    note = Note("", bytes(into), name)
+    assert sweep_root(LOCAL) == 0
+    note.close(is_removed=False)
+    assert sweep_root(LOCAL) == 1
+    assert not any(into.iterdir())
