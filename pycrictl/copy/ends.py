@@ -14,7 +14,7 @@ from pycrictl.copy.archive.archives import (
     StreamArchive,
     TreeArchive,
 )
-from pycrictl.copy.archive.census import Census
+from pycrictl.copy.archive.measure import Census
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.method import Method

@@ -7,9 +7,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from pycrictl.copy.archive.census import Census
 from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
-from pycrictl.copy.archive.measure import Measured, measure
+from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import file_pieces, pack
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules.policy import Rules, Skipped

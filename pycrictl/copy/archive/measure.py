@@ -1,18 +1,87 @@
-"""The size and checksum of an archive, before it is made."""
+"""What is in an archive, and how large it is, before it is made or while it passes through."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from pycrictl.copy.archive.census import Census
 from pycrictl.copy.archive.checksum import Checksum
 from pycrictl.copy.archive.pack import FilePart, pack_unread
-from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.policy import Judge, Rules
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import Source
-from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.copy.tree.walk import OnSkip, walk
+from pycrictl.copy.tree.watch import Watch
+from pycrictl.errors import CopyError
+from pycrictl.wire.tar.header import Entry, EntryType
+from pycrictl.wire.tar.reader import EntryStarted, TarReader
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
+
+MAX_ENTRIES: Final = 50_000
+"""A larger tree is not walked twice only to show how far a copy is."""
+
+
+class Census:
+    """Counts the entries of an archive, and checks that it is one.
+
+    Args:
+        rules: what the user allows; None: whatever there is.
+
+    Attributes:
+        summary: what there is so far, devices and pipes left out; a file counts when it begins.
+        has_absolute: a name begins with a slash.
+    """
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.summary = Summary()
+        self.has_absolute = False
+        self._judge = None if rules is None else Judge(rules, single=False)
+        self._reader = TarReader()
+
+    def receive_data(self, data: bytes | memoryview) -> None:
+        """Take in the next bytes.
+
+        Raises:
+            StreamError: this is not an acceptable archive.
+            EntryRefused: an entry breaks a rule.
+        """
+        self._reader.receive_data(data)
+        self._deal()
+
+    def count(self, entry: Entry) -> None:
+        """Take in an entry itself, while an archive is being written.
+
+        Raises:
+            EntryRefused: it breaks a rule.
+        """
+        if self._judge is not None:
+            self._judge.judge(entry)
+        kind = entry.kind
+        self.has_absolute |= entry.name.startswith(b"/")
+        if kind is EntryType.DIRECTORY:
+            self.summary.directories += 1
+        elif kind is EntryType.SYMLINK:
+            self.summary.links += 1
+        elif kind in (EntryType.FILE, EntryType.HARDLINK):
+            self.summary.files += 1
+            self.summary.size_bytes += entry.size_bytes
+
+    def finish(self) -> None:
+        """Take in the end of the archive.
+
+        Raises:
+            StreamError: it is not complete.
+        """
+        self._reader.receive_eof()
+        self._deal()
+
+    def _deal(self) -> None:
+        for event in self._reader.events_received():
+            if isinstance(event, EntryStarted):
+                self.count(event.entry)
+        if self._reader.error is not None:
+            raise self._reader.error
 
 
 class Measured(NamedTuple):
@@ -63,3 +132,37 @@ def measure(
             else:
                 checksum.add(piece)
         return Measured(size_bytes, checksum.value, census.summary)
+
+
+def report_total(source: Source, watch: Watch) -> None:
+    """Report how much there is to copy, if that is wanted and can be found out quickly."""
+    if watch.on_total is not None and (size_bytes := _measure(source, _content_bytes)) is not None:
+        watch.on_total(size_bytes)
+    if watch.on_archive is not None and (size_bytes := _measure(source, _tar_bytes)) is not None:
+        watch.on_archive(size_bytes + len(END_OF_ARCHIVE))
+
+
+def _measure(source: Source, bytes_of: Callable[[Entry], int]) -> int | None:
+    """Return the sum over all entries of a tree, in bytes; None if that would take too long.
+
+    What cannot be read is not reported here: the copy itself will meet it.
+    """
+    size_bytes = 0
+    try:
+        with closing(walk(source, on_skip=lambda _: None)) as found:
+            for count, (entry, _) in enumerate(found):
+                if count >= MAX_ENTRIES:
+                    return None
+                size_bytes += bytes_of(entry)
+    except (OSError, CopyError):
+        return None
+    return size_bytes
+
+
+def _content_bytes(entry: Entry) -> int:
+    return entry.size_bytes
+
+
+def _tar_bytes(entry: Entry) -> int:
+    size_bytes = entry.size_bytes
+    return len(encode_entry(entry)) + size_bytes + len(padding_after(size_bytes))

@@ -8,32 +8,31 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
-from typing import Final
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from typing import Final, NoReturn
 
 from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.archive.measure import report_total
 from pycrictl.copy.exec.cleaning import Cleaner
+from pycrictl.copy.exec.packing import Packing
 from pycrictl.copy.exec.remote import Remote
-from pycrictl.copy.exec.remote_tar import unpack, watched
-from pycrictl.copy.exec.running import Ended, in_large_pieces
-from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.exec.running import Running, in_large_pieces
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import Existing, Into, Meeting, SourceKind, meet, place, take_apart
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.total import report_total
-from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.units import quote
 
 log = logging.getLogger("pycrictl.copy")
 
-_GNU: Final = b"GNU tar"
-_PACK: Final = ("tar", "-c", "-f", "-")
-_COMPLAINT: Final = re.compile(rb"tar: (?P<name>.+): (?P<reason>[^:]+)")
-_CHANGED: Final = b"file changed as we read it"
-_VANISHED: Final = b"File removed before we read it"
+_DEAD_AFTER_S: Final = 6.0
+"""How long a ``tar`` that has complained may stand still."""
+
+_IDLE_S: Final = 120.0
+"""How long any other may."""
 
 _INCOMPLETE: Final = "the copy is incomplete"
 _MAX_NAMED: Final = 3
@@ -56,14 +55,14 @@ class OverExec:
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Iterator[Outgoing]:
         """See ``Method``."""
-        source = _Packing(self._remote, path, follow=follow)
+        source = Packing(self._remote, path, follow=follow)
         archive = Outgoing(lambda: source.pieces(archive, rules, watch), source.top)
         yield archive
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """See ``Method``."""
         _require_plain(rules)
-        _tar_version(self._remote)
+        self._remote.tar_version()
         if archive.tree is not None:
             report_total(archive.tree, watch)
         kind, top = archive.kind or SourceKind.ARCHIVE, archive.name
@@ -88,13 +87,11 @@ class OverExec:
                     yield piece
 
         try:
-            ended = unpack(self._remote, folder, sent(), *options, path=path)
-            if not ended.status and rules.archive and cleaner.summary.links:
+            _unpack(self._remote, folder, sent(), *options, path=path)
+            if rules.archive and cleaner.summary.links:
                 # BusyBox makes some links last, and the times of their directories are lost.
                 again = in_large_pieces(cleaner.directories())
-                ended = unpack(self._remote, folder, again, *options, path=path)
-            if ended.status:
-                raise ended.failure("copy to", path)
+                _unpack(self._remote, folder, again, *options, path=path)
         except PycrictlError as exc:
             if has_begun:
                 raise CopyError(
@@ -139,98 +136,51 @@ class OverExec:
         return folder, name
 
 
-class _Packing:
-    """``tar`` in the container, which packs what is at a path.
-
-    Attributes:
-        top: what the file or directory is to be called in the archive.
-
-    Raises:
-        Unimplemented: there is no ``tar``.
-        PycrictlError: the runtime cannot run it.
-    """
-
-    def __init__(self, remote: Remote, path: bytes, *, follow: bool) -> None:
-        self._remote = remote
-        self._path = path
-        self._follow = follow
-        self._is_gnu = _GNU in _tar_version(remote)
-        text = self._text = take_apart(path)
-        self.top = b"." if text.wants_contents else text.name
-        self._is_entered = text.wants_directory or (
-            follow and not remote.run("test", "-d", os.fsdecode(text.path)).status
-        )
-
-    def _command(self, mark: str) -> list[str]:
-        path = self._text.path
-        words = [*_PACK]
-        if self._is_gnu:
-            words.append("--format=posix")  # the others have times in whole seconds only
-        if self._is_entered:
-            if path == b"/":
-                words += ("--exclude=./proc", "--exclude=./sys")
-            return [*words, "-C", os.fsdecode(path) + mark, "."]
-        if self._follow:
-            words.append("-h")  # the source is a file: there are no other links
-        parent = os.fsdecode(path.rpartition(b"/")[0] or b"/")
-        return [*words, "-C", parent + mark, "--", "./" + os.fsdecode(self._text.name)]
-
-    def pieces(
-        self, archive: Outgoing, rules: Rules, watch: Watch
-    ) -> Generator[memoryview, None, None]:
-        """Yield a clean archive of what ``tar`` writes.
-
-        What it fails with is raised before the end of the archive.
-        """
-        self._remote.refuse_kernel_file_system(self._text.path)
-
-        def skip(skipped: Skipped) -> None:
-            archive.skipped += 1
-            watch.on_skip(skipped)
-
-        cleaner = Cleaner(
-            rules._replace(archive=True),
-            on_skip=skip,
-            on_bytes=watch.on_bytes,
-            name=b"." if self._is_entered else self.top,
-            top=self.top,
-            unpacks=False,
-        )
-        archive.is_counted, archive.summary = True, cleaner.summary
-        with closing(self._raw(skip)) as raw:
-            for piece in cleaner.clean(raw):
-                yield memoryview(piece)
-
-    def _raw(self, on_skip: OnSkip) -> Generator[bytes, None, None]:
-        with (
-            watched(self._remote) as mark,
-            self._remote.stream(*self._command(mark), stdin=False) as tar,
-        ):
-            yield from in_large_pieces(tar.pieces())
-            self._check(tar.ended(), on_skip)
-
-    def _check(self, ended: Ended, on_skip: OnSkip) -> None:
-        """Require that ``tar`` has packed everything, as far as there was anything to pack."""
-        complaints = [line for line in ended.stderr.splitlines() if line.strip()]
-        known = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]
-        # GNU tar's status for files that were changed or removed in the meantime, and for no other.
-        is_live = self._is_gnu and ended.status == 1 and 0 < len(known) == len(complaints)
-        is_live = is_live and all(match["reason"] in (_CHANGED, _VANISHED) for match in known)
-        if ended.status and not is_live:
-            raise ended.failure("copy", self._path)
-        for match in known:
-            if match["reason"] != _CHANGED:  # the other methods do not notice that either
-                reason = match["reason"].decode(errors="replace")
-                on_skip(Skipped(match["name"], "tar", f"tar says {quote(reason)}"))
-
-
-def _tar_version(remote: Remote) -> bytes:
-    """Return what the container's ``tar`` says about itself.
+def _unpack(
+    remote: Remote, folder: bytes, archive: Iterable[bytes], *options: str, path: bytes
+) -> None:
+    """Unpack an archive into a directory; ``path`` is what errors name.
 
     Raises:
-        Unimplemented: there is none.
+        CopyError: ``tar`` failed, or ended before it had read everything.
     """
-    return remote.run("tar", "--version").stdout
+    words = ["tar", "-x", *options, "-f", "-", "-C", os.fsdecode(folder)]
+    with remote.stream(*words, stdin=True) as tar:
+        tar.on_stall = partial(_check_progress, remote, tar, path)
+        try:
+            is_read = all(tar.send(piece) for piece in archive)
+        except BaseException:
+            # It unpacks what it was sent, and ends.
+            tar.on_stall = _give_up
+            with suppress(PycrictlError):
+                tar.ended()
+            raise
+        ended = tar.ended()
+    if ended.status:
+        raise ended.failure("copy to", path)
+    if not is_read:  # the runtime may have lost the status
+        raise _unfinished()
+
+
+def _check_progress(remote: Remote, tar: Running, path: bytes, stalled_s: float) -> None:
+    """Give up on a ``tar`` that reads no more.
+
+    A runtime may never report the end of a program that has left much of its input unread, as
+    ``tar`` does on a full disk.
+    """
+    remote.check_running()
+    if stalled_s >= _DEAD_AFTER_S and tar.so_far.stderr:
+        raise tar.so_far.failure("copy to", path)
+    if stalled_s >= _IDLE_S:
+        raise _unfinished()
+
+
+def _give_up(_: float) -> NoReturn:
+    raise _unfinished()
+
+
+def _unfinished() -> CopyError:
+    return CopyError("tar in the container ended before it had read everything")
 
 
 def _require_plain(rules: Rules) -> None:

@@ -81,6 +81,14 @@ class Remote:
         _check_words(command)
         return self._run_now(command)
 
+    def tar_version(self) -> bytes:
+        """Return what the container's ``tar`` says about itself.
+
+        Raises:
+            ProgramMissing: there is none.
+        """
+        return self.run("tar", "--version").stdout
+
     def _run_now(self, command: Sequence[str]) -> Ended:
         try:
             answer = sessions.exec_sync(self._client, self._container_id, command, limit_s=SHORT_S)

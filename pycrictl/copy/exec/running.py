@@ -7,10 +7,8 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from pycrictl.copy.tree.content import CHUNK_BYTES
@@ -25,9 +23,6 @@ MAX_STDERR_BYTES: Final = 64 * 1024
 
 MISSING_STATUS: Final = (126, 127)
 """The exit status that stands for a program that cannot be run."""
-
-_MAX_STDOUT_BYTES: Final = 1024 * 1024
-"""How much is kept of the output of a program that is given input."""
 
 _ERRNOS: Final = {
     os.strerror(number).lower(): number
@@ -54,7 +49,7 @@ class Ended:
 
     Attributes:
         status: its exit status.
-        stdout: what it wrote, up to a limit; empty where that went elsewhere.
+        stdout: what it wrote; empty where that went elsewhere.
         stderr: the beginning of its complaints.
     """
 
@@ -94,7 +89,7 @@ class ProgramMissing(Unimplemented):
 class Running:
     """A running program in a container. Leaving the ``with`` statement hangs up.
 
-    The connection has a thread of its own, so that the caller stays free to be interrupted.
+    The connection has a thread of its own, which leaves the caller free to be interrupted.
 
     Attributes:
         on_stall: called again and again while nothing moves, with the seconds since something did;
@@ -108,23 +103,22 @@ class Running:
         *,
         stdin: bool,
     ) -> None:
-        self.on_stall: Callable[[float], None] = _be_patient
+        self.on_stall: Callable[[float], None] = lambda _: None
         self._program = program
-        self._stdout = bytearray()
         self._stderr = bytearray()
         self._unsendable = ""
-        self._input = _Feeder()
+        self._input = _QueuedInput()
         self._output: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         ends = Ends(
-            stdout=_Taker(self._keep_output if stdin else self._output.put),
-            stderr=_Taker(self._keep),
+            stdout=_ToFunction(self._drop if stdin else self._output.put),
+            stderr=_ToFunction(self._keep),
             stdin=self._input if stdin else None,
             note=self._refuse,
         )
-        self._task = self._on_loop(partial(self._start, begin, ends))
+        self._task = self._do(self._start(begin, ends))
 
     def __enter__(self) -> Running:
         return self
@@ -144,21 +138,18 @@ class Running:
 
         From then on the runtime starts it even if this program is killed.
         """
-        self._on_loop(partial(self._until_over, self._input.is_read.wait))
+        self._do(self._until_over(self._input.is_read.wait()))
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the program's output until it ends; then ask ``ended``."""
-        while True:
-            piece = self._on_loop(partial(self._until_over, self._output.get))
-            if piece is None:
-                break
+        while (piece := self._do(self._until_over(self._output.get()))) is not None:
             yield piece
         while not self._output.empty():
             yield self._output.get_nowait()
 
     def send(self, data: bytes) -> bool:
         """Send input; return False if the program has ended, and more input would be lost."""
-        return bool(self._on_loop(partial(self._until_over, partial(self._put, data))))
+        return bool(self._do(self._until_over(self._put(data))))
 
     def ended(self) -> Ended:
         """End the input of the program, and wait for its end.
@@ -169,7 +160,7 @@ class Running:
             PycrictlError: the program could not be started.
         """
         self.send(b"")
-        outcome = self._on_loop(self._wait)
+        outcome = self._do(self._wait())
         if self._unsendable:
             raise StreamError(
                 "this transport cannot end the input of the program",
@@ -183,22 +174,15 @@ class Running:
             raise CopyError(f"cannot run {self._program} in the container: {outcome.message}")
         if outcome.exit_code in MISSING_STATUS and not self._stderr:
             raise ProgramMissing(self._program)
-        return Ended(outcome.exit_code, bytes(self._stdout), bytes(self._stderr))
+        return Ended(outcome.exit_code, b"", bytes(self._stderr))
 
     @property
     def so_far(self) -> Ended:
         """What it complained about so far."""
         return Ended(-1, b"", bytes(self._stderr))
 
-    def _on_loop(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        future: Future[T] = Future()
-
-        def start() -> None:
-            task = self._loop.create_task(begin())
-            task.add_done_callback(partial(_hand_over, future))
-
-        # The thread of the loop makes the coroutine: here a signal could come before it is begun.
-        self._loop.call_soon_threadsafe(start)
+    def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         stalled_s = 0.0
         while True:
             try:
@@ -214,9 +198,9 @@ class Running:
     ) -> asyncio.Task[ExitReported | None]:
         return asyncio.create_task(begin(ends))
 
-    async def _until_over(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+    async def _until_over(self, action: Coroutine[Any, Any, T]) -> T | None:
         """Do something unless the session ends before; None if it has."""
-        acting = asyncio.create_task(act())
+        acting = asyncio.create_task(action)
         await asyncio.wait({acting, self._task}, return_when=asyncio.FIRST_COMPLETED)
         if acting.done():
             return acting.result()
@@ -225,10 +209,7 @@ class Running:
 
     async def _wait(self) -> ExitReported | None:
         await asyncio.wait({self._task})
-        try:
-            return self._task.result()
-        except asyncio.CancelledError:
-            return None
+        return None if self._task.cancelled() else self._task.result()
 
     def _refuse(self, text: str) -> None:
         self._unsendable = text
@@ -241,11 +222,11 @@ class Running:
     async def _keep(self, data: bytes) -> None:
         self._stderr += data[: MAX_STDERR_BYTES - len(self._stderr)]
 
-    async def _keep_output(self, data: bytes) -> None:
-        self._stdout += data[: _MAX_STDOUT_BYTES - len(self._stdout)]
+    async def _drop(self, data: bytes) -> None:
+        """Do nothing: a program that is given input has nothing to say but complaints."""
 
 
-class _Taker(Output):
+class _ToFunction(Output):
     """An output that hands on what comes."""
 
     def __init__(self, take: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
@@ -255,7 +236,7 @@ class _Taker(Output):
         await self._take(b"".join(pieces))
 
 
-class _Feeder(Input):
+class _QueuedInput(Input):
     """An input that comes from a queue; an empty piece is its end."""
 
     def __init__(self) -> None:
@@ -267,20 +248,6 @@ class _Feeder(Input):
         return await self.queue.get()
 
 
-def _hand_over(future: Future[T], task: asyncio.Task[T]) -> None:
-    """Give the result of a task to the thread that waits for it."""
-    if task.cancelled():
-        future.cancel()
-    elif error := task.exception():
-        future.set_exception(error)
-    else:
-        future.set_result(task.result())
-
-
-def _be_patient(_: float) -> None:
-    """Do nothing: output is waited for as long as it takes."""
-
-
 async def _cancel_all() -> None:
     """End all tasks but this one, so that nothing is left that could complain later."""
     await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
@@ -288,21 +255,15 @@ async def _cancel_all() -> None:
 
 
 def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of ``CHUNK_BYTES``, in which holes of files can be seen."""
-    held: list[bytes] = []
-    free_bytes = CHUNK_BYTES
+    """Yield the same bytes in pieces of ``CHUNK_BYTES`` and more, in which holes can be seen."""
+    held = bytearray()
     for piece in pieces:
-        view = memoryview(piece)
-        while len(view) >= free_bytes:
-            held.append(bytes(view[:free_bytes]))
-            view = view[free_bytes:]
-            yield b"".join(held)
+        held += piece
+        if len(held) >= CHUNK_BYTES:
+            yield bytes(held)
             held.clear()
-            free_bytes = CHUNK_BYTES
-        held.append(bytes(view))
-        free_bytes -= len(view)
-    if rest := b"".join(held):
-        yield rest
+    if held:
+        yield bytes(held)
 
 
 def is_missing(details: str) -> bool:

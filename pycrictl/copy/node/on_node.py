@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.archives import Incoming, Outgoing
-from pycrictl.copy.archive.census import Census
+from pycrictl.copy.archive.measure import Census, report_total
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.total import report_total
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
 from pycrictl.copy.tree.janitor import forget, of_the_dead, sweep_root
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source

@@ -15,8 +15,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Final
 
-from pycrictl.copy.archive.census import Census
-from pycrictl.copy.archive.measure import Measured, measure
+from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules import outcome

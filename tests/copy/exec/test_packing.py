@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.exec.remote_tar import watchdog
+from pycrictl.copy.exec.packing import watchdog
 from tests.waiting import wait_until
 
 PROGRAMS = ("xargs", "find", "grep", "sleep", "start-stop-daemon", "pkill")
