@@ -723,7 +723,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--upstream'\t'@socket'\t'The runtime\'s socket (default: the first that answers)' \
                 '--listen'\t'@socket'\t'The proxy\'s own socket (default: unix:///run/pycrictl/cri.sock)' \
                 '--max-parallel-image-pulls'\t''\t'Pull at most N images at once (default: 0, no limit)' \
-                '--when-full'\t'wait|retry'\t'With no free slot, wait in line (default) or retry a few times' \
+                '--when-full'\t'wait|retry'\t'With no free slot, wait in line or retry a few times (default: wait)' \
                 '--retry-interval'\t''\t'With retry: the pause between tries (default: 10s)' \
                 '--retries'\t''\t'With retry: how many retries (default: 3)' \
                 '--kubelet-config'\t'@file'\t'Take the limit and the quotas of copies from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml' \
@@ -764,24 +764,24 @@ function __pycrictl_describe --no-scope-shadowing
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
-                '--listen'\t''\t'Where to serve' \
+                '--listen'\t''\t'Where to serve (default: 0.0.0.0:10281)' \
                 '--node-name'\t''\t'The name of this node (default: $NODE_NAME, else as the kubelet has it)' \
                 '--kubeconfig'\t'@file'\t'Connect to the API server with this kubeconfig (default: as the pod\'s service account)' \
                 '--tls-cert'\t'@file'\t'Serve with this certificate (default: one made at each start)' \
                 '--tls-key'\t'@file'\t'The key of --tls-cert' \
                 '--client-ca'\t'@file'\t'The CA of the cluster\'s users, for the kubelet\'s routes (default: as the API server says)' \
                 '--peer-ca'\t'@file'\t'The CA of all agents\' certificates (default: that of the Secret pycrictl-agent-ca; with --tls-cert they are not verified)' \
-                '--peer-token'\t'@file'\t'The service account\'s token for the audience progress.pycrictl.dev, which agents use to authenticate to each other' \
+                '--peer-token'\t'@file'\t'The service account\'s token for the audience progress.pycrictl.dev, which agents use to authenticate to each other (default: /var/run/secrets/progress.pycrictl.dev/token)' \
                 '--peer-namespace'\t''\t'The namespace of the agents\' Service, pycrictl-agent (default: this pod\'s; none with --kubeconfig)' \
                 '--namespaces'\t''\t'Serve the pods of these namespaces only, so that Roles there are enough; the same for all agents; repeatable (default: all)' \
-                '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists' \
+                '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists (default: unix:///run/pycrictl/admin.sock)' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone (default: nowhere)' \
                 '--spool-dir'\t'@directory'\t'Offer copies of containers\' files, and keep them there on their way; a restart takes them up (default: no copies)' \
                 '--spool-size'\t''\t'Total space for copies there, such as 50Gi; 0 for no limit (default: 10Gi)' \
-                '--container-copy-size-limit'\t''\t'The most bytes of one copy, such as 2Gi; 0 for no limit (default)' \
-                '--container-copies-per-pod'\t''\t'The most copies of a pod at once; 0 for no limit (default)' \
+                '--container-copy-size-limit'\t''\t'The most bytes of one copy, such as 2Gi (default: 0, no limit)' \
+                '--container-copies-per-pod'\t''\t'The most copies of a pod at once (default: 0, no limit)' \
                 '--kubelet-config'\t'@file'\t'Take the quotas of copies that are not given from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies and streams off' \
-                '--log-format'\t'text|json'\t'Format of log lines' \
+                '--log-format'\t'text|json'\t'Format of log lines (default: text)' \
                 '--log-level'\t'debug|info|warning|error'\t'Minimum level to log (default: info, with --debug debug)'
         case 'completion'
             set switches \

@@ -7,7 +7,6 @@ import signal
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -32,14 +31,14 @@ from pycrictl.agent.node import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
 from pycrictl.agent.routes import Routes
-from pycrictl.agent.serving import Certificates
+from pycrictl.agent.serving import Certificates, authorities
+from pycrictl.agent.settings import AgentSettings
 from pycrictl.agent.streaming import Streams
 from pycrictl.copy.rules.quotas import Quotas
-from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.errors import ConfigError, PycrictlError
 from pycrictl.kube.credential import Credential
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks, new_loop
-from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -53,48 +52,6 @@ CHECK_S: Final = 60.0
 
 UNREACHED_S: Final = 60.0
 """How long the API server may be away until the agent is not ready: it may be starting anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How an agent runs.
-
-    Attributes:
-        listen: host and port.
-        node: the name of its node.
-        certificate_file, key_file: to serve with; empty for a self-signed certificate.
-        client_ca: PEM of the CA of the cluster's users; empty for what the API server says.
-        peer_ca: PEM of the CA of the agents' certificates; empty for that of their Secret, if
-            they serve by it, else they are not verified.
-        peer_token_file: the service account's token for agents; empty if there is none.
-        namespace: of the agents' Service; empty if there is none.
-        namespaces: whose pods are listed; none for all.
-        metrics_listen: where ``/metrics`` is for everyone; None for nowhere.
-        writes_events: write Events about the pulls of this node.
-        spool_dir: where copies are kept on their way; empty: no copies are offered.
-        spool_limit_bytes: what they may take there; 0 for no limit.
-        copy_size_limit_bytes: of one copy, as an archive; 0 for no limit.
-        copies_per_pod: at once; 0 for no limit.
-        debugs: as the kubelet's ``enableDebuggingHandlers``: without, there are neither streams
-            nor copies of pods of this node.
-    """
-
-    listen: tuple[str, int]
-    node: str
-    certificate_file: str = ""
-    key_file: str = ""
-    client_ca: str = ""
-    peer_ca: str = ""
-    peer_token_file: str = ""
-    namespace: str = ""
-    namespaces: tuple[str, ...] = ()
-    metrics_listen: tuple[str, int] | None = None
-    writes_events: bool = False
-    spool_dir: str = ""
-    spool_limit_bytes: int = 0
-    copy_size_limit_bytes: int = 0
-    copies_per_pod: int = 0
-    debugs: bool = True
 
 
 class Agent:
@@ -115,7 +72,7 @@ class Agent:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AgentSettings,
         load: Callable[[], Credential],
         connect: Connect,
         read_journal: ReadJournal | None = None,
@@ -136,8 +93,10 @@ class Agent:
             port=settings.listen[1] or PORT,
             token_file=settings.peer_token_file,
         )
-        if settings.peer_ca or settings.certificate_file or not settings.namespace:
-            self.peers.authority = settings.peer_ca
+        client_ca = _authorities(settings.client_ca_file, "client-ca")
+        peer_ca = _authorities(settings.peer_ca_file, "peer-ca")
+        if peer_ca or settings.certificate_file or not settings.namespace:
+            self.peers.authority = peer_ca
         self._events = events.recorder(self.pulls, load) if settings.writes_events else None
         self.access = Access(self.api, settings.node, self.peers.own_user)
         cluster = Cluster(self.api, self.pulls, self.peers, settings.namespaces)
@@ -172,7 +131,7 @@ class Agent:
             self.api,
             f"/api/v1/namespaces/{frontproxy.CONFIG_NAMESPACE}/configmaps",
             {"fieldSelector": f"metadata.name={frontproxy.CONFIG_NAME}"},
-            lambda document: parse_trust(document, settings.client_ca),
+            lambda document: parse_trust(document, client_ca),
             self._trust_changed,
         )
         self.ready = asyncio.Event()
@@ -358,7 +317,7 @@ class Agent:
 
 
 def run(
-    settings: Settings,
+    settings: AgentSettings,
     load: Callable[[], Credential],
     connect: Connect,
     read_journal: ReadJournal | None = None,
@@ -395,14 +354,5 @@ def run(
         runner.run(main())
 
 
-def address(text: str, option: str) -> tuple[str, int]:
-    """Return the host and the port of ``IP:PORT``.
-
-    Raises:
-        UsageError: it is not one.
-    """
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UsageError(f"--{option} {quote(text)} is not IP:PORT")
-    return host, int(port)
+def _authorities(path: str, option: str) -> str:
+    return authorities(path, option) if path else ""

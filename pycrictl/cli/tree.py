@@ -123,11 +123,11 @@ def command_of(entry: Entry) -> Command:
 
 
 def declared(function: Callable[..., Any]) -> dict[str, ParameterInfo]:
-    found = inspect.get_annotations(function, eval_str=True)
+    found = inspect.signature(function, eval_str=True).parameters
     return {
         name: each
-        for name, annotation in found.items()
-        for each in getattr(annotation, "__metadata__", ())
+        for name, parameter in found.items()
+        for each in getattr(parameter.annotation, "__metadata__", ())
         if isinstance(each, ParameterInfo)
     }
 

@@ -59,14 +59,13 @@ class App:
     Args:
         settings: of the proxy.
         environ: for systemd's ``NOTIFY_SOCKET``, and ``program.ENVIRON``.
-        take_over: from the proxy that runs with the same admin socket, if there is one.
     """
 
-    def __init__(
-        self, settings: ProxySettings, environ: Mapping[str, str], *, take_over: bool = False
-    ) -> None:
+    def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:
         self._settings = settings
-        self._admin_of_old = environ.get(ENVIRON) or (settings.admin_socket if take_over else "")
+        self._admin_of_old = environ.get(ENVIRON, "")
+        if settings.takes_over:
+            self._admin_of_old = self._admin_of_old or settings.admin_socket
         self._tasks: set[asyncio.Task[None]] = set()
         self._environ = environ
         self._log = Log(LOGGER)
@@ -346,11 +345,11 @@ class App:
         return [*await self._succession.copies(), *self._copies.snapshot()]
 
 
-def run(settings: ProxySettings, environ: Mapping[str, str], *, take_over: bool = False) -> None:
+def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
     """Serve until a signal ends it; arguments as ``App``, errors as ``App.run``."""
 
     async def serve() -> None:
-        await App(settings, environ, take_over=take_over).run()
+        await App(settings, environ).run()
 
     with Log(LOGGER).of_library("asyncio"):
         asyncio.run(serve())

@@ -22,9 +22,10 @@ from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PullLimiter
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
-from pycrictl.proxy.settings import MAX_LIMIT, ProxySettings
+from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
+from pycrictl.serviceoptions import MAX_COUNT
 from pycrictl.units import quote
 
 
@@ -92,8 +93,8 @@ class Operators:
 
     async def _set_limit(self, request: Mapping[str, Any]) -> dict[str, Any]:
         limit = request.get("limit")
-        if type(limit) is not int or not 0 <= limit <= MAX_LIMIT:
-            raise ValueError(f"the limit must be a number from 0 to {MAX_LIMIT}")
+        if type(limit) is not int or not 0 <= limit <= MAX_COUNT:
+            raise ValueError(f"the limit must be a number from 0 to {MAX_COUNT}")
         before = self._queue.limit
         self._limiter.set_limit(limit)
         self._limit_origin = "pull-limiter set"

@@ -8,78 +8,199 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, cast
-
-import tomli
+from typing import Any, Final
 
 from pycrictl import noderoot
-from pycrictl.config import Setting, socket_path
+from pycrictl import serviceoptions as read
 from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
-from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.errors import ConfigError, UsageError
 from pycrictl.kube.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
 from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.serve.stream_server import Address, parse_address
 from pycrictl.servicelog import LogFormat, LogLevel
-from pycrictl.units import parse_duration, parse_size, quote
+from pycrictl.serviceoptions import Address, Given, option
+from pycrictl.units import quote
 
 DEFAULT_PATH: Final = "/etc/pycrictl.toml"
 DEFAULT_LISTEN: Final = "unix:///run/pycrictl/cri.sock"
 DEFAULT_ADMIN: Final = "unix:///run/pycrictl/admin.sock"
-
 OWN_KUBECONFIG: Final = "kubelet"
-ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
-
-MAX_LIMIT: Final = 10_000
-_FILE_LIMIT_BYTES: Final = 1024 * 1024
-_LONGEST_S: Final = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
+def _upstream(value: object) -> str:
+    return noderoot.given(read.socket(value))
+
+
+def _events(value: object) -> str:
+    return OWN_KUBECONFIG if value == OWN_KUBECONFIG else str(read.folder(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySettings:
-    """The settings of a proxy. Sockets are absolute paths.
+    """The settings of a proxy; ``limit_origin`` is ``flag``, a file's path or ``default``."""
 
-    Attributes:
-        limit: the most images pulled at once; 0 for no limit.
-        limit_origin: ``flag``, a file's path or ``default``.
-        policy: for callers that find no free slot.
-        kubelet_config: the file given; empty if none was.
-        copy_size_limit_bytes: of one copy, as an archive; 0 for no limit.
-        drain_timeout_s: how long pulls and copies may go on at the end; None without a limit.
-        copy_entry_limit: the most entries of one copy's archive; 0 for no limit.
-        copies_per_pod: the most copies of a pod at once; 0 for no limit.
-        spool_dir: where copies out of containers are spooled.
-        state_dir: where the history of pulls is kept; empty for none.
-        metrics_address: where metrics are served; None for nowhere.
-        tracing_endpoint: ``HOST:PORT`` of a collector of traces; empty for none.
-        events: the kubeconfig to write Events with, or ``kubelet`` for its own; empty for none.
-        wants_manifests: whether registries may be asked for what CRI-O does not show.
-    """
-
-    upstream: str
-    listen: str
-    admin_socket: str
-    stream_address: Address
-    limit: int
-    limit_origin: str
-    policy: Policy
-    retry_interval_s: float
-    retries: int
-    drain_timeout_s: float | None
-    kubelet_config: str
-    copy_size_limit_bytes: int
-    copy_entry_limit: int
-    copies_per_pod: int
-    spool_dir: str
-    state_dir: str
-    log_format: LogFormat
-    log_level: LogLevel
-    metrics_address: Address | None
-    tracing_endpoint: str
-    events: str
-    wants_manifests: bool
+    limit_origin: str = "default"
+    upstream: str = option(
+        "upstream",
+        read.maybe(_upstream),
+        "The runtime's socket",
+        "SOCKET",
+        "",
+        shown="the first that answers",
+    )
+    listen: str = option("listen", read.socket, "The proxy's own socket", "SOCKET", DEFAULT_LISTEN)
+    limit: int = option(
+        "max-parallel-image-pulls",
+        read.count,
+        "Pull at most N images at once",
+        "N",
+        0,
+        shown="0, no limit",
+    )
+    is_serial: bool = option(
+        "serialize-image-pulls", read.switch, "Same as a limit of 1", default=False
+    )
+    policy: Policy = option(
+        "when-full",
+        read.choice(Policy),
+        "With no free slot, wait in line or retry a few times",
+        default="wait",
+    )
+    retry_interval_s: float = option(
+        "retry-interval",
+        read.interval,
+        "With retry: the pause between tries",
+        "DURATION",
+        "10s",
+    )
+    retries: int = option("retries", read.count, "With retry: how many retries", "N", 3)
+    kubelet_config: str = option(
+        "kubelet-config",
+        read.maybe(read.text),
+        "Take the limit and the quotas of copies from kubelet's configuration, such as"
+        " /var/lib/kubelet/config.yaml",
+        "FILE",
+        "",
+    )
+    config: str = option(
+        "config",
+        read.maybe(read.text),
+        "TOML file with these options as keys",
+        "FILE",
+        "",
+        shown=DEFAULT_PATH,
+        is_key=False,
+    )
+    drain_timeout_s: float | None = option(
+        "drain-timeout",
+        read.duration,
+        "How long pulls and copies may continue after SIGTERM",
+        "DURATION",
+        shown="no limit",
+    )
+    admin_socket: str = option(
+        "admin-socket", read.socket, "Socket for pull-limiter", "SOCKET", DEFAULT_ADMIN
+    )
+    stream_address: Address = option(
+        "stream-address",
+        read.address_of_urls,
+        "Address to serve streams on",
+        "IP:PORT",
+        "127.0.0.1:0",
+        shown="127.0.0.1:0, any port",
+    )
+    copy_size_limit_bytes: int = option(
+        "container-copy-size-limit",
+        read.size,
+        "Largest copy, such as 10Gi",
+        "SIZE",
+        0,
+        shown="0, no limit",
+    )
+    copy_entry_limit: int = option(
+        "container-copy-entry-limit",
+        read.number,
+        "Accept at most N entries in one copy",
+        "N",
+        MAX_ENTRIES,
+        shown=f"{MAX_ENTRIES}; 0 for no limit",
+    )
+    copies_per_pod: int = option(
+        "container-copies-per-pod",
+        read.count,
+        "Make at most N copies per pod at once",
+        "N",
+        0,
+        shown="0, no limit",
+    )
+    spool_dir: str = option(
+        "spool-dir",
+        read.folder,
+        "Where to spool copies out of containers",
+        "DIR",
+        DEFAULT_FOLDER,
+    )
+    state_dir: str = option(
+        "state-dir",
+        read.maybe(read.folder),
+        "Where to keep the history of pulls",
+        "DIR",
+        "",
+        shown="none; as a service, its StateDirectory=",
+    )
+    log_format: LogFormat = option(
+        "log-format", read.choice(LogFormat), "Format of log lines", default="text"
+    )
+    log_level: LogLevel = option(
+        "log-level",
+        read.choice(LogLevel),
+        "Minimum level to log",
+        default="info",
+        shown="info, with --debug debug",
+    )
+    metrics_address: Address | None = option(
+        "metrics-listen",
+        read.maybe(read.address, empty=None),
+        "Serve /metrics for Prometheus, /livez and /readyz there",
+        "IP:PORT",
+        shown="nowhere",
+    )
+    tracing_endpoint: str = option(
+        "tracing-endpoint",
+        read.maybe(read.host_and_port),
+        "Send a trace of each pull and copy to this OpenTelemetry collector",
+        "HOST:PORT",
+        "",
+        shown="none",
+    )
+    events: str = option(
+        "events",
+        read.maybe(_events),
+        "Write Events about the pulls of pods, with the kubelet's own kubeconfig or this one",
+        "kubelet|FILE",
+        "",
+        shown="no Events",
+    )
+    wants_manifests: bool = option(
+        "no-manifest",
+        lambda value: not read.switch(value),
+        "On CRI-O, do not query the registry for layer sizes; shows bytes without percentages",
+        default=False,
+    )
+    takes_over: bool = option(
+        "take-over",
+        read.switch,
+        "Take over from the running proxy with the same admin socket; no call fails",
+        default=False,
+        is_key=False,
+    )
+    reloads: bool = option(
+        "reload",
+        read.switch,
+        "Replace the running proxy by a new one with the same command line; no call fails",
+        default=False,
+        is_key=False,
+    )
 
 
 def load(
@@ -90,8 +211,7 @@ def load(
     """Return the settings in force.
 
     Args:
-        flags: values by the file's keys and ``config``, as typed: durations are strings. None
-            means not given.
+        flags: values by their names, as typed: durations are strings. None means not given.
         find_upstream: finds the socket of a runtime where none is given.
         environ: of the process; systemd names a service's ``StateDirectory=`` there.
 
@@ -99,90 +219,37 @@ def load(
         UsageError: a flag has a bad value, or no runtime is given.
         ConfigError: a file cannot be read or has a bad value; the message names file and key.
     """
-    given = {key: value for key, value in flags.items() if value is not None}
-    path = str(given.pop("config", ""))
-    source = _Source("", given)
-    file = _read(noderoot.given(path or DEFAULT_PATH), is_required=bool(path))
+    typed = read.read_flags(ProxySettings, flags)
+    path = typed.values.get("config", "")
+    file = read.read_file(
+        ProxySettings, noderoot.given(path or DEFAULT_PATH), is_required=bool(path)
+    )
     # The history is the service's: a proxy that is tried by hand leaves nothing behind.
     state_dir = (environ or {}).get("STATE_DIRECTORY", "").partition(":")[0]
-    values = {**_DEFAULTS, "state-dir": state_dir, **file.checked(), **source.checked()}
-    if "upstream" not in values and find_upstream is not None:
+    values: dict[str, Any] = {"state_dir": state_dir, **file.values, **typed.values}
+    if "upstream" not in values and find_upstream is not None and not values.get("reloads"):
         values["upstream"] = find_upstream()
-    if "upstream" not in values:
+    values["limit"], values["limit_origin"] = _limit(typed, file, values)
+    quotas = values.get("copy_size_limit_bytes"), values.get("copies_per_pod")
+    kubelet = KubeletConfig(values.get("kubelet_config", ""))
+    if kubelet.path and None in quotas:
+        kubelet = read_kubelet_config(kubelet.path)
+    values["copy_size_limit_bytes"], values["copies_per_pod"] = copy_quotas(kubelet, *quotas)
+    found = ProxySettings(**values)
+    if not found.upstream and not found.reloads:
         raise UsageError(
             "no runtime is given",
             hint="for example --upstream unix:///run/containerd/containerd.sock",
         )
-    sockets = [values["upstream"], values["listen"], values["admin-socket"]]
-    if len(set(sockets)) < len(sockets):
+    if len({found.upstream, found.listen, found.admin_socket}) < 3:
         raise UsageError("upstream, listen and admin-socket must be three different sockets")
-    limit, origin = _limit(source, file, values)
-    quotas = values["container-copy-size-limit"], values["container-copies-per-pod"]
-    kubelet = KubeletConfig(values["kubelet-config"])
-    if kubelet.path and None in quotas:
-        kubelet = read_kubelet_config(kubelet.path)
-    size_limit_bytes, copies_per_pod = copy_quotas(kubelet, *quotas)
-    return ProxySettings(
-        upstream=values["upstream"],
-        listen=values["listen"],
-        admin_socket=values["admin-socket"],
-        stream_address=values["stream-address"],
-        limit=limit,
-        limit_origin=origin,
-        policy=values["when-full"],
-        retry_interval_s=values["retry-interval"],
-        retries=values["retries"],
-        drain_timeout_s=values["drain-timeout"],
-        kubelet_config=values["kubelet-config"],
-        copy_size_limit_bytes=size_limit_bytes,
-        copy_entry_limit=values["container-copy-entry-limit"],
-        copies_per_pod=copies_per_pod,
-        spool_dir=values["spool-dir"],
-        state_dir=values["state-dir"],
-        log_format=values["log-format"],
-        log_level=values["log-level"],
-        metrics_address=values["metrics-listen"],
-        tracing_endpoint=values["tracing-endpoint"],
-        events=values["events"],
-        wants_manifests=not values["no-manifest"],
-    )
+    return found
 
 
-class _Source(NamedTuple):
-    """Values as given, and the file they came from; no path for flags."""
-
-    path: str
-    given: Mapping[str, object]
-
-    def checked(self) -> dict[str, Any]:
-        """Return the values, checked."""
-        return {key: self.read(key, value) for key, value in self.given.items()}
-
-    def read(self, key: str, value: object) -> Any:
-        """Check one value.
-
-        Raises:
-            UsageError: a flag's value is bad.
-            ConfigError: a file's value is bad.
-        """
-        reader = _READERS.get(key)
-        if reader is None:
-            hint = f"known keys: {', '.join(_READERS)}"
-            raise ConfigError(f"{quote(self.path, 4096)}: unknown key {quote(key)}", hint=hint)
-        try:
-            return reader(value)
-        except ValueError as exc:
-            if self.path:
-                raise ConfigError(f"{quote(self.path, 4096)}: {key}: {exc}") from None
-            raise UsageError(f"--{key}: {exc}") from None
-
-
-def _limit(flags: _Source, file: _Source, values: Mapping[str, Any]) -> tuple[int, str]:
+def _limit(typed: Given, file: Given, values: Mapping[str, Any]) -> tuple[int, str]:
     """Return the limit and its origin, from the first source that says anything about it."""
-    for source in (flags, file):
-        found = source.checked()
-        is_serial = found.get("serialize-image-pulls")
-        number = found.get("max-parallel-image-pulls")
+    for source in (typed, file):
+        is_serial, number = (source.values.get(name) for name in ("is_serial", "limit"))
         if is_serial and number not in (None, 1):
             where = f"{quote(source.path, 4096)}: " if source.path else "--"
             raise (ConfigError if source.path else UsageError)(
@@ -193,146 +260,8 @@ def _limit(flags: _Source, file: _Source, values: Mapping[str, Any]) -> tuple[in
             return (1 if is_serial else number or 0), source.path or "flag"
         if is_serial is False:
             return 0, source.path or "flag"
-    if named := values["kubelet-config"]:
+    if named := values.get("kubelet_config"):
         limit = read_kubelet_config(named).limit
         if limit is not None:
-            return min(limit, MAX_LIMIT), named
+            return min(limit, read.MAX_COUNT), named
     return 0, "default"
-
-
-def _read(path: str, *, is_required: bool) -> _Source:
-    try:
-        with Path(path).open("rb") as file:
-            text = file.read(_FILE_LIMIT_BYTES).decode()
-        return _Source(path, tomli.loads(text))
-    except FileNotFoundError:
-        if not is_required:
-            return _Source(path, {})
-        raise ConfigError(f"config file {quote(path, 4096)} does not exist") from None
-    except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
-        raise ConfigError(f"cannot read the config file {quote(path, 4096)}: {reason}") from None
-    except (ValueError, RecursionError) as exc:
-        raise ConfigError(f"{quote(path, 4096)} is not valid TOML: {exc}") from None
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("it is not a string")
-    return value
-
-
-def _socket(value: object) -> str:
-    try:
-        path = socket_path(Setting(_text(value), "flag"), "endpoint")
-    except PycrictlError as exc:
-        raise ValueError(exc.message) from None
-    return str(Path(path).absolute())
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= MAX_LIMIT:
-        raise ValueError(f"it is not a number from 0 to {MAX_LIMIT}")
-    return value
-
-
-def _number(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError("it is not a number from 0")
-    return value
-
-
-def _size(value: object) -> int:
-    """Read a number of bytes, or a string such as ``10Gi``."""
-    if type(value) is int and value >= 0:
-        return value
-    return parse_size(_text(value))
-
-
-def _folder(value: object) -> str:
-    path = _text(value)
-    if not Path(path).is_absolute():
-        raise ValueError("it is not an absolute path")
-    return path
-
-
-def _host_and_port(value: object) -> str:
-    host, colon, port = _text(value).rpartition(":")
-    if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise ValueError("it is not HOST:PORT, such as 127.0.0.1:4317")
-    return _text(value)
-
-
-def _switch(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("it is not true or false")
-    return value
-
-
-def _duration(value: object) -> float:
-    seconds = parse_duration(_text(value))
-    if not 0 <= seconds <= _LONGEST_S:
-        raise ValueError("it is not a duration from 0s to 24h")
-    return seconds
-
-
-def _interval(value: object) -> float:
-    seconds = _duration(value)
-    if not seconds:
-        raise ValueError("it must be longer than 0s")
-    return seconds
-
-
-def _one_of(kind: type[ChoiceT], value: object) -> ChoiceT:
-    try:
-        return kind(cast("str", value))
-    except ValueError:
-        *others, last = (str(choice) for choice in kind)
-        raise ValueError(f"it is not {', '.join(others)} or {last}") from None
-
-
-_READERS: Final[dict[str, Callable[[object], Any]]] = {
-    "upstream": lambda value: noderoot.given(_socket(value)),
-    "listen": _socket,
-    "max-parallel-image-pulls": _count,
-    "serialize-image-pulls": _switch,
-    "when-full": lambda value: _one_of(Policy, value),
-    "retry-interval": _interval,
-    "retries": _count,
-    "kubelet-config": _text,
-    "drain-timeout": _duration,
-    "admin-socket": _socket,
-    "stream-address": lambda value: parse_address(_text(value)),
-    "container-copy-size-limit": _size,
-    "container-copy-entry-limit": _number,
-    "container-copies-per-pod": _count,
-    "spool-dir": _folder,
-    "state-dir": lambda value: _folder(value) if value else "",
-    "log-format": lambda value: _one_of(LogFormat, value),
-    "log-level": lambda value: _one_of(LogLevel, value),
-    "metrics-listen": lambda value: parse_address(_text(value), may_be_any=True) if value else None,
-    "tracing-endpoint": lambda value: _host_and_port(value) if value else "",
-    "events": lambda value: value if value in ("", OWN_KUBECONFIG) else _folder(value),
-    "no-manifest": _switch,
-}
-
-_DEFAULTS: Final[dict[str, Any]] = {
-    "listen": _socket(DEFAULT_LISTEN),
-    "admin-socket": _socket(DEFAULT_ADMIN),
-    "when-full": Policy.WAIT,
-    "retry-interval": 10.0,
-    "retries": 3,
-    "kubelet-config": "",
-    "drain-timeout": None,
-    "stream-address": Address("127.0.0.1", 0),
-    "container-copy-size-limit": None,
-    "container-copy-entry-limit": MAX_ENTRIES,
-    "container-copies-per-pod": None,
-    "spool-dir": DEFAULT_FOLDER,
-    "log-format": LogFormat.TEXT,
-    "log-level": LogLevel.INFO,
-    "metrics-listen": None,
-    "tracing-endpoint": "",
-    "events": "",
-    "no-manifest": False,
-}

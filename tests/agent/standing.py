@@ -14,10 +14,12 @@ from email.message import Message
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pycrictl.agent.app import Agent, Settings
+from pycrictl.agent.app import Agent
 from pycrictl.agent.authority import SECRET
+from pycrictl.agent.settings import AgentSettings
 from pycrictl.errors import ConnectError
 from pycrictl.kube.credential import read_kubeconfig
+from pycrictl.serviceoptions import Address
 from tests.kube.access import Grant, User
 from tests.kube.aggregator import ApiService
 from tests.kube.apiserver import ApiServer, serve
@@ -125,9 +127,9 @@ class Cluster:
 
         async def begin() -> Agent:
             found = Agent(
-                Settings(
-                    ("127.0.0.1", 0),
-                    node,
+                AgentSettings(
+                    listen=Address("127.0.0.1", 0),
+                    node=node,
                     peer_token_file=str(self.folder / "token"),
                     namespace="pycrictl",
                     **settings,

@@ -14,9 +14,9 @@ from pycrictl.kube.kubelet_config import (
     read_kubelet_config,
 )
 from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.serve.stream_server import Address
 from pycrictl.proxy.settings import ProxySettings, load
 from pycrictl.servicelog import LogFormat, LogLevel
+from pycrictl.serviceoptions import Address
 
 UPSTREAM = "unix:///run/containerd/containerd.sock"
 FULL = """
@@ -88,6 +88,7 @@ def test_every_flag_has_a_key(tmp_path: Path) -> None:
         stream_address=found.stream_address,
         limit=4,
         limit_origin=str(tmp_path / "p.toml"),
+        config=str(tmp_path / "p.toml"),
         policy=Policy.RETRY,
         retry_interval_s=90.0,
         retries=7,

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.serve.door import Door, Guest
-from pycrictl.proxy.serve.stream_server import Address, listening
+from pycrictl.proxy.serve.stream_server import listening
 from pycrictl.servicelog import Log
+from pycrictl.serviceoptions import Address
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.http1 import parse_request, serialize_response
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from pycrictl.copy.stream.connection import PROTOCOL
@@ -27,6 +26,7 @@ from pycrictl.errors import ConfigError, RemoteProtocolError
 from pycrictl.proxy.serve.door import Door, Guest
 from pycrictl.proxy.serve.records import BUFFER_BYTES, LineRecords, MessageRecords, listen
 from pycrictl.servicelog import Log
+from pycrictl.serviceoptions import Address
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 from pycrictl.wire.http1 import Request, parse_request, serialize_response
@@ -62,40 +62,6 @@ class _Refused(Exception):
             ("Connection", "close"),
         ]
         return serialize_response(self.status, self.reason, headers, body)
-
-
-class Address(NamedTuple):
-    """Where to listen."""
-
-    host: str
-    port: int
-
-    @property
-    def authority(self) -> str:
-        """As URLs write it."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str, *, may_be_any: bool = False) -> Address:
-    """Read ``HOST:PORT`` with an IP address, ``[…]`` around one of version 6.
-
-    Args:
-        text: the address.
-        may_be_any: it may stand for all addresses of the machine.
-
-    Raises:
-        ValueError: it is not such an address.
-    """
-    host, colon, port = text.rpartition(":")
-    try:
-        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        raise ValueError(f"{quote(text)} is not IP:PORT, such as 127.0.0.1:0") from None
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{quote(text)} is not IP:PORT, such as 127.0.0.1:0")
-    if address.is_unspecified and not may_be_any:
-        raise ValueError(f"{quote(text)} stands for all addresses, but a URL needs one")
-    return Address(str(address), int(port))
 
 
 def listening(address: Address, *, is_shared: bool = False) -> socket.socket:

@@ -21,10 +21,11 @@ from pycrictl.proxy.pulls.book import Book, Pull, PullKey
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress
 from pycrictl.proxy.pulls.reports import LINGER_S
-from pycrictl.proxy.serve.stream_server import Address, StreamServer
+from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
+from pycrictl.serviceoptions import Address
 from pycrictl.wire.progress import Report
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME

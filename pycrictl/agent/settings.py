@@ -1,0 +1,211 @@
+"""The agent's settings: from flags, for the quotas of copies also from kubelet's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pycrictl import serviceoptions as read
+from pycrictl.agent.api.names import is_name
+from pycrictl.errors import UsageError
+from pycrictl.kube.credential import Credential, own_namespace
+from pycrictl.kube.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
+from pycrictl.servicelog import LogFormat, LogLevel
+from pycrictl.serviceoptions import Address, option
+from pycrictl.units import quote
+
+PEER_TOKEN: Final = "/var/run/secrets/progress.pycrictl.dev/token"
+
+
+def _listed(value: object) -> tuple[str, ...]:
+    words = value if isinstance(value, list) else []
+    return tuple(item.strip() for word in words for item in str(word).split(","))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """The settings of an agent.
+
+    Attributes:
+        debugs: as the kubelet's ``enableDebuggingHandlers``: without, there are neither streams
+            nor copies of pods of this node.
+    """
+
+    debugs: bool = True
+    listen: Address = option("listen", read.address, "Where to serve", "IP:PORT", "0.0.0.0:10281")
+    node: str = option(
+        "node-name",
+        read.maybe(read.text),
+        "The name of this node",
+        "NAME",
+        "",
+        shown="$NODE_NAME, else as the kubelet has it",
+    )
+    kubeconfig: str = option(
+        "kubeconfig",
+        read.maybe(read.text),
+        "Connect to the API server with this kubeconfig",
+        "FILE",
+        "",
+        shown="as the pod's service account",
+    )
+    certificate_file: str = option(
+        "tls-cert",
+        read.maybe(read.text),
+        "Serve with this certificate",
+        "FILE",
+        "",
+        shown="one made at each start",
+    )
+    key_file: str = option("tls-key", read.maybe(read.text), "The key of --tls-cert", "FILE", "")
+    client_ca_file: str = option(
+        "client-ca",
+        read.maybe(read.text),
+        "The CA of the cluster's users, for the kubelet's routes",
+        "FILE",
+        "",
+        shown="as the API server says",
+    )
+    peer_ca_file: str = option(
+        "peer-ca",
+        read.maybe(read.text),
+        "The CA of all agents' certificates",
+        "FILE",
+        "",
+        shown="that of the Secret pycrictl-agent-ca; with --tls-cert they are not verified",
+    )
+    peer_token_file: str = option(
+        "peer-token",
+        read.maybe(read.text),
+        "The service account's token for the audience progress.pycrictl.dev, which agents use to"
+        " authenticate to each other",
+        "FILE",
+        PEER_TOKEN,
+    )
+    namespace: str = option(
+        "peer-namespace",
+        read.maybe(read.text),
+        "The namespace of the agents' Service, pycrictl-agent",
+        "NAME",
+        "",
+        shown="this pod's; none with --kubeconfig",
+    )
+    namespaces: tuple[str, ...] = option(
+        "namespaces",
+        _listed,
+        "Serve the pods of these namespaces only, so that Roles there are enough; the same for all"
+        " agents; repeatable",
+        "NAME,...",
+        [],
+        shown="all",
+    )
+    admin_socket: str = option(
+        "admin-socket",
+        read.text,
+        "Admin socket of the proxy on this node; queried if it exists",
+        "SOCKET",
+        "unix:///run/pycrictl/admin.sock",
+    )
+    writes_events: bool = option(
+        "events",
+        read.switch,
+        "Write Events about the pulls of this node; not if its proxy writes them",
+        default=False,
+    )
+    metrics_listen: Address | None = option(
+        "metrics-listen",
+        read.maybe(read.address, empty=None),
+        "Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone",
+        "IP:PORT",
+        shown="nowhere",
+    )
+    spool_dir: str = option(
+        "spool-dir",
+        read.maybe(read.text),
+        "Offer copies of containers' files, and keep them there on their way; a restart takes them"
+        " up",
+        "DIR",
+        "",
+        shown="no copies",
+    )
+    spool_limit_bytes: int = option(
+        "spool-size",
+        read.size,
+        "Total space for copies there, such as 50Gi; 0 for no limit",
+        "SIZE",
+        "10Gi",
+    )
+    copy_size_limit_bytes: int = option(
+        "container-copy-size-limit",
+        read.size,
+        "The most bytes of one copy, such as 2Gi",
+        "SIZE",
+        0,
+        shown="0, no limit",
+    )
+    copies_per_pod: int = option(
+        "container-copies-per-pod",
+        read.count,
+        "The most copies of a pod at once",
+        "N",
+        0,
+        shown="0, no limit",
+    )
+    kubelet_config: str = option(
+        "kubelet-config",
+        read.maybe(read.text),
+        "Take the quotas of copies that are not given from kubelet's configuration, such as"
+        " /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies and"
+        " streams off",
+        "FILE",
+        "",
+    )
+    log_format: LogFormat = option(
+        "log-format", read.choice(LogFormat), "Format of log lines", default="text"
+    )
+    log_level: LogLevel = option(
+        "log-level",
+        read.choice(LogLevel),
+        "Minimum level to log",
+        default="info",
+        shown="info, with --debug debug",
+    )
+
+
+def load(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    credential: Callable[[str], Credential],
+) -> AgentSettings:
+    """Return the settings in force.
+
+    Args:
+        flags: values by their names, as typed; None means not given.
+        environ: of the process.
+        credential: reads that of a kubeconfig, or of this pod if there is none.
+
+    Raises:
+        UsageError: a flag has a bad value.
+        ConfigError: a file cannot be read or has a bad value.
+    """
+    values: dict[str, Any] = dict(read.read_flags(AgentSettings, flags).values)
+    kubeconfig = values.get("kubeconfig", "")
+    node = values.get("node") or environ.get("NODE_NAME", "") or credential(kubeconfig).node
+    values["node"] = _named(node, "a node (--node-name, else $NODE_NAME)")
+    namespace = _named(values.get("namespace", ""), "a namespace (--peer-namespace)")
+    values["namespace"] = namespace or ("" if kubeconfig else own_namespace())
+    for name in values.get("namespaces", ()):
+        _named(name, "a namespace (--namespaces)")
+    named = values.get("kubelet_config", "")
+    kubelet = read_kubelet_config(named) if named else KubeletConfig("")
+    values["copy_size_limit_bytes"], values["copies_per_pod"] = copy_quotas(
+        kubelet, values.get("copy_size_limit_bytes"), values.get("copies_per_pod")
+    )
+    return AgentSettings(**values, debugs=kubelet.debugs)
+
+
+def _named(name: str, what: str) -> str:
+    if name and not is_name(name):
+        raise UsageError(f"{what} cannot be called {quote(name)}")
+    return name

@@ -1,0 +1,57 @@
+"""Commands that are services: their options are made from the rows of their settings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import typer
+
+from pycrictl.cli import complete
+from pycrictl.cli.options import integer
+from pycrictl.serviceoptions import Option, options
+
+_COMPLETERS: Final[dict[str, Any]] = {
+    "SOCKET": complete.sockets,
+    "FILE": complete.files,
+    "kubelet|FILE": complete.files,
+    "DIR": complete.directories,
+}
+
+Command = Callable[..., None]
+
+
+def options_of(settings: type[Any]) -> Callable[[Command], Command]:
+    """Give a command that takes ``ctx, **given`` the options of a class of settings."""
+    context = inspect.Parameter(
+        "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+    parameters = [context, *(_parameter(row) for _, row in options(settings))]
+
+    def decorate(command: Command) -> Command:
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def flags(given: dict[str, object]) -> dict[str, object]:
+    """Return the values of a command's options by the names of these."""
+    return {name.replace("_", "-"): value for name, value in given.items()}
+
+
+def _parameter(row: Option) -> inspect.Parameter:
+    made = typer.Option(
+        f"--{row.name}",
+        metavar=row.metavar or None,
+        help=row.help,
+        autocompletion=_COMPLETERS.get(row.metavar),
+        parser=integer if row.kind is int else None,
+    )
+    return inspect.Parameter(
+        row.name.replace("-", "_"),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[row.kind | None, made],
+    )

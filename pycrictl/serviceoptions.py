@@ -1,0 +1,270 @@
+"""The options of a service, each in one row: a field of its settings, made by ``option``.
+
+From the row come the flag, the key in the service's TOML file, the help, the man page and the check
+of what is given. ``cli.service_command`` makes the flags; the functions here read them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+
+import tomli
+
+from pycrictl.config import Setting, socket_path
+from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.units import parse_duration, parse_size, quote
+
+ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
+Read: TypeAlias = Callable[[object], Any]
+"""Returns the value of what was given; a ValueError says what is wrong with it."""
+
+MAX_COUNT: Final = 10_000
+_LONGEST_S: Final = 86_400.0
+_FILE_LIMIT_BYTES: Final = 1024 * 1024
+_ROW: Final = "option"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option as it is typed.
+
+    Attributes:
+        name: of the flag and of the key.
+        read: checks it.
+        help: a sentence.
+        metavar: of its value; empty for switches and choices.
+        kind: how a flag is typed.
+        is_key: whether it may stand in the file.
+    """
+
+    name: str
+    read: Read
+    help: str
+    metavar: str
+    kind: Any
+    is_key: bool
+
+
+def option(
+    name: str,
+    read: Read,
+    help: str,
+    metavar: str = "",
+    default: object = None,
+    *,
+    shown: str = "",
+    is_key: bool = True,
+) -> Any:
+    """Return a field of a service's settings; see ``Option``.
+
+    Args:
+        default: as it is typed; None if the field is None then.
+        shown: what the help says of the default, if that is something else.
+    """
+    value = None if default is None else read(default)
+    kind: Any = str
+    if isinstance(value, StrEnum):
+        kind = type(value)
+    elif isinstance(default, list):
+        kind = list[str]
+    elif isinstance(default, bool) or metavar == "N":
+        kind = bool if isinstance(default, bool) else int
+    if not shown and default and default is not True:
+        shown = str(default)
+    text = f"{help} (default: {shown})" if shown else help
+    row = Option(name, read, f"{text}.", metavar, kind, is_key)
+    return field(default=value, metadata={_ROW: row})
+
+
+def options(settings: type[Any]) -> Iterator[tuple[str, Option]]:
+    """Iterate over the options of a class of settings, each with its field's name."""
+    for one in fields(settings):
+        if (row := one.metadata.get(_ROW)) is not None:
+            yield one.name, row
+
+
+class Given(NamedTuple):
+    """Values of some fields, and the file that they are from; no path for flags."""
+
+    path: str
+    values: Mapping[str, Any]
+
+
+def read_flags(settings: type[Any], flags: Mapping[str, object]) -> Given:
+    """Check flags, by their names; None stands for one that is not given.
+
+    Raises:
+        UsageError: one of them has a bad value.
+    """
+    found = {}
+    for name, row in options(settings):
+        if (value := flags.get(row.name)) is not None:
+            try:
+                found[name] = row.read(value)
+            except ValueError as exc:
+                raise UsageError(f"--{row.name}: {exc}") from None
+    return Given("", found)
+
+
+def read_file(settings: type[Any], path: str, *, is_required: bool) -> Given:
+    """Read and check a TOML file whose keys are options.
+
+    Raises:
+        ConfigError: it cannot be read, or has an unknown key or a bad value.
+    """
+    rows = {row.name: (name, row.read) for name, row in options(settings) if row.is_key}
+    found = {}
+    for key, value in _parsed(path, is_required=is_required).items():
+        where = quote(path, 4096)
+        if key not in rows:
+            hint = f"known keys: {', '.join(rows)}"
+            raise ConfigError(f"{where}: unknown key {quote(key)}", hint=hint)
+        name, read = rows[key]
+        try:
+            found[name] = read(value)
+        except ValueError as exc:
+            raise ConfigError(f"{where}: {key}: {exc}") from None
+    return Given(path, found)
+
+
+def _parsed(path: str, *, is_required: bool) -> dict[str, Any]:
+    try:
+        with Path(path).open("rb") as file:
+            return tomli.loads(file.read(_FILE_LIMIT_BYTES).decode())
+    except FileNotFoundError:
+        if not is_required:
+            return {}
+        raise ConfigError(f"config file {quote(path, 4096)} does not exist") from None
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ConfigError(f"cannot read the config file {quote(path, 4096)}: {reason}") from None
+    except (ValueError, RecursionError) as exc:
+        raise ConfigError(f"{quote(path, 4096)} is not valid TOML: {exc}") from None
+
+
+# What options may be
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("it is not a string")
+    return value
+
+
+def socket(value: object) -> str:
+    """Return the absolute path of a Unix socket."""
+    try:
+        path = socket_path(Setting(text(value), "flag"), "endpoint")
+    except PycrictlError as exc:
+        raise ValueError(exc.message) from None
+    return str(Path(path).absolute())
+
+
+def count(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_COUNT:
+        raise ValueError(f"it is not a number from 0 to {MAX_COUNT}")
+    return value
+
+
+def number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("it is not a number from 0")
+    return value
+
+
+def size(value: object) -> int:
+    """Return bytes, of a number or a string such as ``10Gi``."""
+    if type(value) is int and value >= 0:
+        return value
+    return parse_size(text(value))
+
+
+def folder(value: object) -> str:
+    path = text(value)
+    if not Path(path).is_absolute():
+        raise ValueError("it is not an absolute path")
+    return path
+
+
+def host_and_port(value: object) -> str:
+    host, colon, port = text(value).rpartition(":")
+    if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ValueError("it is not HOST:PORT, such as 127.0.0.1:4317")
+    return text(value)
+
+
+def switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("it is not true or false")
+    return value
+
+
+def duration(value: object) -> float:
+    """Return seconds, of a Go duration."""
+    seconds = parse_duration(text(value))
+    if not 0 <= seconds <= _LONGEST_S:
+        raise ValueError("it is not a duration from 0s to 24h")
+    return seconds
+
+
+def interval(value: object) -> float:
+    seconds = duration(value)
+    if not seconds:
+        raise ValueError("it must be longer than 0s")
+    return seconds
+
+
+def choice(kind: type[ChoiceT]) -> Callable[[object], ChoiceT]:
+    return partial(_one_of, kind)
+
+
+def _one_of(kind: type[ChoiceT], value: object) -> ChoiceT:
+    try:
+        return kind(cast("str", value))
+    except ValueError:
+        *others, last = (str(one) for one in kind)
+        raise ValueError(f"it is not {', '.join(others)} or {last}") from None
+
+
+def maybe(read: Read, *, empty: Any = "") -> Read:
+    """Return what reads a value that may be an empty string, which stands for ``empty``."""
+    return lambda value: empty if value == "" else read(value)
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """As URLs write it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def address(value: object) -> Address:
+    """Read ``IP:PORT``, with ``[…]`` around an address of version 6."""
+    given = text(value)
+    host, colon, port = given.rpartition(":")
+    try:
+        found = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        raise ValueError(f"{quote(given)} is not IP:PORT, such as 127.0.0.1:0") from None
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{quote(given)} is not IP:PORT, such as 127.0.0.1:0")
+    return Address(str(found), int(port))
+
+
+def address_of_urls(value: object) -> Address:
+    """Read ``IP:PORT`` of one address, not of all."""
+    found = address(value)
+    if ipaddress.ip_address(found.host).is_unspecified:
+        raise ValueError(f"{quote(text(value))} stands for all addresses, but a URL needs one")
+    return found
