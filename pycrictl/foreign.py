@@ -63,7 +63,6 @@ def mapping(value: object) -> dict[str, Any]:
 
 
 def mappings(value: object) -> list[dict[str, Any]]:
-    """Return the objects of a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
@@ -100,7 +99,6 @@ def moment(value: object) -> float:
 
 
 def cleaned(value: Any) -> Any:
-    """Return a value of JSON with all of its texts escaped."""
     if isinstance(value, dict):
         return {escape(key): cleaned(one) for key, one in value.items()}
     if isinstance(value, list):

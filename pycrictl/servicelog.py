@@ -69,11 +69,9 @@ class Log:
         self.watchers: list[Callable[[str, dict[str, object]], object]] = []
 
     def info(self, event: str, **fields: object) -> None:
-        """Report what happened as it should."""
         self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Report what needs attention."""
         self._write(logging.WARNING, event, fields)
 
     def unwritten(self, event: str, **fields: object) -> None:
@@ -106,15 +104,11 @@ class Log:
 
 
 class LogFormat(StrEnum):
-    """How lines are written."""
-
     TEXT = "text"
     JSON = "json"
 
 
 class LogLevel(StrEnum):
-    """The least that is written."""
-
     DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
@@ -122,7 +116,6 @@ class LogLevel(StrEnum):
 
 
 def write_to(stream: TextIO, form: LogFormat, level: LogLevel, *, has_priorities: bool) -> None:
-    """Send a service's log lines to a stream, with priorities for the journal."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Lines(form, has_priorities=has_priorities))
     logger = logging.getLogger("pycrictl")

@@ -83,7 +83,6 @@ def option(
 
 
 def options(settings: type[Any]) -> Iterator[tuple[str, Option]]:
-    """Iterate over the options of a class of settings, each with its field's name."""
     for one in fields(settings):
         if (row := one.metadata.get(_ROW)) is not None:
             yield one.name, row
@@ -158,7 +157,6 @@ def text(value: object) -> str:
 
 
 def socket(value: object) -> str:
-    """Return the absolute path of a Unix socket."""
     try:
         path = socket_path(Setting(text(value), "flag"), "endpoint")
     except PycrictlError as exc:
@@ -238,14 +236,11 @@ def maybe(read: Read, *, empty: Any = "") -> Read:
 
 
 class Address(NamedTuple):
-    """Where to listen."""
-
     host: str
     port: int
 
     @property
     def authority(self) -> str:
-        """As URLs write it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 

@@ -54,7 +54,6 @@ class Cache(Generic[T]):
         self._asking: dict[str, asyncio.Task[T]] = {}
 
     async def get(self, key: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what is kept, or ask."""
         now = time.monotonic()
         found = self._kept.get(key)
         if found is not None and found[0] > now:

@@ -156,7 +156,6 @@ class Agent:
             self._joining = asyncio.create_task(self._join())
 
     async def stop(self) -> None:
-        """End everything."""
         await end_tasks([task for task in (self._task, self._joining) if task is not None])
         if self._events is not None:
             await self._events.stop()
@@ -190,7 +189,6 @@ class Agent:
         )
 
     def _audit(self, session: Session, end: End) -> None:
-        """Leave a line about a copy that is over or was refused."""
         self._log.info("copy", **fields_of(session, end))
         self.figures.copied(session.spec.direction.value.lower(), end.value, session.offset)
 
@@ -223,7 +221,6 @@ class Agent:
         self._news.set()
 
     async def _keep_open(self) -> None:
-        """Serve with new settings when a CA or the serving certificate has changed."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_S):
@@ -260,7 +257,6 @@ class Agent:
         return ""
 
     async def _open_page(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer on the address of the metrics, where nobody is asked who they are."""
         name = request.path.removeprefix("/")
         if request.method != "GET" or name not in ("metrics", "livez", "readyz"):
             return web.Response(status=404, text="404 not found\n")

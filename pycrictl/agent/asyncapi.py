@@ -22,13 +22,10 @@ _SLACK_S: Final = 30.0
 
 
 class AsyncApiClient(ApiBase):
-    """A client for coroutines."""
-
     def __init__(self, load: Callable[[], Credential], *, timeout_s: float = TIMEOUT_S) -> None:
         super().__init__(load, timeout_s=timeout_s)
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """Return the object or list at a path."""
         return await self._call(Request("GET", path, query))
 
     async def post(self, path: str, document: Mapping[str, Any]) -> Any:
@@ -40,7 +37,6 @@ class AsyncApiClient(ApiBase):
         return await self._call(Request("PUT", path, document=document))
 
     async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
-        """Iterate over a list, page by page."""
         more = {**query, "limit": str(PAGE)}
         while True:
             page = await self.get(path, more)

@@ -38,7 +38,6 @@ class Pair(NamedTuple):
 
 
 def authority() -> Pair:
-    """Return the certificate of a new authority."""
     return _made([_NAME], None, is_authority=True)
 
 

@@ -159,8 +159,6 @@ class _Connection(web.RequestHandler):
 
 
 class _Greeter(asyncio.Protocol):
-    """What a connection has until TLS is there, and it is said what follows."""
-
     def __init__(self, server: _Server, stranger: _Stranger) -> None:
         self._server = server
         self._stranger = stranger
@@ -217,14 +215,12 @@ class _Server(web.Server):
             loop.add_reader(client.fileno(), self._hear, stranger)
 
     def know(self, request: web.BaseRequest) -> None:
-        """Note that who asks may ask for something."""
         connection = request.protocol
         if isinstance(connection, _Connection) and connection.stranger is not None:
             self._forget(connection.stranger)
             connection.know()
 
     def greet(self, stranger: _Stranger, transport: asyncio.Transport) -> None:
-        """Let a connection ask, now that TLS has said who it is, or has not."""
         is_known = self._knows(certificate_of(transport))
         if stranger not in self._strangers:  # it was turned away meanwhile
             transport.abort()
@@ -255,7 +251,6 @@ class _Server(web.Server):
         self._trim_later()
 
     async def drop_strangers(self) -> None:
-        """End the connections of those who may not ask for anything as far as is known."""
         for stranger in (*self._silent, *self._speaking, *self._strangers):
             self._drop(stranger)
         if self._trimming is not None:
@@ -369,18 +364,15 @@ class Door:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
         host, port = self._socket.getsockname()[:2]
         return host, port
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
         return len(self._server.connections)
 
     @property
     def turned_away(self) -> int:
-        """How many connections were too many."""
         return self._server.turned_away
 
     def know(self, request: web.BaseRequest) -> None:
@@ -395,7 +387,6 @@ class Door:
             self._listen()
 
     async def close(self) -> None:
-        """Accept no more, and end what is open."""
         self._is_open = False
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()

@@ -67,7 +67,6 @@ class _Source:
 
 
 def state_of(document: Document) -> PullState:
-    """Return what an Event says of an ImagePull."""
     spec, phase = document["spec"], document["status"]["phase"]
     return PullState(
         _Pod(document["metadata"]["namespace"], spec["podName"], spec["podUID"]),

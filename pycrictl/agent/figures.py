@@ -32,11 +32,9 @@ class Figures:
         self._refused = Seldom(Log(__name__).warning, "refused")
 
     def answered(self, kind: str, status: int) -> None:
-        """Count a request by its kind and how it was answered."""
         self._requests[kind, status] += 1
 
     def copied(self, direction: str, end: str, moved_bytes: int) -> None:
-        """Count a copy that is over or was refused."""
         self._copies[direction, end] += 1
         self._copy_bytes[direction,] += moved_bytes
 
@@ -45,14 +43,12 @@ class Figures:
         self._refused(kind=kind, status=status, peer=peer)
 
     def page(self) -> web.Response:
-        """Return the page."""
         registry = CollectorRegistry()
         registry.register(_Collector(self))
         return web.Response(body=generate_latest(registry), headers={"Content-Type": TEXT})
 
     @property
     def requests(self) -> Mapping[tuple[str, int], int]:
-        """How many requests of a kind were answered with a status."""
         return self._requests
 
     @property

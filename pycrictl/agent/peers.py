@@ -151,7 +151,6 @@ class Peers:
             raise DeadlineExceeded(f"it did not answer within {TIMEOUT_S:g} s") from None
 
     async def close(self) -> None:
-        """End all connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -204,7 +203,6 @@ class Peers:
 
     @asynccontextmanager
     async def _reached(self, node: str, host_ip: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Give where the agent of a node is, and what a request to it needs."""
         if self.authority is None:
             raise Unavailable("this agent has just begun, and cannot verify it yet")
         host, port = await self._address(node, host_ip)

@@ -78,7 +78,6 @@ class Reflector(Generic[T]):
         self._log = Log(__name__)
 
     def start(self) -> None:
-        """Begin, if it has not begun."""
         if self.task is None:
             self._asked.clear()
             self.task = asyncio.create_task(self._run())
@@ -165,21 +164,17 @@ class Reflectors(Generic[T]):
 
     @property
     def items(self) -> dict[str, T]:
-        """What all of them have, by UID."""
         return {uid: one for part in self._parts for uid, one in part.items.items()}
 
     @property
     def is_running(self) -> bool:
-        """Whether they are being watched."""
         return any(part.task is not None for part in self._parts)
 
     def start(self) -> None:
-        """Begin, if they have not begun."""
         for part in self._parts:
             part.start()
 
     async def stop(self) -> None:
-        """End the watches."""
         for part in self._parts:
             await part.stop()
 

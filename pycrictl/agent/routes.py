@@ -119,7 +119,6 @@ class Routes:
         return response
 
     def _route(self, request: web.BaseRequest) -> tuple[str, Answer]:
-        """Return what kind of request it is, and what answers it."""
         path, _, query = request.raw_path.partition("?")
         if len(path) > MAX_PATH_CHARS or not _PATH.fullmatch(path):
             raise Refusal(401, "Unauthorized")
@@ -325,7 +324,6 @@ class Routes:
 
     @property
     def watches(self) -> int:
-        """How many watches and streams are open."""
         return sum(self._watches.values())
 
 

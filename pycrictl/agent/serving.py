@@ -39,7 +39,6 @@ class Certificates:
         return certificate.expiry_s(self._pair)
 
     def sign(self, authority: certificate.Pair) -> None:
-        """Serve with a certificate of this authority in place of a self-signed one."""
         self._pair = certificate.serving(self._names, authority)
 
     def renew(self) -> bool:
@@ -55,7 +54,6 @@ class Certificates:
         return True
 
     def _stamped(self) -> tuple[int, ...]:
-        """Return what changes when the files do."""
         try:
             found = [Path(one).stat() for one in self._files if one]
         except OSError:
@@ -64,7 +62,6 @@ class Certificates:
         return tuple(n for one in found for n in (one.st_ino, one.st_size, one.st_mtime_ns))
 
     def context(self, trust: Trust | None) -> ssl.SSLContext:
-        """Return TLS settings that ask for a client's certificate of one of the CAs."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION

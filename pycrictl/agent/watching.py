@@ -53,7 +53,6 @@ class Watch:
         self.has_expired = False
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Send events until the time is over or the client goes."""
         query, feed = self._query, self._feed
         timeout_s = query.timeout_s or random.randint(LEAST_TIMEOUT_S, 2 * LEAST_TIMEOUT_S)
         ends_at = time.monotonic() + timeout_s
@@ -95,7 +94,6 @@ class Watch:
     async def _end_expired(
         self, request: web.BaseRequest, response: web.StreamResponse
     ) -> web.StreamResponse:
-        """Let the client list anew."""
         self.has_expired = True
         if not response.prepared:
             await response.prepare(request)

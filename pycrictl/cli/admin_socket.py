@@ -29,14 +29,11 @@ DEFAULT: Final = "unix:///run/pycrictl/admin.sock"
 
 
 class NodeProxy(NamedTuple):
-    """A running proxy, with its sockets and the runtime's as paths for this process."""
-
     admin: str
     listen: str
     upstream: str
 
     def is_of(self, client: CriClient) -> bool:
-        """Return whether a client talks to this proxy, or to the runtime behind it."""
         paths = Path(self.listen), Path(self.upstream)
         return any(one.exists() and one.samefile(client.path) for one in paths)
 

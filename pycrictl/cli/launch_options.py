@@ -34,14 +34,12 @@ class PullOptions:
     timeout_s: float
 
     def __post_init__(self) -> None:
-        """Refuse options that exclude each other."""
         if self.no_pull and self.with_pull:
             raise UsageError("--no-pull and --with-pull cannot be combined")
         if self.timeout_s < 0:
             raise UsageError("--pull-timeout must not be negative")
 
     def decide(self, by_default: bool) -> bool:
-        """Return whether to pull."""
         return self.with_pull or (by_default and not self.no_pull)
 
 
@@ -58,7 +56,6 @@ def ask_password(app: AppContext) -> str:
 
 
 def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
-    """Read a pod's file and show the warnings about it."""
     spec = configuration.load_pod(path)
     for warning in spec.warnings:
         app.env.warn(warning)
@@ -78,7 +75,6 @@ def launch_clients(
 
 
 def timeout_flag(cancel_timeout_s: float) -> str:
-    """Return the flag that sets the limit of the runtime's calls."""
     return CANCEL_FLAG if cancel_timeout_s else "--timeout"
 
 

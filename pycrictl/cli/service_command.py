@@ -37,7 +37,6 @@ def options_of(settings: type[Any]) -> Callable[[Command], Command]:
 
 
 def flags(given: dict[str, object]) -> dict[str, object]:
-    """Return the values of a command's options by the names of these."""
     return {name.replace("_", "-"): value for name, value in given.items()}
 
 

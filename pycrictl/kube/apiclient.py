@@ -139,14 +139,11 @@ class ApiBase:
 
 
 class ApiClient(ApiBase):
-    """A client for threads that block."""
-
     def __init__(self, load: Callable[[], Credential], *, timeout_s: float = TIMEOUT_S) -> None:
         super().__init__(load, timeout_s=timeout_s)
 
     @property
     def node(self) -> str:
-        """The node that the credential is for."""
         return self._ready()[0].node
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
@@ -202,14 +199,12 @@ class Exchange(threading.Thread):
         self._is_abandoned = False
 
     def abandon(self) -> None:
-        """Let the thread end soon, if it has got as far as a connection."""
         self._is_abandoned = True
         if self._socket is not None:
             with suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def run(self) -> None:
-        """Make the request and keep its outcome."""
         client = self._client
         server = "the API server"
         try:
@@ -293,7 +288,6 @@ def read_document(response: HTTPResponse) -> Any:
 
 
 def read_events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
-    """Iterate over the events of a watch."""
     while line := response.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
             raise RemoteProtocolError("a line of the API server's watch is too long")

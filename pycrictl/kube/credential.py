@@ -220,7 +220,6 @@ class _Kubeconfig:
 
 
 def _named(entries: object, kind: str) -> dict[Any, dict[str, Any]]:
-    """Return the entries of a kubeconfig's list by name."""
     found = {}
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get(kind), dict):

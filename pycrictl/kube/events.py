@@ -52,8 +52,6 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class Subject(Protocol):
-    """The pod that an Event is about."""
-
     @property
     def namespace(self) -> str: ...
 
@@ -128,7 +126,6 @@ class EventSchedule:
         return not self._entries
 
     def look(self, states: Iterable[PullState], now: float) -> None:
-        """Take in the pulls of the node."""
         found = {event_name(one.pod, one.image): one for one in states if is_valid(one.pod)}
         for name, state in found.items():
             entry = self._entries.get(name)
@@ -216,7 +213,6 @@ class EventRecorder:
             self._rest_s = 0.0
 
     def _call(self, event: Event) -> None:
-        """Make the call, or two if the Event is not there as expected."""
         api, changes = self._api, _changes(event)
         path = f"/api/v1/namespaces/{event.pod.namespace}/events"
         try:

@@ -156,7 +156,6 @@ def _flags(words: list[str]) -> dict[str, str]:
 
 
 def _path(root: Path, pid: int, text: str) -> str:
-    """Return a path of the command line as an absolute one."""
     if not text or text.startswith("/"):
         return text
     with suppress(OSError):

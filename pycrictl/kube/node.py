@@ -20,8 +20,6 @@ REFRESH_S: Final = 5.0
 
 
 class Origin(StrEnum):
-    """Where the pods are known from."""
-
     API = "api"
     MANIFESTS = "manifests"
     NOWHERE = "nowhere"

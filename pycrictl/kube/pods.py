@@ -173,7 +173,6 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
 
 
 def _default_container(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
-    """Return which container kubectl takes where none is named."""
     names = [text(one.get("name")) for one in mappings(spec.get("containers"))]
     named = text(mapping(metadata.get("annotations")).get(_DEFAULT_CONTAINER))
     return named if named in names else next(iter(names), "")

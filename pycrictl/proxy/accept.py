@@ -101,7 +101,6 @@ class Acceptor:
         return _leaves_room(fd)
 
     def _resume(self) -> None:
-        """Take the shortage for over."""
         assert self._short_since is not None
         paused_s = round(self._loop.time() - self._short_since, 3)
         self._short_since = self._timer = None
@@ -109,7 +108,6 @@ class Acceptor:
 
 
 def descriptor_limit() -> int:
-    """Return how many file descriptors this process may have."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 

@@ -52,7 +52,6 @@ class AdminServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, path: str) -> None:
-        """Begin to accept connections at the path of a socket."""
         listener = socket.socket(socket.AF_UNIX)
         os.fchmod(listener.fileno(), 0o600)  # Linux gives the file the socket's mode
         listener.bind(path)
@@ -61,7 +60,6 @@ class AdminServer:
         )
 
     async def stop(self) -> None:
-        """End all connections."""
         if self._server is not None:
             self._server.close()
         await end_tasks(self._tasks)

@@ -247,7 +247,6 @@ class App:
         )
 
     async def _begin(self) -> None:
-        """Serve, from the first moment with all that another program leaves."""
         old = self._succession.predecessor
         if old is not None:
             await self._succession.take_over(old)
@@ -341,7 +340,6 @@ class App:
         self._limiter.release()
 
     async def _all_copies(self) -> list[dict[str, Any]]:
-        """Return the copies that are made, also by the program before this one."""
         return [*await self._succession.copies(), *self._copies.snapshot()]
 
 

@@ -44,7 +44,6 @@ def ends(path: str) -> bool:
 
 
 def ends_soon(path: str) -> bool:
-    """Return whether a call ends of its own accord, and takes no time limit of its own for it."""
     return ends(path) and path not in PULL_PATHS
 
 
@@ -89,7 +88,6 @@ class Ending:
         self.at_once = asyncio.Event()
 
     async def drain(self) -> None:
-        """Return when pulls and copies have ended, and no call would be cut off."""
         limit_s = self._limit_s
         self._log.info("stopping", drain="no limit" if limit_s is None else limit_s)
         await self._while(lambda: bool(self._pulls() or self._copies.snapshot()), limit_s)
@@ -124,6 +122,5 @@ class Ending:
                         await asyncio.wait_for(self.at_once.wait(), _LOOK_S)
 
     def _pulls(self) -> int:
-        """Return how many PullImage calls have no answer yet, those of a predecessor included."""
         calls = sum(path in PULL_PATHS for path in self._server.open_paths())
         return calls + self._succession.adopted_count

@@ -45,8 +45,6 @@ _HEAD_BYTES: Final = 1024 * 1024
 
 
 class _Lines:
-    """JSON objects, one a line, over a connected socket."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -119,7 +117,6 @@ class Successor:
         return None
 
     def take_back_streams(self, bring_in: Callable[[socket.socket, bytes], None]) -> None:
-        """Take the connections that are for streams of this program, from now on."""
         loop, channel = asyncio.get_running_loop(), self._channel
 
         def receive() -> None:
@@ -143,11 +140,9 @@ class Successor:
         return answer is not None and bool(answer.get("serving"))
 
     def confirm(self) -> None:
-        """Say that the hand-over is complete."""
         self._lines.send({})
 
     def refuse(self) -> None:
-        """Say that this program goes on itself, and end the connection."""
         self._lines.send({"error": "it took too long"})
         self.close()
 
@@ -161,7 +156,6 @@ class Successor:
             self._lines.send({"copies": await copies()})
 
     def close(self) -> None:
-        """End the connection."""
         self._lines.close()
         asyncio.get_running_loop().remove_reader(self._channel)
         self._channel.close()
@@ -270,7 +264,6 @@ class Predecessor:
             return []
 
     async def follow(self, on_end: Callable[[int, str | None], None]) -> None:
-        """Pass on the ends of the old program's pulls until it has ended itself."""
         assert self._lines is not None
         with contextlib.suppress(KeyError, TypeError, ValueError):
             while (message := await self._lines.receive()) is not None:
@@ -300,7 +293,6 @@ def _receive(sock: socket.socket, count: int, most: int) -> tuple[bytes, list[in
 
 
 def refuse(sock: socket.socket, why: str) -> None:
-    """Refuse to hand over to a program that has connected."""
     with contextlib.suppress(OSError):
         sock.send(json.dumps({"error": why}).encode() + b"\n")
     sock.close()

@@ -67,13 +67,11 @@ def pod_key(metadata: cri_pb2.PodSandboxMetadata) -> PodKey | None:
 
 
 async def version(upstream: Upstream, timeout_s: float) -> Answer:
-    """Ask a runtime for its version."""
     request = cri_pb2.VersionRequest().SerializeToString()
     return await upstream.unary(method("Version").path, request, timeout_s=timeout_s)
 
 
 async def answers(upstream: Upstream, timeout_s: float) -> bool:
-    """Return whether whatever listens on a socket answers a call, be it with an error."""
     answer = await version(upstream, timeout_s)
     is_reached = runtime_name(upstream.path) not in answer.message
     return is_reached and answer.code != DEADLINE_EXCEEDED

@@ -121,7 +121,6 @@ class Operators:
         return {"folder": self._settings.state_dir}
 
     async def _sockets(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Say in front of which runtime the proxy is, and where it listens."""
         return {"listen": self._settings.listen, "upstream": self._settings.upstream}
 
     def _kubelet(self) -> dict[str, Any]:

@@ -108,7 +108,6 @@ def _interpreter() -> list[str]:
 
 
 def fork(fd: str, program: str, *words: str) -> None:
-    """Be the program that starts the other one, and says its process ID."""
     os.set_inheritable(int(fd), False)
     pid = os.fork()
     if not pid:

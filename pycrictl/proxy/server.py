@@ -107,13 +107,11 @@ class CriServer:
         self._server.add_generic_rpc_handlers((_Methods(self._method),))
 
     async def start(self) -> None:
-        """Begin to serve."""
         self._server.add_insecure_port(address(self._path))
         await self._server.start()
         os.chmod(self._path, 0o600)  # noqa: PTH101
 
     def open_paths(self) -> list[str]:
-        """Return the methods of all calls under way."""
         return list(self._open.values())
 
     async def stop(
@@ -212,8 +210,6 @@ class _Methods(grpc.GenericRpcHandler):
 
 
 class _Counted:
-    """A call, from its beginning to its record."""
-
     __slots__ = ("_began", "_path", "_server", "_task", "code", "response_bytes")
 
     def __init__(self, server: CriServer, path: str) -> None:

@@ -247,7 +247,6 @@ def load(
 
 
 def _limit(typed: Given, file: Given, values: Mapping[str, Any]) -> tuple[int, str]:
-    """Return the limit and its origin, from the first source that says anything about it."""
     for source in (typed, file):
         is_serial, number = (source.values.get(name) for name in ("is_serial", "limit"))
         if is_serial and number not in (None, 1):

@@ -99,7 +99,6 @@ class Succession:
         self.handed_over_at = 0.0
 
     async def pull(self, request: CallRequest) -> Answer:
-        """Answer a PullImage call here, or have the new program do it."""
         asked, request = _arrival(request)
         if self._heir is None:
             if asked is not None:
@@ -111,8 +110,6 @@ class Succession:
         return await self._pass_on(replace(request, metadata=(*request.metadata, first)))
 
     def handled(self, handle: Handler) -> Handler:
-        """Return what answers another own call here, or has the new program do it."""
-
         async def answer(request: CallRequest) -> Answer:
             return await (handle(request) if self._heir is None else self._pass_on(request))
 
@@ -134,12 +131,10 @@ class Succession:
         return {"pid": self.predecessor.pid, "pulls": len(self._adopted)}
 
     async def copies(self) -> list[dict[str, Any]]:
-        """Return the copies that the program before this one makes."""
         return [] if self.predecessor is None else await self.predecessor.copies()
 
     @property
     def adopted_count(self) -> int:
-        """How many pulls the program before this one makes."""
         return len(self._adopted)
 
     # The new program
@@ -182,12 +177,10 @@ class Succession:
             self._spawn(self._let_in(state["waiting"]))
 
     def publish(self) -> None:
-        """Let clients and operators find this program."""
         for own in self.sockets:
             own.publish()
 
     def _adopt(self, document: Mapping[str, Any]) -> None:
-        """Count a pull that the other program makes, whatever the limit is."""
         number, pod = document["pull"], document["pod"]
         end = self._adopted[number] = self._loop.create_future()
         self._limiter.count(
@@ -207,7 +200,6 @@ class Succession:
             end.set_result(error)
 
     async def _follow(self, old: Predecessor) -> None:
-        """Count the pulls of the program before this one until it has ended."""
         await old.follow(self._end_adopted)
         self._streams.pass_unknown_to(None)
         for number in list(self._adopted):
@@ -216,7 +208,6 @@ class Succession:
         self._log.info("predecessor_ended", pid=old.pid)
 
     async def _let_in(self, count: int) -> None:
-        """Give slots when the calls that were in the other program's line are in this one's."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HOLD_S):
                 while self._remade < count:
@@ -228,7 +219,6 @@ class Succession:
     # The old program
 
     async def hang_up(self) -> None:
-        """Start a new program at SIGHUP."""
         try:
             await self.reload({})
         except ValueError as exc:
@@ -299,7 +289,6 @@ class Succession:
         return ""
 
     def pull_ended(self, number: int, error: str | None) -> None:
-        """Tell the new program of the end of a pull that it counts."""
         if number not in self._told:
             return
         if self.successor is None:
@@ -308,7 +297,6 @@ class Succession:
             self.successor.ended(number, error)
 
     async def answered(self) -> None:
-        """Return when who asked for the new program has the answer."""
         async with self._reloading:
             pass
 
@@ -320,7 +308,6 @@ class Succession:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """End all conversations."""
         await end_tasks(self._tasks)
         if self.successor is not None:
             self.successor.close()
@@ -328,18 +315,15 @@ class Succession:
             await self._heir.close()
 
     def close(self) -> None:
-        """Remove the sockets of this program."""
         for own in self.sockets:
             own.close()
 
     def answer_with(self, copies: Any) -> None:
-        """Say to the new program which copies go on here."""
         if self.successor is not None:
             self._spawn(self.successor.answer(copies))
 
 
 def _arrival(request: CallRequest) -> tuple[float | None, CallRequest]:
-    """Return when a call came to the first program, if it is made anew, and its own request."""
     asked, metadata = None, []
     for key, value in request.metadata:
         if key != ASKED:
@@ -352,7 +336,6 @@ def _arrival(request: CallRequest) -> tuple[float | None, CallRequest]:
 
 
 def _document(pull: Pull) -> dict[str, Any]:
-    """Return a running pull as JSON."""
     leader = pull.leader
     assert leader is not None
     return {

@@ -41,7 +41,6 @@ _UNREACHED: Final = "failed to connect to all addresses"
 
 
 def runtime_name(path: str) -> str:
-    """Name the runtime behind a socket, for status messages."""
     return f'the runtime at "unix://{path}"'
 
 
@@ -63,11 +62,9 @@ class Upstream:
         self._channel = aio.insecure_channel(address(path), options=(*_OPTIONS, handshake))
 
     async def close(self) -> None:
-        """End all calls, and the connection."""
         await self._channel.close()
 
     async def is_reached(self, within_s: float) -> bool:
-        """Connect if that has not been done, and return whether that succeeds in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._channel.channel_ready()
@@ -114,7 +111,6 @@ class Upstream:
         return Stream(self._channel, method, requests, terms, self._answer)
 
     async def _answer(self, call: Any, response: bytes | None = None) -> Answer:
-        """Return the end of a call, its own error included."""
         first, last = await call.initial_metadata(), await call.trailing_metadata()
         code, message = await call.code(), await call.details() or ""
         if message.startswith(_UNREACHED):
@@ -178,7 +174,6 @@ class Stream:
         self._call.cancel()
 
     async def initial_metadata(self) -> Metadata:
-        """Wait for what comes before the first message."""
         return tuple(await self._call.initial_metadata() or ())
 
     async def messages(self) -> AsyncIterator[bytes]:
@@ -188,7 +183,6 @@ class Stream:
                 yield message
 
     async def end(self) -> Answer:
-        """Return how it ended."""
         return await self._answer(self._call)
 
     async def _next(self) -> bytes | None:

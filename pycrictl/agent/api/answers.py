@@ -109,14 +109,12 @@ class Form(NamedTuple):
     include: str = "Metadata"
 
     def one(self, document: Document, *, has_header: bool = True) -> Document:
-        """Return an object in this form."""
         if self.kind == "Table":
             metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}
             return table([document], metadata, include=self.include, has_header=has_header)
         return partial_metadata(document) if self.kind else document
 
     def many(self, documents: list[Document], version: int) -> Document:
-        """Return a list in this form."""
         metadata = {"resourceVersion": str(version)}
         if self.kind == "Table":
             return table(documents, metadata, include=self.include)
@@ -167,7 +165,6 @@ def respond(
     warnings: Iterable[str] = (),
     retry_after_s: int = 0,
 ) -> web.Response:
-    """Return a response with a document."""
     response = web.Response(
         body=json.dumps(document, separators=(",", ":")).encode(),
         status=status,
@@ -180,7 +177,6 @@ def respond(
 
 
 def refuse(refusal: Refusal) -> web.Response:
-    """Return the response of a refusal."""
     return respond(refusal.document, status=refusal.code, retry_after_s=refusal.retry_after_s)
 
 

@@ -29,8 +29,6 @@ _PRESENCE: Final = re.compile(rf"(!?)\s*({_KEY})")
 
 
 class Requirement(NamedTuple):
-    """One term of a field selector."""
-
     key: str
     is_equal: bool
     value: str
@@ -46,7 +44,6 @@ class FieldSelector(NamedTuple):
         return next((one.value for one in self.requirements if one.key == key and one.is_equal), "")
 
     def fits(self, document: Document) -> bool:
-        """Return whether an object fits."""
         return all(
             (FIELDS[one.key](document) == one.value) == one.is_equal for one in self.requirements
         )
@@ -93,7 +90,6 @@ def fits_labels(text: str) -> bool:
 
 
 def _terms(text: str) -> list[str]:
-    """Split at commas outside brackets."""
     return [] if not text.strip() else re.split(r",(?![^()]*\))", text)
 
 

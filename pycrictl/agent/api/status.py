@@ -85,5 +85,4 @@ def pod_not_found(name: str) -> Refusal:
 
 
 def expired(text: str) -> Refusal:
-    """Return the refusal of a resource version of which nothing is known any more."""
     return Refusal(410, f"the resource version {text} is too old or of another agent: list again")

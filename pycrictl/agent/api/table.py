@@ -77,7 +77,6 @@ def partial_metadata(document: Document) -> Document:
 
 
 def cells(document: Document, now: datetime) -> list[str]:
-    """Return the cells of one row."""
     spec, status = document.get("spec", {}), document.get("status", {})
     percent, eta, rate = (status.get(key) for key in ("percent", "etaSeconds", "bytesPerSecond"))
     phase = status.get("phase", "")

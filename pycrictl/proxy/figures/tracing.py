@@ -75,7 +75,6 @@ class PullTracer:
             self._sending = asyncio.get_running_loop().create_task(self._send_soon())
 
     async def stop(self) -> None:
-        """Send what has ended."""
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None

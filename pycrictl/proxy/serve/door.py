@@ -73,7 +73,6 @@ class Door:
         self.listen(listener)
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept there, too."""
         acceptor = Acceptor(listener, self._accepted, log=self._log, name="streams")
         self._acceptors.append(acceptor)
 
@@ -83,7 +82,6 @@ class Door:
             acceptor.close()
 
     def bring_in(self, sock: socket.socket, data: bytes) -> None:
-        """Take a connection that another program has accepted, and what it has read of it."""
         sock.setblocking(False)
         guest = self._accepted(sock)
         if guest is not None:
@@ -91,11 +89,9 @@ class Door:
 
     @property
     def dropped_count(self) -> int:
-        """How many connections were dropped before they were let in."""
         return self._dropped.count
 
     def close(self) -> None:
-        """Send all away who wait, and accept no more."""
         self.pause()
         if self._sweep is not None:
             self._sweep.cancel()
@@ -110,7 +106,6 @@ class Door:
         return guest.sock
 
     def left(self) -> None:
-        """Free the place of one who was let in."""
         self._places.settled -= 1
 
     def answer(self, guest: Guest, data: bytes) -> None:

@@ -106,7 +106,6 @@ class OwnSocket:
             self._start_lock = -1
 
     def _check_unused(self, before: Container[str]) -> None:
-        """Refuse a path that is anything but free, or left by a program that has ended."""
         found = _leads_to(self.link)
         if found is not None and self._is_ours(found):
             if found not in before and not self._is_left(self.link.with_name(found)):

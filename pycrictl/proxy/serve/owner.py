@@ -37,7 +37,6 @@ class Owners:
             self.close()
 
     def close(self) -> None:
-        """Ask no more."""
         if self._kernel is not None:
             self._kernel.close()
             self._kernel = None

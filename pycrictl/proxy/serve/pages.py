@@ -22,14 +22,11 @@ _UNAVAILABLE: Final = "Service Unavailable"
 
 
 class Page(NamedTuple):
-    """An answer."""
-
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
 
     def response(self) -> bytes:
-        """Return it as it is sent."""
         headers = [
             ("Content-Type", self.content_type),
             ("Content-Length", str(len(self.body))),
@@ -71,7 +68,6 @@ class PageServer:
         return Address(address.host, listener.getsockname()[1])
 
     async def stop(self) -> None:
-        """End all connections."""
         if self._door is not None:
             self._door.close()
         await end_tasks(self._tasks)

@@ -35,7 +35,6 @@ class Places(Generic[GuestT]):
 
     @property
     def waiting(self) -> list[GuestT]:
-        """All who wait."""
         return list(self._owners)
 
     def enter(self, guest: GuestT, owner: int, now: float) -> GuestT | None:
@@ -50,7 +49,6 @@ class Places(Generic[GuestT]):
         return oldest
 
     def leave(self, guest: GuestT) -> None:
-        """Drop a guest that waits."""
         owner = self._owners.pop(guest)
         share = self._waiting[owner]
         del share[guest]

@@ -28,7 +28,6 @@ class LineRecords:
         self._is_chunked = minor_version > 0
 
     def head(self) -> bytes:
-        """Return the answer's head."""
         headers = [
             ("Content-Type", "application/x-ndjson"),
             ("Cache-Control", "no-store"),
@@ -39,7 +38,6 @@ class LineRecords:
         return serialize_response(200, "OK", headers)
 
     def record(self, text: str) -> bytes:
-        """Return a record as a line."""
         line = text.encode() + b"\n"
         return chunk(line) if self._is_chunked else line
 
@@ -48,13 +46,10 @@ class LineRecords:
         return LAST_CHUNK if self._is_chunked and is_whole else b""
 
     def receive(self, data: bytes) -> bytes:
-        """Drop what the client sends, and return no answer."""
         return b""
 
 
 class MessageRecords:
-    """Records as text messages of a WebSocket."""
-
     kind = "websocket"
     is_answered = True  # a close is, by a close
 
@@ -63,7 +58,6 @@ class MessageRecords:
         self._protocol = Protocol(SERVER, max_size=_MAX_MESSAGE_BYTES)
 
     def head(self) -> bytes:
-        """Return the answer's head."""
         return self._accepted
 
     def record(self, text: str) -> bytes:
@@ -88,7 +82,6 @@ class MessageRecords:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the client closed the stream or broke the protocol."""
         return self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None
 
     def _output(self) -> bytes:

@@ -53,7 +53,6 @@ class _Refused(Exception):
         self.headers = headers
 
     def response(self) -> bytes:
-        """Return it as an answer, after which the connection ends."""
         body = f"{self.reason.lower()}\n".encode()
         headers = [
             *self.headers,
@@ -138,7 +137,6 @@ class StreamServer(Generic[PayloadT]):
         self._address = Address(address.host, port)
 
     def listen_in(self, folder: Path) -> None:
-        """Serve the same streams on a Unix socket that is named after the port."""
         assert self._door is not None
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(folder / str(self._address.port)))
@@ -150,12 +148,10 @@ class StreamServer(Generic[PayloadT]):
         return self._address
 
     def url(self, token: str, path: str = PATH) -> str:
-        """Return the URL that a token opens."""
         return f"http://{self._address.authority}{path}{token}"
 
     @property
     def open_count(self) -> int:
-        """How many connections are open."""
         return len(self._tasks)
 
     def pause(self) -> None:
@@ -164,7 +160,6 @@ class StreamServer(Generic[PayloadT]):
             self._door.pause()
 
     def bring_in(self, sock: socket.socket, data: bytes) -> None:
-        """Take a connection that another program has accepted, and what it has read of it."""
         assert self._door is not None
         self._door.bring_in(sock, data)
 
@@ -178,7 +173,6 @@ class StreamServer(Generic[PayloadT]):
 
     @property
     def dropped_count(self) -> int:
-        """How many connections had to go for others, or did not say what they want."""
         return 0 if self._door is None else self._door.dropped_count
 
     def leave(self, is_elsewhere: Callable[[PayloadT], bool]) -> None:
@@ -192,7 +186,6 @@ class StreamServer(Generic[PayloadT]):
                 task.cancel()
 
     async def stop(self) -> None:
-        """End all streams."""
         if self._door is not None:
             self._door.close()
             self.listener.close()
@@ -226,7 +219,6 @@ class StreamServer(Generic[PayloadT]):
             task.add_done_callback(self._ended)
 
     def _passed_on(self, guest: Guest, data: bytes) -> bool:
-        """Give a connection to another program, if there is one that may know its token."""
         assert self._door is not None
         if self._channel is None:
             return False
@@ -244,7 +236,6 @@ class StreamServer(Generic[PayloadT]):
         self._door.left()
 
     def _redeemed_copy(self, request: Request, early: bytes) -> tuple[Ticket, bytes]:
-        """Return the stream that a URL opens, and the answer that makes it a WebSocket."""
         ticket = self._redeem_copy(request.target.removeprefix(COPY_PATH))
         if ticket is None:
             raise _Refused(404, "Not Found")
@@ -255,7 +246,6 @@ class StreamServer(Generic[PayloadT]):
         return ticket, answer
 
     async def _copy(self, guest: Guest, ticket: Ticket, answer: bytes) -> None:
-        """Upgrade, and hand the connection over to what serves the copy."""
         try:
             guest.sock.send(answer)
             await ticket.serve(guest.sock)
@@ -360,7 +350,6 @@ class StreamServer(Generic[PayloadT]):
 
 
 def _records(request: Request) -> MessageRecords | LineRecords:
-    """Return the form in which a client wants the records."""
     if not request.wants_websocket:
         return LineRecords(request.minor_version)
     answer = accepted(request.headers)

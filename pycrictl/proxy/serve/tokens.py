@@ -71,7 +71,6 @@ class Tokens(Generic[PayloadT]):
         return len(self._grants)
 
     def outstanding(self, now: float) -> int:
-        """Return how many tokens are still good."""
         self._sweep(now)
         return len(self._grants)
 
