@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +37,7 @@ from pycrictl.agent.streaming import Streams
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.errors import ConfigError, PycrictlError
 from pycrictl.kube.credential import Credential
+from pycrictl.metrics import CONTENT_TYPE
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks, new_loop
 
@@ -77,10 +78,10 @@ class Agent:
         connect: Connect,
         read_journal: ReadJournal | None = None,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._log = Log(__name__)
         names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
-        self._certificates = Certificates(
+        self.certificates = Certificates(
             settings.certificate_file,
             settings.key_file,
             [name for name in names if ".." not in name],
@@ -135,16 +136,16 @@ class Agent:
             self._trust_changed,
         )
         self.ready = asyncio.Event()
+        self.figures.show(self)
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._joining: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to serve; the API server need not be there yet."""
-        self.figures.gauges, self.figures.counters = self._gauges, self._counters
         if self.copies is not None:
             await self.copies.start()
-        self.door.open(self._certificates.context(None))
+        self.door.open(self.certificates.context(None))
         if self._metrics is not None:
             self._metrics.open(None)
         self._reflector.start()
@@ -170,7 +171,7 @@ class Agent:
         await self.peers.close()
 
     def _own_copies(self, connect: Connect) -> Copies:
-        settings = self._settings
+        settings = self.settings
 
         @contextmanager
         def open_client() -> Iterator[CriClient]:
@@ -205,7 +206,7 @@ class Agent:
         rest_s, is_news = FIRST_REST_S, True
         while True:
             try:
-                found = await authority.shared(self.api, self._settings.namespace)
+                found = await authority.shared(self.api, self.settings.namespace)
                 break
             except PycrictlError as exc:
                 if is_news:
@@ -216,7 +217,7 @@ class Agent:
         if found is None:
             self._log.warning("agents_not_verified", secret=authority.SECRET)
         else:
-            self._certificates.sign(found)
+            self.certificates.sign(found)
         self.peers.authority = found.certificate.decode("ascii") if found is not None else ""
         self._news.set()
 
@@ -226,17 +227,17 @@ class Agent:
                 async with asyncio.timeout(CHECK_S):
                     await self._news.wait()
             try:
-                if not self._certificates.renew() and not self._news.is_set():
+                if not self.certificates.renew() and not self._news.is_set():
                     continue
             except ConfigError as exc:
                 self._log.warning("certificate_kept", error=exc.message)
                 continue
             self._news.clear()
-            self.door.open(self._certificates.context(self.access.trust))
-            if not self._unready():
+            self.door.open(self.certificates.context(self.access.trust))
+            if not self.unready_reason():
                 self.ready.set()
 
-    def _ailment(self) -> str:
+    def _unhealthy_reason(self) -> str:
         """Return why only a new start helps. A loop that hangs answers no probe at all."""
         if self.pulls.is_stuck:
             return "the source of the node's pulls hangs"
@@ -244,7 +245,7 @@ class Agent:
         has_failed = self.peers.authority is None and self._joining and self._joining.done()
         return "a task has ended" if has_ended or has_failed else ""
 
-    def _unready(self) -> str:
+    def unready_reason(self) -> str:
         trust = self.access.trust
         if trust is None:
             return "the API server has not said yet whom to trust"
@@ -264,52 +265,10 @@ class Agent:
 
     async def _page(self, name: str) -> web.Response:
         if name == "metrics":
-            return self.figures.page()
-        why = self._unready() if name == "readyz" else self._ailment()
+            page = self.figures.page.text()
+            return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
+        why = self.unready_reason() if name == "readyz" else self._unhealthy_reason()
         return web.Response(text=why or "ok", status=503 if why else 200)
-
-    def _gauges(self) -> Mapping[str, tuple[str, float]]:
-        copies = self.copies.snapshot() if self.copies is not None else {}
-        return {
-            "copies_running": ("Copies under way.", copies.get("copies", 0)),
-            "copy_spool_bytes": (
-                "What copies take of the disk, or will.",
-                copies.get("spool_bytes", 0),
-            ),
-            "copy_spool_limit_bytes": (
-                "What they may take (--spool-size); 0 for no limit.",
-                self._settings.spool_limit_bytes,
-            ),
-            "connections": ("Open connections.", self.door.connections),
-            "watches": ("Open watches and streams.", self.routes.watches),
-            "streams": ("Open progress streams of pods.", self.streams.open),
-            "source_running": (
-                "Whether this node's pulls are being followed.",
-                self.pulls.is_running,
-            ),
-            "ready": ("Whether it is ready.", not self._unready()),
-            "certificate_expiry_timestamp_seconds": (
-                "Until when its certificate is valid.",
-                self._certificates.expiry_s,
-            ),
-        }
-
-    def _counters(self) -> Mapping[str, tuple[str, float]]:
-        return {
-            "api_calls": ("Requests to the API server.", self.api.calls),
-            "api_failures": ("Those that failed.", self.api.failures),
-            "reviews": (
-                "Tokens and rights that the API server was asked about.",
-                self.access.reviews,
-            ),
-            "peer_requests": ("Requests to other agents.", self.peers.asked),
-            "peer_failures": ("Those that failed.", self.peers.failures),
-            "source_starts": (
-                "How often this node's pulls began to be followed.",
-                self.pulls.starts,
-            ),
-            "turned_away": ("Connections that were too many.", self.door.turned_away),
-        }
 
 
 def run(

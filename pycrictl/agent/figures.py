@@ -1,89 +1,90 @@
-"""What the agent counts, as a page for Prometheus. The library is imported when asked for."""
+"""What the agent counts, as a page for Prometheus."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING
 
-from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
+from pycrictl.metrics import MetricsPage
 from pycrictl.servicelog import Log, Seldom
 
-TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+if TYPE_CHECKING:
+    from pycrictl.agent.app import Agent
 
 
 class Figures:
-    """Counts.
-
-    Attributes:
-        gauges: returns what stands at the moment: names, helps and values.
-        counters: the same of what only grows.
-    """
+    """Counts."""
 
     def __init__(self) -> None:
-        self.gauges: Callable[[], Mapping[str, tuple[str, float]]] = dict
-        self.counters: Callable[[], Mapping[str, tuple[str, float]]] = dict
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._copies: Counter[tuple[str, str]] = Counter()
-        self._copy_bytes: Counter[tuple[str]] = Counter()
+        self.page = page = MetricsPage("pycrictl_agent_")
+        self.requests: Counter[tuple[str, ...]] = Counter()
+        self._copies = page.counter(
+            "copies",
+            "Copies that are over or were refused, by direction and end.",
+            "direction",
+            "end",
+        )
+        self._copy_bytes = page.counter(
+            "copy_bytes",
+            "Bytes of archives that arrived, of all copies that are over.",
+            "direction",
+        )
+        page.counted(
+            "requests", "Requests, by kind and status.", lambda: self.requests, "kind", "code"
+        )
         self._refused = Seldom(Log(__name__).warning, "refused")
 
     def answered(self, kind: str, status: int) -> None:
-        self._requests[kind, status] += 1
+        self.requests[kind, str(status)] += 1
 
     def copied(self, direction: str, end: str, moved_bytes: int) -> None:
-        self._copies[direction, end] += 1
-        self._copy_bytes[direction,] += moved_bytes
+        """Count a copy that is over or was refused."""
+        self._copies.labels(direction, end).inc()
+        self._copy_bytes.labels(direction).inc(moved_bytes)
 
     def refused(self, kind: str, status: int, peer: str) -> None:
         """Log that a request was refused; of many, some."""
         self._refused(kind=kind, status=status, peer=peer)
 
-    def page(self) -> web.Response:
-        registry = CollectorRegistry()
-        registry.register(_Collector(self))
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": TEXT})
-
-    @property
-    def requests(self) -> Mapping[tuple[str, int], int]:
-        return self._requests
-
-    @property
-    def labelled(self) -> Iterable[tuple[str, str, list[str], Counter[Any]]]:
-        """What is counted apart: names, helps, labels, and counts by their values."""
-        return (
-            ("requests", "Requests, by kind and status.", ["kind", "code"], self._requests),
-            (
-                "copies",
-                "Copies that are over or were refused, by direction and end.",
-                ["direction", "end"],
-                self._copies,
-            ),
-            (
-                "copy_bytes",
-                "Bytes of archives that arrived, of all copies that are over.",
-                ["direction"],
-                self._copy_bytes,
-            ),
+    def show(self, agent: Agent) -> None:
+        """Have the page show what the parts of an agent count."""
+        gauge, counted = self.page.gauge, self.page.counted
+        copies, pulls = agent.copies, agent.pulls
+        gauge("connections", "Open connections.", lambda: agent.door.connections)
+        gauge("watches", "Open watches and streams.", lambda: agent.routes.watches)
+        gauge("streams", "Open progress streams of pods.", lambda: agent.streams.open)
+        gauge(
+            "source_running",
+            "Whether this node's pulls are being followed.",
+            lambda: pulls.is_running,
         )
-
-
-class _Collector:
-    """Gives the figures to the library (``prometheus_client.registry.Collector``)."""
-
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
-
-    def collect(self):  # type: ignore[no-untyped-def]  # of the library's types, imported inside
-        for name, text, labels, counts in self._figures.labelled:
-            family = CounterMetricFamily(f"pycrictl_agent_{name}", text, labels=labels)
-            for values, count in sorted(counts.items()):
-                family.add_metric([str(value) for value in values], count)
-            yield family
-        for name, (text, value) in self._figures.counters().items():
-            yield CounterMetricFamily(f"pycrictl_agent_{name}", text, value)
-        for name, (text, value) in self._figures.gauges().items():
-            yield GaugeMetricFamily(f"pycrictl_agent_{name}", text, value)
+        gauge("ready", "Whether it is ready.", lambda: not agent.unready_reason())
+        gauge(
+            "certificate_expiry_timestamp_seconds",
+            "Until when its certificate is valid.",
+            lambda: agent.certificates.expiry_s,
+        )
+        running = gauge("copies_running", "Copies under way.")
+        spooled = gauge("copy_spool_bytes", "What copies take of the disk, or will.")
+        limit = gauge(
+            "copy_spool_limit_bytes", "What they may take (--spool-size); 0 for no limit."
+        )
+        limit.set(agent.settings.spool_limit_bytes)
+        if copies is not None:
+            running.set_function(lambda: copies.snapshot()["copies"])
+            spooled.set_function(lambda: copies.snapshot()["spool_bytes"])
+        counted("api_calls", "Requests to the API server.", lambda: agent.api.calls)
+        counted("api_failures", "Those that failed.", lambda: agent.api.failures)
+        counted(
+            "reviews",
+            "Tokens and rights that the API server was asked about.",
+            lambda: agent.access.reviews,
+        )
+        counted("peer_requests", "Requests to other agents.", lambda: agent.peers.asked)
+        counted("peer_failures", "Those that failed.", lambda: agent.peers.failures)
+        counted(
+            "source_starts",
+            "How often this node's pulls began to be followed.",
+            lambda: pulls.starts,
+        )
+        counted("turned_away", "Connections that were too many.", lambda: agent.door.turned_away)

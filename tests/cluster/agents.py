@@ -8,8 +8,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tests.kube.aggregator import ApiService
-from tests.kube.backend import GROUP, VERSION
+from tests.kube.aggregator import GROUP, VERSION, ApiService
 from tests.node.daemon import Daemon
 
 from .cluster import START_S, Cluster

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.backend import BASE, GROUP
+from tests.kube.aggregator import BASE, GROUP
 from tests.kube.kubectl import Kubectl
 from tests.node.lab import Lab
 from tests.waiting import wait_until

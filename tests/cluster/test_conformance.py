@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.suite import Suite, suite
-from tests.kube.backend import BASE
+from tests.kube.aggregator import BASE
 from tests.waiting import wait_until
 
 from .agents import NAMESPACE, PORT, Agents, binding

@@ -19,7 +19,7 @@ from tests.agent.copies.conftest import Plugin, plugin_of
 from tests.agent.copies.relay import Relay
 from tests.agent.copies.spooled import spooled, spooled_bytes
 from tests.copy.trees import listing, stages_in
-from tests.kube.backend import GROUP
+from tests.kube.aggregator import GROUP
 from tests.kube.kubectl import Kubectl
 from tests.kubectl.plugin import proxies_of
 from tests.node.images import File

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from pycrictl._proto import cri_pb2
-from tests.kube.backend import BASE
+from tests.kube.aggregator import BASE
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import MIB
 from tests.waiting import wait_until

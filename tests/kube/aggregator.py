@@ -21,6 +21,9 @@ from tests.kube.access import MASTERS, User
 from tests.kube.objects import DISCOVERY_V2, Document, group_document, status
 from tests.serving import Handler, send_at_once
 
+GROUP, VERSION = "progress.pycrictl.dev", "v1alpha1"
+BASE = f"/apis/{GROUP}/{VERSION}"
+
 _HOP_BY_HOP = {
     *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
     "upgrade",

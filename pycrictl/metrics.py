@@ -1,0 +1,70 @@
+"""A service's page of metrics, by the library of Prometheus; only a service imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+Counts: TypeAlias = float | Mapping[tuple[str, ...], float]
+"""A number, or numbers by the values of labels."""
+
+
+class _Elsewhere(NamedTuple):
+    name: str
+    help: str
+    labels: Sequence[str]
+    read: Callable[[], Counts]
+
+
+class MetricsPage(Collector):
+    """The metrics of a service.
+
+    Args:
+        prefix: of their names, with ``_`` at its end.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
+        self.registry = CollectorRegistry()
+        self._prefix = prefix
+        self._elsewhere: list[_Elsewhere] = []
+        self.registry.register(self)
+
+    def counter(self, name: str, help: str, *labels: str) -> Counter:
+        return Counter(self._prefix + name, help, labels, registry=self.registry)
+
+    def gauge(self, name: str, help: str, read: Callable[[], float] | None = None) -> Gauge:
+        """Add a gauge; ``read`` returns its value when the page is made."""
+        made = Gauge(self._prefix + name, help, registry=self.registry)
+        if read is not None:
+            made.set_function(read)
+        return made
+
+    def counted(self, name: str, help: str, read: Callable[[], Counts], *labels: str) -> None:
+        """Add a counter that something else keeps.
+
+        The library's own take a lock for each number, which is too slow for the way of a call.
+        """
+        self._elsewhere.append(_Elsewhere(self._prefix + name, help, labels, read))
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what is counted elsewhere, as it is now (``prometheus_client.registry``)."""
+        for one in self._elsewhere:
+            family = CounterMetricFamily(one.name, one.help, labels=one.labels)
+            counts = one.read()
+            for values, count in sorted(
+                counts.items() if isinstance(counts, Mapping) else [((), counts)]
+            ):
+                family.add_metric(values, count)
+            yield family
+
+    def text(self) -> bytes:
+        """Return the page. It blocks for some milliseconds."""
+        return generate_latest(self.registry)
