@@ -203,7 +203,6 @@ ARROWS: dict[str, set[str]] = {
         *("wire.http1", "wire.limits", "wire.progress", "wire.upgrade", *_BASE),
     },
     "proxy.serve.systemd": set(),
-    "proxy.serve.places": {"wire.limits"},
     "proxy.serve.owner": set(),
     "proxy.pulls": {
         *("proxy.pulls", "proxy.lookup", "proxy.calls", "proxy.upstream"),

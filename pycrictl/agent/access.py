@@ -18,9 +18,9 @@ from pycrictl.agent import frontproxy
 from pycrictl.agent.api.names import AUDIENCE, Document
 from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.asyncapi import AsyncApiClient
-from pycrictl.agent.door import certificate_of
 from pycrictl.agent.frontproxy import Trust, User
 from pycrictl.agent.peers import subject_of
+from pycrictl.agent.tls_listener import certificate_of
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import mapping, text, texts
 from pycrictl.kube.apiclient import MAX_ANSWER_BYTES
@@ -80,12 +80,12 @@ class Access:
 
     Attributes:
         trust: whose certificates count; None until the API server has said so.
-        welcome: called with each request that is accepted.
+        on_authenticated: called with each request that is accepted.
     """
 
     def __init__(self, api: AsyncApiClient, node: str, own_user: Callable[[], str]) -> None:
         self.trust: Trust | None = None
-        self.welcome: Callable[[web.BaseRequest], None] = lambda request: None
+        self.on_authenticated: Callable[[web.BaseRequest], None] = lambda request: None
         self.reviews = 0
         self._api = api
         self._node = node
@@ -113,7 +113,7 @@ class Access:
         user = frontproxy.user_of(trust, request.headers, request.headers.items())
         if user is None:
             raise Refusal(401, "Unauthorized")
-        self.welcome(request)
+        self.on_authenticated(request)
         return user
 
     async def peer(self, request: web.BaseRequest) -> None:
@@ -128,7 +128,7 @@ class Access:
         found = await self._of_token(request, AUDIENCE) if is_claimed else None
         if found is None or found[0].name != own or AUDIENCE not in found[1]:
             raise Refusal(401, "Unauthorized")
-        self.welcome(request)
+        self.on_authenticated(request)
 
     async def permit(self, request: web.BaseRequest, attributes: Document) -> User:
         """Return who asks, if they have a right, as a kubelet decides it.
@@ -152,7 +152,7 @@ class Access:
             raise Refusal(401, "Unauthorized")
         if why := await self._denied(user, attributes):
             raise Refusal(403, why)
-        self.welcome(request)
+        self.on_authenticated(request)
         return user
 
     async def require(self, user: User, attributes: Document, why: str) -> None:

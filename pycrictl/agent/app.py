@@ -23,7 +23,6 @@ from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import Session
 from pycrictl.agent.copies.store import Store
-from pycrictl.agent.door import Door
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.frontproxy import Trust, parse_trust
@@ -34,6 +33,7 @@ from pycrictl.agent.routes import Routes
 from pycrictl.agent.serving import Certificates, authorities
 from pycrictl.agent.settings import AgentSettings
 from pycrictl.agent.streaming import Streams
+from pycrictl.agent.tls_listener import TlsListener
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.errors import ConfigError, PycrictlError
 from pycrictl.kube.credential import Credential
@@ -123,11 +123,11 @@ class Agent:
             self.figures,
             self._page,
         )
-        self.door = Door(self.routes.handle, settings.listen, self.access.is_front_proxy)
-        self.access.welcome = self.door.know
-        self._metrics: Door | None = None
+        self.listener = TlsListener(self.routes.handle, settings.listen, self.access.is_front_proxy)
+        self.access.on_authenticated = self.listener.authenticated
+        self._metrics: TlsListener | None = None
         if settings.metrics_listen is not None:
-            self._metrics = Door(self._open_page, settings.metrics_listen)
+            self._metrics = TlsListener(self._open_page, settings.metrics_listen)
         self._reflector: Reflector[Trust] = Reflector(
             self.api,
             f"/api/v1/namespaces/{frontproxy.CONFIG_NAMESPACE}/configmaps",
@@ -145,7 +145,7 @@ class Agent:
         """Begin to serve; the API server need not be there yet."""
         if self.copies is not None:
             await self.copies.start()
-        self.door.open(self.certificates.context(None))
+        self.listener.open(self.certificates.context(None))
         if self._metrics is not None:
             self._metrics.open(None)
         self._reflector.start()
@@ -163,7 +163,7 @@ class Agent:
         await self._reflector.stop()
         if self.copies is not None:
             await self.copies.stop()
-        await self.door.close()
+        await self.listener.close()
         if self._metrics is not None:
             await self._metrics.close()
         await self.feeds.close()
@@ -233,7 +233,7 @@ class Agent:
                 self._log.warning("certificate_kept", error=exc.message)
                 continue
             self._news.clear()
-            self.door.open(self.certificates.context(self.access.trust))
+            self.listener.open(self.certificates.context(self.access.trust))
             if not self.unready_reason():
                 self.ready.set()
 
@@ -298,7 +298,7 @@ def run(
         with log.of_library("asyncio"), log.of_library("aiohttp"):
             agent = Agent(settings, load, connect, read_journal)
             await agent.start()
-            host, port = agent.door.address
+            host, port = agent.listener.address
             log.info("serving", address=f"{host}:{port}", node=settings.node)
             on_ready()
             await ends.wait()

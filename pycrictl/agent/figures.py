@@ -50,7 +50,7 @@ class Figures:
         """Have the page show what the parts of an agent count."""
         gauge, counted = self.page.gauge, self.page.counted
         copies, pulls = agent.copies, agent.pulls
-        gauge("connections", "Open connections.", lambda: agent.door.connections)
+        gauge("connections", "Open connections.", lambda: agent.listener.connections)
         gauge("watches", "Open watches and streams.", lambda: agent.routes.watches)
         gauge("streams", "Open progress streams of pods.", lambda: agent.streams.open)
         gauge(
@@ -87,4 +87,6 @@ class Figures:
             "How often this node's pulls began to be followed.",
             lambda: pulls.starts,
         )
-        counted("turned_away", "Connections that were too many.", lambda: agent.door.turned_away)
+        counted(
+            "turned_away", "Connections that were too many.", lambda: agent.listener.turned_away
+        )

@@ -6,7 +6,7 @@ refused before anything looks at it: the API server and this agent can read no p
 The way of ``kubectl get imagepulls -A -w``:
 
 1. The API server authenticates and authorizes the user, and forwards the request to any agent as
-   the front proxy. ``door`` accepts the connection, ``access`` verifies the certificate
+   the front proxy. ``tls_listener`` accepts the connection, ``access`` verifies the certificate
    (``frontproxy``), and this module finds the handler.
 2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
    ``store``, which is pure; each change gets a version and goes to every ``watching``.

@@ -145,7 +145,7 @@ class Cluster:
 
         agent = self.loop.run(begin())
         self.agents.append(agent)
-        port = agent.door.address[1]
+        port = agent.listener.address[1]
         if len(self.agents) == 1:
             self.stand_behind(port)
         self.add_endpoint(node, port)
@@ -204,7 +204,7 @@ class Cluster:
         Args:
             certificate: the client's, and its key; None for none.
         """
-        host, port = self.agents[agent].door.address
+        host, port = self.agents[agent].listener.address
         connection = http.client.HTTPSConnection(
             host, port, context=believing(certificate), timeout=30
         )

@@ -97,7 +97,7 @@ def test_the_credential_for_the_api_server_is_read_again(cluster: Cluster) -> No
 
 def test_the_kubelets_routes_through_the_api_servers_node_proxy(cluster: Cluster) -> None:
     """It hands on no credential but what is in a header of one's own."""
-    port = cluster.start().door.address[1]
+    port = cluster.start().listener.address[1]
     address = [{"type": "InternalIP", "address": "127.0.0.1"}]
     node = {"metadata": {"name": "n1"}, "status": {"addresses": address}}
     cluster.api.objects.add("", "nodes", node)

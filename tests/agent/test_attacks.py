@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.agent import door
+from pycrictl.agent import tls_listener
 from pycrictl.agent.app import Agent
 from pycrictl.units import escape
 from tests.agent.attackers import FORGED, Hands, ask, names, reach
@@ -48,7 +48,7 @@ def agent(cluster: Cluster) -> Agent:
 
 @pytest.fixture
 def address(agent: Agent) -> tuple[str, int]:
-    return agent.door.address
+    return agent.listener.address
 
 
 @pytest.fixture
@@ -310,8 +310,8 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One pod that asks for what everyone may have, and keeps every connection that it gets."""
-    monkeypatch.setattr(door, "MAX_CONNECTIONS", 100)
-    monkeypatch.setattr(door, "MAX_STRANGERS", 40)
+    monkeypatch.setattr(tls_listener, "MAX_CONNECTIONS", 100)
+    monkeypatch.setattr(tls_listener, "MAX_UNAUTHENTICATED", 40)
     context = believing(hands.front_proxy)
     with ExitStack() as stack:
         raw = stack.enter_context(reach(address))

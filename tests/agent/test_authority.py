@@ -75,7 +75,7 @@ def test_agents_that_begin_at_once_have_one_authority(cluster: Cluster) -> None:
     context.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from 3.13 on
     for agent in cluster.agents:
         with (
-            socket.create_connection(agent.door.address, timeout=30) as plain,
+            socket.create_connection(agent.listener.address, timeout=30) as plain,
             context.wrap_socket(plain, server_hostname=SERVER_NAME),
         ):
             pass

@@ -100,7 +100,7 @@ def test_until_when_the_certificate_is_valid(cluster: Cluster) -> None:
     agent = cluster.start()
     page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
     (line,) = re.findall(r"(?m)^pycrictl_agent_certificate_expiry_timestamp_seconds (.+)$", page)
-    seen = expiry_s(agent.door.address[1])
+    seen = expiry_s(agent.listener.address[1])
     assert seen is not None
     assert abs(float(line) - seen) < 2
     assert seen > time.time() + 365 * 86400

@@ -21,7 +21,7 @@ PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
 @contextlib.contextmanager
 def connected(cluster: Cluster) -> Iterator[ssl.SSLSocket]:
     with (
-        socket.create_connection(cluster.agents[0].door.address, timeout=30) as plain,
+        socket.create_connection(cluster.agents[0].listener.address, timeout=30) as plain,
         believing().wrap_socket(plain) as found,
     ):
         yield found
@@ -34,8 +34,8 @@ def is_over(connection: ssl.SSLSocket) -> bool:
 
 
 def test_a_head_that_does_not_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.agent.door.FIRST_REQUEST_S", 0.5)
-    monkeypatch.setattr("pycrictl.agent.door.HANDSHAKE_S", 5.0)
+    monkeypatch.setattr("pycrictl.agent.tls_listener.FIRST_REQUEST_S", 0.5)
+    monkeypatch.setattr("pycrictl.agent.tls_listener.HANDSHAKE_S", 5.0)
     cluster.start()
     begun = time.monotonic()
     with connected(cluster) as connection:
@@ -45,16 +45,16 @@ def test_a_head_that_does_not_end(cluster: Cluster, monkeypatch: pytest.MonkeyPa
 
 
 def test_too_many_connections(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.agent.door.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("pycrictl.agent.tls_listener.MAX_CONNECTIONS", 3)
     agent = cluster.start()
     with contextlib.ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(connected(cluster))
-        wait_until(lambda: agent.door.connections == 3)
+        wait_until(lambda: agent.listener.connections == 3)
         with pytest.raises((ssl.SSLError, ConnectionError)), connected(cluster):
             pass
-    assert agent.door.turned_away == 1
-    wait_until(lambda: agent.door.connections == 0)
+    assert agent.listener.turned_away == 1
+    wait_until(lambda: agent.listener.connections == 0)
     assert cluster.ask("/livez").status == 200
 
 
@@ -64,7 +64,7 @@ def test_handshakes_that_do_not_come(cluster: Cluster) -> None:
         for _ in range(200):
             stack.enter_context(
                 contextlib.closing(
-                    socket.create_connection(cluster.agents[0].door.address, timeout=30)
+                    socket.create_connection(cluster.agents[0].listener.address, timeout=30)
                 )
             )
         assert cluster.ask("/livez").status == 200
@@ -109,7 +109,7 @@ def test_nothing_follows_an_upgrade_that_is_refused(cluster: Cluster, path: str)
     upgrade = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
     follows = ["", "GET /livez HTTP/1.1", "Host: a", "", ""]
     with (
-        socket.create_connection(cluster.agents[0].door.address, timeout=30) as plain,
+        socket.create_connection(cluster.agents[0].listener.address, timeout=30) as plain,
         believing(cluster.front_proxy).wrap_socket(plain) as connection,
     ):
         words = [*head, "X-Remote-User: jane", *upgrade, *follows]
@@ -127,7 +127,7 @@ def test_a_client_that_goes_ends_its_watch(cluster: Cluster) -> None:
     agent = cluster.start()
     path = f"{PULLS}?watch=true"
     context = believing(cluster.front_proxy)
-    host, port = agent.door.address
+    host, port = agent.listener.address
     connection = http.client.HTTPSConnection(host, port, context=context, timeout=30)
     connection.request("GET", path, headers={"X-Remote-User": "jane"})
     assert connection.getresponse().status == 200

@@ -80,7 +80,7 @@ class Reflector:
         proxy = self._cluster.api.front_proxy
         context = believing((proxy.cert("client"), proxy.key("client")))
         connection = context.wrap_socket(
-            socket.create_connection(self._cluster.agents[self.agent].door.address, timeout=60)
+            socket.create_connection(self._cluster.agents[self.agent].listener.address, timeout=60)
         )
         fields = ["Host: a", "X-Remote-User: reflector", "Connection: close"]
         request = "\r\n".join([f"GET {PATH}?{query} HTTP/1.1", *fields, "", ""])

@@ -139,8 +139,8 @@ def test_certificates_that_are_replaced(
     cluster.api.objects.add("", "configmaps", {**found, "data": data})
     wait_until(agent.ready.is_set)
     assert cluster.ask(PULLS, certificate=cluster.front_proxy, user="jane").status == 200
-    assert served(agent.door.address[1]) == first
+    assert served(agent.listener.address[1]) == first
 
     Path("a.key").write_bytes(Path("b.key").read_bytes())
-    wait_until(lambda: served(agent.door.address[1]) == Path("b.pem").read_text())
+    wait_until(lambda: served(agent.listener.address[1]) == Path("b.pem").read_text())
     assert cluster.ask("/livez").content == b"ok"

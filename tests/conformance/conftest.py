@@ -154,8 +154,8 @@ def _our_cluster(run_folder: Path) -> Iterator[Cluster]:
         root = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/{namespace}/pods/{pod}"
         yield Cluster(
             api=made.api.url,
-            kubelet=f"{host}{on.door.address[1]}",
-            kubelet_off=f"{host}{off.door.address[1]}",
+            kubelet=f"{host}{on.listener.address[1]}",
+            kubelet_off=f"{host}{off.listener.address[1]}",
             token="boss",
             stranger="eve",
             pod=Pod("default", "web", "main"),

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.proxy.serve.door import Door, Guest
+from pycrictl.proxy.serve.http_listener import HttpListener, Pending
 from pycrictl.proxy.serve.stream_server import listening
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
@@ -53,7 +53,7 @@ class PageServer:
     def __init__(self, pages: Mapping[str, MakePage], *, log: Log) -> None:
         self._pages = pages
         self._log = log
-        self._door: Door | None = None
+        self._http: HttpListener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, address: Address) -> Address:
@@ -64,42 +64,42 @@ class PageServer:
         """
         # A program that takes over listens before this one has stopped.
         listener = listening(address, is_shared=True)
-        self._door = Door(listener, self._requested, log=self._log)
+        self._http = HttpListener(listener, self._requested, log=self._log)
         return Address(address.host, listener.getsockname()[1])
 
     async def stop(self) -> None:
-        if self._door is not None:
-            self._door.close()
+        if self._http is not None:
+            self._http.close()
         await end_tasks(self._tasks)
 
-    def _requested(self, guest: Guest, head: bytes, early: bytes) -> None:
-        assert self._door is not None
+    def _requested(self, pending: Pending, head: bytes, early: bytes) -> None:
+        assert self._http is not None
         try:
             request = parse_request(head)
         except RemoteProtocolError:
-            self._door.answer(guest, Page(400, b"bad request\n").response())
+            self._http.answer(pending, Page(400, b"bad request\n").response())
             return
         make = self._pages.get(request.target.partition("?")[0])
         if make is None or request.method != "GET":
             page = Page(404, b"not found\n") if make is None else Page(405, b"only GET\n")
-            self._door.answer(guest, page.response())
+            self._http.answer(pending, page.response())
             return
-        self._door.admit(guest)
-        task = asyncio.create_task(self._serve(guest, make))
+        self._http.admit(pending)
+        task = asyncio.create_task(self._serve(pending, make))
         self._tasks.add(task)
         task.add_done_callback(self._served)
 
     def _served(self, task: asyncio.Task[None]) -> None:
-        assert self._door is not None
+        assert self._http is not None
         self._tasks.discard(task)
-        self._door.left()
+        self._http.left()
 
-    async def _serve(self, guest: Guest, make: MakePage) -> None:
-        with guest.sock:
+    async def _serve(self, pending: Pending, make: MakePage) -> None:
+        with pending.sock:
             try:
                 async with asyncio.timeout(PAGE_S):
                     data = (await make()).response()
-                    await asyncio.get_running_loop().sock_sendall(guest.sock, data)
+                    await asyncio.get_running_loop().sock_sendall(pending.sock, data)
             except (OSError, TimeoutError):
                 pass  # the client is gone, or does not read
             except asyncio.CancelledError:

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from pycrictl.copy.stream.connection import PROTOCOL
 from pycrictl.errors import ConfigError, RemoteProtocolError
-from pycrictl.proxy.serve.door import Door, Guest
+from pycrictl.proxy.serve.http_listener import HttpListener, Pending
 from pycrictl.proxy.serve.records import BUFFER_BYTES, LineRecords, MessageRecords, listen
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
@@ -114,7 +114,7 @@ class StreamServer(Generic[PayloadT]):
         self._log = log
         self._redeem_copy = redeem_copy
         self._address = Address("", 0)
-        self._door: Door | None = None
+        self._http: HttpListener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress: dict[asyncio.Task[None], PayloadT] = {}
         self._is_elsewhere: Callable[[PayloadT], bool] = lambda payload: False
@@ -132,15 +132,15 @@ class StreamServer(Generic[PayloadT]):
         """
         listener = inherited or listening(address)
         self.listener = listener
-        self._door = Door(listener.dup(), self._requested, log=self._log)
+        self._http = HttpListener(listener.dup(), self._requested, log=self._log)
         port: int = listener.getsockname()[1]
         self._address = Address(address.host, port)
 
     def listen_in(self, folder: Path) -> None:
-        assert self._door is not None
+        assert self._http is not None
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(folder / str(self._address.port)))
-        self._door.listen(listener)
+        self._http.listen(listener)
 
     @property
     def address(self) -> Address:
@@ -156,12 +156,12 @@ class StreamServer(Generic[PayloadT]):
 
     def pause(self) -> None:
         """Accept no more connections: another program does."""
-        if self._door is not None:
-            self._door.pause()
+        if self._http is not None:
+            self._http.pause()
 
     def bring_in(self, sock: socket.socket, data: bytes) -> None:
-        assert self._door is not None
-        self._door.bring_in(sock, data)
+        assert self._http is not None
+        self._http.bring_in(sock, data)
 
     def pass_unknown_to(self, channel: socket.socket | None) -> None:
         """Let another program have the connections whose tokens are not known here.
@@ -173,7 +173,7 @@ class StreamServer(Generic[PayloadT]):
 
     @property
     def dropped_count(self) -> int:
-        return 0 if self._door is None else self._door.dropped_count
+        return 0 if self._http is None else self._http.dropped_count
 
     def leave(self, is_elsewhere: Callable[[PayloadT], bool]) -> None:
         """End progress streams that another program goes on with, now and when they are opened.
@@ -186,54 +186,54 @@ class StreamServer(Generic[PayloadT]):
                 task.cancel()
 
     async def stop(self) -> None:
-        if self._door is not None:
-            self._door.close()
+        if self._http is not None:
+            self._http.close()
             self.listener.close()
         await end_tasks(self._tasks)
 
-    def _requested(self, guest: Guest, head: bytes, early: bytes) -> None:
+    def _requested(self, pending: Pending, head: bytes, early: bytes) -> None:
         """Check a request and use up its token; only then is there something to be done for it."""
-        assert self._door is not None
+        assert self._http is not None
         try:
             request = parse_request(head)
             self._check(request)
             if request.target.startswith(COPY_PATH):
-                work = self._copy(guest, *self._redeemed_copy(request, early))
+                work = self._copy(pending, *self._redeemed_copy(request, early))
             else:
                 stream = _records(request)
                 token = request.target.removeprefix(PATH)
                 payload = self._redeem(token) if request.target.startswith(PATH) else None
                 if payload is None:
                     raise _Refused(404, "Not Found")
-                work = self._follow_up(guest, stream, payload, early)
+                work = self._follow_up(pending, stream, payload, early)
         except RemoteProtocolError:
-            self._door.answer(guest, _Refused(400, "Bad Request").response())
+            self._http.answer(pending, _Refused(400, "Bad Request").response())
         except _Refused as refused:
-            if refused.status == _NOT_FOUND and self._passed_on(guest, head + early):
+            if refused.status == _NOT_FOUND and self._passed_on(pending, head + early):
                 return
-            self._door.answer(guest, refused.response())
+            self._http.answer(pending, refused.response())
         else:
-            self._door.admit(guest)
+            self._http.admit(pending)
             task = asyncio.create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._ended)
 
-    def _passed_on(self, guest: Guest, data: bytes) -> bool:
-        assert self._door is not None
+    def _passed_on(self, pending: Pending, data: bytes) -> bool:
+        assert self._http is not None
         if self._channel is None:
             return False
         try:
-            socket.send_fds(self._channel, [data], [guest.sock.fileno()])
+            socket.send_fds(self._channel, [data], [pending.sock.fileno()])
         except OSError:
             return False
-        self._door.admit(guest).close()
-        self._door.left()
+        self._http.admit(pending).close()
+        self._http.left()
         return True
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        assert self._door is not None
+        assert self._http is not None
         self._tasks.discard(task)
-        self._door.left()
+        self._http.left()
 
     def _redeemed_copy(self, request: Request, early: bytes) -> tuple[Ticket, bytes]:
         ticket = self._redeem_copy(request.target.removeprefix(COPY_PATH))
@@ -245,24 +245,28 @@ class StreamServer(Generic[PayloadT]):
             raise _Refused(400, "Bad Request")
         return ticket, answer
 
-    async def _copy(self, guest: Guest, ticket: Ticket, answer: bytes) -> None:
+    async def _copy(self, pending: Pending, ticket: Ticket, answer: bytes) -> None:
         try:
-            guest.sock.send(answer)
-            await ticket.serve(guest.sock)
+            pending.sock.send(answer)
+            await ticket.serve(pending.sock)
         except OSError:  # the client is gone
             ticket.drop()
-            guest.sock.close()
+            pending.sock.close()
         except asyncio.CancelledError:
             pass  # it stops; raising would be logged as an error
 
     async def _follow_up(
-        self, guest: Guest, stream: MessageRecords | LineRecords, payload: PayloadT, early: bytes
+        self,
+        pending: Pending,
+        stream: MessageRecords | LineRecords,
+        payload: PayloadT,
+        early: bytes,
     ) -> None:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=BUFFER_BYTES)
         reader.feed_data(early)
         protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, guest.sock)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, pending.sock)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         # The kernel's buffer is the larger one; this only bounds what is written at once.
         transport.set_write_buffer_limits(high=BUFFER_BYTES)

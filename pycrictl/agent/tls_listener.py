@@ -1,4 +1,4 @@
-"""Listening: who gets a connection, and what one may cost before it is known who asks."""
+"""Listening: who gets a connection, and what an unauthenticated one may cost."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from pycrictl.servicelog import Log, Seldom
 from pycrictl.units import quote
 
 MAX_CONNECTIONS: Final = 1500
-MAX_STRANGERS: Final = 128
-"""How many connections may be open of which nobody knows yet that they may ask for something. One
-takes up to 100 KiB, most of it TLS."""
+MAX_UNAUTHENTICATED: Final = 128
+"""How many connections may be open that are not authenticated. One takes up to 100 KiB, most of it
+TLS."""
 
 MAX_WAITING: Final = 256
 """How many more there may be for which TLS has not begun: each is a socket, and no more."""
 
 HEAD_BYTES: Final = 16 * 1024
 MAX_FIELDS: Final = 100
-"""How long the head of a stranger's request may be, in all."""
+"""How long the head of an unauthenticated request may be, in all."""
 
 BACKLOG: Final = 2048
 """Connections that the kernel keeps until they say something, and until they are accepted."""
 
 ACCEPT_AT_ONCE: Final = 32
-GREET_AT_ONCE: Final = 4
+HANDSHAKES_AT_ONCE: Final = 4
 """With so many TLS is begun before others have a turn: it takes some ten times as long."""
 
 ACCEPT_REST_S: Final = 0.1
 HANDSHAKE_S: Final = 10.0
 FIRST_REQUEST_S: Final = 15.0
-"""How long a stranger has for TLS, and then until it is known."""
+"""How long a connection has for TLS, and then until it is authenticated."""
 
 KEEP_ALIVE_S: Final = 90.0
 """Longer than the API server's own limit, so that it is the API server that ends connections."""
@@ -67,15 +67,14 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @dataclass(eq=False, slots=True)
-class _Stranger:
-    """A connection of which nobody knows yet that it may ask for something.
+class _Pending:
+    """A connection that is not authenticated yet.
 
     Attributes:
         client: its socket.
         host: where it comes from.
-        context: of the TLS that it is to speak; None for none.
-        timer: ends it.
-        transport: what it is read by, once that is there.
+        context: of TLS; None without TLS.
+        transport: None until the handshake is over.
     """
 
     client: socket.socket
@@ -86,27 +85,25 @@ class _Stranger:
 
 
 class _Connection(web.RequestHandler):
-    """A connection as the library has it, which a stranger cannot fill.
+    """The library's connection, with a bound on the head of an unauthenticated request.
 
-    The library bounds each field of a head, and this a stranger's head as a whole. What comes
-    behind it waits in the kernel until it is known who asks; if that stays unknown, never.
+    The library bounds each field of a head only. What follows the head is read when the request is
+    authenticated.
 
     Args:
-        server: has accepted it.
-        stranger: None where TLS has said who it is.
+        pending: None if TLS has authenticated the client.
         limits: of the library's.
     """
 
-    def __init__(self, server: _Server, stranger: _Stranger | None, **limits: Any) -> None:
+    def __init__(self, server: _Server, pending: _Pending | None, **limits: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **limits)
-        self.stranger = stranger
+        self.pending = pending
         self._unserved = server.unserved
         self._head = bytearray()
         self._rest: bytes | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes; those of a stranger once they are a head."""
-        if self.stranger is None:
+        if self.pending is None:
             super().data_received(data)
         elif self._rest is not None:
             self._rest += data
@@ -122,9 +119,8 @@ class _Connection(web.RequestHandler):
                     self.transport.pause_reading()
                 super().data_received(bytes(head + end))
 
-    def know(self) -> None:
-        """Read on: who asks may."""
-        rest, self._rest, self.stranger = self._rest, None, None
+    def authenticated(self) -> None:
+        rest, self._rest, self.pending = self._rest, None, None
         if rest is not None and self.transport is not None:
             self.transport.resume_reading()
             if rest:
@@ -137,13 +133,13 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no request, or could not be answered; of many there are some lines."""
+        """Answer what is no request, or could not be answered; only some of many are logged."""
         what = message or (repr(exc) if exc is not None else "it takes too long")
         what = what.partition("\n")[0][:_MESSAGE_CHARS]
         if not isinstance(exc, ConnectionError):  # the client has gone
             self._unserved(peer=request.remote or "", status=status, error=what)
         if exc is not None:
-            exc.__traceback__ = None  # as in _Server._greet
+            exc.__traceback__ = None  # as in _Server._handshake
         if request.writer.output_size > 0:
             raise ConnectionError("a part of another answer has been sent")
         response = refuse(Refusal(status, what))
@@ -158,82 +154,81 @@ class _Connection(web.RequestHandler):
         self.force_close()
 
 
-class _Greeter(asyncio.Protocol):
-    def __init__(self, server: _Server, stranger: _Stranger) -> None:
+class _HandshakeProtocol(asyncio.Protocol):
+    def __init__(self, server: _Server, pending: _Pending) -> None:
         self._server = server
-        self._stranger = stranger
+        self._stranger = pending
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._server.greet(self._stranger, transport)
+        self._server.handshake_done(self._stranger, transport)
 
 
 class _Server(web.Server):
-    """Takes connections while there are not too many, and not for ever without a request.
+    """Serves connections, with a bound on those that are not authenticated.
 
-    A connection is a stranger's until a request of it has been accepted. Strangers have few places:
-    who comes takes one of the address that holds the most, so that nobody keeps others out.
+    When there are too many of these, a new one replaces the oldest of the address that has the
+    most. A connection is authenticated by its certificate, or by a request that ``Access`` accepts.
 
     Args:
-        handler: answers requests.
-        knows: says of a client's certificate in DER whether its requests are whose they say.
+        is_trusted: whether a client certificate, in DER, authenticates all requests.
     """
 
-    def __init__(self, handler: Handler, knows: Callable[[bytes], bool]) -> None:
+    def __init__(self, handler: Handler, is_trusted: Callable[[bytes], bool]) -> None:
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
             response = await handler(request)
             # What comes behind a refused upgrade is no request, whatever it looks like.
             connection = request.protocol
-            is_known = isinstance(connection, _Connection) and connection.stranger is None
-            if not is_known or "Upgrade" in request.headers:
+            is_authenticated = isinstance(connection, _Connection) and connection.pending is None
+            if not is_authenticated or "Upgrade" in request.headers:
                 response.force_close()
             return response
 
         super().__init__(handle, handler_cancellation=True)
-        self._knows = knows
-        self._silent: dict[_Stranger, None] = {}
-        self._speaking: dict[_Stranger, None] = {}
-        self._strangers: dict[_Stranger, None] = {}
-        self._greeted: set[asyncio.Task[None]] = set()
+        self._is_trusted = is_trusted
+        self._silent: dict[_Pending, None] = {}
+        self._readable: dict[_Pending, None] = {}
+        self._unauthenticated: dict[_Pending, None] = {}
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._trimming: asyncio.TimerHandle | None = None
         self.unserved = Seldom(Log(__name__).warning, "unserved")
         self.turned_away = 0
 
     def take(self, client: socket.socket, host: str, context: ssl.SSLContext | None) -> None:
-        """Make a connection of a socket that was accepted from ``host``, once it says something."""
-        if len(self._silent) + len(self._speaking) >= MAX_WAITING:
-            self._turn_away(self._silent or self._speaking)
+        """Serve a socket that was accepted from ``host``, once it has sent something."""
+        if len(self._silent) + len(self._readable) >= MAX_WAITING:
+            self._turn_away(self._silent or self._readable)
         elif len(self.connections) >= MAX_CONNECTIONS:
             self.turned_away += 1
             client.close()
             return
         loop = asyncio.get_running_loop()
-        stranger = _Stranger(client, host, context)
-        stranger.timer = loop.call_later(HANDSHAKE_S + FIRST_REQUEST_S, self._drop, stranger)
-        self._silent[stranger] = None
-        if not self._hear(stranger):
-            loop.add_reader(client.fileno(), self._hear, stranger)
+        pending = _Pending(client, host, context)
+        pending.timer = loop.call_later(HANDSHAKE_S + FIRST_REQUEST_S, self._drop, pending)
+        self._silent[pending] = None
+        if not self._on_readable(pending):
+            loop.add_reader(client.fileno(), self._on_readable, pending)
 
-    def know(self, request: web.BaseRequest) -> None:
+    def authenticated(self, request: web.BaseRequest) -> None:
         connection = request.protocol
-        if isinstance(connection, _Connection) and connection.stranger is not None:
-            self._forget(connection.stranger)
-            connection.know()
+        if isinstance(connection, _Connection) and connection.pending is not None:
+            self._forget(connection.pending)
+            connection.authenticated()
 
-    def greet(self, stranger: _Stranger, transport: asyncio.Transport) -> None:
-        is_known = self._knows(certificate_of(transport))
-        if stranger not in self._strangers:  # it was turned away meanwhile
+    def handshake_done(self, pending: _Pending, transport: asyncio.Transport) -> None:
+        is_authenticated = self._is_trusted(certificate_of(transport))
+        if pending not in self._unauthenticated:  # it was turned away meanwhile
             transport.abort()
             return
-        if is_known:
-            self._forget(stranger)
+        if is_authenticated:
+            self._forget(pending)
         else:
-            stranger.transport = transport
+            pending.transport = transport
             if hasattr(transport, "set_read_buffer_limits"):  # of TLS: what waits encrypted
                 transport.set_read_buffer_limits(HEAD_BYTES)
         connection = _Connection(
             self,
-            None if is_known else stranger,
+            None if is_authenticated else pending,
             keepalive_timeout=KEEP_ALIVE_S,
             max_line_size=MAX_LINE_BYTES,
             max_headers=MAX_HEADERS,
@@ -245,71 +240,71 @@ class _Server(web.Server):
         connection.connection_made(transport)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
-        if handler.stranger is not None:
-            self._forget(handler.stranger)
+        if handler.pending is not None:
+            self._forget(handler.pending)
         super().connection_lost(handler, exc)
         self._trim_later()
 
-    async def drop_strangers(self) -> None:
-        for stranger in (*self._silent, *self._speaking, *self._strangers):
-            self._drop(stranger)
+    async def drop_pending(self) -> None:
+        for pending in (*self._silent, *self._readable, *self._unauthenticated):
+            self._drop(pending)
         if self._trimming is not None:
             self._trimming.cancel()
         # A handshake that is cancelled leaves its connection open.
-        await asyncio.gather(*self._greeted, return_exceptions=True)
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
 
-    def _hear(self, stranger: _Stranger) -> bool:
-        """Have TLS begun with somebody who has said something; return whether that is known."""
+    def _on_readable(self, pending: _Pending) -> bool:
+        """Queue a connection for TLS if it has sent something; return whether it is dealt with."""
         try:
-            is_over = not stranger.client.recv(1, socket.MSG_PEEK)
+            is_over = not pending.client.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
             is_over = True
         if is_over:
-            self._drop(stranger)
+            self._drop(pending)
             return True
         loop = asyncio.get_running_loop()
-        loop.remove_reader(stranger.client.fileno())
-        del self._silent[stranger]
-        if not self._speaking:
-            loop.call_soon(self._greet_some)
-        self._speaking[stranger] = None
+        loop.remove_reader(pending.client.fileno())
+        del self._silent[pending]
+        if not self._readable:
+            loop.call_soon(self._start_handshakes)
+        self._readable[pending] = None
         return True
 
-    def _greet_some(self) -> None:
-        """Begin TLS with some: those of the addresses that hold least, the latest first."""
-        held = Counter(one.host for one in self._strangers)
-        for _ in range(min(GREET_AT_ONCE, len(self._speaking))):
-            stranger = min(reversed(self._speaking), key=lambda one: held[one.host])
-            del self._speaking[stranger]
-            if len(self._strangers) >= MAX_STRANGERS:
-                self._turn_away(self._strangers)
-            self._strangers[stranger] = None
-            held[stranger.host] += 1
-            task = asyncio.create_task(self._greet(stranger))
-            self._greeted.add(task)
-            task.add_done_callback(self._greeted.discard)
-        if self._speaking:
-            asyncio.get_running_loop().call_soon(self._greet_some)
+    def _start_handshakes(self) -> None:
+        """Begin TLS with some: of the addresses that have the fewest, the latest first."""
+        held = Counter(one.host for one in self._unauthenticated)
+        for _ in range(min(HANDSHAKES_AT_ONCE, len(self._readable))):
+            pending = min(reversed(self._readable), key=lambda one: held[one.host])
+            del self._readable[pending]
+            if len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
+                self._turn_away(self._unauthenticated)
+            self._unauthenticated[pending] = None
+            held[pending.host] += 1
+            task = asyncio.create_task(self._handshake(pending))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+        if self._readable:
+            asyncio.get_running_loop().call_soon(self._start_handshakes)
 
-    async def _greet(self, stranger: _Stranger) -> None:
-        loop, context = asyncio.get_running_loop(), stranger.context
+    async def _handshake(self, pending: _Pending) -> None:
+        loop, context = asyncio.get_running_loop(), pending.context
         try:
             await loop.connect_accepted_socket(
-                lambda: _Greeter(self, stranger),
-                stranger.client,
+                lambda: _HandshakeProtocol(self, pending),
+                pending.client,
                 ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_S if context is not None else None,
             )
         except (OSError, ssl.SSLError) as exc:  # no TLS, or no time for it
             exc.__traceback__ = None  # it holds what holds it: all that TLS needed, 100 KiB
-            self._forget(stranger)
-            stranger.client.close()
+            self._forget(pending)
+            pending.client.close()
             self._trim_later()
 
     def _trim_later(self) -> None:
-        """Give memory back soon, which a flood of connections has left in pieces."""
+        """Return memory soon that a flood of connections has fragmented."""
         if self._trimming is None:
             self._trimming = asyncio.get_running_loop().call_later(TRIM_S, self._trim)
 
@@ -317,47 +312,46 @@ class _Server(web.Server):
         self._trimming = None
         trim_memory()
 
-    def _turn_away(self, strangers: dict[_Stranger, None]) -> None:
+    def _turn_away(self, connections: dict[_Pending, None]) -> None:
         self.turned_away += 1
-        ((most, _),) = Counter(one.host for one in strangers).most_common(1)
-        self._drop(next(one for one in strangers if one.host == most))
+        ((most, _),) = Counter(one.host for one in connections).most_common(1)
+        self._drop(next(one for one in connections if one.host == most))
 
-    def _drop(self, stranger: _Stranger) -> None:
-        transport, has_begun = stranger.transport, stranger in self._strangers
-        if stranger in self._silent:
-            asyncio.get_running_loop().remove_reader(stranger.client.fileno())
-        self._forget(stranger)
+    def _drop(self, pending: _Pending) -> None:
+        transport, has_begun = pending.transport, pending in self._unauthenticated
+        if pending in self._silent:
+            asyncio.get_running_loop().remove_reader(pending.client.fileno())
+        self._forget(pending)
         if not has_begun:
-            stranger.client.close()
+            pending.client.close()
         elif transport is not None and not transport.is_closing():
             transport.abort()
         else:
             with suppress(OSError):  # it has just ended
-                stranger.client.shutdown(socket.SHUT_RDWR)
+                pending.client.shutdown(socket.SHUT_RDWR)
 
-    def _forget(self, stranger: _Stranger) -> None:
-        for strangers in (self._silent, self._speaking, self._strangers):
-            strangers.pop(stranger, None)
-        if stranger.timer is not None:
-            stranger.timer.cancel()
+    def _forget(self, pending: _Pending) -> None:
+        for connections in (self._silent, self._readable, self._unauthenticated):
+            connections.pop(pending, None)
+        if pending.timer is not None:
+            pending.timer.cancel()
 
 
-class Door:
+class TlsListener:
     """One address to listen on.
 
     Args:
-        handler: answers requests; in no case raises but for lost connections.
-        address: host and port; the port 0 is any.
-        knows: says of a client's certificate in DER whether its requests are whose they say.
+        handler: raises only for lost connections.
+        is_trusted: whether a client certificate, in DER, authenticates all requests.
     """
 
     def __init__(
         self,
         handler: Handler,
         address: tuple[str, int],
-        knows: Callable[[bytes], bool] = lambda certificate: False,
+        is_trusted: Callable[[bytes], bool] = lambda certificate: False,
     ) -> None:
-        self._server = _Server(handler, knows)
+        self._server = _Server(handler, is_trusted)
         self._socket = _listen(*address)
         self._context: ssl.SSLContext | None = None
         self._is_open = False
@@ -375,9 +369,9 @@ class Door:
     def turned_away(self) -> int:
         return self._server.turned_away
 
-    def know(self, request: web.BaseRequest) -> None:
+    def authenticated(self, request: web.BaseRequest) -> None:
         """Note that who asks may ask for something: their connection is not ended for others."""
-        self._server.know(request)
+        self._server.authenticated(request)
 
     def open(self, context: ssl.SSLContext | None) -> None:
         """Accept connections, from now on with these TLS settings; those that are open go on."""
@@ -390,7 +384,7 @@ class Door:
         self._is_open = False
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
-        await self._server.drop_strangers()
+        await self._server.drop_pending()
         await self._server.shutdown(STOP_S)
 
     def _listen(self) -> None:

@@ -7,29 +7,29 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.proxy.serve.places import ROOT, Places
+from pycrictl.proxy.serve.http_listener import ROOT, Shares
 from pycrictl.wire import limits
 
 NOBODY, OTHER = 65534, 1000
 
 
-def places(*owners: int, count: int) -> Places[int]:
+def shares(*owners: int, count: int) -> Shares[int]:
     """One with a guest of each owner, numbered as they came."""
-    made = Places[int](count)
+    made = Shares[int](count)
     for number, owner in enumerate(owners):
         assert made.enter(number, owner, float(number)) is None
     return made
 
 
 def test_who_has_most_loses_the_oldest() -> None:
-    made = places(OTHER, NOBODY, NOBODY, ROOT, count=4)
+    made = shares(OTHER, NOBODY, NOBODY, ROOT, count=4)
     assert made.enter(4, OTHER, 4.0) == 0  # it has as many as nobody, and came first
     assert made.enter(5, NOBODY, 5.0) == 1
     assert made.waiting == [2, 3, 4, 5]
 
 
 def test_root_loses_none_for_others() -> None:
-    made = places(ROOT, ROOT, ROOT, count=3)
+    made = shares(ROOT, ROOT, ROOT, count=3)
     assert made.enter(3, NOBODY, 3.0) == 3
     assert made.enter(4, ROOT, 4.0) == 0
     made.leave(1)
@@ -38,7 +38,7 @@ def test_root_loses_none_for_others() -> None:
 
 
 def test_who_has_settled_stays() -> None:
-    made = places(ROOT, NOBODY, count=2)
+    made = shares(ROOT, NOBODY, count=2)
     made.settle(0)
     made.settle(1)
     assert made.enter(2, ROOT, 2.0) == 2
@@ -48,7 +48,7 @@ def test_who_has_settled_stays() -> None:
 
 
 def test_patience_is_short_when_half_is_taken() -> None:
-    made = places(*[NOBODY] * 4, count=10)
+    made = shares(*[NOBODY] * 4, count=10)
     assert made.overdue(limits.HEAD_S - 0.1) == []
     assert made.overdue(limits.HEAD_S) == [0]
     made.enter(4, ROOT, 4.0)
@@ -57,7 +57,7 @@ def test_patience_is_short_when_half_is_taken() -> None:
 
 
 def test_patience_with_root_is_short_when_its_own_guests_are_many() -> None:
-    made = places(*[ROOT] * 5, *[NOBODY] * 5, count=10)
+    made = shares(*[ROOT] * 5, *[NOBODY] * 5, count=10)
     assert made.overdue(4.0 + limits.CROWDED_HEAD_S) == [0, 1, 2, 3, 4]
     made.leave(4)
     assert made.overdue(4.0 + limits.CROWDED_HEAD_S) == []
@@ -66,7 +66,7 @@ def test_patience_with_root_is_short_when_its_own_guests_are_many() -> None:
 @given(st.lists(st.tuples(st.sampled_from([ROOT, 1, 2, 3]), st.booleans()), max_size=200))
 def test_shares(arrivals: list[tuple[int, bool]]) -> None:
     """No user who holds less than another loses a guest, and root none while others hold any."""
-    made = Places[int](10)
+    made = Shares[int](10)
     owners: dict[int, int] = {}
     for number, (owner, settles) in enumerate(arrivals):
         loser = made.enter(number, owner, float(number))
