@@ -33,8 +33,7 @@ def parse(content: str | bytes | bytearray, *, most: int = 0) -> Any:
     """Return the value of a JSON text (RFC 8259, so without NaN and infinity).
 
     Args:
-        content: the text.
-        most: values that it may have, which are looked for before any is made; 0 for any number.
+        most: values that it may have, which are counted before any is made; 0 for any number.
 
     Raises:
         ValueError: it is none, has too many values or digits, or is nested too deeply.
@@ -107,16 +106,14 @@ def cleaned(value: Any) -> Any:
 
 
 def fit(value: object, schema: Mapping[str, Any], wrong: list[str], path: str = "") -> Any:
-    """Return what of a value is as a schema has it, with texts escaped; None if nothing is.
+    """Return the part of a value of JSON that fits a schema, with texts escaped; None if none does.
 
     Args:
-        value: of JSON.
         schema: of OpenAPI: ``type``, ``format``, ``enum``, ``pattern``, ``minimum``, ``maximum``,
             ``maxLength``, ``maxItems``, ``items``, ``properties``, ``required``. Numbers are never
-            negative and lists and texts never endless, also where it does not say so. Fields that
-            it does not have are left out, as are those that are null.
-        wrong: gets the paths of fields that are left out because they are something else.
-        path: of the value.
+            negative and lists and texts never endless, also where it does not say so. Unknown and
+            null fields are left out.
+        wrong: gets the paths of fields that do not fit.
     """
     found = _KINDS[schema["type"]](value, schema, wrong, path)
     if found is None and path:

@@ -55,14 +55,7 @@ def _word(text: str) -> str:
 
 
 class Log:
-    """Writes to a logger.
-
-    Args:
-        name: of the logger.
-
-    Attributes:
-        watchers: get the events as well, with their fields.
-    """
+    """Writes to a logger; ``watchers`` get the events as well, with their fields."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
@@ -158,17 +151,13 @@ def _json_value(value: object) -> object:
 
 
 class Seldom:
-    """Reports an event that peers can bring about as often as they like.
-
-    There is a line for some of them, and for the others their number now and then.
+    """Logs some of the events that peers can cause as often as they like, and their number.
 
     Args:
-        write: a method of a log.
-        event: its name.
-        common: what all of them have, for the line with the number.
+        common: fields of all of them, for the line with the number.
 
     Attributes:
-        count: how many there were, left out or not.
+        count: how many there were, logged or not.
     """
 
     def __init__(self, write: Callable[..., None], event: str, **common: object) -> None:

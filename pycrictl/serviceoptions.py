@@ -36,8 +36,6 @@ class Option:
 
     Attributes:
         name: of the flag and of the key.
-        read: checks it.
-        help: a sentence.
         metavar: of its value; empty for switches and choices.
         kind: how a flag is typed.
         is_key: whether it may stand in the file.
@@ -96,11 +94,7 @@ class Given(NamedTuple):
 
 
 def read_flags(settings: type[Any], flags: Mapping[str, object]) -> Given:
-    """Check flags, by their names; None stands for one that is not given.
-
-    Raises:
-        UsageError: one of them has a bad value.
-    """
+    """Check flags, by their names; None stands for one that is not given."""
     found = {}
     for name, row in options(settings):
         if (value := flags.get(row.name)) is not None:
@@ -112,11 +106,7 @@ def read_flags(settings: type[Any], flags: Mapping[str, object]) -> Given:
 
 
 def read_file(settings: type[Any], path: str, *, is_required: bool) -> Given:
-    """Read and check a TOML file whose keys are options.
-
-    Raises:
-        ConfigError: it cannot be read, or has an unknown key or a bad value.
-    """
+    """Read and check a TOML file whose keys are options."""
     rows = {row.name: (name, row.read) for name, row in options(settings) if row.is_key}
     found = {}
     for key, value in _parsed(path, is_required=is_required).items():

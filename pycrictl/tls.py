@@ -15,13 +15,10 @@ def client_context(
     default, which would refuse clusters that their own kubelets accept.
 
     Args:
-        verifies: whether the server's certificate and name count.
-        ca_file: the only authorities to trust, in PEM; without both, the system's.
-        ca_data: the same as a text.
+        ca_file, ca_data: the only authorities to trust, in PEM; without both, the system's.
 
     Raises:
-        OSError: the authorities cannot be used; ``ssl.SSLError`` is one.
-        ValueError: likewise.
+        OSError, ValueError: the authorities cannot be used; ``ssl.SSLError`` is an OSError.
     """
     if verifies:
         context = ssl.create_default_context(cafile=ca_file, cadata=ca_data)

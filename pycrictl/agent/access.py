@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """Answers that are kept for a while; who asks the same meanwhile waits for the same answer."""
+    """Answers that are kept for a while; equal calls meanwhile wait for the same answer."""
 
     def __init__(self, keep_s: Callable[[T], float]) -> None:
         self._keep_s = keep_s
@@ -73,13 +73,8 @@ class Cache(Generic[T]):
 class Access:
     """Decides about requests.
 
-    Args:
-        api: the API server, which is asked about tokens and rights.
-        node: the name of this node.
-        own_user: the service account of the agents; empty if there is none.
-
     Attributes:
-        trust: whose certificates count; None until the API server has said so.
+        trust: the CAs that count; None until the API server has named them.
         on_authenticated: called with each request that is accepted.
     """
 
@@ -102,11 +97,7 @@ class Access:
         return trust is not None and frontproxy.is_front_proxy(certificate, trust)
 
     def user(self, request: web.BaseRequest) -> User:
-        """Return the user for whom the front proxy asks.
-
-        Raises:
-            Refusal: it is not the front proxy that asks, or it names no user.
-        """
+        """Return the user of a request of the front proxy, which must have sent it."""
         trust, certificate = self.trust, certificate_of(request.transport)
         if trust is None or not self.is_front_proxy(certificate):
             raise Refusal(401, "Unauthorized")
@@ -117,11 +108,7 @@ class Access:
         return user
 
     async def peer(self, request: web.BaseRequest) -> None:
-        """Return if another agent asks.
-
-        Raises:
-            Refusal: it does not, or the API server cannot be asked about its token.
-        """
+        """Refuse all but other agents."""
         own = self._own_user()
         # What does not even claim to be an agent's is no question to the API server.
         is_claimed = bool(own) and subject_of(_token_of(request)) == own
@@ -131,14 +118,10 @@ class Access:
         self.on_authenticated(request)
 
     async def permit(self, request: web.BaseRequest, attributes: Document) -> User:
-        """Return who asks, if they have a right, as a kubelet decides it.
+        """Return the user of a certificate or token, with a right, as a kubelet decides it.
 
         Args:
-            request: with a client certificate or a token.
             attributes: of a SubjectAccessReview: ``resourceAttributes`` and the like.
-
-        Raises:
-            Refusal: nobody known asks, or has no right.
         """
         trust, certificate = self.trust, certificate_of(request.transport)
         user = None
@@ -156,25 +139,17 @@ class Access:
         return user
 
     async def require(self, user: User, attributes: Document, why: str) -> None:
-        """Require a right of a user whom the API server knows.
-
-        Args:
-            attributes: as for ``permit``.
-            why: what to answer a user without it.
-
-        Raises:
-            Refusal: the user has no such right, or the API server cannot be asked.
-        """
+        """Refuse a user of the API server who lacks a right; ``why`` is the answer then."""
         if await self._denied(user, attributes):
             raise Refusal(403, why, name=user.name, kind="users")
 
     async def node_proxy(self, request: web.BaseRequest) -> User:
-        """Return who asks, if they may ``get nodes/proxy`` of this node."""
+        """Require ``get nodes/proxy`` of this node."""
         wanted = {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": self._node}
         return await self.permit(request, {"resourceAttributes": wanted})
 
     async def metrics(self, request: web.BaseRequest) -> User:
-        """Return who asks, if they may read ``/metrics``."""
+        """Require ``get /metrics``."""
         wanted = {"verb": "get", "path": "/metrics"}
         return await self.permit(request, {"nonResourceAttributes": wanted})
 
@@ -248,7 +223,7 @@ def _token_of(request: web.BaseRequest) -> str:
 
 
 def _whole(value: object) -> str:
-    """Return a text of the API server, of which nothing is cut: it says who somebody is."""
+    """Return an identity that the API server names: nothing of it may be cut off."""
     return text(value, MAX_ANSWER_BYTES)
 
 

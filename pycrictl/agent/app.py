@@ -59,9 +59,7 @@ class Agent:
     """A running agent.
 
     Args:
-        settings: how it runs.
         load: reads the credential for the API server.
-        connect: connects to the node's runtime.
         read_journal: returns lines of the node's services since a wall time.
 
     Attributes:
@@ -202,7 +200,7 @@ class Agent:
             self._news.set()
 
     async def _join(self) -> None:
-        """Learn by whose certificates agents know each other, and serve with one."""
+        """Learn the CA of the agents, and serve with a certificate of it."""
         rest_s, is_news = FIRST_REST_S, True
         while True:
             try:
@@ -278,15 +276,7 @@ def run(
     read_journal: ReadJournal | None = None,
     on_ready: Callable[[], object] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Args:
-        settings: how.
-        load: reads the credential for the API server.
-        connect: connects to the node's runtime.
-        read_journal: returns lines of the node's services since a wall time.
-        on_ready: called when it serves.
-    """
+    """Serve until SIGTERM or SIGINT; arguments as ``Agent``, and a call when it serves."""
     SSLProtocol.max_size = TLS_BUFFER_BYTES
 
     async def main() -> None:

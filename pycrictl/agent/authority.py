@@ -23,11 +23,7 @@ TRIES: Final = 5
 
 
 async def shared(api: AsyncApiClient, namespace: str) -> Pair | None:
-    """Return the authority of the agents; None if there is no Secret for it.
-
-    Raises:
-        PycrictlError: that is not known, or what the Secret has is none.
-    """
+    """Return the authority of the agents; None if there is no Secret for it."""
     path = f"/api/v1/namespaces/{namespace}/secrets/{SECRET}"
     for _ in range(TRIES):
         try:
@@ -52,11 +48,7 @@ async def shared(api: AsyncApiClient, namespace: str) -> Pair | None:
 
 
 def _parsed(secret: Document) -> Pair | None:
-    """Return what a Secret has; None if it is empty.
-
-    Raises:
-        RemoteProtocolError: it has something else.
-    """
+    """Return the authority in a Secret; None if it is empty."""
     data = secret.get("data") or {}
     if not data:
         return None

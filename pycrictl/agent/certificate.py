@@ -42,11 +42,7 @@ def authority() -> Pair:
 
 
 def serving(names: Sequence[str], authority: Pair | None = None) -> Pair:
-    """Return a certificate for these names and addresses.
-
-    Args:
-        names: the first is the common name.
-        authority: who signs it; None for itself.
+    """Return a certificate for these names and addresses; self-signed without an authority.
 
     Raises:
         ValueError: the authority cannot be read.
@@ -125,11 +121,7 @@ def load(context: ssl.SSLContext, pair: Pair) -> None:
 
 
 def read(certificate_file: str, key_file: str) -> Pair:
-    """Return the certificate and the key that the options ``--tls-cert`` and ``--tls-key`` name.
-
-    Raises:
-        ConfigError: they cannot be read, or nobody can serve with them.
-    """
+    """Return the pair that the options ``--tls-cert`` and ``--tls-key`` name."""
     pair = Pair(content(certificate_file, "tls-cert"), content(key_file, "tls-key"))
     try:
         load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
@@ -142,11 +134,7 @@ def read(certificate_file: str, key_file: str) -> Pair:
 
 
 def content(path: str, option: str) -> bytes:
-    """Return what a file has that an option names, at most ``MAX_FILE_BYTES`` of it.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Return the content of a file that an option names, at most ``MAX_FILE_BYTES`` of it."""
     try:
         with Path(path).open("rb") as file:
             return file.read(MAX_FILE_BYTES)

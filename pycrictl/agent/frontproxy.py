@@ -30,14 +30,7 @@ _MAX_CHARS: Final = 1 << 20
 
 
 class User(NamedTuple):
-    """Who asks.
-
-    Attributes:
-        name: as the API server knows it.
-        groups: that it belongs to.
-        uid: empty if there is none.
-        extra: what else was found out about them, by which authorizers may decide.
-    """
+    """A user as the API server knows it; ``extra`` is for authorizers."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -47,14 +40,11 @@ class User(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whose certificates stand for what.
+    """The CAs of client certificates, as PEM, and the headers of the front proxy.
 
     Attributes:
-        proxy_ca: PEM of the CAs of the front proxy; empty if there is none.
-        allowed_names: common names of its certificate; none for any.
-        user_headers, uid_headers, group_headers: where the user is, the first that is there counts.
-        extra_prefixes: what the names of headers begin with that have the rest about them.
-        client_ca: PEM of the CAs of the cluster's users.
+        allowed_names: common names of the front proxy's certificate; none for any.
+        user_headers, uid_headers: the first that is set counts.
     """
 
     proxy_ca: str = ""
@@ -67,15 +57,14 @@ class Trust:
 
     @property
     def authorities(self) -> str:
-        """The PEM of all CAs whose certificates may be shown."""
+        """The PEM of all CAs whose certificates are accepted."""
         return self.proxy_ca + self.client_ca
 
 
 def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
-    """Return what the ConfigMap says; None if it is not such a map.
+    """Return the content of the ConfigMap; None if it is not such a map.
 
     Args:
-        document: a ``v1 ConfigMap``.
         client_ca: PEM in place of its ``client-ca-file``.
     """
     data = document.get("data")
@@ -101,7 +90,6 @@ def user_of(
     """Return the user of a request that the front proxy sent; None if it names none.
 
     Args:
-        trust: names the headers.
         headers: case-insensitive.
         everything: all headers in their order, since groups have one each. All of them count, as
             one that is left out might be the one that denies something.
@@ -130,11 +118,7 @@ def extra_of(found: Mapping[str, Iterable[str]]) -> tuple[tuple[str, tuple[str, 
 
 
 def certificates(pem: str) -> str:
-    """Return the certificates of a text in PEM, without what is written between them.
-
-    Returns:
-        Empty if there is none, or one of them cannot be read.
-    """
+    """Return the certificates of a PEM text alone; empty if one of them cannot be read."""
     return "".join(one.public_bytes(Encoding.PEM).decode("ascii") for one in _certificates(pem))
 
 

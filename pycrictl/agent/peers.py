@@ -57,17 +57,16 @@ _TEXT_LIMIT: Final = 300
 
 
 class Peers:
-    """Asks other agents.
+    """Queries other agents.
 
     Args:
-        api: for their addresses, the endpoints of their Service.
-        namespace: that of the Service; empty: only the nodes' own addresses are known.
+        namespace: of their Service; empty: only the nodes' own addresses are known.
         port: of agents that are no endpoint of it.
         token_file: the service account's token for agents; empty if there is none.
 
     Attributes:
         authority: PEM of the CA of the agents' certificates; empty: they are not verified; None: it
-            is not known yet, and nobody is asked.
+            is not known yet, and none is queried.
     """
 
     def __init__(self, api: AsyncApiClient, *, namespace: str, port: int, token_file: str) -> None:
@@ -95,13 +94,7 @@ class Peers:
         """Return the document that the agent of a node answers.
 
         Args:
-            node: its name.
             host_ip: its address, if that is known, for when its agent is no endpoint.
-            path: see ``routes``.
-            query: what is wanted.
-
-        Raises:
-            PycrictlError: it does not answer, or not as an agent does.
         """
         async with self._slots:
             try:
@@ -168,11 +161,7 @@ class Peers:
         headers: Mapping[str, str],
         body: bytes,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send any request to the agent of a node; give whatever it answers.
-
-        Raises:
-            PycrictlError: it cannot be reached.
-        """
+        """Send any request to the agent of a node; give whatever it answers."""
         async with self._reached(node, host_ip) as (base, settings):
             more = {**settings["headers"], **headers}
             async with self._connections().request(
@@ -294,10 +283,7 @@ def subject_of(token: str) -> str:
 
 
 def _abandon(response: aiohttp.ClientResponse) -> None:
-    """End the connection of a response that has not been read to its end.
-
-    TLS is not closed in good order, for which the peer would have to answer.
-    """
+    """Abort the connection of a response that was not read to its end, without a TLS close."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
@@ -306,16 +292,10 @@ def _abandon(response: aiohttp.ClientResponse) -> None:
 async def _lines(
     stream: aiohttp.StreamReader, max_bytes: int, silence_s: float
 ) -> AsyncIterator[bytes]:
-    """Iterate over the lines of a body, without their ends; blank ones are left out.
+    """Iterate over the lines of a body that are not blank, without their ends.
 
     Args:
-        stream: the body.
-        max_bytes: of a line.
         silence_s: the longest time without a byte.
-
-    Raises:
-        DeadlineExceeded, RemoteProtocolError: it breaks one of these limits.
-        ConnectError: the connection broke off.
     """
     rest = bytearray()
     while True:

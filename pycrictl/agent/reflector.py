@@ -28,13 +28,10 @@ T = TypeVar("T")
 async def list_all(
     api: AsyncApiClient, path: str, query: Mapping[str, str], parse: Callable[[Document], T | None]
 ) -> tuple[dict[str, T], str]:
-    """Return what a list has, by UID, and its resource version.
+    """Return the objects of a list by UID, as ``parse`` has them, and its resource version.
 
     Args:
-        api: the API server.
-        path: of the list.
-        query: selectors.
-        parse: takes of an object what is wanted; None to leave it out.
+        parse: returns None for an object to leave out.
     """
     found: dict[str, T] = {}
     version = ""
@@ -47,13 +44,10 @@ async def list_all(
 
 
 class Reflector(Generic[T]):
-    """Keeps a list. After a failure it goes on with what it had, and asks again after a rest.
+    """Keeps a list. After a failure it goes on with what it had, and lists again after a rest.
 
     Args:
-        api: the API server.
-        path: of the list.
-        query: selectors.
-        parse: takes of an object what is wanted; None to leave it out.
+        parse: returns None for an object to leave out.
         on_change: called after each change.
     """
 
@@ -94,11 +88,7 @@ class Reflector(Generic[T]):
         return 0.0 if self.error is None else time.monotonic() - self._failed_at
 
     async def ready(self, timeout_s: float) -> None:
-        """Return when the list has been asked for once.
-
-        Raises:
-            PycrictlError: that failed, and nothing is known from before.
-        """
+        """Return when it has been listed once; raise if that failed and nothing is known."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._asked.wait()
@@ -179,11 +169,7 @@ class Reflectors(Generic[T]):
             await part.stop()
 
     async def ready(self, timeout_s: float) -> None:
-        """Return when each has been asked for once.
-
-        Raises:
-            PycrictlError: one failed, and nothing is known of it from before.
-        """
+        """Return when each has been listed once."""
         await asyncio.gather(*(part.ready(timeout_s) for part in self._parts))
 
 
@@ -193,14 +179,6 @@ def pods_in(
     query: Mapping[str, str],
     on_change: Callable[[], None] = lambda: None,
 ) -> Reflectors[Pod]:
-    """Return the pods of some namespaces.
-
-    Args:
-        api: the API server.
-        namespaces: see ``paths_of_pods``.
-        query: selectors.
-        on_change: called after each change.
-    """
     return Reflectors(
         [Reflector(api, path, query, parse_pod, on_change) for path in paths_of_pods(namespaces)]
     )

@@ -59,18 +59,6 @@ Answer = Awaitable[web.StreamResponse]
 
 
 class Routes:
-    """Answers requests.
-
-    Args:
-        access: says who asks.
-        cluster: knows pods.
-        feeds: know pulls.
-        streams: of single pods.
-        copies: of containers' files.
-        figures: count.
-        page: answers ``livez``, ``readyz`` or ``metrics``.
-    """
-
     def __init__(
         self,
         access: Access,
@@ -315,11 +303,7 @@ class Routes:
             )
 
     def _counted(self, user: User) -> _Counted:
-        """Count a watch or stream while it lasts.
-
-        Raises:
-            Refusal: there are too many.
-        """
+        """Count a watch or stream while it lasts; a Refusal if there are too many."""
         return _Counted(self._watches, user.name)
 
     @property

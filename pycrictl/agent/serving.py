@@ -12,16 +12,7 @@ from pycrictl.units import quote
 
 
 class Certificates:
-    """The serving certificate: of files that may be renewed, else self-signed.
-
-    Args:
-        certificate_file, key_file: PEM; both empty for a self-signed one.
-        names: what a self-signed one is for.
-
-    Raises:
-        UsageError: only one of the files is named.
-        ConfigError: they cannot be used.
-    """
+    """The serving certificate: of files that may be renewed, else self-signed for ``names``."""
 
     def __init__(self, certificate_file: str, key_file: str, names: list[str]) -> None:
         if bool(certificate_file) != bool(key_file):
@@ -77,11 +68,7 @@ class Certificates:
 
 
 def authorities(path: str, option: str) -> str:
-    """Return the certificates of a file that an option names, in PEM.
-
-    Raises:
-        ConfigError: it cannot be read, or has none.
-    """
+    """Return the certificates of a file that an option names, in PEM."""
     found = certificates(certificate.content(path, option).decode("utf-8", "replace"))
     if not found:
         raise ConfigError(f"--{option} {quote(path, 4096)} is not a file of PEM certificates")

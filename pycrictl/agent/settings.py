@@ -182,12 +182,7 @@ def load(
 
     Args:
         flags: values by their names, as typed; None means not given.
-        environ: of the process.
         credential: reads that of a kubeconfig, or of this pod if there is none.
-
-    Raises:
-        UsageError: a flag has a bad value.
-        ConfigError: a file cannot be read or has a bad value.
     """
     values: dict[str, Any] = dict(read.read_flags(AgentSettings, flags).values)
     kubeconfig = values.get("kubeconfig", "")

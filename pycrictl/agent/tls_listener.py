@@ -68,14 +68,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @dataclass(eq=False, slots=True)
 class _Pending:
-    """A connection that is not authenticated yet.
-
-    Attributes:
-        client: its socket.
-        host: where it comes from.
-        context: of TLS; None without TLS.
-        transport: None until the handshake is over.
-    """
+    """A connection that is not authenticated; ``transport`` is None until the handshake is over."""
 
     client: socket.socket
     host: str

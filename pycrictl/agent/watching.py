@@ -32,16 +32,7 @@ INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
 class Watch:
-    """One watch.
-
-    Args:
-        feed: of the scope.
-        query: what is asked for.
-        form: of the objects.
-
-    Attributes:
-        has_expired: it could not go on, and has told the client so.
-    """
+    """One watch; ``has_expired`` if the client was told to list again."""
 
     def __init__(self, feed: Feed, query: Query, form: Form) -> None:
         self._feed = feed
@@ -103,7 +94,7 @@ class Watch:
         return response
 
     def _first(self, listed: list[Document] | None) -> list[bytes]:
-        """Return what the watch begins with.
+        """Return the first events.
 
         Args:
             listed: what another agent had listed, at whose version the watch goes on.

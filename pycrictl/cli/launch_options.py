@@ -44,11 +44,6 @@ class PullOptions:
 
 
 def ask_password(app: AppContext) -> str:
-    """Ask for the password that goes with ``--username``.
-
-    Raises:
-        UsageError: there is neither a terminal nor a line on standard input.
-    """
     password = app.env.ask_password()
     if password is None:
         raise UsageError("the password is missing: standard input is empty")

@@ -75,7 +75,7 @@ class Request(NamedTuple):
 
 
 class ApiBase:
-    """What both clients are: a credential that may rotate, and requests by it.
+    """A credential that may rotate, and requests by it.
 
     All calls raise
 
@@ -88,9 +88,6 @@ class ApiBase:
     Args:
         load: reads the credential, which may have been renewed.
         timeout_s: limit of each call, name resolution included, but not of watches.
-
-    Attributes:
-        calls, failures: how many requests were made, and how many of them failed.
     """
 
     def __init__(self, load: Callable[[], Credential], *, timeout_s: float) -> None:
@@ -172,8 +169,6 @@ class Exchange(threading.Thread):
     """One request and its response.
 
     Args:
-        client: whose credential it is made with.
-        request: what is sent.
         take: reads the response, one of success.
         silence_s: how long each step may take.
 
@@ -336,11 +331,7 @@ def _parse_server(server: str) -> SplitResult:
 
 
 def _tls_context(credential: Credential) -> ssl.SSLContext:
-    """Return the TLS settings of a client; its key never touches a disk.
-
-    Raises:
-        ConnectError: the credential cannot be used.
-    """
+    """Return the TLS settings of a client; its key never touches a disk."""
     try:
         context = client_context(
             verifies=not credential.is_unverified, ca_data=credential.authority or None

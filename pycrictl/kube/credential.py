@@ -55,17 +55,14 @@ _CERTIFICATE: Final = r"-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE--
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What it takes to ask the API server as the kubelet.
+    """The kubelet's identity for the API server.
 
     Attributes:
         origin: the kubeconfig's path.
-        node: the node's name.
         server: ``https://HOST[:PORT][/PREFIX]``.
-        server_name: the name that the server's certificate must have; empty for the host's.
-        authority: PEM certificates that may sign the server's; empty for the system's.
+        server_name: that the server's certificate must have; empty for the host's.
+        authority: PEM of the server's CAs; empty for the system's.
         certificate, key: PEM of the client; empty if there is a token.
-        token: empty if there is a certificate.
-        is_unverified: the kubeconfig says not to verify the server (``insecure-skip-tls-verify``).
     """
 
     origin: str
@@ -85,9 +82,8 @@ def find_credential(
     """Return the credential of this node's kubelet.
 
     Args:
-        root: of the node.
         kubelet: the running one; None to look for it.
-        timeout_s: limit of a program that has to be asked (``exec``).
+        timeout_s: limit of a program that prints it (``exec``).
 
     Raises:
         ConfigError: there is none, or it cannot be used.
@@ -105,15 +101,7 @@ def find_credential(
 
 
 def read_kubeconfig(path: str, *, timeout_s: float = PLUGIN_S) -> Credential:
-    """Return the credential of one kubeconfig, which need not be a kubelet's.
-
-    Args:
-        path: of the file.
-        timeout_s: limit of a program that has to be asked (``exec``).
-
-    Raises:
-        ConfigError: it cannot be read, or cannot be used.
-    """
+    """Return the credential of any kubeconfig; arguments as ``find_credential``."""
     try:
         document = parse_document(path, config.read_text(path))
     except OSError as exc:
@@ -122,11 +110,7 @@ def read_kubeconfig(path: str, *, timeout_s: float = PLUGIN_S) -> Credential:
 
 
 def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Credential:
-    """Return the credential that the kubelet gives to the processes of a pod.
-
-    Raises:
-        ConfigError: this is not a pod, or its service account's token is not mounted.
-    """
+    """Return the credential that the kubelet gives to the processes of a pod."""
     host, port = (environ.get(f"KUBERNETES_SERVICE_{word}", "") for word in ("HOST", "PORT"))
     if not host:
         raise ConfigError("no API server is named: this is not a pod", hint="use --kubeconfig")

@@ -66,9 +66,8 @@ class PullState(NamedTuple):
     """How far a pull of a pod is.
 
     Attributes:
-        image: as the pod names it.
         phase: empty while it is not known whether a failed pull is tried again.
-        message: what the Event says, so many seconds after the beginning.
+        message: of the Event, so many seconds after the beginning.
         since: when it began, on the loop's clock; None for when it is seen first.
         is_over: its last Event is written if there was one before.
     """
@@ -83,13 +82,7 @@ class PullState(NamedTuple):
 
 
 class Event(NamedTuple):
-    """An Event as it is to stand now.
-
-    Attributes:
-        name: of the object, the same for a pod and an image.
-        writing: which time it is written, from 1.
-        since_s: how long ago it began.
-    """
+    """An Event as it is to stand now; ``writing`` counts from 1."""
 
     name: str
     pod: Subject
@@ -159,7 +152,6 @@ class EventRecorder:
     """Writes the Events of a node.
 
     Args:
-        api: the API server.
         states: returns how far the pulls of the node are; empty if there are none.
         idle: returns when there may be some, or after a while.
         log: gets a line when the API server refuses an Event, once until it accepts one.

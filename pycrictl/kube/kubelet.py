@@ -29,16 +29,10 @@ _PROGRAMS: Final = ("kubelet", "kubelite")
 
 
 class Kubelet(NamedTuple):
-    """What the command line of the running kubelet says; empty where it says nothing.
+    """The flags of the running kubelet; empty where they are not set.
 
     Attributes:
         pid: 0 if no kubelet was found (k3s and rke2 have it inside a process of their own).
-        kubeconfig: of ``--kubeconfig``.
-        config: of ``--config``.
-        hostname: of ``--hostname-override``.
-        manifests: of ``--pod-manifest-path``.
-        runtime_endpoint: of ``--container-runtime-endpoint``.
-        image_endpoint: of ``--image-service-endpoint``.
     """
 
     pid: int = 0
@@ -88,21 +82,12 @@ def configuration(kubelet: Kubelet, root: Path = ROOT) -> dict[str, Any]:
 
 
 def read_document(path: str, root: Path = ROOT) -> dict[str, Any]:
-    """Read a YAML or JSON file of the node whose content is a mapping.
-
-    Raises:
-        OSError: it cannot be read.
-        ConfigError: it is not a mapping of YAML or JSON.
-    """
+    """Read a YAML or JSON file of the node whose content is a mapping; raises OSError, too."""
     return parse_document(path, read_text(path, root))
 
 
 def parse_document(path: str, content: str) -> dict[str, Any]:
-    """Return the mapping that a YAML or JSON file holds.
-
-    Raises:
-        ConfigError: it is not a mapping of YAML or JSON.
-    """
+    """Return the mapping of a YAML or JSON text; a ConfigError if it is none."""
     name = quote(path, 4096)
     try:
         document = yamltree.parse(content).data
@@ -114,12 +99,7 @@ def parse_document(path: str, content: str) -> dict[str, Any]:
 
 
 def read_text(path: str, root: Path = ROOT) -> str:
-    """Read a file of the node, also through links that are absolute on the node itself.
-
-    Raises:
-        OSError: it cannot be read, as with ``noderoot.read_named``.
-        ConfigError: it is not text.
-    """
+    """Read a file of the node, also through links that are absolute on the node itself."""
     return config.decoded(noderoot.read_named(str(below(root, path))))
 
 

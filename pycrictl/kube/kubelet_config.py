@@ -19,16 +19,7 @@ KUBELET_CONFIG: Final = "/var/lib/kubelet/config.yaml"
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfig:
-    """What is configured; None where nothing is.
-
-    Attributes:
-        path: the file.
-        serialize: ``serializeImagePulls``.
-        max_parallel: ``maxParallelImagePulls``.
-        copy_size_limit_bytes: ``containerCopySizeLimit`` (KEP-4582); 0 for no limit.
-        copies_per_pod: ``containerCopiesPerPod`` (KEP-4582); 0 for no limit.
-        debugs: ``enableDebuggingHandlers``: whether it serves exec, logs and the like.
-    """
+    """Fields of the file at ``path``; None where they are not set, 0 for no limit."""
 
     path: str
     serialize: bool | None = None
@@ -55,11 +46,7 @@ class KubeletConfig:
 
 
 def find_kubelet_config(kubelet: Kubelet, root: Path = ROOT) -> KubeletConfig:
-    """Read the kubelet's configuration, from its ``--config`` or else the usual place.
-
-    Raises:
-        ConfigError: as ``read_kubelet_config``.
-    """
+    """Read the kubelet's configuration, from its ``--config`` or else the usual place."""
     path = kubelet.config or KUBELET_CONFIG
     return read_kubelet_config(path, lambda: read_named(path, root))
 
@@ -68,7 +55,6 @@ def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> Kub
     """Read kubelet's configuration file.
 
     Args:
-        path: of the file, as somebody named it.
         read: reads it; None for a plain file of this process.
 
     Raises:
@@ -113,13 +99,7 @@ def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> Kub
 def copy_quotas(
     kubelet: KubeletConfig, size_limit_bytes: int | None, copies_per_pod: int | None
 ) -> tuple[int, int]:
-    """Return the quotas of copies, 0 for none: those given, else kubelet's.
-
-    Args:
-        kubelet: its configuration.
-        size_limit_bytes: ``ContainerCopySizeLimit``; None if it is not given.
-        copies_per_pod: ``ContainerCopiesPerPod``; None if it is not given.
-    """
+    """Return the quotas of copies, 0 for none: those given, else kubelet's."""
     if size_limit_bytes is None:
         size_limit_bytes = kubelet.copy_size_limit_bytes
     if copies_per_pod is None:

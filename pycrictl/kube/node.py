@@ -33,7 +33,6 @@ class NodePods:
 
     Args:
         is_allowed: False (``--no-kube``): there is no call, and no manifest is read.
-        root: where the node's files are.
         timeout_s: limit of each call, and of a program that prints the credential.
     """
 

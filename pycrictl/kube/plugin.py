@@ -34,11 +34,8 @@ def ask_plugin(plugin: dict[str, Any], folder: Path, timeout_s: float) -> Printe
 
     Args:
         plugin: the ``exec`` of a kubeconfig's user.
-        folder: of the kubeconfig, which a relative path of the program begins at.
-        timeout_s: after so long the program is killed, with all that it has started.
-
-    Raises:
-        ConfigError: it cannot be run, fails, takes too long, or prints something else.
+        folder: of the kubeconfig, for relative paths.
+        timeout_s: after that the program and all that it has started is killed.
     """
     command = plugin.get("command")
     if not isinstance(command, str) or not command:

@@ -42,13 +42,9 @@ class PodImage(NamedTuple):
 
     Attributes:
         container: the container's name, or the volume's.
-        image: the reference as the pod spells it.
-        reason: why the container is waiting (``ErrImagePull``, ``ImagePullBackOff`` …); empty if
-            it is not, or if that is not known.
-        message: what the kubelet says to that.
+        reason: why the container is waiting (``ErrImagePull``, ``ImagePullBackOff`` …).
         has_started: it has run, or runs: its image is there.
-        is_volume: an image that is mounted, not run.
-        is_ready: what the kubelet says of its probes; None if that is not known.
+        is_ready: by its probes; None if that is not known.
     """
 
     container: str
@@ -64,15 +60,12 @@ class Pod(NamedTuple):
     """A pod of this node.
 
     Attributes:
-        namespace, name, uid: of its metadata; a static pod known by its manifest has no UID here.
-        phase: ``Pending``, ``Running`` …; empty in a manifest.
+        uid: empty of a static pod known by its manifest.
         images: in the order in which the kubelet pulls them.
-        pull_secrets: names of its ``imagePullSecrets``.
-        reason, message: why the kubelet has ended it, such as ``Evicted``; else empty.
-        node: the node that it is bound to; empty while there is none.
-        host_ip: that node's address, once its kubelet has seen the pod.
-        created: when it was made (RFC 3339).
-        container: the one that is meant where none is named.
+        reason, message: why the kubelet has ended it, such as ``Evicted``.
+        node, host_ip: empty while there is none.
+        created: RFC 3339.
+        container: the default one.
     """
 
     namespace: str
@@ -98,11 +91,7 @@ class Pod(NamedTuple):
 
 
 def list_pods(client: ApiClient) -> tuple[Pod, ...]:
-    """Return the pods that the API server has for this node.
-
-    Raises:
-        PycrictlError: as the client's calls.
-    """
+    """Return the pods that the API server has for this node."""
     answer = client.get("/api/v1/pods", {"fieldSelector": f"spec.nodeName={client.node}"})
     items = answer.get("items") if isinstance(answer, dict) else None
     if items is None and not isinstance(answer, dict):

@@ -27,8 +27,7 @@ class Acceptor:
     Args:
         listener: bound; it need not listen yet, and is closed in the end.
         accepted: takes each connection, which does not block.
-        log: gets a line when accepting pauses, and when it has gone on for a while.
-        name: of the listener, for these lines.
+        name: of the listener, for the log.
     """
 
     def __init__(

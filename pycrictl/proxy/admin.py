@@ -36,12 +36,7 @@ Take: TypeAlias = Callable[[socket.socket], Awaitable[None]]
 
 
 class AdminServer:
-    """Answers admin calls.
-
-    Args:
-        calls: by their names.
-        takes: calls that are given the connection, by their names.
-    """
+    """Answers calls by their names; those of ``takes`` are given the connection."""
 
     def __init__(
         self, calls: Mapping[str, Call], *, takes: Mapping[str, Take] | None = None
@@ -111,12 +106,7 @@ class AdminServer:
 
 
 def ask(path: str, name: str, *, timeout_s: float, **arguments: Any) -> dict[str, Any]:
-    """Make one call to the admin service of a running proxy.
-
-    Args:
-        path: its socket.
-        name: of the call.
-        timeout_s: for each step of it.
+    """Make one call to the admin service of a running proxy; ``timeout_s`` is for each step.
 
     Raises:
         ConnectError: no proxy answers there.

@@ -57,7 +57,6 @@ class App:
     """A running proxy.
 
     Args:
-        settings: of the proxy.
         environ: for systemd's ``NOTIFY_SOCKET``, and ``program.ENVIRON``.
     """
 
@@ -265,10 +264,7 @@ class App:
     # The end
 
     def _take_signals(self, ending: Ending) -> None:
-        """Stop at a signal, in good order at the first and at once at the second.
-
-        SIGHUP starts a new program.
-        """
+        """Stop in good order at the first signal, at once at the second; SIGHUP reloads."""
 
         def stop() -> None:
             (ending.at_once if self._stop.is_set() else self._stop).set()

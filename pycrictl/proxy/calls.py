@@ -10,13 +10,7 @@ Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 
 class Answer(NamedTuple):
-    """How a call with one response ended.
-
-    Attributes:
-        code: of the gRPC status, 0 for OK.
-        message: of the gRPC status.
-        response: the serialised response; None when there is none, as with an error.
-    """
+    """How a call with one response ended; ``code`` and ``message`` are of the gRPC status."""
 
     code: int = 0
     message: str = ""
@@ -31,10 +25,10 @@ class CallRequest:
 
     Attributes:
         path: the method, ``/runtime.v1.ImageService/PullImage``.
-        message: the request, still serialised; it may hold credentials.
+        message: still serialised; it may hold credentials.
         metadata: without the transport's own.
-        timeout_s: the client's deadline, counted from the call's arrival; None without one.
-        came: when it arrived, on the loop's clock.
+        timeout_s: the client's deadline, counted from the call's arrival.
+        came: on the loop's clock.
     """
 
     path: str
@@ -56,12 +50,7 @@ Handler: TypeAlias = Callable[[CallRequest], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A call that is over, for the log. It holds nothing of its content.
-
-    Attributes:
-        code: of the gRPC status.
-        response_bytes: of all messages.
-    """
+    """A call that is over, for the log. It holds nothing of its content."""
 
     path: str
     code: int

@@ -48,20 +48,11 @@ def ends_soon(path: str) -> bool:
 
 
 class Ending:
-    """Waits for what is under way.
+    """Waits for what is under way, until ``at_once`` is set.
 
     Args:
-        server: the calls.
-        succession: the programs before and after this one.
-        copies: the copies.
-        streams: the streams.
         tokens: of the URLs that nobody has opened yet.
-        book: of the pulls.
         limit_s: how long pulls and copies may go on; None for as long as they take.
-        log: gets a line when the waiting begins.
-
-    Attributes:
-        at_once: set to wait no longer.
     """
 
     def __init__(

@@ -74,7 +74,6 @@ class Successor:
     """The new program, as the old one knows it.
 
     Attributes:
-        pid: its process.
         socket: the path of its own socket.
         has_streams: it accepts the connections to the streams, from now on.
     """
@@ -168,7 +167,6 @@ class Predecessor:
         folders: the directories of its sockets.
         streams: the address and the socket of its stream server.
         channel: takes connections to that whose tokens are its own.
-        pid: its process.
     """
 
     def __init__(self, sock: socket.socket, offer: Mapping[str, Any], descriptors: list[int]):
@@ -220,14 +218,10 @@ class Predecessor:
             raise RemoteProtocolError(f"{where} does not hand over as this program does") from None
 
     async def take(self, own: str, *, streams: bool) -> dict[str, Any]:
-        """Say that everything is ready, and return the state of the old program, which waits.
+        """Say that this program listens at ``own``; return the state of the old one, which waits.
 
         Args:
-            own: the path of this program's own socket.
             streams: whether it takes the stream server's socket.
-
-        Raises:
-            RemoteProtocolError: it has ended.
         """
         if not streams:
             self.streams[1].close()
@@ -239,11 +233,7 @@ class Predecessor:
         return state
 
     async def serving(self) -> None:
-        """Say that this program serves now, and return when the old one knows.
-
-        Raises:
-            RemoteProtocolError: that goes on itself.
-        """
+        """Say that this program serves now, and return when the old one has confirmed it."""
         assert self._lines is not None
         self._lines.send({"serving": True})
         answer = await self._lines.receive(STEP_S)

@@ -45,12 +45,7 @@ class PodKey(NamedTuple):
 
 
 class PullTarget(NamedTuple):
-    """Whose pulls are meant: all of a pod, those of one image in it, or all of the node.
-
-    Attributes:
-        pod: None for the whole node.
-        image: of the container that was named; empty for all.
-    """
+    """The pulls of a pod, of one image in it, or of the whole node (no ``pod``)."""
 
     pod: PodKey | None
     image: str = ""
@@ -78,11 +73,7 @@ async def answers(upstream: Upstream, timeout_s: float) -> bool:
 
 
 class Lookup:
-    """Asks the runtime.
-
-    Args:
-        upstream: makes the calls.
-    """
+    """Queries the runtime; a failed call is a CallFailed."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
@@ -97,12 +88,7 @@ class Lookup:
         return bool(answer.HasField("image"))
 
     async def target(self, pod_sandbox_id: str, container_id: str) -> PullTarget:
-        """Return whom an ``ImagePullProgress`` request is about.
-
-        Raises:
-            CallFailed: neither is named, there is no such pod or container, or the runtime cannot
-                be asked.
-        """
+        """Return the target of an ``ImagePullProgress`` request."""
         if pod_sandbox_id == WHOLE_NODE and not container_id:
             return PullTarget(None)
         if not pod_sandbox_id and not container_id:
@@ -130,11 +116,7 @@ class Lookup:
         return key
 
     async def container(self, container_id: str) -> cri_pb2.Container:
-        """Return the container of that ID, or whose ID begins so.
-
-        Raises:
-            CallFailed: there is none, or several, or the runtime cannot be asked.
-        """
+        """Return the container of that ID, or whose ID begins so."""
         request = cri_pb2.ListContainersRequest()
         request.filter.id = container_id
         answer = await self.call("ListContainers", request)
@@ -144,11 +126,7 @@ class Lookup:
         return containers[0]
 
     async def call(self, name: str, request: Message) -> Any:
-        """Make a unary call and return the runtime's response.
-
-        Raises:
-            CallFailed: it answered with an error, or not in time.
-        """
+        """Make a unary call and return the runtime's response."""
         called = method(name)
         async with self._free:
             answer = await self._upstream.unary(

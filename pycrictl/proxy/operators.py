@@ -30,20 +30,11 @@ from pycrictl.units import quote
 
 
 class Operators:
-    """Answers them.
+    """Answers admin calls, which are in ``calls``.
 
     Args:
-        settings: of the proxy.
-        queue: the limit, and the book of all pulls.
-        limiter: the pulls.
-        layers: knows the layers of pulls.
-        upstream: the runtime.
-        log: gets a line for what was changed.
         copies: returns the copies that are made, also by the program before this one.
         predecessor: describes the program before this one, until it has ended.
-
-    Attributes:
-        calls: what answers each call, by its name.
     """
 
     def __init__(

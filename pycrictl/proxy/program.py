@@ -35,11 +35,6 @@ fork(*sys.argv[2:])
 async def replace(admin: str, environ: Mapping[str, str], is_replaced: Callable[[], bool]) -> None:
     """Start a program by the command line of this one, and return when it has taken over.
 
-    Args:
-        admin: path of this program's admin socket, to which the new one connects.
-        environ: of this program.
-        is_replaced: says whether a program has taken over.
-
     Raises:
         ValueError: it could not be started, or it has ended or hung before; then it is killed.
     """
@@ -76,9 +71,6 @@ def _start_orphan(program: str, words: Sequence[str], environ: Mapping[str, str]
 
     systemd notices the end of the service's main process only if that is its own child. This
     program has threads and cannot fork itself, so another one does it.
-
-    Raises:
-        OSError: there is no room for another process.
     """
     reading, writing = os.pipe()
     try:

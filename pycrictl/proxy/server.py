@@ -59,8 +59,7 @@ class CriServer:
 
     Args:
         path: of the socket, which must not exist.
-        upstream: the runtime.
-        own: the methods (full paths) that are answered here, and by what.
+        own: the methods (full paths) that are answered here.
         on_call: called in the event loop when a call is over.
     """
 
@@ -120,9 +119,7 @@ class CriServer:
         """Take no more calls, let those under way finish, and end the others.
 
         Args:
-            drain_s: how long that may take.
-            is_awaited: says by its path whether a call is worth waiting for; endless streams
-                are not.
+            is_awaited: whether the call of a path is worth waiting for; endless streams are not.
         """
         leaving = self._loop.create_task(self._server.stop(drain_s + LEAVE_S))
         try:

@@ -214,10 +214,6 @@ def load(
         flags: values by their names, as typed: durations are strings. None means not given.
         find_upstream: finds the socket of a runtime where none is given.
         environ: of the process; systemd names a service's ``StateDirectory=`` there.
-
-    Raises:
-        UsageError: a flag has a bad value, or no runtime is given.
-        ConfigError: a file cannot be read or has a bad value; the message names file and key.
     """
     typed = read.read_flags(ProxySettings, flags)
     path = typed.values.get("config", "")

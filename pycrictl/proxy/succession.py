@@ -50,19 +50,14 @@ class Succession:
     """Takes over at the start, and hands over in the end.
 
     Args:
-        settings: of the proxy.
-        limiter: the pulls.
-        streams: the streams; what they are for has a ``pod``.
-        book: of the pulls.
-        environ: of this program.
-        log: gets lines about it.
+        streams: what they are for has a ``pod``.
         stop: is set when this program is to end, by a signal or because another one serves.
 
     Attributes:
         sockets: those of the clients, and of the operators.
         predecessor: the program before this one, until it has ended.
         successor: the new program, once it serves.
-        handed_over_at: when that was, on the loop's clock.
+        handed_over_at: on the loop's clock.
     """
 
     def __init__(
@@ -140,11 +135,7 @@ class Succession:
     # The new program
 
     def reach(self, admin: str) -> frozenset[str]:
-        """Find the program to take over from; return the directories of its sockets.
-
-        Raises:
-            ConnectError, RemoteProtocolError: it does not hand over.
-        """
+        """Find the program to take over from; return the directories of its sockets."""
         self.predecessor = Predecessor.reach(admin)
         return frozenset() if self.predecessor is None else self.predecessor.folders
 
@@ -155,11 +146,7 @@ class Succession:
         return old is not None and old.streams[0] == self._settings.stream_address.authority
 
     async def take_over(self, old: Predecessor) -> None:
-        """Serve from now on, with all that the other program leaves.
-
-        Raises:
-            RemoteProtocolError: that goes on itself, or has ended.
-        """
+        """Serve from now on, with all that the other program leaves."""
         state = await old.take(str(self.sockets[0].path), streams=self.has_old_port)
         if self.has_old_port:
             await self._streams.start(self._settings.stream_address, old.streams[1])
@@ -225,11 +212,7 @@ class Succession:
             self._log.warning("reload_failed", reason=str(exc))
 
     async def reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer an operator's call: start a new program, and wait until it serves.
-
-        Raises:
-            ValueError: it does not.
-        """
+        """Start a new program, and wait until it serves; a ValueError if it does not."""
         if self._stop.is_set() or self._reloading.locked():
             raise ValueError("the proxy is stopping or handing over already")
         async with self._reloading:

@@ -83,9 +83,6 @@ class Upstream:
 
         Args:
             method: full path, ``/runtime.v1.ImageService/PullImage``.
-            request: the serialised message.
-            metadata: what goes with it.
-            timeout_s: deadline of the call, None without.
 
         Returns:
             The runtime's answer, which may be an error. Where it cannot be reached, the answer is
@@ -121,15 +118,7 @@ class Upstream:
 
 
 class Stream:
-    """A call with streams, a context manager: leaving it ends the call.
-
-    Args:
-        channel: to the runtime.
-        method: full path.
-        requests: what is sent.
-        terms: of the call.
-        answer: makes the end of a call an answer.
-    """
+    """A call with streams, a context manager: leaving it ends the call."""
 
     def __init__(
         self,

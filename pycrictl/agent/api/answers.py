@@ -24,10 +24,7 @@ class Query(NamedTuple):
     """The parameters of a list or watch (``metav1.ListOptions``).
 
     Attributes:
-        fields: the field selector.
         has_labels: False: the label selector fits no object, since none has labels.
-        version: empty if none is named.
-        initial_events: of ``sendInitialEvents``; None if that is not given.
         include: of a table's rows.
     """
 
@@ -44,11 +41,7 @@ class Query(NamedTuple):
 
 
 def parameters(text: str) -> dict[str, str]:
-    """Return the parameters of a request's query; of several values, the first counts.
-
-    Raises:
-        Refusal: there are too many.
-    """
+    """Return the parameters of a request's query; of several values, the first counts."""
     if len(text) > MAX_QUERY_CHARS:
         raise Refusal(400, "the query is too long")
     try:
@@ -61,11 +54,6 @@ def parameters(text: str) -> dict[str, str]:
 
 
 def parse_query(given: dict[str, str]) -> Query:
-    """Read the parameters.
-
-    Raises:
-        Refusal: one of them cannot be read, or they contradict each other.
-    """
     version = given.get("resourceVersion", "")
     if version and not (version.isascii() and version.isdigit() and len(version) <= 19):
         raise Refusal(400, "invalid resource version")
@@ -98,12 +86,7 @@ def parse_query(given: dict[str, str]) -> Query:
 
 
 class Form(NamedTuple):
-    """How objects are written.
-
-    Attributes:
-        kind: ``Table``, ``PartialObjectMetadata`` or empty for themselves.
-        include: of a table's rows.
-    """
+    """How objects are written: ``kind`` is ``Table``, ``PartialObjectMetadata`` or empty."""
 
     kind: str = ""
     include: str = "Metadata"
@@ -134,11 +117,7 @@ class Form(NamedTuple):
 
 
 def form_of(accept: str, include: str = "Metadata") -> Form:
-    """Return the form that is asked for first, of those that can be had.
-
-    Raises:
-        Refusal: none of them can be had.
-    """
+    """Return the first of the requested forms that is supported."""
     choices = accept or JSON
     for choice in choices.split(","):
         kind, *rest = (word.strip() for word in choice.split(";"))

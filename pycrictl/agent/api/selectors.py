@@ -50,11 +50,7 @@ class FieldSelector(NamedTuple):
 
 
 def parse_fields(text: str) -> FieldSelector:
-    """Read a field selector such as ``spec.nodeName=n1,metadata.name!=web.app``.
-
-    Raises:
-        Refusal: it cannot be read, or names a field that is not offered.
-    """
+    """Read a field selector such as ``spec.nodeName=n1,metadata.name!=web.app``."""
     found = []
     for term in filter(None, _checked(text, "field").split(",")):
         match = re.fullmatch(r"([^=!]+)(==|=|!=)(.*)", term.strip(), re.DOTALL)
@@ -68,11 +64,7 @@ def parse_fields(text: str) -> FieldSelector:
 
 
 def fits_labels(text: str) -> bool:
-    """Return whether objects without labels fit a label selector.
-
-    Raises:
-        Refusal: it cannot be read.
-    """
+    """Return whether objects without labels fit a label selector."""
     fits = True
     for term in _terms(_checked(text, "label")):
         term = term.strip()

@@ -27,14 +27,12 @@ DEBUGGING_OFF: Final = "Debug endpoints are disabled."
 
 
 class Refusal(Exception):
-    """What a request is answered in place of what it asked for.
+    """An error answer.
 
     Args:
         code: the HTTP status.
-        message: one line for people.
-        name: of the object that it is about.
-        kind: its resource.
-        retry_after_s: when it is worth trying again; 0 if that is not said.
+        kind: the resource of the object ``name``.
+        retry_after_s: 0 for no such header.
     """
 
     def __init__(
@@ -75,12 +73,10 @@ class Refusal(Exception):
 
 
 def not_found(name: str) -> Refusal:
-    """Return the refusal for an object that does not exist."""
     return Refusal(404, f'{RESOURCE}.{GROUP} "{name}" not found', name=name)
 
 
 def pod_not_found(name: str) -> Refusal:
-    """Return the refusal for a pod that does not exist."""
     return Refusal(404, f'pods "{name}" not found', name=name, kind="pods")
 
 

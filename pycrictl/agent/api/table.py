@@ -48,11 +48,8 @@ def table(
     """Return a Table.
 
     Args:
-        objects: one for each row.
-        metadata: of the list.
         include: what each row has beside its cells: ``None``, ``Metadata`` or ``Object``.
         has_header: whether the columns are named: in a watch, once.
-        now: the time that ages are counted to.
     """
     when = now or datetime.now(UTC)
     return {

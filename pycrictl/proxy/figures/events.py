@@ -30,11 +30,8 @@ def recorder(
     """Return what writes the Events of a node.
 
     Args:
-        kubeconfig: whose credential is used; empty for the kubelet's, wherever that is.
-        book: the pulls.
-        layers: knows how far they are.
+        kubeconfig: empty for the kubelet's, wherever that is.
         bell: rings when a pull begins or ends.
-        log: gets a line when the API server refuses an Event.
     """
     pulls = PodPulls(book, layers.totals)
     loop = asyncio.get_running_loop()
@@ -54,10 +51,9 @@ def recorder(
 
 
 class PodPulls:
-    """The pulls that pods wait for, each until its end has been said. Pure.
+    """The pulls that pods wait for, each until its end has been reported. Pure.
 
     Args:
-        book: the pulls.
         totals: how far a pull is, by its number; None where that is not known.
     """
 

@@ -35,12 +35,7 @@ _ATTRIBUTES: Final = {
 
 
 class PullTracer:
-    """Traces pulls and copies.
-
-    Args:
-        endpoint: ``HOST:PORT`` of the collector.
-        log: gets a line when it does not take spans, once until it does.
-    """
+    """Traces pulls and copies to a collector at ``HOST:PORT``."""
 
     def __init__(self, endpoint: str, *, log: Log) -> None:
         self._exporter = Exporter(endpoint, service="pycrictl-proxy")

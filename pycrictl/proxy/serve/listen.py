@@ -37,17 +37,12 @@ MAX_PATH_BYTES: Final = _SUN_PATH_BYTES - len(".xxxxxxxx/65535")
 
 
 class OwnSocket:
-    """A place for a socket, which clients find under another name once it is published.
+    """A socket at ``path``, which clients find at ``link`` once it is published.
 
     A missing directory is made, for root only.
 
     Args:
-        link: where clients find it; absolute.
         before: the directories of the program that this one takes over from.
-
-    Attributes:
-        link: as given.
-        path: where to bind the socket.
 
     Raises:
         UsageError: somebody serves it already, or it cannot be made there.
@@ -78,10 +73,7 @@ class OwnSocket:
         self.path = self.folder / _SOCKET
 
     def publish(self) -> None:
-        """Let clients find the socket, from one moment to the next; remove what others left.
-
-        It may be done again.
-        """
+        """Let clients find the socket, by one rename; remove what killed programs left."""
         new = self.folder / _LINK
         new.unlink(missing_ok=True)
         # Not an absolute path: a container may have the directory under another name.

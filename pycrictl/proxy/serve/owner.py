@@ -42,10 +42,7 @@ class Owners:
             self._kernel = None
 
     def owner(self, sock: socket.socket) -> int:
-        """Return the ID of the user who made the other end.
-
-        ``UNKNOWN`` if it is on another machine, or closed already.
-        """
+        """Return the user of the other end; ``UNKNOWN`` if it is remote, or closed already."""
         if sock.family == socket.AF_UNIX:
             found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             return int(_CREDENTIALS.unpack(found)[1])

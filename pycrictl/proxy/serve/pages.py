@@ -43,13 +43,6 @@ MakePage: TypeAlias = Callable[[], Awaitable[Page]]
 
 
 class PageServer:
-    """Serves pages.
-
-    Args:
-        pages: by their paths.
-        log: gets lines about clients that are dropped.
-    """
-
     def __init__(self, pages: Mapping[str, MakePage], *, log: Log) -> None:
         self._pages = pages
         self._log = log
@@ -57,11 +50,7 @@ class PageServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, address: Address) -> Address:
-        """Begin to listen; return where, with the real port.
-
-        Raises:
-            ConfigError: that is not possible there.
-        """
+        """Begin to listen; return where, with the real port."""
         # A program that takes over listens before this one has stopped.
         listener = listening(address, is_shared=True)
         self._http = HttpListener(listener, self._requested, log=self._log)

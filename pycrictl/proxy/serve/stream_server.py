@@ -67,11 +67,7 @@ def listening(address: Address, *, is_shared: bool = False) -> socket.socket:
     """Return a socket that is bound to an address.
 
     Args:
-        address: with any port if that is 0.
         is_shared: other programs of the same user may listen there as well.
-
-    Raises:
-        ConfigError: that is not possible.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
@@ -97,7 +93,6 @@ class StreamServer(Generic[PayloadT]):
     Args:
         redeem: uses up a token of a progress stream; returns None if it is not good.
         follow: yields the records of the stream that a token is for.
-        log: gets a line for each stream.
         redeem_copy: uses up a token of a copy stream; returns None if it is not good.
     """
 
@@ -121,15 +116,7 @@ class StreamServer(Generic[PayloadT]):
         self._channel: socket.socket | None = None
 
     async def start(self, address: Address, inherited: socket.socket | None = None) -> None:
-        """Begin to listen.
-
-        Args:
-            address: where.
-            inherited: the socket, if it listens there already.
-
-        Raises:
-            ConfigError: that is not possible there.
-        """
+        """Begin to listen; ``inherited`` is a socket that listens there already."""
         listener = inherited or listening(address)
         self.listener = listener
         self._http = HttpListener(listener.dup(), self._requested, log=self._log)
@@ -164,11 +151,7 @@ class StreamServer(Generic[PayloadT]):
         self._http.bring_in(sock, data)
 
     def pass_unknown_to(self, channel: socket.socket | None) -> None:
-        """Let another program have the connections whose tokens are not known here.
-
-        Args:
-            channel: carries them (SCM_RIGHTS), each with what was read of it; None for no more.
-        """
+        """Send connections with unknown tokens over a socket (SCM_RIGHTS), with what was read."""
         self._channel = channel
 
     @property

@@ -9,11 +9,7 @@ from typing import TextIO
 
 
 def notify(state: str, environ: Mapping[str, str]) -> bool:
-    """Report a state to systemd, such as ``READY=1`` or ``STOPPING=1`` (sd_notify(3)).
-
-    Returns:
-        Whether it was sent; nobody listens for it unless the unit has ``Type=notify``.
-    """
+    """Report a state to systemd, such as ``READY=1`` or ``STOPPING=1`` (sd_notify(3))."""
     address = environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False
@@ -28,10 +24,7 @@ def notify(state: str, environ: Mapping[str, str]) -> bool:
 
 
 def watchdog_s(environ: Mapping[str, str]) -> float | None:
-    """Return within which time systemd wants a keep-alive; None if it wants none.
-
-    See sd_watchdog_enabled(3).
-    """
+    """Return within which time systemd wants a keep-alive (sd_watchdog_enabled(3))."""
     text = environ.get("WATCHDOG_USEC", "")
     if not text.isdigit() or environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None

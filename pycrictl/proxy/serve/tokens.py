@@ -44,8 +44,6 @@ class Tokens(Generic[PayloadT]):
     """The tokens that are still good. One thread uses it; ``now`` is in seconds, never goes back.
 
     Args:
-        lifetime_s: how long an unused token works.
-        max_outstanding: how many unused tokens there may be.
         source: makes a new token.
 
     Attributes:
@@ -75,11 +73,7 @@ class Tokens(Generic[PayloadT]):
         return len(self._grants)
 
     def issue(self, pod: str, payload: PayloadT, *, now: float) -> str:
-        """Make a token for a pod.
-
-        Args:
-            pod: whose share it is taken from.
-            payload: what ``redeem`` returns for the token.
+        """Make a token, of a pod's share, which ``redeem`` exchanges for a payload.
 
         Raises:
             Exhausted: too many tokens are outstanding, of all pods or of this one.
