@@ -432,7 +432,7 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "127.0.0.1", ":80", "localhost:80", "0.0.0.0:80", "[::]:1", "127.0.0.1:70000"]
+    "text", ["127.0.0.1", ":80", "localhost:80", "0.0.0.0:80", "[::]:1", "127.0.0.1:70000"]
 )
 def test_bad_addresses(text: str) -> None:
     with pytest.raises(ValueError, match=r"IP:PORT|all addresses"):
