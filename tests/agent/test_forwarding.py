@@ -85,26 +85,6 @@ def test_a_node_that_does_not_answer_is_named(cluster: Cluster, dead: None) -> N
     assert "Warning: node n9 did not answer" in warned.stderr
 
 
-def test_a_node_speaks_for_itself_only(cluster: Cluster) -> None:
-    """What an agent says of other nodes, or in another form, is left out."""
-    cluster.start("n1")
-    liar = cluster.start("n2")
-    cluster.add_pod("db", node="n2")
-
-    async def lie(scope: object) -> Any:
-        good = {
-            "metadata": {"name": "db.main", "namespace": "default", "uid": "u"},
-            "spec": {"podName": "db", "image": IMAGE, "nodeName": "n2"},
-            "status": {"phase": "Pulling"},
-        }
-        other = json.loads(json.dumps(good))
-        other["spec"]["nodeName"] = "n1"
-        return [good, other, {"metadata": {}}, None, 5]
-
-    liar.routes._cluster.of_own_node = lie  # type: ignore[method-assign]  # a hostile node
-    assert [one["status"] for one in listed(cluster).values()] == [{"phase": "Pulling"}]
-
-
 def test_without_a_token_no_other_node_is_known(cluster: Cluster) -> None:
     cluster.start("n1")
     cluster.start("n2")

@@ -58,37 +58,6 @@ def test_too_many_connections(cluster: Cluster, monkeypatch: pytest.MonkeyPatch)
     assert cluster.ask("/livez").status == 200
 
 
-def test_handshakes_that_do_not_come(cluster: Cluster) -> None:
-    cluster.start()
-    with contextlib.ExitStack() as stack:
-        for _ in range(200):
-            stack.enter_context(
-                contextlib.closing(
-                    socket.create_connection(cluster.agents[0].listener.address, timeout=30)
-                )
-            )
-        assert cluster.ask("/livez").status == 200
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"X-Long": "a" * 100_000},
-        {f"X-{number}": "a" for number in range(90)},
-        {"Authorization": f"Bearer {'a' * 15_000}"},
-        {"Authorization": "Bearer"},
-        {"Authorization": "Basic YTpi"},
-        {"Transfer-Encoding": "chunked"},
-        {"Content-Length": "1000000000000"},
-    ],
-)
-def test_odd_heads(cluster: Cluster, headers: dict[str, str]) -> None:
-    cluster.start()
-    with contextlib.suppress(http.client.HTTPException, OSError):
-        assert cluster.ask("/node/v1alpha1/pulls", headers=headers).status in (400, 401, 431)
-    assert cluster.ask("/livez").status == 200
-
-
 def test_the_head_of_a_stranger_is_bounded_as_a_whole(cluster: Cluster) -> None:
     """A user's groups have a field each: who is known may send more."""
     cluster.start()

@@ -125,21 +125,6 @@ def test_a_list_that_is_kept(cluster: Cluster, recorded: str) -> None:
 
 
 @pytest.mark.parametrize("recorded", [key for key, (_, *more) in RECORDED.items() if more])
-def test_a_list_of_one_agent_and_a_watch_of_another(cluster: Cluster, recorded: str) -> None:
-    cluster.start("n1")
-    cluster.start("n2")
-    cluster.add_pod("web")
-    reflector = Reflector(cluster)
-    with closing(reflector.run(RECORDED[recorded])) as events:
-        assert next(events) == "LISTED"
-        assert reflector.phases == {"web.main": "Waiting"}
-        cluster.api.objects.remove("", "pods", "default", "web")
-        reflector.agent = 1
-        assert next(events) == "DELETED"
-    assert reflector.phases == {}
-
-
-@pytest.mark.parametrize("recorded", [key for key, (_, *more) in RECORDED.items() if more])
 def test_an_agent_that_was_started_anew(cluster: Cluster, recorded: str) -> None:
     """It does not know what a list had a moment ago: all is new to a watch, or a list is due."""
     cluster.start()
