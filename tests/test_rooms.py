@@ -242,6 +242,7 @@ ARROWS: dict[str, set[str]] = {
     "agent": {
         *(
             "agent",
+            "metrics",
             "kube",
             "progress",
             "pulls",
@@ -268,7 +269,7 @@ ARROWS: dict[str, set[str]] = {
     "agent.api.discovery": {"agent.api.names"},
     "agent.api.openapi": {"agent.api.names", ""},
     "agent.api.table": {"agent.api.names", "progress.reference", *_BASE},
-    "agent.frontproxy": {"agent.api.names", "foreign"},
+    "agent.trust.frontproxy": {"agent.api.names", "foreign"},
     "agent.objects": {
         *("agent.api.names", "agent.api.openapi", "kube.pods", "progress.failures"),
         *("progress.reference", "pulls", "units"),
@@ -294,8 +295,8 @@ ARROWS: dict[str, set[str]] = {
 
 THIRD_PARTY: dict[str, set[str]] = {
     "agent": {"aiohttp"},
-    "agent.certificate": {"cryptography"},
-    "agent.frontproxy": {"cryptography"},
+    "agent.trust.certificate": {"cryptography"},
+    "agent.trust.frontproxy": {"cryptography"},
     "metrics": {"prometheus_client"},
     "yamltree": {"yaml"},
     "_proto": {"google"},

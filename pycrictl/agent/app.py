@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from pycrictl.agent import authority, events, frontproxy
-from pycrictl.agent.access import Access
+from pycrictl.agent import events
 from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.cluster import Cluster
@@ -25,15 +24,17 @@ from pycrictl.agent.copies.session import Session
 from pycrictl.agent.copies.store import Store
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
-from pycrictl.agent.frontproxy import Trust, parse_trust
 from pycrictl.agent.node import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
 from pycrictl.agent.routes import Routes
-from pycrictl.agent.serving import Certificates, authorities
 from pycrictl.agent.settings import AgentSettings
 from pycrictl.agent.streaming import Streams
 from pycrictl.agent.tls_listener import TlsListener
+from pycrictl.agent.trust import authority, frontproxy
+from pycrictl.agent.trust.access import Access
+from pycrictl.agent.trust.certificate import Certificates, authorities
+from pycrictl.agent.trust.frontproxy import Trust, parse_trust
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.errors import ConfigError, PycrictlError
 from pycrictl.kube.credential import Credential
@@ -76,10 +77,10 @@ class Agent:
         connect: Connect,
         read_journal: ReadJournal | None = None,
     ) -> None:
-        self.settings = settings
+        self._settings = settings
         self._log = Log(__name__)
         names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
-        self.certificates = Certificates(
+        self._certificates = Certificates(
             settings.certificate_file,
             settings.key_file,
             [name for name in names if ".." not in name],
@@ -134,7 +135,7 @@ class Agent:
             self._trust_changed,
         )
         self.ready = asyncio.Event()
-        self.figures.show(self)
+        self._show_figures()
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._joining: asyncio.Task[None] | None = None
@@ -143,7 +144,7 @@ class Agent:
         """Begin to serve; the API server need not be there yet."""
         if self.copies is not None:
             await self.copies.start()
-        self.listener.open(self.certificates.context(None))
+        self.listener.open(self._certificates.context(None))
         if self._metrics is not None:
             self._metrics.open(None)
         self._reflector.start()
@@ -169,7 +170,7 @@ class Agent:
         await self.peers.close()
 
     def _own_copies(self, connect: Connect) -> Copies:
-        settings = self.settings
+        settings = self._settings
 
         @contextmanager
         def open_client() -> Iterator[CriClient]:
@@ -204,7 +205,7 @@ class Agent:
         rest_s, is_news = FIRST_REST_S, True
         while True:
             try:
-                found = await authority.shared(self.api, self.settings.namespace)
+                found = await authority.shared(self.api, self._settings.namespace)
                 break
             except PycrictlError as exc:
                 if is_news:
@@ -215,7 +216,7 @@ class Agent:
         if found is None:
             self._log.warning("agents_not_verified", secret=authority.SECRET)
         else:
-            self.certificates.sign(found)
+            self._certificates.sign(found)
         self.peers.authority = found.certificate.decode("ascii") if found is not None else ""
         self._news.set()
 
@@ -225,14 +226,14 @@ class Agent:
                 async with asyncio.timeout(CHECK_S):
                     await self._news.wait()
             try:
-                if not self.certificates.renew() and not self._news.is_set():
+                if not self._certificates.renew() and not self._news.is_set():
                     continue
             except ConfigError as exc:
                 self._log.warning("certificate_kept", error=exc.message)
                 continue
             self._news.clear()
-            self.listener.open(self.certificates.context(self.access.trust))
-            if not self.unready_reason():
+            self.listener.open(self._certificates.context(self.access.trust))
+            if not self._unready_reason():
                 self.ready.set()
 
     def _unhealthy_reason(self) -> str:
@@ -243,7 +244,7 @@ class Agent:
         has_failed = self.peers.authority is None and self._joining and self._joining.done()
         return "a task has ended" if has_ended or has_failed else ""
 
-    def unready_reason(self) -> str:
+    def _unready_reason(self) -> str:
         trust = self.access.trust
         if trust is None:
             return "the API server has not said yet whom to trust"
@@ -265,8 +266,51 @@ class Agent:
         if name == "metrics":
             page = self.figures.page.text()
             return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
-        why = self.unready_reason() if name == "readyz" else self._unhealthy_reason()
+        why = self._unready_reason() if name == "readyz" else self._unhealthy_reason()
         return web.Response(text=why or "ok", status=503 if why else 200)
+
+    def _show_figures(self) -> None:
+        """Have the page of metrics show what the parts count."""
+        gauge, counted = self.figures.page.gauge, self.figures.page.counted
+        copies, pulls, listener = self.copies, self.pulls, self.listener
+        gauge("connections", "Open connections.", lambda: listener.connections)
+        gauge("watches", "Open watches and streams.", lambda: self.routes.watches)
+        gauge("streams", "Open progress streams of pods.", lambda: self.streams.open)
+        gauge(
+            "source_running",
+            "Whether this node's pulls are being followed.",
+            lambda: pulls.is_running,
+        )
+        gauge("ready", "Whether it is ready.", lambda: not self._unready_reason())
+        gauge(
+            "certificate_expiry_timestamp_seconds",
+            "Until when its certificate is valid.",
+            lambda: self._certificates.expiry_s,
+        )
+        running = gauge("copies_running", "Copies under way.")
+        spooled = gauge("copy_spool_bytes", "What copies take of the disk, or will.")
+        limit = gauge(
+            "copy_spool_limit_bytes", "What they may take (--spool-size); 0 for no limit."
+        )
+        limit.set(self._settings.spool_limit_bytes)
+        if copies is not None:
+            running.set_function(lambda: copies.snapshot()["copies"])
+            spooled.set_function(lambda: copies.snapshot()["spool_bytes"])
+        counted("api_calls", "Requests to the API server.", lambda: self.api.calls)
+        counted("api_failures", "Those that failed.", lambda: self.api.failures)
+        counted(
+            "reviews",
+            "Tokens and rights that the API server was asked about.",
+            lambda: self.access.reviews,
+        )
+        counted("peer_requests", "Requests to other agents.", lambda: self.peers.asked)
+        counted("peer_failures", "Those that failed.", lambda: self.peers.failures)
+        counted(
+            "source_starts",
+            "How often this node's pulls began to be followed.",
+            lambda: pulls.starts,
+        )
+        counted("turned_away", "Connections that were too many.", lambda: listener.turned_away)
 
 
 def run(

@@ -28,7 +28,6 @@ from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent.access import Access
 from pycrictl.agent.api import discovery, openapi
 from pycrictl.agent.api.answers import Query, form_of, parameters, parse_query, refuse, respond
 from pycrictl.agent.api.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
@@ -37,11 +36,12 @@ from pycrictl.agent.cluster import Cluster, OtherNamespace, Scope
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
-from pycrictl.agent.frontproxy import User
 from pycrictl.agent.objects import pod_of
 from pycrictl.agent.records import wanted
 from pycrictl.agent.store import Gone
 from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, Streams
+from pycrictl.agent.trust.access import Access
+from pycrictl.agent.trust.frontproxy import User
 from pycrictl.agent.watching import Watch
 from pycrictl.errors import Denied, PycrictlError
 from pycrictl.servicelog import Log

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pycrictl.agent.app import Agent
-from pycrictl.agent.authority import SECRET
 from pycrictl.agent.settings import AgentSettings
+from pycrictl.agent.trust.authority import SECRET
 from pycrictl.errors import ConnectError
 from pycrictl.kube.credential import read_kubeconfig
 from pycrictl.serviceoptions import Address

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pycrictl.agent.feed import FRESH_S
-from pycrictl.agent.frontproxy import parse_trust
+from pycrictl.agent.trust.frontproxy import parse_trust
 from tests.agent.standing import OWN, Cluster
 from tests.kube.access import User
 from tests.kube.tokens import Token

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.agent import certificate
+from pycrictl.agent.trust import certificate
 from tests.agent.standing import Cluster
 from tests.waiting import wait_until
 

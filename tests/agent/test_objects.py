@@ -10,10 +10,10 @@ import pytest
 from pycrictl.agent.api.selectors import fits_labels, parse_fields
 from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.api.table import age, cells
-from pycrictl.agent.frontproxy import is_signed_by, parse_trust
 from pycrictl.agent.objects import NodePull, is_waiting, objects_of
 from pycrictl.agent.records import reports_of, wanted
 from pycrictl.agent.store import Gone, Store
+from pycrictl.agent.trust.frontproxy import is_signed_by, parse_trust
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import format_moment
@@ -287,7 +287,7 @@ def test_a_config_map_without_a_front_proxy(data: Any) -> None:
 def test_a_certificate_that_is_over() -> None:
     from cryptography import x509
 
-    from pycrictl.agent.certificate import serving
+    from pycrictl.agent.trust.certificate import serving
 
     pem, _ = serving(["pycrictl-agent", "127.0.0.1"])
     certificate = x509.load_pem_x509_certificate(pem)

@@ -9,7 +9,7 @@ from tests.copy.trees import needs_root
 
 WATCH = """
 import asyncio, fcntl, socket, ssl, struct, time
-from pycrictl.agent import certificate
+from pycrictl.agent.trust import certificate
 from pycrictl.errors import PycrictlError
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.kube import apiclient

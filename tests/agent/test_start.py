@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.agent import certificate
+from pycrictl.agent.trust import certificate
 from tests.agent.standing import Cluster
 from tests.cli.run import Run
 from tests.waiting import wait_until

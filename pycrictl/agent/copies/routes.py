@@ -7,7 +7,6 @@ from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent.access import Access
 from pycrictl.agent.api.names import COPIES, GROUP_VERSION
 from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
@@ -24,7 +23,8 @@ from pycrictl.agent.copies.session import (
     Place,
     Session,
 )
-from pycrictl.agent.frontproxy import User
+from pycrictl.agent.trust.access import Access
+from pycrictl.agent.trust.frontproxy import User
 from pycrictl.kube.pods import Pod
 
 _UNKNOWN: Final = CopySpec(Direction.UNKNOWN, b"")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 from typing import Final
 
-from pycrictl.agent import certificate
 from pycrictl.agent.api.names import Document
 from pycrictl.agent.asyncapi import AsyncApiClient
-from pycrictl.agent.certificate import Pair
+from pycrictl.agent.trust import certificate
+from pycrictl.agent.trust.certificate import Pair
 from pycrictl.errors import NotFound, RemoteProtocolError, RuntimeFault
 
 SECRET: Final = "pycrictl-agent-ca"

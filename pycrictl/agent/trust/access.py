@@ -14,13 +14,13 @@ from typing import Final, Generic, TypeVar
 
 from aiohttp import web
 
-from pycrictl.agent import frontproxy
 from pycrictl.agent.api.names import AUDIENCE, Document
 from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.asyncapi import AsyncApiClient
-from pycrictl.agent.frontproxy import Trust, User
 from pycrictl.agent.peers import subject_of
 from pycrictl.agent.tls_listener import certificate_of
+from pycrictl.agent.trust import frontproxy
+from pycrictl.agent.trust.frontproxy import Trust, User
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import mapping, text, texts
 from pycrictl.kube.apiclient import MAX_ANSWER_BYTES

@@ -1,0 +1,1 @@
+"""Who is authenticated, by what, and who may do what."""
