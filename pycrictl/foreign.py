@@ -1,7 +1,7 @@
-"""JSON that others wrote: read into values within bounds, and then field by field. Pure.
+"""JSON from other programs: read into values within bounds, and then field by field. Pure.
 
-Of what is not as it should be, a reader here returns the empty value of its kind; who has to know
-the difference judges by a schema (``fit``), which says what was left out.
+For a value of another kind, a reader here returns the empty value of its own. Where the difference
+matters, ``fit`` judges by a schema and says what was left out.
 """
 
 from __future__ import annotations

@@ -37,13 +37,13 @@ TIMEOUT_S: Final = 4.0
 """How long a node may take."""
 
 AT_ONCE: Final = 32
-"""How many nodes are asked at the same time."""
+"""How many nodes are queried at the same time."""
 
 ADDRESSES_S: Final = 60.0
 """How long the addresses of agents are kept."""
 
 MISSING_S: Final = 5.0
-"""How soon they are asked for again when a node is not among them."""
+"""How soon they are looked up again when a node is missing."""
 
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 MAX_VALUES: Final = 300_000
@@ -219,7 +219,7 @@ class Peers:
         raise Unavailable("no agent runs on it, as far as is known")
 
     async def _know(self, is_enough: Callable[[], bool]) -> None:
-        """Ask for the addresses again if they are old, or not enough and not quite new."""
+        """Look the addresses up again if they are old, or some are missing for ``MISSING_S``."""
         age_s = time.monotonic() - self._looked_at
         if self._namespace and (age_s >= ADDRESSES_S or (age_s >= MISSING_S and not is_enough())):
             async with self._lock:
@@ -227,7 +227,7 @@ class Peers:
                     await self._look()
 
     async def _look(self) -> None:
-        """Ask for the endpoints of the Service (``discovery.k8s.io/v1``), by node."""
+        """List the endpoints of the Service (``discovery.k8s.io/v1``), by node."""
         found: dict[str, tuple[str, int]] = {}
         path = f"/apis/discovery.k8s.io/v1/namespaces/{self._namespace}/endpointslices"
         with contextlib.suppress(PycrictlError):
@@ -242,7 +242,7 @@ class Peers:
                             if _is_address(addresses[0]):
                                 found[node] = addresses[0], port
             self._addresses = found
-        self._looked_at = time.monotonic()  # at the end: who comes meanwhile waits for it
+        self._looked_at = time.monotonic()  # at the end: callers wait for the lock meanwhile
 
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:

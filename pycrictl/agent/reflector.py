@@ -1,4 +1,4 @@
-"""A list of the API server that is kept up to date by a watch, while somebody wants it."""
+"""Lists of the API server that are kept up to date by watches, as client-go's reflectors."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Reflector(Generic[T]):
 
     @property
     def failing_s(self) -> float:
-        """How long the list cannot be asked for; 0 if it can, as far as is known."""
+        """For how long listing has failed; 0 if it did not fail last."""
         return 0.0 if self.error is None else time.monotonic() - self._failed_at
 
     async def ready(self, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Which request is answered by what, and for whom. Paths are taken literally.
+"""The routes of the agent, and who may use them. Paths are taken literally.
 
 Names of Kubernetes need no escapes, so a path with one, or with an empty or dotted segment, is
 refused before anything looks at it: the API server and this agent can read no path differently.
@@ -80,7 +80,7 @@ class Routes:
         self._log = Log(__name__)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; whatever goes wrong is an answer, too."""
+        """Answer one request; errors become answers, too."""
         response: web.StreamResponse
         kind, user = "other", ""
         try:
@@ -130,7 +130,7 @@ class Routes:
                 return "peer", self._peer(request, rest, given)
         return "api", self._api(request, words, given)
 
-    # For who has the right
+    # For users with a right on the node
 
     async def _metrics(self, request: web.BaseRequest) -> web.Response:
         await self._access.metrics(request)
@@ -319,7 +319,7 @@ def _require_get(request: web.BaseRequest, *, has_body: bool) -> None:
 
 
 def _is_of_copies(words: list[str]) -> bool:
-    """Return whether a path may lead to copies, which take more than GET; who asks comes later."""
+    """Return whether a path may lead to copies: other methods, and the user is checked later."""
     match words:
         case ["apis", _, _, "namespaces", _, "pods", _, resource, *_]:
             return resource == COPIES

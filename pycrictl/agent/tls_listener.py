@@ -363,7 +363,6 @@ class TlsListener:
         return self._server.turned_away
 
     def authenticated(self, request: web.BaseRequest) -> None:
-        """Note that who asks may ask for something: their connection is not ended for others."""
         self._server.authenticated(request)
 
     def open(self, context: ssl.SSLContext | None) -> None:
@@ -389,7 +388,7 @@ class TlsListener:
         for _ in range(ACCEPT_AT_ONCE):
             try:
                 client, address = self._socket.accept()
-            except (BlockingIOError, ConnectionAbortedError):  # nobody, or one who has gone again
+            except (BlockingIOError, ConnectionAbortedError):  # none, or it is gone again
                 return
             except OSError:  # no descriptor is left
                 loop.remove_reader(self._socket)

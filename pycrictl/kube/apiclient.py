@@ -1,8 +1,8 @@
 """A client of the API server: JSON over HTTPS, by threads that block and by coroutines.
 
 Each request has a connection and a thread of its own, since neither the resolver nor TLS has a
-deadline: whoever waits for it goes on at the deadline and leaves the thread behind. So nothing is
-ever sent on a connection that the server has closed, or that was made with an earlier credential.
+deadline: the caller goes on at the deadline and leaves the thread behind. So nothing is ever sent
+on a connection that the server has closed, or that was made with an earlier credential.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Exchange(threading.Thread):
     ) -> None:
         super().__init__(name="kube", daemon=True)
         self.outcome: Future[Any] = Future()
-        self.outcome.set_running_or_notify_cancel()  # who waits cannot cancel it
+        self.outcome.set_running_or_notify_cancel()  # callers cannot cancel it
         self._client = client
         self._request = request
         self._take = take

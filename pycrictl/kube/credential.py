@@ -42,7 +42,7 @@ KUBECONFIGS: Final = (
 """kubeadm; kOps and clouds; k3s; rke2; k0s; microk8s."""
 
 PLUGIN_S: Final = 5.0
-"""How long a program may take that prints a credential, if nobody waits for it."""
+"""How long a program may take that prints a credential, in the background."""
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

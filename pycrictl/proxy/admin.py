@@ -6,8 +6,8 @@
     {"call": "set-limit", "limit": 4}   -> {"ok": {"limit": 4, "before": 2}}
     anything else                       -> {"error": "…"}
 
-A connection takes any number of calls, one after the other. Whoever may open the socket may do
-everything.
+A connection takes any number of calls, one after the other. A client that can open
+the socket may do everything.
 """
 
 from __future__ import annotations

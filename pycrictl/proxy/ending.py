@@ -1,4 +1,4 @@
-"""What holds up the end of a proxy, and for how long.
+"""What delays the end of a proxy, and for how long.
 
 Before it stops, everything is served as before and only new pulls are refused: a program that
 closed its socket at once would fail every call of kubelet for as long as a pull takes. After a
@@ -25,8 +25,8 @@ from pycrictl.proxy.succession import Succession
 from pycrictl.servicelog import Log
 
 CALLS_S: Final = 10.0
-"""How long other calls than pulls may hold up the end. Nobody is refused meanwhile: it comes in a
-moment without calls."""
+"""How long other calls than pulls may delay the end, which comes in a moment without calls: none is
+refused."""
 
 WATCHED_S: Final = LINGER_S + 1.0
 """How long after the last pull its watchers may hold up the end."""
@@ -51,7 +51,7 @@ class Ending:
     """Waits for what is under way, until ``at_once`` is set.
 
     Args:
-        tokens: of the URLs that nobody has opened yet.
+        tokens: of the URLs that are not opened yet.
         limit_s: how long pulls and copies may go on; None for as long as they take.
     """
 
@@ -84,14 +84,14 @@ class Ending:
         await self._while(lambda: bool(self._pulls() or self._copies.snapshot()), limit_s)
         if limit_s == 0:
             return
-        # Who watches a pull is told its end.
+        # Watchers of a pull get its end.
         ended = self._book.ended
         if ended and (left_s := ended[-1].ended + WATCHED_S - self._loop.time()) > 0:
             await self._while(lambda: bool(self._streams.open_count), left_s)
         await self._while(lambda: any(map(ends_soon, self._server.open_paths())), CALLS_S)
 
     async def finish(self) -> None:
-        """Return when nothing is left that a successor does not have, and nobody is connected."""
+        """Return when only the successor has work and clients."""
         await self._while(
             lambda: bool(
                 self._book.running

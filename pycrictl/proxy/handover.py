@@ -1,4 +1,4 @@
-"""What two programs say to each other while one takes over from the other.
+"""The conversation of two programs while one takes over from the other.
 
 The new program connects to the old one's admin socket. One JSON object a line, both ways::
 
@@ -146,11 +146,11 @@ class Successor:
         self.close()
 
     def ended(self, pull: int, error: str | None) -> None:
-        """Say how a pull ended: why it failed, empty if it did not, None if it was given up."""
+        """Report the end of a pull: why it failed, empty if it did not, None if it was given up."""
         self._lines.send({"ended": pull, "error": error})
 
     async def answer(self, copies: Callable[[], Awaitable[list[dict[str, Any]]]]) -> None:
-        """Say which copies go on here, as often as the new program asks."""
+        """Report which copies go on here, as often as the new program asks."""
         while await self._lines.receive() is not None:
             self._lines.send({"copies": await copies()})
 

@@ -67,7 +67,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _start_orphan(program: str, words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Start a program that is a child of nobody here; return its process ID.
+    """Start a program that is not a child of this one; return its process ID.
 
     systemd notices the end of the service's main process only if that is its own child. This
     program has threads and cannot fork itself, so another one does it.

@@ -26,7 +26,7 @@ from pycrictl.wire.codes import CANCELLED, INTERNAL, OK, UNAVAILABLE
 AGE_S = 60.0
 """How old a client's connection gets; then it is asked to make a new one, and finishes its calls.
 
-So whoever is connected to a program that has handed over comes to the new one within that time.
+So clients of a program that has handed over are connected to the new one within that time.
 """
 
 JITTER: Final = 0.1

@@ -25,7 +25,7 @@ _OPTIONS: Final = (
     ("grpc.service_config_disable_resolution", 1),
     # Two of these have two connections: a failure of one must not delay the other.
     ("grpc.use_local_subchannel_pool", 1),
-    # The socket is local: nobody gains by waiting once the runtime is there again.
+    # The socket is local: there is no reason to wait once the runtime is back.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 100),
     # How large an answer may be is for the client to say.

@@ -168,7 +168,7 @@ def add_warnings(response: web.StreamResponse, warnings: Iterable[str]) -> None:
 
 
 def _boolean(given: dict[str, str], key: str) -> bool:
-    """Read a boolean as the API server does: what is there without a value is true."""
+    """Read a boolean as the API server does: a parameter without a value is true."""
     text = given.get(key)
     if text is None:
         return False

@@ -1,1 +1,1 @@
-"""Who is authenticated, by what, and who may do what."""
+"""Authentication and authorization of the agent's clients, and its certificates."""

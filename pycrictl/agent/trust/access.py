@@ -1,4 +1,4 @@
-"""Who asks, and may they: the front proxy, other agents, and those that ask as of a kubelet.
+"""Authenticates and authorizes the front proxy, other agents, and clients of the kubelet's routes.
 
 Answers of the API server to tokens and questions are kept for a short while, as the kubelet does.
 """

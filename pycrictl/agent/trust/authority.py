@@ -1,7 +1,7 @@
-"""The agents' own authority: by it they know each other, also where nobody has set one up.
+"""The agents' own CA, by which they verify each other; the first agent makes it.
 
-The first agent makes it and puts it into a Secret that the manifests bring along empty; it may only
-be read by agents, and by who may read the Secrets of their namespace.
+It is kept in a Secret that the manifests create empty. Agents may read it, and users who may read
+the Secrets of their namespace.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ async def shared(api: AsyncApiClient, namespace: str) -> Pair | None:
         try:
             secret = await api.get(path)
         except NotFound:
-            return (
-                None  # whoever took it away wants none; a right that is missing is another matter
-            )
+            return None  # it was removed on purpose; a missing right is another error
         if not isinstance(secret, dict):
             break
         if (found := _parsed(secret)) is not None:
@@ -39,7 +37,7 @@ async def shared(api: AsyncApiClient, namespace: str) -> Pair | None:
         made = certificate.authority()
         data = {CERTIFICATE: _text(made.certificate), KEY: _text(made.key)}
         try:
-            # With the version that was read: of several agents at once, one has its way.
+            # With the version that was read: of several agents at once, one succeeds.
             await api.put(path, {**secret, "data": data})
         except RuntimeFault as exc:
             if exc.code != "409":

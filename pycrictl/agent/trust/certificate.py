@@ -1,7 +1,7 @@
-"""Serving certificates for agents that are given none, made at each start.
+"""The agent's serving certificate: of files that may be renewed, else made at each start.
 
-They are of the agents' own authority (``authority.py``), or self-signed where there is none. The
-API server verifies neither: it is told so (``insecureSkipTLSVerify``), as for metrics-server.
+One that is made is signed by the agents' own CA (``authority.py``), else by itself. The API server
+verifies neither (``insecureSkipTLSVerify``), as for metrics-server.
 """
 
 from __future__ import annotations

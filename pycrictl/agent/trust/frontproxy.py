@@ -1,4 +1,4 @@
-"""Who may speak for users: the API server's front proxy, by its client certificate. Pure.
+"""The API server's front proxy, which may name users, by its client certificate. Pure.
 
 The API server authenticates and authorizes; then it forwards the request with a certificate of its
 own and the user in headers. Which CA and which headers, it writes into the ConfigMap
@@ -73,7 +73,7 @@ def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
     allowed = _listed(data.get("requestheader-allowed-names", "[]"))
     proxy_ca = certificates(text(data.get("requestheader-client-ca-file"), _MAX_CHARS))
     return Trust(
-        # What cannot be read allows nobody, and not everybody.
+        # If it cannot be read, no name is allowed, rather than any.
         proxy_ca=proxy_ca if allowed is not None else "",
         allowed_names=allowed or (),
         user_headers=_listed(data.get("requestheader-username-headers")) or (),

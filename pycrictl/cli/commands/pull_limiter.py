@@ -1,4 +1,4 @@
-"""``pycrictl pull-limiter``: the limit, who waits, and the last pulls."""
+"""``pycrictl pull-limiter``: the limit, the queue, and the last pulls."""
 
 from __future__ import annotations
 

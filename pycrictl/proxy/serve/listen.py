@@ -1,8 +1,8 @@
 """The socket that clients of the proxy dial: a link to one that is this program's alone.
 
 So a new program can be ready at a socket of its own before anybody dials it, and one rename gives
-it all who dial from then on. What is behind the link is in a directory that its program has locked
-for as long as it lives::
+it all new connections. The link leads into a directory that its program has locked for as long as
+it lives::
 
     /run/pycrictl/cri.sock -> cri.sock.k3x_9a2b/sock
     /run/pycrictl/cri.sock.k3x_9a2b/38283   the streams behind URLs with that port
@@ -45,7 +45,7 @@ class OwnSocket:
         before: the directories of the program that this one takes over from.
 
     Raises:
-        UsageError: somebody serves it already, or it cannot be made there.
+        UsageError: another program serves it, or it cannot be made there.
     """
 
     def __init__(self, link: Path, before: Container[str] = ()) -> None:
@@ -63,7 +63,7 @@ class OwnSocket:
                 self._check_unused(before)
                 self.folder = Path(tempfile.mkdtemp(prefix=f"{link.name}.", dir=link.parent))
                 lock = _lock(self.folder)
-                assert lock is not None  # whoever sweeps has the other lock first
+                assert lock is not None  # a sweep takes the other lock first
                 self._lock = lock
             except BaseException:
                 self._started()
@@ -110,7 +110,7 @@ class OwnSocket:
         if not stat.S_ISSOCK(mode):
             raise UsageError(f"{quote(str(self.link))} exists and is not a socket")
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.setblocking(False)  # a full backlog is somebody's, too
+            probe.setblocking(False)  # a full backlog is served, too
             code = probe.connect_ex(str(self.link))
         if code not in (errno.ECONNREFUSED, errno.ENOENT):
             raise UsageError(
@@ -122,7 +122,7 @@ class OwnSocket:
         return bool(re.fullmatch(re.escape(self.link.name) + r"\.[a-z0-9_]{8}", name))
 
     def _is_left(self, folder: Path) -> bool:
-        """Whether the program that made a directory has ended: then nobody has it locked."""
+        """Whether the program that made a directory has ended: then it is not locked."""
         try:
             lock = _lock(folder)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Whose the other end of a local connection is: of TCP, too, for which there is no ``SO_PEERCRED``.
+"""The user at the other end of a local connection: of TCP, too, which has no ``SO_PEERCRED``.
 
 The kernel is asked for that one socket (sock_diag(7)), which takes it some microseconds. To read
 ``/proc/net/tcp`` takes it milliseconds, and the longer the more connections the node has.
@@ -66,6 +66,6 @@ class Owners:
         if len(answer) < _ANSWER.size:
             return UNKNOWN
         kind, number, uid, inode = _ANSWER.unpack_from(answer)
-        # A socket that its process has closed belongs to nobody, which looks like root.
+        # A socket that its process has closed has no owner, which looks like root.
         is_found = kind == _BY_FAMILY and number == self._number and inode
         return int(uid) if is_found else UNKNOWN

@@ -6,8 +6,8 @@ For a progress stream, a request that upgrades to a WebSocket gets a text messag
 and, at the end, a normal close. Any other GET gets the same records as lines of a chunked body, so
 that ``curl -N`` works. A copy stream is always a WebSocket, and its connection is handed over.
 
-A web page must not reach this server through somebody's browser: a request that names another
-origin, or another host than this one, is refused before its token is looked at.
+A web page must not reach this server through a browser: a request with another ``Origin`` or
+``Host`` than this one is refused before its token is looked up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What systemd wants to know of a service: states, keep-alives."""
+"""Notifications of systemd: states, keep-alives."""
 
 from __future__ import annotations
 
