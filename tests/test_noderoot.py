@@ -11,7 +11,7 @@ import pytest
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import context
-from pycrictl.containerd import settings
+from pycrictl.containerd import config_toml
 from pycrictl.cri.lifecycle.removal import remove_logs
 from pycrictl.errors import PycrictlError, UsageError
 from tests.cli.run import Run
@@ -152,6 +152,6 @@ def test_the_configuration_of_containerd(root: Path) -> None:
     (root / "etc/containerd/config.toml").write_text(main)
     images = '[plugins."io.containerd.cri.v1.images"]\nmax_concurrent_downloads = 7\n'
     (root / "etc/containerd/conf.d/a.toml").write_text(f"version = 3\n{images}")
-    found = settings.from_file(settings.config_path(None))
+    found = config_toml.from_file(config_toml.config_path(None))
     assert found.max_concurrent_downloads == 7
     assert found.origin == "/etc/containerd/conf.d/a.toml"

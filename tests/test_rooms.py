@@ -162,7 +162,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.operators": {
         *("servicelog", "serviceoptions"),
         *("proxy.admin", "proxy.lookup", "proxy.pulls", "proxy.settings", "proxy.upstream"),
-        *("containerd.daemon", "containerd.settings", "kube.kubelet", "kube.kubelet_config"),
+        *("containerd.daemon", "containerd.config_toml", "kube.kubelet", "kube.kubelet_config"),
         *("_proto", *_BASE),
     },
     "proxy.accept": {"servicelog", "wire.limits"},
@@ -206,7 +206,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.serve.owner": set(),
     "proxy.pulls": {
         *("proxy.pulls", "proxy.lookup", "proxy.calls", "proxy.upstream"),
-        *("servicelog", "proxy.serve.tokens", "progress", "pulls", "containerd.settings"),
+        *("servicelog", "proxy.serve.tokens", "progress", "pulls", "containerd.config_toml"),
         "kube.kubelet_config",
         *("cri.calls.client", "cri.calls.redact", "streaming.loop", "wire.codes", "wire.progress"),
         *("_proto", *_BASE),
@@ -218,7 +218,7 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.pulls.book", "progress.reference", "pulls", "wire.progress"),
     },
     "proxy.pulls.status": {
-        *("proxy.pulls", "pulls.model", "containerd.settings", "kube.kubelet_config", *_BASE),
+        *("proxy.pulls", "pulls.model", "containerd.config_toml", "kube.kubelet_config", *_BASE),
     },
     "proxy.pulls.forecast": {"proxy.pulls.book"},
     "proxy.figures": {

@@ -139,9 +139,9 @@ class AppContext:
 
     def open_client(self, service: Literal["runtime", "image"]) -> CriClient:
         """Connect to a service of the CRI; use it in a ``with`` statement."""
-        from pycrictl.cri.calls import discovery  # noqa: PLC0415 - help and plugins need no gRPC
+        from pycrictl.cri.calls import endpoints  # noqa: PLC0415 - help and plugins need no gRPC
 
-        client = discovery.open_client(self.config, service)
+        client = endpoints.open_client(self.config, service)
         client.tracer = self.tracer
         return client
 
@@ -174,7 +174,7 @@ def find_root() -> str:
     """Return the node's root where ``--host-root`` does not name it."""
     if not noderoot.is_node(noderoot.DEBUG_ROOT):
         return "/"
-    from pycrictl.cri.calls.discovery import ENDPOINTS  # noqa: PLC0415
+    from pycrictl.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415
 
     has_runtime = any(os.path.lexists(each.removeprefix("unix://")) for each in ENDPOINTS)
     return "/" if has_runtime else noderoot.DEBUG_ROOT

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from pycrictl.cli.pulling import pull_image
 from pycrictl.cri.lifecycle.launch import Launch
-from pycrictl.cri.specs import configuration
-from pycrictl.cri.specs.auth import auth_config
-from pycrictl.cri.specs.configuration import load_container
+from pycrictl.cri.specs import loading
+from pycrictl.cri.specs.loading import auth_config, load_container
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def ask_password(app: AppContext) -> str:
 
 
 def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
-    spec = configuration.load_pod(path)
+    spec = loading.load_pod(path)
     for warning in spec.warnings:
         app.env.warn(warning)
     return spec.config

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import tomli
 
 from pycrictl import noderoot
-from pycrictl.containerd.settings import CRI_PLUGINS, configurations
+from pycrictl.containerd.config_toml import CRI_PLUGINS, configurations
 from pycrictl.errors import PycrictlError
 
 DEFAULT_FOLDER: Final = "/etc/containerd/certs.d"

@@ -19,7 +19,7 @@ from pycrictl.cri.lists.lookup import Lookup
 if TYPE_CHECKING:
     from pycrictl.copy.rules.summary import Summary
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.streaming.session import Choice
+    from pycrictl.streaming.remote_command import Choice
     from pycrictl.streaming.target import TlsFiles
 
 

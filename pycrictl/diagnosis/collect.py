@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.inspection import status
+from pycrictl.cri.inspection import statuses
 from pycrictl.cri.inspection.containerlog import container_log
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.diagnosis import facts
@@ -184,7 +184,7 @@ class Collector(Asking):
             return None
         is_ready, address = sandbox.state == cri_pb2.SANDBOX_READY, ""
         with self._optional("pod status"):
-            for answer in status.pod_statuses(
+            for answer in statuses.pod_statuses(
                 self._client, [sandbox.id], verbose=False, is_listed=True
             ):
                 is_ready = answer.status.state == cri_pb2.SANDBOX_READY
@@ -198,7 +198,7 @@ class Collector(Asking):
         if sandbox is not None:
             newest = lookup.containers_of(sandbox)
             with self._optional("container status"):
-                answers = status.container_statuses(
+                answers = statuses.container_statuses(
                     self._client, [one.id for one in newest], verbose=False, is_listed=True
                 )
                 for answer in answers:
@@ -242,7 +242,7 @@ class Collector(Asking):
         if earlier:
             last = max(earlier, key=lambda each: each.created_at)
             with self._optional("container status"):
-                for answer in status.container_statuses(
+                for answer in statuses.container_statuses(
                     self._client, [last.id], verbose=False, is_listed=True
                 ):
                     has_crashed = answer.status.exit_code != 0

@@ -12,9 +12,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.inspection import status
-from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.cri.lists.naming import pod_key, pod_name
+from pycrictl.cri.inspection import statuses
+from pycrictl.cri.lists.lookup import Lookup, pod_key, pod_name
 from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.collect import Collector, Sources
 from pycrictl.diagnosis.disks import Disk
@@ -138,7 +137,7 @@ class Survey(Collector):
             and (each.state != cri_pb2.CONTAINER_RUNNING or each.metadata.attempt)
         ]
         with self._optional("container status"):
-            for answer in status.container_statuses(
+            for answer in statuses.container_statuses(
                 self._client, todo, verbose=False, is_listed=True
             ):
                 one = answer.status

@@ -30,7 +30,7 @@ from pycrictl.progress.endings import SETTLE_S, Sink
 from pycrictl.progress.outcome import Pace, conclude
 from pycrictl.progress.stream_watch import Follow, watch_reports
 from pycrictl.pulls.tracker import Tracker
-from pycrictl.streaming.connection import dial
+from pycrictl.streaming.bytestream import dial
 from pycrictl.streaming.loop import end_tasks, in_thread
 from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.target import Target

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto.containerd import snapshots_pb2
-from pycrictl.containerd.documents import Documents
+from pycrictl.containerd.client import Documents
 from pycrictl.containerd.store import CRI_NAMESPACE, extracted_chain_id, parse_ingest
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.progress.identify import Held, Identifier, Pull

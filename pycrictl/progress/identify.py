@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pycrictl.containerd.documents import Documents
+from pycrictl.containerd.client import Documents
 from pycrictl.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
     ImageConfig,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.config_toml import PullSettings, pull_settings
 from pycrictl.containerd.daemon import find_daemon
-from pycrictl.containerd.settings import PullSettings, pull_settings
 from pycrictl.containerd.store import CRI_NAMESPACE
 from pycrictl.errors import (
     ConnectError,

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol, TypeVar
 
-from pycrictl.streaming.connection import Connection, dial
+from pycrictl.streaming.bytestream import ByteStream, dial
 from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.target import Target, TlsFiles, parse_url
 from pycrictl.wire.http1 import SWITCHING_PROTOCOLS
@@ -101,7 +101,7 @@ async def follow(
 class _MessageReader:
     """The messages of an open WebSocket; pings and the close are answered."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ByteStream) -> None:
         self._connection = connection
         peer = f'"{connection.label}"'
         self._core = Messages(CLIENT, max_bytes=MAX_MESSAGE_BYTES, peer=peer, takes_text=True)

@@ -28,7 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.settings import PullSettings
+from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.containerd.store import CRI_NAMESPACE
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists.lookup import find_container, find_pod

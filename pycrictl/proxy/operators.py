@@ -11,8 +11,8 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
+from pycrictl.containerd.config_toml import pull_settings
 from pycrictl.containerd.daemon import listener_pid
-from pycrictl.containerd.settings import pull_settings
 from pycrictl.errors import ConfigError
 from pycrictl.kube.kubelet import find_kubelet
 from pycrictl.kube.kubelet_config import find_kubelet_config, read_kubelet_config

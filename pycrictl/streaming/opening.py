@@ -15,7 +15,7 @@ from pycrictl.errors import (
     StreamError,
     UpgradeRefused,
 )
-from pycrictl.streaming.connection import Connection
+from pycrictl.streaming.bytestream import ByteStream
 from pycrictl.streaming.target import Target
 from pycrictl.units import quote
 from pycrictl.wire.http1 import SWITCHING_PROTOCOLS, Headers, ResponseHead
@@ -123,7 +123,7 @@ class Exchange:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ByteStream,
         target: Target,
         method: str,
         headers: Iterable[tuple[str, str]],

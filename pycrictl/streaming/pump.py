@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import Final, TextIO
 
 from pycrictl.errors import StreamError
-from pycrictl.streaming.connection import Connection
+from pycrictl.streaming.bytestream import ByteStream
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.streaming.terminal import DetachKeys, Terminal
 from pycrictl.wire.command import (
@@ -45,7 +45,7 @@ class ImpatientConnection:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ByteStream,
         core: RemoteCommand,
         *,
         silence_s: float,
@@ -58,7 +58,7 @@ class ImpatientConnection:
         self._has_input = note is not None
         self._drained = 0
         self.send = connection.send
-        """See ``Connection``."""
+        """See ``ByteStream``."""
 
     @property
     def is_full(self) -> bool:

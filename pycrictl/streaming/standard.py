@@ -13,7 +13,7 @@ from pycrictl.environ import Environment
 from pycrictl.errors import PycrictlError, RuntimeFault
 from pycrictl.streaming.loop import run_in_loop
 from pycrictl.streaming.pump import Ends, Input, Output
-from pycrictl.streaming.session import Choice, run_command
+from pycrictl.streaming.remote_command import Choice, run_command
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.streaming.terminal import Terminal
 from pycrictl.wire.command import ExitReported, Streams

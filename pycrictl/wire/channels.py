@@ -17,8 +17,8 @@ from typing import Final, Literal
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 from pycrictl.wire.command import Channel, Ready, RemoteCommand, StreamClosed, Streams
 from pycrictl.wire.messages import CLIENT, Messages, by_channel
-from pycrictl.wire.spdy.connection import Event as SpdyEvent
-from pycrictl.wire.spdy.connection import (
+from pycrictl.wire.spdy.streams import Event as SpdyEvent
+from pycrictl.wire.spdy.streams import (
     SpdyConnection,
     StreamAccepted,
     StreamEnded,

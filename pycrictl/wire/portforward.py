@@ -3,7 +3,7 @@
 Over SPDY it is a pair of streams with the same ``requestid``: one for an error text, one for the
 data. Over WebSocket the port is named in the RPC: channel 0 has the data and channel 1 the error
 text, and either begins with the port as 16 bits, little-endian. Both can carry several connections
-to ports. Ours carry one (``streaming.portforward`` says why).
+to ports. Ours carry one (``streaming.forwarder`` says why).
 
 Only SPDY can end one direction alone. containerd takes that for the end of the whole, and allows
 the other direction one more second.
@@ -18,8 +18,8 @@ from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 from pycrictl.wire.messages import CLIENT, Messages, by_channel
-from pycrictl.wire.spdy.connection import Event as SpdyEvent
-from pycrictl.wire.spdy.connection import (
+from pycrictl.wire.spdy.streams import Event as SpdyEvent
+from pycrictl.wire.spdy.streams import (
     SpdyConnection,
     StreamAccepted,
     StreamEnded,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pycrictl.containerd.settings import PullSettings
+from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.kube.kubelet_config import KubeletConfig
 from pycrictl.proxy.admin import AdminServer, Call
 from pycrictl.proxy.figures.history import append

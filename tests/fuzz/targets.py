@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pycrictl import config, configfile, yamltree
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.specs import configuration
+from pycrictl.cri.specs import loading
 from pycrictl.errors import ConfigError, RemoteProtocolError, StreamError, UsageError
 from pycrictl.proxy import settings
 from pycrictl.show import gotemplate, jsonpath
@@ -25,7 +25,7 @@ from pycrictl.wire.http1 import parse_request
 from pycrictl.wire.logline import LogDecoder
 from pycrictl.wire.portforward import SpdyForward, WebSocketForward
 from pycrictl.wire.progress import ProgressDecoder
-from pycrictl.wire.spdy.connection import SpdyConnection
+from pycrictl.wire.spdy.streams import SpdyConnection
 from pycrictl.wire.tar.reader import DataReceived, TarReader
 from tests.fuzz.harness import Target, pieces
 from tests.wire.recorded import RECORDED
@@ -190,7 +190,7 @@ def _yaml(data: bytes, chance: random.Random) -> None:
 
 
 def _pod(data: bytes, chance: random.Random) -> None:
-    configuration.parse(_text(data), cri_pb2.PodSandboxConfig())
+    loading.parse(_text(data), cri_pb2.PodSandboxConfig())
 
 
 def _config(data: bytes, chance: random.Random) -> None:

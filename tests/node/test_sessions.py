@@ -17,7 +17,7 @@ import pytest
 from pycrictl.cri import sessions
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.streaming.pump import Ends, Output
-from pycrictl.streaming.session import run_command
+from pycrictl.streaming.remote_command import run_command
 from pycrictl.wire.command import Streams
 
 from .forked import Program

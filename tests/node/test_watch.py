@@ -9,8 +9,8 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.config_toml import PullSettings, config_path, from_file, from_status
 from pycrictl.containerd.daemon import find_daemon
-from pycrictl.containerd.settings import PullSettings, config_path, from_file, from_status
 from pycrictl.errors import ConnectError, Unavailable
 from pycrictl.progress.content import Ending
 from pycrictl.pulls.tracker import Item, Phase

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 import pytest
 
 from pycrictl.containerd.client import ContainerdClient
-from pycrictl.containerd.settings import PullSettings
+from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.progress.content import ContentWatcher
 from pycrictl.progress.outcome import Pace, WatchOutcome
 from pycrictl.progress.sources import ImageTracker, watch_content

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.containerd.client import ContainerdClient
-from pycrictl.containerd.documents import Documents
+from pycrictl.containerd.client import ContainerdClient, Documents
 from pycrictl.progress.weight import Weight, weigh
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.fixtures import client, fake

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError, StreamError
-from pycrictl.streaming.connection import Connection, dial
+from pycrictl.streaming.bytestream import ByteStream, dial
 from pycrictl.streaming.target import TlsFiles, parse_url
 from tests.streaming.servers import Certificates, make_certificates, run, serve
 
@@ -25,7 +25,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         await writer.drain()
 
 
-async def exchange(connection: Connection, data: bytes) -> bytes:
+async def exchange(connection: ByteStream, data: bytes) -> bytes:
     await connection.write(data)
     return await connection.read()
 

@@ -13,7 +13,7 @@ from pycrictl.errors import (
     StreamError,
     UpgradeRefused,
 )
-from pycrictl.streaming.connection import dial
+from pycrictl.streaming.bytestream import dial
 from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.target import parse_url
 from pycrictl.wire.http1 import ResponseHead

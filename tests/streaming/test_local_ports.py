@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import ConnectError, UsageError
-from pycrictl.streaming.portforward import PortPair, listen, parse_pair
+from pycrictl.streaming.forwarder import PortPair, listen, parse_pair
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.streaming.pump import Ends, Input, Output
-from pycrictl.streaming.session import run_command
+from pycrictl.streaming.remote_command import run_command
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
 from pycrictl.wire.spdy.frames import Data, Frame, GoAway, Ping, ResetStatus, RstStream, SynReply
 from tests.streaming.servers import read_head, run, serve

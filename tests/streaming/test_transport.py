@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pycrictl.errors import RemoteProtocolError, UpgradeRefused
-from pycrictl.streaming.session import Transport, open_transport
+from pycrictl.streaming.remote_command import Transport, open_transport
 from tests.streaming.servers import accept_upgrade, read_head, run, serve
 
 PROTOCOL = "v4.channel.k8s.io"

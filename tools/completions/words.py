@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pycrictl.cri.calls.discovery import ENDPOINTS as KNOWN
+from pycrictl.cri.calls.endpoints import ENDPOINTS as KNOWN
 from tools.surface import Argument, Command, Completes, Option
 
 HELP: Final = ("help", "h")

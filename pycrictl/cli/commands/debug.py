@@ -18,8 +18,8 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import pull_image
 from pycrictl.containerd import views
 from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.config_toml import pull_settings
 from pycrictl.containerd.daemon import listener_pid
-from pycrictl.containerd.settings import pull_settings
 from pycrictl.copy.node.on_node import locate_here
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import FailedPrecondition, PycrictlError, UsageError

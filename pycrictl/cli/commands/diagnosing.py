@@ -14,8 +14,8 @@ from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, find_proxy, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.config import Setting, socket_path
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.calls.discovery import open_client
-from pycrictl.cri.inspection.status import checked
+from pycrictl.cri.calls.endpoints import open_client
+from pycrictl.cri.inspection.statuses import checked
 from pycrictl.diagnosis.collect import Sources, collect_pod
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node import document as node_document

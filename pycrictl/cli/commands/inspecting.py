@@ -8,10 +8,10 @@ import typer
 
 from pycrictl.cli import complete, crictl, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.inspection import status
-from pycrictl.cri.lists import containers, lookup
+from pycrictl.cri.inspection import statuses
+from pycrictl.cri.lists import lookup, queries
 from pycrictl.cri.lists.images import list_images, parse_filters
-from pycrictl.cri.lists.pods import list_pods, pod_query
+from pycrictl.cri.lists.queries import list_pods, pod_query
 from pycrictl.show import inspect_views
 from pycrictl.show.inspect_format import InspectFormat
 
@@ -52,7 +52,7 @@ def inspect(
     """
     app: AppContext = ctx.obj
     chosen = InspectFormat(output, template=template)
-    query = containers.container_query(
+    query = queries.container_query(
         all_states=all_,
         image=image,
         labels=options.split_pairs(labels, "--label"),
@@ -63,7 +63,7 @@ def inspect(
         pod=pod,
         state=state,
     )
-    targets = status.checked(ids or (), "container")
+    targets = statuses.checked(ids or (), "container")
 
     def block(answer: cri_pb2.ContainerStatusResponse) -> Block:
         return inspect_views.container_status_block(
@@ -74,13 +74,13 @@ def inspect(
         if targets:
             targets = lookup.ids(client, targets, "container")
         else:
-            found = containers.list_containers(client, images, query)
+            found = queries.list_containers(client, images, query)
             if not found:
                 hint = "without IDs, running containers are selected; see --all and --state"
                 raise list_options.nothing_selected(client, pod, hint)
             targets = [container.id for container in found]
-        statuses = status.container_statuses(client, targets, verbose=not quiet, is_listed=not ids)
-        answers = status.at_least_one(statuses, "container")
+        seen = statuses.container_statuses(client, targets, verbose=not quiet, is_listed=not ids)
+        answers = statuses.at_least_one(seen, "container")
         chosen.write(answers, inspect_views.container_document, block, app.env.stdout)
 
 
@@ -121,15 +121,15 @@ def inspectp(
         namespace=namespace,
         state=state,
     )
-    targets = status.checked(ids or (), "pod")
+    targets = statuses.checked(ids or (), "pod")
     with app.open_client("runtime") as client:
         if targets:
             targets = lookup.ids(client, targets, "pod")
         else:
             targets = [pod.id for pod in list_pods(client, query)]
-        statuses = status.pod_statuses(client, targets, verbose=not quiet, is_listed=not ids)
+        seen = statuses.pod_statuses(client, targets, verbose=not quiet, is_listed=not ids)
         chosen.write(
-            status.at_least_one(statuses, "pod"),
+            statuses.at_least_one(seen, "pod"),
             inspect_views.pod_document,
             lambda answer: inspect_views.pod_status_block(answer.status, answer.info),
             app.env.stdout,
@@ -165,13 +165,13 @@ def inspecti(
     app: AppContext = ctx.obj
     chosen = InspectFormat(output, template=template)
     conditions = parse_filters(options.split_list(filters), is_exact=crictl.is_called())
-    targets = status.checked(images or (), "image")
+    targets = statuses.checked(images or (), "image")
     with app.open_client("image") as client:
         if not targets:
             targets = [image.id for image in list_images(client, name, conditions)]
-        statuses = status.image_statuses(client, targets, verbose=not quiet, is_listed=not images)
+        seen = statuses.image_statuses(client, targets, verbose=not quiet, is_listed=not images)
         chosen.write(
-            status.at_least_one(statuses, "image"),
+            statuses.at_least_one(seen, "image"),
             inspect_views.image_document,
             lambda answer: inspect_views.image_status_block(answer.image, answer.info),
             app.env.stdout,

@@ -10,11 +10,11 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, crictl, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.inspection.status import container_statuses, pod_addresses
+from pycrictl.cri.inspection.statuses import container_statuses, pod_addresses
 from pycrictl.cri.lifecycle.image_removal import images_in_use
-from pycrictl.cri.lists import containers, fetch
+from pycrictl.cri.lists import fetch, queries
 from pycrictl.cri.lists.images import list_images, parse_filters
-from pycrictl.cri.lists.pods import list_pods, pod_query
+from pycrictl.cri.lists.queries import list_pods, pod_query
 from pycrictl.errors import PycrictlError, UsageError
 from pycrictl.show import headings, list_views
 from pycrictl.show.list_format import FORMAT_NAMES, ListFormat, Views
@@ -71,7 +71,7 @@ def ps(
         sort_by=sort_by,
         header=not no_headers,
     )
-    query = containers.container_query(
+    query = queries.container_query(
         all_states=all_,
         container_id=container_id,
         image=image,
@@ -91,7 +91,7 @@ def ps(
                 found,
                 now=app.env.wall_clock(),
                 no_trunc=no_trunc,
-                image_names=containers.first_tags(images, found) if resolve_image_path else None,
+                image_names=queries.first_tags(images, found) if resolve_image_path else None,
                 wide=wide,
                 ends=_ends(client, found) if wide and not crictl.is_called() else None,
             )
@@ -102,7 +102,7 @@ def ps(
                 now=app.env.wall_clock(),
                 ends=_ends(client, found),
                 owners=_owners(client, found),
-                image_names=containers.first_tags(images, found) if resolve_image_path else None,
+                image_names=queries.first_tags(images, found) if resolve_image_path else None,
             )
 
         views = Views(
@@ -112,7 +112,7 @@ def ps(
         )
         list_options.show_list(
             app,
-            lambda: containers.list_containers(client, images, query),
+            lambda: queries.list_containers(client, images, query),
             chosen,
             views,
             watch=watch,

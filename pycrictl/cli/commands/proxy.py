@@ -6,7 +6,7 @@ import typer
 
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.service_command import flags, options_of
-from pycrictl.cri.calls import discovery
+from pycrictl.cri.calls import endpoints
 from pycrictl.proxy import admin, settings
 from pycrictl.proxy.app import run
 from pycrictl.proxy.program import READY_S
@@ -39,7 +39,7 @@ def proxy(ctx: typer.Context, **given: object) -> None:
     if app.flags.debug:
         given["log_level"] = given["log_level"] or LogLevel.DEBUG
     found = settings.load(
-        flags(given), lambda: discovery.find(app.config.timeout_s.value).path, environ
+        flags(given), lambda: endpoints.find(app.config.timeout_s.value).path, environ
     )
     if found.reloads:
         answer = admin.ask(found.admin_socket, "reload", timeout_s=2 * READY_S)

@@ -15,7 +15,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import pull_image, pull_together
 from pycrictl.cli.results import Results
 from pycrictl.config import read_text
-from pycrictl.cri.specs.auth import auth_config
+from pycrictl.cri.specs.loading import auth_config
 from pycrictl.errors import ConfigError, MissingArgument, RuntimeFault, UsageError
 from pycrictl.pull.image import Turns
 from pycrictl.pull.lists import images_in

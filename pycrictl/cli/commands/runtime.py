@@ -9,7 +9,7 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import crictl, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.inspection import status
+from pycrictl.cri.inspection import statuses
 from pycrictl.cri.lifecycle import control
 from pycrictl.errors import ExitCode, MissingArgument, UsageError
 from pycrictl.show import inspect_views, list_views, render
@@ -26,7 +26,7 @@ def version(ctx: typer.Context, output: options.Output = "table") -> None:
     chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("Version", cri_pb2.VersionRequest(version="v1"))
-    status.check(answer, "Version")
+    statuses.check(answer, "Version")
     if chosen.is_table:
         render.write_lines(list_views.version_lines(answer), app.env.stdout)
     else:
@@ -50,7 +50,7 @@ def info(
     chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("Status", cri_pb2.StatusRequest(verbose=not quiet))
-    status.check_conditions(answer.status, "Status")
+    statuses.check_conditions(answer.status, "Status")
     chosen.write_document(inspect_views.runtime_document(answer), app.env.stdout)
 
 

@@ -13,13 +13,13 @@ import typer
 from pycrictl.cli import complete, crictl, list_options, options, stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri import sessions
-from pycrictl.cri.calls.many import each
-from pycrictl.cri.lists import containers, lookup
+from pycrictl.cri.calls.client import each
+from pycrictl.cri.lists import lookup, queries
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.diagnosis.errors import shortened
 from pycrictl.errors import MissingArgument, PycrictlError, UsageError
+from pycrictl.streaming.forwarder import Forwarder, listen, parse_pair
 from pycrictl.streaming.loop import run_in_loop
-from pycrictl.streaming.portforward import Forwarder, listen, parse_pair
 from pycrictl.streaming.standard import (
     CommandMissing,
     CommandRefused,
@@ -137,7 +137,7 @@ def exec_(
         raise UsageError("--sync cannot be combined with --interactive or --tty")
     stream_options.check_terminal(app.env, tty=tty, stdin=interactive, stdin_flag="--interactive")
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
-    query = containers.container_query(
+    query = queries.container_query(
         image=image,
         labels=options.split_pairs(labels, "--label"),
         last=last,
@@ -181,7 +181,7 @@ def exec_(
         app.env.warn("failures of the command are ignored")
     if target is None:
         with app.open_clients(needs_images=bool(image)) as (client, images):
-            found = containers.list_containers(client, images, query)
+            found = queries.list_containers(client, images, query)
             if found:
                 code = run(client, [lookup.Target(each.id, each.id) for each in found])
             elif ignore_errors:

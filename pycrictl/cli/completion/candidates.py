@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pycrictl import config
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.discovery import open_client
+from pycrictl.cri.calls.endpoints import open_client
 from pycrictl.cri.lists import fetch, lookup
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS
 from pycrictl.cri import sessions
 from pycrictl.errors import CopyError, NotFound, RuntimeFault
 from pycrictl.streaming.pump import Ends
-from pycrictl.streaming.session import Choice, run_command
+from pycrictl.streaming.remote_command import Choice, run_command
 from pycrictl.units import quote
 from pycrictl.wire.command import ExitReported, Streams
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.inspection.status import container_statuses
+from pycrictl.cri.inspection.statuses import container_statuses
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,

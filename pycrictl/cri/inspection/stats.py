@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.many import call_each
+from pycrictl.cri.calls.client import call_each
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.lookup import SHOWN_ID_CHARS, select_by_id
 from pycrictl.errors import (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.many import each
+from pycrictl.cri.calls.client import each
 from pycrictl.cri.lifecycle.control import stop_container, stop_pod
 from pycrictl.cri.lists import fetch, lookup
 from pycrictl.cri.lists.lookup import Target

@@ -11,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.specs import fieldrules
-from pycrictl.cri.specs.configuration import CONTAINER_REQUIRES, POD_REQUIRES
+from pycrictl.cri.specs.loading import CONTAINER_REQUIRES, POD_REQUIRES
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pycrictl.containerd.settings import PullSettings
+from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.kube.kubelet_config import KubeletConfig
 from pycrictl.proxy.pulls.book import Call, Pull
 from pycrictl.proxy.pulls.decisions import Policy

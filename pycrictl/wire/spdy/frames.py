@@ -4,7 +4,7 @@ Every number is big-endian. A control frame begins with the bit 1, the version (
 type (16), a data frame with the bit 0 and the stream's number (31); flags (8) and the length of
 what follows (24) come next in both. SYN_STREAM, SYN_REPLY and HEADERS end with a header block.
 
-What a frame means for its stream is not known here; see ``pycrictl.wire.spdy.connection``.
+What a frame means for its stream is not known here; see ``pycrictl.wire.spdy.streams``.
 """
 
 from __future__ import annotations

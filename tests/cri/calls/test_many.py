@@ -10,8 +10,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.calls.many import AT_ONCE, call_each, each
+from pycrictl.cri.calls.client import AT_ONCE, CriClient, call_each, each
 from pycrictl.errors import Cancelled, DeadlineExceeded, NotFound
 from tests.fakecri import FakeServer, Status, hang
 from tests.waiting import wait_until

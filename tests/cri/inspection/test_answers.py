@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.inspection.status import check, check_conditions
+from pycrictl.cri.inspection.statuses import check, check_conditions
 from pycrictl.errors import RemoteProtocolError
 from tests.fakecri.answers import VERSION, container_status, pod_status
 

@@ -5,7 +5,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.lists.containers import (
+from pycrictl.cri.lists.queries import (
     container_query,
     first_tags,
     list_containers,

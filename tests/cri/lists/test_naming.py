@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.lists.naming import match, nearest, pods_named, preferred
+from pycrictl.cri.lists.lookup import match, nearest, pods_named, preferred
 
 ABC, ABD, DB = (cri_pb2.PodSandbox(id=text) for text in ("abc", "abd", "db" + "0" * 62))
 THINGS = [ABC, ABD, DB]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.lists.pods import pod_query, select_pods
+from pycrictl.cri.lists.queries import pod_query, select_pods
 from pycrictl.errors import UsageError
 
 

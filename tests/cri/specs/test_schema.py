@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pycrictl import yamltree
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.specs import configuration, fieldrules
+from pycrictl.cri.specs import fieldrules, loading
 from pycrictl.cri.specs.schema import Schema, container_schema, pod_schema
 from tests.captures import capture
 
@@ -67,7 +67,7 @@ def document(message: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 def loads(text: str, message: Message, required: tuple[tuple[str, ...], ...]) -> bool:
     try:
-        configuration.parse(text, message, required)
+        loading.parse(text, message, required)
     except yamltree.Problem:
         return False
     return True
@@ -81,7 +81,7 @@ CONTAINER_VALIDATOR = jsonschema.Draft202012Validator(container_schema())
 def test_pods(found: dict[str, Any], has_name: bool) -> None:
     if has_name:
         found["metadata"] = {"name": "a", "namespace": "b"}
-    accepted = loads(json.dumps(found), cri_pb2.PodSandboxConfig(), configuration.POD_REQUIRES)
+    accepted = loads(json.dumps(found), cri_pb2.PodSandboxConfig(), loading.POD_REQUIRES)
     assert accepted == POD_VALIDATOR.is_valid(found)
 
 
@@ -89,7 +89,7 @@ def test_pods(found: dict[str, Any], has_name: bool) -> None:
 def test_containers(found: dict[str, Any], has_name: bool) -> None:
     if has_name:
         found |= {"metadata": {"name": "a"}, "image": {"image": "b"}}
-    accepted = loads(json.dumps(found), cri_pb2.ContainerConfig(), configuration.CONTAINER_REQUIRES)
+    accepted = loads(json.dumps(found), cri_pb2.ContainerConfig(), loading.CONTAINER_REQUIRES)
     assert accepted == CONTAINER_VALIDATOR.is_valid(found)
 
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from pycrictl.errors import ConnectError, PycrictlError, StreamError, UsageError
-from pycrictl.streaming.connection import Connection
+from pycrictl.streaming.bytestream import ByteStream
 from pycrictl.streaming.loop import end_tasks, in_thread
-from pycrictl.streaming.session import Transport, open_transport
+from pycrictl.streaming.remote_command import Transport, open_transport
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.wire.portforward import (
     SPDY_PROTOCOL,
@@ -36,7 +36,7 @@ from pycrictl.wire.portforward import (
     SpdyForward,
     WebSocketForward,
 )
-from pycrictl.wire.spdy.connection import SpdyConnection
+from pycrictl.wire.spdy.streams import SpdyConnection
 
 _PAIR: Final = re.compile(r"(?:([0-9]{0,5}):)?([0-9]{1,5})")
 _MAX_PORT: Final = 65535
@@ -203,7 +203,7 @@ class Forwarder:
     async def run(self, listeners: Sequence[Listener], *, ready: Callable[[], None]) -> None:
         """Ask the runtime, call ``ready``, and forward. The listeners are closed in the end."""
         _raise_file_limit()
-        idle: Connection | None = None
+        idle: ByteStream | None = None
         servers: list[asyncio.Server] = []
         try:
             if self._transport == "spdy":
@@ -266,7 +266,7 @@ class Forwarder:
         finally:
             connection.abort()
 
-    async def _open(self, ports: Sequence[int]) -> Connection:
+    async def _open(self, ports: Sequence[int]) -> ByteStream:
         is_spdy = self._transport == "spdy"
         opened = await open_transport(
             self._transport,
@@ -289,7 +289,7 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _watch(connection: Connection) -> NoReturn:
+async def _watch(connection: ByteStream) -> NoReturn:
     """Wait until a SPDY connection that carries nothing is lost."""
     core = SpdyConnection()
     while core.error is None:
@@ -332,7 +332,7 @@ class _Local:
 
 
 class _Passage:
-    def __init__(self, connection: Connection, core: PortForward, local: _Local) -> None:
+    def __init__(self, connection: ByteStream, core: PortForward, local: _Local) -> None:
         self._connection = connection
         self._core = core
         self._local = local

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pycrictl.errors import NotFound, PycrictlError, StreamError, UpgradeRefused
-from pycrictl.streaming.portforward import Forwarder, PortPair, listen
-from pycrictl.streaming.session import Transport
+from pycrictl.streaming.forwarder import Forwarder, PortPair, listen
+from pycrictl.streaming.remote_command import Transport
 from pycrictl.wire.spdy.frames import Data, Ping, ResetStatus, RstStream, SynReply, SynStream
 from tests.streaming.servers import Handler, accept_upgrade, read_frame, read_head, run, serve
 from tests.wire.frames import BINARY, close_frame, frame
@@ -279,7 +279,7 @@ def test_garbage_on_the_idle_connection_ends_it() -> None:
 
 
 def test_the_idle_connection_is_not_taken_for_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.streaming.portforward.PING_S", 0.01)
+    monkeypatch.setattr("pycrictl.streaming.forwarder.PING_S", 0.01)
     pings: list[int] = []
     enough = asyncio.Event()
 

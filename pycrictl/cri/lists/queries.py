@@ -1,4 +1,4 @@
-"""Containers of the node: the list, filtered here by what the CRI cannot filter by."""
+"""Containers and pods of the node, filtered here by what the CRI cannot filter by."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.many import call_each
+from pycrictl.cri.calls.client import call_each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.fetch import newest_count, newest_first
@@ -18,8 +18,8 @@ from pycrictl.errors import PycrictlError
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
-State = Literal["created", "running", "exited", "unknown"]
-STATES: Final[dict[State, cri_pb2.ContainerState]] = {
+ContainerState = Literal["created", "running", "exited", "unknown"]
+CONTAINER_STATES: Final[dict[ContainerState, cri_pb2.ContainerState]] = {
     "created": cri_pb2.CONTAINER_CREATED,
     "running": cri_pb2.CONTAINER_RUNNING,
     "exited": cri_pb2.CONTAINER_EXITED,
@@ -51,7 +51,7 @@ def container_query(
     name: str = "",
     namespace: str = "",
     pod: str = "",
-    state: State | None = None,
+    state: ContainerState | None = None,
 ) -> ContainerQuery:
     """Without a state running ones are meant, unless all or some of the newest are asked for."""
     condition = cri_pb2.ContainerFilter(id=container_id, pod_sandbox_id=pod, label_selector=labels)
@@ -59,7 +59,7 @@ def container_query(
     if state is None and not all_states and count is None:
         state = "running"
     if state is not None:
-        condition.state.state = STATES[state]
+        condition.state.state = CONTAINER_STATES[state]
     return ContainerQuery(
         condition,
         image=image,
@@ -142,3 +142,53 @@ def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str,
 
 def _namespace(container: cri_pb2.Container) -> str:
     return container.labels.get(NAMESPACE_LABEL, NO_NAMESPACE)
+
+
+PodState = Literal["ready", "notready"]
+POD_STATES: Final[dict[PodState, cri_pb2.PodSandboxState]] = {
+    "ready": cri_pb2.SANDBOX_READY,
+    "notready": cri_pb2.SANDBOX_NOTREADY,
+}
+
+
+class PodQuery(NamedTuple):
+    condition: cri_pb2.PodSandboxFilter
+    name: Pattern | None = None
+    namespace: Pattern | None = None
+    newest: int | None = None
+
+
+def pod_query(
+    *,
+    pod_id: str = "",
+    labels: Mapping[str, str] | None = None,
+    last: int = 0,
+    latest: bool = False,
+    name: str = "",
+    namespace: str = "",
+    state: PodState | None = None,
+) -> PodQuery:
+    condition = cri_pb2.PodSandboxFilter(id=pod_id, label_selector=labels)
+    if state is not None:
+        condition.state.state = POD_STATES[state]
+    return PodQuery(
+        condition,
+        name=Pattern(name, option="--name") if name else None,
+        namespace=Pattern(namespace, option="--namespace") if namespace else None,
+        newest=newest_count(latest=latest, last=last),
+    )
+
+
+def list_pods(client: CriClient, query: PodQuery) -> list[cri_pb2.PodSandbox]:
+    select_by_id(client, query.condition)
+    return select_pods(fetch.pods(client, query.condition), query)
+
+
+def select_pods(pods: Iterable[cri_pb2.PodSandbox], query: PodQuery) -> list[cri_pb2.PodSandbox]:
+    found = [
+        pod
+        for pod in pods
+        if (query.name is None or query.name.matches(pod.metadata.name))
+        and (query.namespace is None or query.namespace.matches(pod.metadata.namespace))
+    ]
+    return newest_first(found, query.newest)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from pycrictl.errors import RemoteProtocolError, UpgradeRefused
-from pycrictl.streaming.connection import Connection, dial
+from pycrictl.streaming.bytestream import ByteStream, dial
 from pycrictl.streaming.loop import in_thread
 from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.pump import Ends, ImpatientConnection, pump
@@ -27,7 +27,7 @@ _PROTOCOL_FIELD: Final = "X-Stream-Protocol-Version"
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    connection: Connection
+    connection: ByteStream
     protocol: str
 
 
@@ -56,7 +56,7 @@ async def open_transport(
 
 
 async def _to_spdy(
-    connection: Connection, target: Target, protocols: Sequence[str], timeout_s: float
+    connection: ByteStream, target: Target, protocols: Sequence[str], timeout_s: float
 ) -> str:
     fields = [("Connection", "Upgrade"), ("Upgrade", _SPDY_UPGRADE)]
     fields += [(_PROTOCOL_FIELD, protocol) for protocol in protocols]
@@ -71,7 +71,7 @@ async def _to_spdy(
 
 
 async def _to_websocket(
-    connection: Connection, target: Target, protocols: Sequence[str], timeout_s: float
+    connection: ByteStream, target: Target, protocols: Sequence[str], timeout_s: float
 ) -> str:
     handshake = ClientHandshake(protocols)
     exchange = Exchange(connection, target, "GET", handshake.headers)

@@ -9,15 +9,6 @@ from hypothesis import strategies as st
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError
 from pycrictl.wire import limits
-from pycrictl.wire.spdy.connection import (
-    FRAME_BYTES,
-    Event,
-    SpdyConnection,
-    StreamAccepted,
-    StreamEnded,
-    StreamReceived,
-    StreamReset,
-)
 from pycrictl.wire.spdy.frames import (
     MAX_STREAM_ID,
     Data,
@@ -32,6 +23,15 @@ from pycrictl.wire.spdy.frames import (
     RstStream,
     SynReply,
     SynStream,
+)
+from pycrictl.wire.spdy.streams import (
+    FRAME_BYTES,
+    Event,
+    SpdyConnection,
+    StreamAccepted,
+    StreamEnded,
+    StreamReceived,
+    StreamReset,
 )
 from tests.wire.recorded import RECORDED, damaged, replies
 

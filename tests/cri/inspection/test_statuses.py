@@ -7,7 +7,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.inspection import status
+from pycrictl.cri.inspection import statuses
 from pycrictl.errors import NotFound, RemoteProtocolError, RuntimeFault, UsageError
 from tests.fakecri import FakeServer, Status, answers
 
@@ -24,7 +24,7 @@ def whole(request: Any, context: Any) -> Any:
 def test_statuses_in_order(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", whole, repeat=True)
     ids = [str(number) for number in range(40)]
-    found = list(status.container_statuses(client, ids, verbose=True))
+    found = list(statuses.container_statuses(client, ids, verbose=True))
     assert [each.status.id for each in found] == ids
     assert all(call.request.verbose for call in fake.calls)
 
@@ -32,7 +32,7 @@ def test_statuses_in_order(fake: FakeServer, client: CriClient) -> None:
 def test_the_first_failure_ends_it(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", whole, repeat=True)
     with client, pytest.raises(NotFound, match='container "gone": not found: gone') as raised:
-        list(status.container_statuses(client, ["a", "gone", "b"], verbose=False))
+        list(statuses.container_statuses(client, ["a", "gone", "b"], verbose=False))
     assert raised.value.hint is None
 
 
@@ -41,7 +41,7 @@ def test_what_went_away_since_it_was_listed_is_left_out(
 ) -> None:
     fake.prepare("ContainerStatus", whole, repeat=True)
     found = list(
-        status.container_statuses(client, ["a", "gone", "b"], verbose=False, is_listed=True)
+        statuses.container_statuses(client, ["a", "gone", "b"], verbose=False, is_listed=True)
     )
     assert [each.status.id for each in found] == ["a", "b"]
 
@@ -50,7 +50,7 @@ def test_an_id_of_a_pod(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", GONE)
     fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse())
     with client, pytest.raises(NotFound) as raised:
-        list(status.container_statuses(client, ["abcd" * 16], verbose=False))
+        list(statuses.container_statuses(client, ["abcd" * 16], verbose=False))
     assert raised.value.hint == "it is a pod: 'pycrictl inspectp' shows it"
     assert fake.calls[-1].request.pod_sandbox_id == "abcd" * 16
 
@@ -59,14 +59,14 @@ def test_an_id_of_a_container(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("PodSandboxStatus", GONE)
     fake.prepare("ContainerStatus", cri_pb2.ContainerStatusResponse())
     with client, pytest.raises(NotFound) as raised:
-        list(status.pod_statuses(client, ["abcd" * 16], verbose=False))
+        list(statuses.pod_statuses(client, ["abcd" * 16], verbose=False))
     assert raised.value.hint == "it is a container: 'pycrictl inspect' shows it"
 
 
 def test_an_answer_without_a_status(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse())
     with client, pytest.raises(RemoteProtocolError, match='pod "p": the runtime answered without'):
-        list(status.pod_statuses(client, ["p"], verbose=False))
+        list(statuses.pod_statuses(client, ["p"], verbose=False))
 
 
 def test_a_status_without_an_id(fake: FakeServer, client: CriClient) -> None:
@@ -76,26 +76,26 @@ def test_a_status_without_an_id(fake: FakeServer, client: CriClient) -> None:
         client,
         pytest.raises(RemoteProtocolError, match='pod "p": the runtime answered without id'),
     ):
-        list(status.pod_statuses(client, ["p"], verbose=False))
+        list(statuses.pod_statuses(client, ["p"], verbose=False))
 
 
 def test_an_image_that_is_not_there(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse())
     with client, pytest.raises(NotFound, match='no image "nosuch:1"'):
-        list(status.image_statuses(client, ["nosuch:1"], verbose=False))
+        list(statuses.image_statuses(client, ["nosuch:1"], verbose=False))
 
 
 def test_ambiguous_ids_are_told_in_the_runtimes_words(fake: FakeServer, client: CriClient) -> None:
     text = "Multiple IDs found with provided prefix: 9"
     fake.prepare("ContainerStatus", Status(grpc.StatusCode.UNKNOWN, text))
     with client, pytest.raises(RuntimeFault, match=f'container "9": {text}'):
-        list(status.container_statuses(client, ["9"], verbose=False))
+        list(statuses.container_statuses(client, ["9"], verbose=False))
 
 
 def test_an_empty_target() -> None:
-    assert status.checked(["a", "b"], "pod") == ["a", "b"]
+    assert statuses.checked(["a", "b"], "pod") == ["a", "b"]
     with pytest.raises(UsageError, match="the name of one pod is empty"):
-        status.checked(["a", ""], "pod")
+        statuses.checked(["a", ""], "pod")
 
 
 def test_addresses(fake: FakeServer, client: CriClient) -> None:
@@ -111,5 +111,5 @@ def test_addresses(fake: FakeServer, client: CriClient) -> None:
 
     fake.prepare("PodSandboxStatus", pod, repeat=True)
     pods = [cri_pb2.PodSandbox(id=name) for name in ("two", "host", "gone")]
-    found = status.pod_addresses(client, pods)
+    found = statuses.pod_addresses(client, pods)
     assert found == {"two": "10.0.0.5,fd00::5", "host": ""}

@@ -8,7 +8,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.config import FILE_LIMIT_BYTES
-from pycrictl.cri.specs import configuration
+from pycrictl.cri.specs import loading
 from pycrictl.errors import UsageError
 
 POD = "metadata: {name: web, namespace: default}\n"
@@ -22,12 +22,12 @@ def file(tmp_path: Path) -> Path:
 
 def pod(file: Path, text: str) -> cri_pb2.PodSandboxConfig:
     file.write_text(text)
-    return configuration.load_pod(str(file)).config
+    return loading.load_pod(str(file)).config
 
 
 def container(file: Path, text: str) -> cri_pb2.ContainerConfig:
     file.write_text(text)
-    return configuration.load_container(str(file))
+    return loading.load_container(str(file))
 
 
 def test_names_of_the_api_and_camel_case(file: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_is_filled(file: Path) -> None:
 )
 def test_cgroup_warning(file: Path, text: str, count: int) -> None:
     file.write_text(POD + text)
-    warnings = configuration.load_pod(str(file)).warnings
+    warnings = loading.load_pod(str(file)).warnings
     assert len(warnings) == count
     assert all("cgroup_parent" in warning for warning in warnings)
 
@@ -169,13 +169,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("\0", "null byte"),
     ]:
         with pytest.raises(UsageError, match=reason):
-            configuration.load_pod(path)
+            loading.load_pod(path)
 
 
 def test_files_without_a_name() -> None:
     for load, kind in (
-        (configuration.load_pod, "pod"),
-        (configuration.load_container, "container"),
+        (loading.load_pod, "pod"),
+        (loading.load_container, "container"),
     ):
         with pytest.raises(UsageError, match=f"the name of the {kind} config is empty") as caught:
             load("")
@@ -184,4 +184,4 @@ def test_files_without_a_name() -> None:
 
 def test_byte_order_mark(file: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbf" + POD.encode())
-    assert configuration.load_pod(str(file)).config.metadata.name == "web"
+    assert loading.load_pod(str(file)).config.metadata.name == "web"

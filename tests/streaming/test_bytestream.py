@@ -9,14 +9,14 @@ import struct
 import pytest
 
 from pycrictl.errors import StreamError
-from pycrictl.streaming.connection import BULK_READ_BYTES, HELD_BYTES, READ_BYTES, Connection, dial
+from pycrictl.streaming.bytestream import BULK_READ_BYTES, HELD_BYTES, READ_BYTES, ByteStream, dial
 from pycrictl.streaming.target import parse_url
 from tests.streaming.servers import Handler, run, serve
 
 MUCH = bytes(range(256)) * (1 << 16)
 
 
-async def read_all(connection: Connection) -> list[bytes]:
+async def read_all(connection: ByteStream) -> list[bytes]:
     pieces = []
     while piece := await connection.read():
         pieces.append(piece)

@@ -26,7 +26,7 @@ BULK_READ_BYTES: Final = 512 << 10
 _GOODBYE_S: Final = 1.0
 
 
-class Connection(asyncio.Protocol):
+class ByteStream(asyncio.Protocol):
     """An open connection, whose failures are StreamErrors that name the peer by its label."""
 
     def __init__(self, label: str) -> None:
@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
 
-async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None) -> Connection:
+async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None) -> ByteStream:
     """Open a connection, which the caller must close or abort.
 
     Without ``tls`` no certificate is verified, because runtimes sign their own; crictl does the
@@ -179,8 +179,8 @@ async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None)
     server_name = ((tls.server_name if tls else None) or target.host) if context else None
     loop = asyncio.get_running_loop()
 
-    def make() -> Connection:
-        return Connection(target.label)
+    def make() -> ByteStream:
+        return ByteStream(target.label)
 
     try:
         async with asyncio.timeout(timeout_s):

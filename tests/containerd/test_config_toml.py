@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.containerd.settings import (
+from pycrictl.containerd.config_toml import (
     DEFAULT_PATH,
     PullSettings,
     config_path,

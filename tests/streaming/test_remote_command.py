@@ -17,7 +17,7 @@ import pytest
 from pycrictl.environ import Environment
 from pycrictl.errors import StreamError, UpgradeRefused
 from pycrictl.streaming.pump import Ends, Input, Output
-from pycrictl.streaming.session import Choice, attempts, run_command
+from pycrictl.streaming.remote_command import Choice, attempts, run_command
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
 from tests.streaming.servers import accept_upgrade, read_frame, read_head, run, serve, write
 from tests.wire.frames import BINARY, CLOSE, PING, PONG, TEXT, close_frame, frame

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.many import call_each
+from pycrictl.cri.calls.client import call_each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import lookup
 from pycrictl.errors import (

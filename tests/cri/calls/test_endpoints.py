@@ -17,7 +17,7 @@ from pycrictl import errors
 from pycrictl._proto import cri_pb2
 from pycrictl.config import Config, Flags, load
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.calls.discovery import open_client, others, retry_pauses
+from pycrictl.cri.calls.endpoints import open_client, others, retry_pauses
 from tests.fakecri import FakeServer, Status, hostile, serve
 
 LIST = cri_pb2.ListImagesRequest()
@@ -231,7 +231,7 @@ PROGRAM = """
 import sys, time
 from pycrictl._proto import cri_pb2
 from pycrictl.config import Flags, load
-from pycrictl.cri.calls.discovery import open_client
+from pycrictl.cri.calls.endpoints import open_client
 from pycrictl.errors import PycrictlError
 
 endpoint, leave = sys.argv[1:]
