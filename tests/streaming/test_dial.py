@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import struct
 from pathlib import Path
 
 import pytest
@@ -136,21 +135,6 @@ def test_plain(host: str) -> None:
     assert run(scenario()) == b"hello"
 
 
-def test_the_end_is_empty() -> None:
-    async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pass
-
-    async def scenario() -> bytes:
-        async with serve(nothing) as address:
-            connection = await dial(parse_url(f"ws://{address}"), timeout_s=10)
-            try:
-                return await connection.read()
-            finally:
-                connection.abort()
-
-    assert run(scenario()) == b""
-
-
 def test_what_the_peer_has_closed_may_be_closed_and_aborted(certificates: Certificates) -> None:
     """Before Python 3.11.4, TLS that was closed twice cannot be aborted."""
 
@@ -194,41 +178,6 @@ def test_connecting_takes_too_long(certificates: Certificates) -> None:
     # Which is told before the limit of the scenario.
     with pytest.raises(ConnectError, match=r"^cannot connect to \"https://127.*\": no connection"):
         run(scenario())
-
-
-def test_a_connection_that_breaks() -> None:
-    async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        linger = struct.pack("ii", 1, 0)  # close by RST
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        writer.transport.abort()
-
-    async def scenario() -> list[str]:
-        async with serve(reset) as address:
-            connection = await dial(parse_url(f"http://{address}/secret"), timeout_s=10)
-            with pytest.raises(StreamError) as reading:
-                await exchange(connection, b"hello")
-            with pytest.raises(StreamError) as writing:
-                await connection.write(b"hello")
-            await connection.close()
-            return [reading.value.message, writing.value.message, address]
-
-    reading, writing, address = run(scenario())
-    assert reading == f'the connection to "http://{address}" broke: connection reset by peer'
-    assert writing.startswith(f'the connection to "http://{address}" broke: ')
-
-
-def test_cancelled_reading_loses_nothing() -> None:
-    async def scenario() -> bytes:
-        async with serve(echo) as address:
-            connection = await dial(parse_url(f"http://{address}/x"), timeout_s=10)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(connection.read(), 0.01)
-            answer = await exchange(connection, b"hello")
-            await connection.close()
-            return answer
-
-    assert run(scenario()) == b"hello"
 
 
 # TLS
@@ -327,35 +276,3 @@ def test_unusable_files(certificates: Certificates, tmp_path: Path) -> None:
     assert refusal(cert=certificates.cert("client"), key=certificates.key("server")).endswith(
         ": key values mismatch"
     )
-
-
-def test_no_file_is_read_without_tls() -> None:
-    async def scenario() -> bytes:
-        async with serve(echo) as address:
-            tls = TlsFiles(ca="/nonexistent")
-            connection = await dial(parse_url(f"http://{address}/x"), timeout_s=10, tls=tls)
-            answer = await exchange(connection, b"hello")
-            await connection.close()
-            return answer
-
-    assert run(scenario()) == b"hello"
-
-
-def test_closing_does_not_wait_for_a_peer_that_does_not(certificates: Certificates) -> None:
-    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.pause_reading()  # type: ignore[attr-defined]  # it reads as well
-        try:
-            await asyncio.Event().wait()
-        finally:
-            told.append("the end")
-
-    told: list[str] = []
-
-    async def scenario() -> None:
-        async with serve(deaf, context=certificates.server_context()) as address:
-            connection = await dial(parse_url(f"https://{address}/x"), timeout_s=10)
-            await connection.close()
-            told.append("closed")
-
-    run(scenario())
-    assert told == ["closed", "the end"]

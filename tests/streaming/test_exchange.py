@@ -8,7 +8,6 @@ import pytest
 
 from pycrictl.errors import (
     ConnectError,
-    LocalProtocolError,
     RemoteProtocolError,
     StreamError,
     UpgradeRefused,
@@ -104,20 +103,6 @@ def test_request_and_response() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        [b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabcdef"],
-        [b"HTTP/1.1 200 OK\r\nContent-Le", b"ngth: 6\r\n\r\nabc", b"def"],
-        [b"HTTP/1.1 200 OK\r\n\r\nabc", b"def"],
-        [CHUNKED + b"5\r\nabc", b"de\r\n1\r\nf\r\n0\r\n\r\n"],
-        [b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\nabcdef"],
-    ],
-)  # fmt: skip
-def test_bodies(pieces: list[bytes]) -> None:
-    assert answered(*pieces, use=read_all, pause_s=0.01) == b"abcdef"
-
-
 def test_reading_may_be_cancelled() -> None:
     is_cancelled = asyncio.Event()
 
@@ -160,12 +145,6 @@ def test_the_connection_ends_without_an_answer() -> None:
     assert type(caught.value) is StreamError
 
 
-def test_the_connection_ends_in_the_body() -> None:
-    with pytest.raises(StreamError, match="ended before") as caught:
-        answered(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", use=read_all)
-    assert type(caught.value) is StreamError
-
-
 def test_what_came_before_an_error_is_not_lost() -> None:
     async def read(exchange: Exchange, response: ResponseHead) -> bytes:
         data = await exchange.read()
@@ -174,23 +153,6 @@ def test_what_came_before_an_error_is_not_lost() -> None:
         return data
 
     assert answered(CHUNKED + b"3\r\nabc\r\nnonsense\r\n", use=read) == b"abc"
-
-
-def test_not_http() -> None:
-    with pytest.raises(RemoteProtocolError, match=r"does not speak HTTP/1\.1"):
-        answered(b"SSH-2.0-OpenSSH\r\n", use=read_all)
-
-
-def test_a_request_that_cannot_be_sent() -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_head(reader)
-
-    async def scenario() -> None:
-        async with connected(answer, ("A", "\n")) as exchange:
-            await exchange.request(timeout_s=10)
-
-    with pytest.raises(LocalProtocolError):
-        run(scenario())
 
 
 # Refusals

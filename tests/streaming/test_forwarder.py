@@ -262,22 +262,6 @@ def test_an_idle_connection_that_the_server_closes_ends_it() -> None:
     run(scenario())
 
 
-def test_garbage_on_the_idle_connection_ends_it() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        peer.writer.write(b"\x80\x02garbage")
-        await peer.next_frame()
-
-    async def scenario() -> None:
-        async with forwarding(spdy(talk)) as scene:
-            with pytest.raises(StreamError, match="does not speak SPDY/3") as caught:
-                await asyncio.wait_for(scene.running, LIMIT_S)
-            assert caught.value.exit_code == 1
-            with pytest.raises(ConnectionError):
-                await scene.connect()
-
-    run(scenario())
-
-
 def test_the_idle_connection_is_not_taken_for_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pycrictl.streaming.forwarder.PING_S", 0.01)
     pings: list[int] = []
@@ -455,27 +439,5 @@ def test_each_connection_has_its_own_websocket() -> None:
             assert scene.asked == [[80]] * 13
             (note,) = scene.notes
             assert note == f"forwarding {scene.port} -> 80: nobody listens"
-
-    run(scenario())
-
-
-def test_a_websocket_that_is_refused_concerns_no_other_connection() -> None:
-    served = 0
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal served
-        served += 1
-        if served == 1:
-            await read_head(reader)
-            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-            return
-        await websocket(reader, writer)
-
-    async def scenario() -> None:
-        async with forwarding(handle, "websocket") as scene:
-            assert await scene.get(b"first") in (b"", b"reset")
-            assert await scene.get(b"other") == b"got other"
-            (note,) = scene.notes
-            assert "404" in note
 
     run(scenario())

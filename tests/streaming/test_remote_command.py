@@ -18,9 +18,9 @@ from pycrictl.environ import Environment
 from pycrictl.errors import StreamError, UpgradeRefused
 from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.remote_command import Choice, attempts, run_command
-from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
+from pycrictl.wire.command import ExitReported, Streams
 from tests.streaming.servers import accept_upgrade, read_frame, read_head, run, serve, write
-from tests.wire.frames import BINARY, CLOSE, PING, PONG, TEXT, close_frame, frame
+from tests.wire.frames import BINARY, PING, close_frame, frame
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OUTPUT_ONLY = Streams()
@@ -107,28 +107,6 @@ def test_outputs_and_outcome() -> None:
     assert (scene.stdout.getvalue(), scene.stderr.getvalue()) == ("ac", "b")
 
 
-def test_an_end_without_an_outcome() -> None:
-    with pytest.raises(StreamError, match="no exit status"):
-        Scene(say(b"\x01a")).run()
-
-
-def test_a_connection_that_drops() -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(frame(BINARY, b"\x01a"))
-
-    scene = Scene(talk)
-    with pytest.raises(StreamError, match="dropped the connection"):
-        scene.run()
-    assert scene.stdout.getvalue() == "a"
-
-
-def test_a_connection_that_drops_after_the_outcome() -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(frame(BINARY, status(0)))
-
-    assert Scene(talk).run() == ExitReported(0)
-
-
 @pytest.mark.parametrize("version", [4, 5])
 def test_the_end_of_the_input(version: int) -> None:
     received: list[bytes] = []
@@ -148,36 +126,6 @@ def test_the_end_of_the_input(version: int) -> None:
     assert len(scene.notes) == (version == 4)
 
 
-@pytest.mark.parametrize("piece_bytes", [1, 7, 1 << 20])
-def test_messages_in_any_pieces(piece_bytes: int) -> None:
-    stream = (
-        frame(BINARY, b"\x01a" + b"b" * 200, fin=False)
-        + frame(PING, b"?")
-        + frame(0, b"c")
-        + frame(BINARY, b"\x02err")
-        + frame(BINARY, status(3))
-        + close_frame(1000, "bye")
-    )
-    answers: list[tuple[int, bytes]] = []
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for start in range(0, len(stream), piece_bytes):
-            await write(writer, stream[start : start + piece_bytes])
-            await asyncio.sleep(0)
-        if piece_bytes < 10:  # else the close comes with the ping, and only that is answered
-            answers.append(await read_frame(reader))
-        answers.append(await read_frame(reader))
-        assert await reader.read() == b""
-
-    scene = Scene(talk)
-    outcome = scene.run()
-    assert outcome is not None
-    assert outcome.exit_code == 3
-    assert (scene.stdout.getvalue(), scene.stderr.getvalue()) == ("a" + "b" * 200 + "c", "err")
-    assert answers[-1] == (CLOSE, b"\x03\xe8bye")
-    assert answers[:-1] == [(PONG, b"?")] * (piece_bytes < 10)
-
-
 def test_a_server_that_asks_for_pongs_and_takes_none() -> None:
     pings = frame(PING, b"x" * 100) * 999 + frame(BINARY, b"\x01a")
 
@@ -191,16 +139,6 @@ def test_a_server_that_asks_for_pongs_and_takes_none() -> None:
     scene = Scene(talk)
     assert scene.run() == ExitReported(0)
     assert scene.stdout.getvalue() == "a" * 100
-
-
-@pytest.mark.parametrize("empty", [frame(PING, b"x"), frame(BINARY), frame(BINARY, b"\x01")])
-def test_a_flood_of_empty_frames_ends_the_session(empty: bytes) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            await write(writer, empty * 100)
-
-    with pytest.raises(StreamError, match="it sends too many empty messages"):
-        Scene(talk).run()
 
 
 @pytest.mark.parametrize(
@@ -232,24 +170,6 @@ def test_memory_stays_small(pieces: list[bytes]) -> None:
             tracemalloc.stop()
     # What the server of the test has in hand counts as well: at most one piece.
     assert peak < max(map(len, pieces)) + 8 * MIB
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (frame(BINARY, b"\x01a")[:2] + b"\xff", "the runtime dropped the connection"),
-        (b"\x83\x00", "the runtime broke the WebSocket protocol: invalid opcode"),
-        (frame(TEXT, b"\x01a"), "the runtime broke the WebSocket protocol: it sent text"),
-        (close_frame(1011, "\x1b[2J"), "closed the stream with status 1011: '\\x1b[2J'"),
-    ],
-)
-def test_why_there_is_no_outcome(data: bytes, reason: str) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await write(writer, data)
-
-    with pytest.raises(OutcomeUnknown, match="the runtime sent no exit status: ") as caught:
-        Scene(talk).run()
-    assert reason in caught.value.message
 
 
 def test_what_is_tried() -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
 import tempfile
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pycrictl.errors import RemoteProtocolError, StreamError
+from pycrictl.errors import StreamError
 from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.remote_command import run_command
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
-from pycrictl.wire.spdy.frames import Data, Frame, GoAway, Ping, ResetStatus, RstStream, SynReply
+from pycrictl.wire.spdy.frames import ResetStatus, RstStream
 from tests.streaming.servers import read_head, run, serve
 
 from .spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure
@@ -116,17 +115,6 @@ def test_a_reset_without_an_outcome() -> None:
     assert "secret" not in caught.value.message
 
 
-def test_an_end_without_an_outcome() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.accept(4)
-        peer.say("stdout", b"out")
-
-    scene = Scene(talk)
-    with pytest.raises(OutcomeUnknown, match=r"^the runtime sent no exit status$"):
-        scene.run()
-    assert scene.stdout.getvalue() == "out"
-
-
 @pytest.mark.parametrize("size_bytes", [0, 16 << 20])
 def test_a_server_that_is_stuck_after_the_outputs(size_bytes: int) -> None:
     async def talk(peer: SpdyPeer) -> None:
@@ -175,48 +163,6 @@ def test_a_server_that_never_opens_the_streams() -> None:
         Scene(talk).run(silence_s=0.1)
 
 
-def test_a_farewell_ends_nothing_that_is_open() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.accept(4)
-        peer.send(GoAway(7))
-        await peer.read_stdin()
-        peer.end("stdout", "stderr")
-        peer.say("error", SUCCESS, is_last=True)
-        await until_gone(peer)
-
-    assert Scene(talk).run(stdin=b"in") == ExitReported(0)
-
-
-@pytest.mark.parametrize(
-    ("accepts", "frames", "reason"),
-    [
-        (False, lambda _: [GoAway(0)], "refused the stream"),
-        (
-            False,
-            lambda ids: [RstStream(ids["stderr"], ResetStatus.REFUSED_STREAM)],
-            "refused the stream stderr",
-        ),
-        (True, lambda ids: [SynReply(ids["stdout"])], "STREAM_IN_USE"),
-        (
-            True,
-            lambda ids: [Data(ids["stdout"], b"", True), Data(ids["stdout"], b"late")],
-            "STREAM_ALREADY_CLOSED",
-        ),
-    ],
-)
-def test_frames_that_end_it(
-    accepts: bool, frames: Callable[[dict[str, int]], list[Frame]], reason: str
-) -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await (peer.accept(4) if accepts else peer.open(4))
-        for frame in frames(peer.ids):
-            peer.send(frame)
-        await until_gone(peer)
-
-    with pytest.raises(RemoteProtocolError if accepts else StreamError, match=reason):
-        Scene(talk).run()
-
-
 def test_input_that_the_server_refuses() -> None:
     """The command goes on without it."""
 
@@ -239,72 +185,6 @@ def control(kind: int, payload: bytes, *, size: int = -1) -> bytes:
     return bytes((0x80, 3, 0, kind, 0)) + size.to_bytes(3, "big") + payload
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (control(2, b"\0\0\0\1" + b"garbage"), "cannot be decompressed"),
-        (control(2, b"", size=0xFFFFFF), "too long a SPDY control frame"),
-        (control(2, b"\0"), "cut off"),
-        (b"\x80\x02\0\1\0\0\0\0", "does not speak SPDY/3"),
-        (b"HTTP/1.1 500 Oops\r\n\r\n", "never opened"),
-        (b"\0\0\0\0\0\0\0\0", "without a stream"),
-        (b"\0\0\0\x63\0\0\0\1x", "never opened"),
-    ],
-)
-def test_what_is_not_spdy(answer: bytes, reason: str) -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.open(4)
-        peer.writer.write(answer)
-        await until_gone(peer)
-
-    with pytest.raises(RemoteProtocolError, match=reason):
-        Scene(talk).run()
-
-
-def test_endless_headers() -> None:
-    """Each frame is small and right, and there is no end of them; so there is of the waiting."""
-
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.open(4)
-        block = control(1, b"\0\0\0\2\0\0\0\0\0\0" + os.urandom(60000))
-        for _ in range(1000):
-            peer.writer.write(block)
-            await peer.writer.drain()
-
-    with pytest.raises(RemoteProtocolError, match="decompressed"):
-        Scene(talk).run()
-
-
-def test_an_outcome_that_is_none() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.accept(4)
-        peer.end("stdout", "stderr")
-        peer.say("error", b"\x1b[2Jnonsense", is_last=True)
-        await until_gone(peer)
-
-    with pytest.raises(RemoteProtocolError, match="not a Status object") as caught:
-        Scene(talk).run()
-    assert "\x1b" not in caught.value.message
-
-
-def test_pings_are_answered() -> None:
-    answers: list[object] = []
-
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.accept(4)
-        peer.send(Ping(2))
-        while not answers:
-            frame = await peer.next_frame()
-            if isinstance(frame, Ping):
-                answers.append(frame)
-        peer.end("stdout", "stderr")
-        peer.say("error", SUCCESS, is_last=True)
-        await until_gone(peer)
-
-    assert Scene(talk).run() == ExitReported(0)
-    assert answers == [Ping(2)]
-
-
 @pytest.mark.parametrize("protocol", ["v5.channel.k8s.io", "", "x"])
 def test_a_protocol_that_was_not_offered(protocol: str) -> None:
     async def talk(peer: SpdyPeer) -> None:
@@ -312,15 +192,3 @@ def test_a_protocol_that_was_not_offered(protocol: str) -> None:
 
     with pytest.raises(StreamError):
         Scene(talk, protocol=protocol).run()
-
-
-@pytest.mark.parametrize("said", [b"", b"no luck"])
-def test_before_version_4(said: bytes) -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.accept(4)
-        peer.end("stdout", "stderr")
-        peer.say("error", said, is_last=True)
-        await until_gone(peer)
-
-    outcome = Scene(talk, protocol="v2.channel.k8s.io").run()
-    assert outcome == (ExitReported(None, "no luck") if said else ExitReported(0))

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 from pycrictl.wire.channels import (
     MESSAGE_BYTES,
-    SPDY_PROTOCOLS,
     WEBSOCKET_PROTOCOLS,
     remote_command,
 )
@@ -48,11 +47,6 @@ from tests.wire.remote import (
 Transport = Literal["spdy", "websocket"]
 
 # Which there are
-
-
-@pytest.mark.parametrize("protocol", SPDY_PROTOCOLS)
-def test_every_protocol_over_spdy(protocol: str) -> None:
-    assert remote_command("spdy", protocol, PIPED).can_end_stdin
 
 
 @pytest.mark.parametrize("protocol", ["", *WEBSOCKET_PROTOCOLS])
@@ -209,13 +203,6 @@ def test_websocket_breaks_off_after_the_outcome() -> None:
     assert heard(command, b"\x03" + SUCCESS) == [ExitReported(0)]
     command.receive_eof()
     assert command.error is None
-
-
-def test_websocket_is_closed_by_us() -> None:
-    command = websocket()
-    command.close()
-    command.send_stdin(b"late")
-    assert read_frames(command.data_to_send()) == [(CLOSE, b"\x03\xe8")]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from pycrictl.wire.spdy.frames import (
     GoAway,
     Headers,
     Ping,
-    ResetStatus,
     RstStream,
     SynReply,
     SynStream,
@@ -41,7 +40,6 @@ from tests.wire.remote import (
     Spdy,
     fed,
     violation_of,
-    websocket,
 )
 
 from .recorded import RECORDED, damaged
@@ -187,20 +185,6 @@ def test_spdy_awaits_nothing_but_the_outcome() -> None:
     assert spdy.sent() == []
 
 
-def test_websocket_has_no_ping_of_ours() -> None:
-    command = websocket()
-    command.ping()
-    assert command.data_to_send() == []
-    assert not command.awaits_outcome_only
-
-
-def test_spdy_streams_of_the_peer_are_refused() -> None:
-    spdy = Spdy()
-    assert spdy.feed(SynStream(2), Data(2, b"x"), Data(2, b"", is_last=True)) == []
-    assert spdy.sent() == [RstStream(2, ResetStatus.REFUSED_STREAM)]
-    assert not spdy.command.is_over
-
-
 @pytest.mark.parametrize("protocol", SPDY_PROTOCOLS[1:])
 def test_spdy_before_version_4(protocol: str) -> None:
     spdy = Spdy(protocol=protocol)
@@ -309,14 +293,6 @@ some_frames = st.one_of(
     st.builds(GoAway, stream_ids),
     st.builds(Ping, stream_ids),
 )
-
-
-def test_streams_of_the_server_are_refused() -> None:
-    spdy = Spdy()
-    assert spdy.feed(SynStream(4), Data(4, b"x"), Data(4, b"", True)) == []
-    assert spdy.sent() == [RstStream(4, ResetStatus.REFUSED_STREAM)]
-    assert spdy.command.error is None
-    assert spdy.feed(spdy.data("stdout", b"y")) == [StdoutReceived(b"y")]
 
 
 @given(

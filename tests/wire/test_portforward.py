@@ -174,19 +174,6 @@ def test_spdy_wrong_calls() -> None:
     assert core.can_end
 
 
-def test_spdy_other_frames_mean_nothing() -> None:
-    spdy = Spdy().open()
-    assert spdy.feed(Ping(2), Headers(DATA, ()), SynStream(2), GoAway(DATA)) == []
-    assert spdy.feed(Data(DATA, b"x")) == [ForwardReceived(b"x")]
-
-
-def test_spdy_streams_of_the_peer_are_refused() -> None:
-    spdy = Spdy()
-    spdy.sent()
-    assert spdy.feed(SynStream(2), Data(2, b"x"), Data(2, b"", is_last=True)) == []
-    assert spdy.sent() == [RstStream(2, ResetStatus.REFUSED_STREAM)]
-
-
 @pytest.mark.parametrize(("text", "error"), [(b"", LOST), (b"why", "why")])
 def test_spdy_connection_lost(text: bytes, error: str) -> None:
     spdy = Spdy().open()
@@ -196,12 +183,6 @@ def test_spdy_connection_lost(text: bytes, error: str) -> None:
     assert spdy.core.is_over
     spdy.core.receive_eof()
     assert spdy.core.events_received() == []
-
-
-def test_spdy_violations() -> None:
-    assert fed(Spdy().open().core, b"\x80\x02\0\0\0\0\0\0") == [
-        ForwardClosed("the peer does not speak SPDY/3")
-    ]
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 65536])
