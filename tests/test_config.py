@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -270,28 +268,6 @@ class TestContent:
         hint = refusal("Timeout: 1\n", tmp_path)[1]
         assert hint is not None
         assert "runtime-endpoint, image-endpoint, timeout, debug" in hint
-
-    def test_a_large_but_valid_file(self) -> None:
-        text = "# padding\n" * 100_000 + "timeout: 3\n"
-        assert parse_file(text) == FileValues(timeout_s=3)
-
-
-@pytest.mark.parametrize(("text", "needs_yaml"), [(None, False), (FULL, True)])
-def test_yaml_is_imported_only_with_a_file(
-    tmp_path: Path, text: str | None, needs_yaml: bool
-) -> None:
-    path = tmp_path / "etc.yaml"
-    if text is not None:
-        path.write_text(text)
-    program = (
-        "import sys; from pycrictl.config import Flags, load;"
-        f"load(Flags(), {{}}, default_path={str(path)!r});"
-        "print('yaml' in sys.modules, 'logging' in sys.modules, 'grpc' in sys.modules)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.split() == [str(needs_yaml), "False", "False"]
 
 
 class TestSocketPath:

@@ -51,11 +51,7 @@ class LogWatch:
         return self._inotify_fd is not None
 
     def wait(self) -> None:
-        """Return when something may have changed.
-
-        Raises:
-            BrokenPipeError: nobody reads the output any more.
-        """
+        """Return when something may have changed; raise BrokenPipeError without a reader."""
         limit_s = IDLE_S if self.has_inotify else POLL_S
         for fd, event in self._poll.poll(limit_s * 1000):
             if fd != self._inotify_fd:
@@ -79,7 +75,7 @@ class LogWatch:
 
 
 def _inotify() -> int | None:
-    """Return when something may have changed; raise BrokenPipeError without a reader."""
+    """Return an inotify(7) descriptor; None if there is none."""
     try:
         fd = int(ctypes.CDLL(None).inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
     except (OSError, AttributeError):

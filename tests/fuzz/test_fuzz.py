@@ -53,14 +53,6 @@ def test_hangs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(read) == ["HangError: more than 0.05 s"]
 
 
-def test_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what makes the process larger than it has ever been can be seen."""
-    sizes = iter([10, 10, 10, 200 * 1024 * 1024, *[200 * 1024 * 1024] * 10_000])
-    monkeypatch.setattr(harness, "_peak_bytes", lambda: next(sizes))
-    [problem] = found(lambda data, chance: None)
-    assert problem.startswith("TooLargeError: ")
-
-
 def test_failing_input_is_made_small() -> None:
     def read(data: bytes, chance: random.Random) -> None:
         assert b"\xff" not in data
@@ -68,15 +60,3 @@ def test_failing_input_is_made_small() -> None:
     target = Target("test", read, (b"x" * 1000,))
     result = run(target, random.Random(1), goes_on=few)
     assert [failure.data for failure in result.failures] == [b"\xff"]
-
-
-def test_the_same_seed_makes_the_same_input() -> None:
-    seen: list[list[bytes]] = [[], []]
-    for inputs in seen:
-
-        def read(data: bytes, chance: random.Random, inputs: list[bytes] = inputs) -> None:
-            inputs.append(data)
-
-        run(Target("test", read, (b"a",)), random.Random(7), goes_on=few)
-    assert seen[0] == seen[1]
-    assert len(set(seen[0])) > INPUTS / 3

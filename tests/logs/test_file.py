@@ -117,12 +117,6 @@ def test_no_file(path: Path) -> None:
     assert caught.value.hint
 
 
-def test_a_file_in_place_of_a_folder(path: Path) -> None:
-    path.touch()
-    with pytest.raises(PycrictlError, match="there is no log"):
-        LogFile(f"{path}/0.log")
-
-
 def test_what_is_no_file(path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(PycrictlError, match="is not a regular file"):

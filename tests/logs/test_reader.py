@@ -83,11 +83,6 @@ def test_tail_of_one_output(path: Path) -> None:
     assert on_stream(read(path, Selection(tail_lines=3, only="stdout"))) == "x\nx\nx\n"
 
 
-def test_tail_of_an_output_without_lines(path: Path) -> None:
-    path.write_bytes(lines("a", "b"))
-    assert read(path, Selection(tail_lines=2, only="stderr")) == []
-
-
 def test_tail_of_one_output_has_its_unfinished_line(path: Path) -> None:
     path.write_bytes(line("a") + line("e", "stderr") + line("b")[:-1])
     assert on_stream(read(path, Selection(tail_lines=1, only="stdout"))) == "b"
@@ -108,11 +103,6 @@ def test_follow_to_the_containers_end(path: Path) -> None:
     assert on_stream(chunks) == "a\nb\nc\nd"
 
 
-def test_follow_of_a_container_that_has_ended(path: Path) -> None:
-    path.write_bytes(lines("a", "b")[:-1])
-    assert on_stream(follow(path)) == "a\nb"
-
-
 def test_last_words_are_not_lost(path: Path) -> None:
     """What is written before the runtime says that the container has ended is read."""
     path.write_bytes(b"")
@@ -123,18 +113,6 @@ def test_last_words_are_not_lost(path: Path) -> None:
 
     reader = LogReader(str(path), ALL, on_bad=pytest.fail)
     assert on_stream(list(reader.follow(is_alive, lambda: pytest.fail("waits")))) == "last\n"
-
-
-def test_line_that_comes_in_parts(path: Path) -> None:
-    path.write_bytes(lines("a")[:-3])
-    whole = lines("a", "b")
-    middle = len(lines("a")) + 7
-    chunks = follow(
-        path,
-        append(path, whole[len(lines("a")) - 3 : middle]),
-        append(path, whole[middle:]),
-    )
-    assert on_stream(chunks) == "a\nb\n"
 
 
 def test_rotation_with_late_writes(path: Path) -> None:
@@ -164,16 +142,6 @@ def test_rotation_at_the_containers_end(path: Path) -> None:
         path.write_bytes(lines("b"))
 
     assert on_stream(follow(path, rotate)) == "a\nb\n"
-
-
-def test_unfinished_line_of_a_rotated_file(path: Path) -> None:
-    path.write_bytes(lines("a")[:-1])
-
-    def rotate() -> None:
-        path.rename(path.with_name("0.log.1"))
-        path.write_bytes(lines("b"))
-
-    assert on_stream(follow(path, rotate)) == "ab\n"
 
 
 def test_many_rotations_leave_no_file_open(path: Path) -> None:

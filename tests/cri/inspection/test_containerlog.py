@@ -12,7 +12,7 @@ from pycrictl.cri.inspection.containerlog import (
     previous_path,
     reopen_log,
 )
-from pycrictl.errors import NotFound, PycrictlError, Unavailable
+from pycrictl.errors import PycrictlError, Unavailable
 from tests.fakecri import FakeServer, Status, answers
 
 ID = "0123456789abcdef" * 4
@@ -124,13 +124,3 @@ def test_a_runtime_that_is_away(fake: FakeServer, client: CriClient) -> None:
     clock.now += 2
     with pytest.raises(Unavailable):
         life.lasts()
-
-
-def test_other_failures_count_at_once(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("ContainerStatus", Status(grpc.StatusCode.PERMISSION_DENIED, "no"))
-    clock = Clock()
-    life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
-    clock.now += 1
-    with pytest.raises(PycrictlError) as caught:
-        life.lasts()
-    assert not isinstance(caught.value, NotFound)

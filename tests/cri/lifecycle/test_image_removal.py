@@ -100,11 +100,6 @@ def test_the_image_of_sandboxes(fake: FakeServer, config: str | None, kept: bool
     assert unused(fake, [image(1, "x/pause:3.9")]) == (set() if kept else {1})
 
 
-def test_a_runtime_without_status_still_prunes(fake: FakeServer) -> None:
-    fake.prepare("ListContainers", cri_pb2.ListContainersResponse())
-    assert unused(fake, [image(1, "x/free:1")]) == {1}
-
-
 def test_nothing_to_prune_asks_nothing(fake: FakeServer) -> None:
     assert unused(fake, [image(1, "x/pinned:1", pinned=True)]) == set()
     assert fake.calls == []

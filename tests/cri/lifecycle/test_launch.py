@@ -29,11 +29,6 @@ def test_all_images_of_a_container_are_pulled() -> None:
     assert all(request.auth == auth for request in requests)
 
 
-def test_no_credentials_are_no_message() -> None:
-    (request, _) = launch.pull_requests(launch.Launch(CONTAINER, POD))
-    assert not request.HasField("auth")
-
-
 def test_a_failed_sandbox_is_not_cleaned_up(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("RunPodSandbox", Status(grpc.StatusCode.UNKNOWN, "name is reserved"))
     with pytest.raises(RuntimeFault, match='running pod sandbox "web": name is reserved'):

@@ -97,14 +97,6 @@ def test_containers_of_an_image_by_any_of_its_names(fake: FakeServer) -> None:
     assert sorted(asked[1:]) == ["i:1", "j:2"]
 
 
-def test_no_container_is_of_an_image_that_is_not_there(fake: FakeServer) -> None:
-    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=CONTAINERS))
-    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse())
-    with CriClient(fake.path, timeout_s=5) as client:
-        assert list_containers(client, client, container_query(image="nosuch")) == []
-    assert fake.methods()[-1] == "ImageStatus"
-
-
 def test_first_tags(fake: FakeServer) -> None:
     containers = [container("a", 1, "x"), container("b", 2, "x"), container("c", 3, "y")]
     containers.append(container("d", 4, ""))

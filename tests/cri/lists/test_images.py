@@ -40,13 +40,6 @@ def test_the_order_does_not_depend_on_the_runtimes(
     assert sorted(numbers(expected)) == sorted(numbers(images))
 
 
-@given(IMAGE_LISTS)
-def test_images_with_a_tag_are_sorted_by_it(images: list[cri_pb2.Image]) -> None:
-    tags = [image.repo_tags[0] for image in sort_images(images) if image.repo_tags]
-    named = [tag for tag in tags if tag != "<none>:<none>"]
-    assert named == sorted(named)
-
-
 def test_images_without_a_name_stand_by_their_id() -> None:
     images = [image(1, "c:1"), image(5, "a:1"), image(7, "b:1"), image(6), image(2), image(0)]
     assert numbers(sort_images(images)) == [0, 5, 7, 1, 2, 6]
@@ -118,16 +111,6 @@ def test_unknown_filters_are_refused(item: str) -> None:
     assert f'"{item}"' in caught.value.message
     assert caught.value.hint is not None
     assert "before=" in caught.value.hint
-
-
-def test_invalid_patterns_are_refused() -> None:
-    with pytest.raises(UsageError, match=r'"\(" for --filter is not a valid regular expression'):
-        parse_filters(["dangling=true", "reference=("])
-
-
-def test_filters_of_an_empty_list() -> None:
-    filters = parse_filters(["dangling=true", "reference=.", "before=x:1", "since=x:1"])
-    assert apply_filters([], filters) == []
 
 
 def test_thousands_of_images() -> None:

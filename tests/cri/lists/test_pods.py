@@ -4,7 +4,6 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists.queries import pod_query, select_pods
-from pycrictl.errors import UsageError
 
 
 def pod(name: str, namespace: str, created_at: int) -> cri_pb2.PodSandbox:
@@ -37,11 +36,6 @@ def test_selection_and_order(options: dict[str, object], names: list[str]) -> No
     assert [each.id for each in found] == names
 
 
-def test_pods_of_one_moment_stay_in_their_order() -> None:
-    pods = [pod(str(number), "", 7) for number in range(5)]
-    assert select_pods(pods, pod_query()) == pods
-
-
 def test_what_the_runtime_filters_by() -> None:
     query = pod_query(pod_id="a", labels={"k": "v"}, state="notready")
     assert query.condition == cri_pb2.PodSandboxFilter(
@@ -51,16 +45,3 @@ def test_what_the_runtime_filters_by() -> None:
     )
     assert pod_query(state="ready").condition.HasField("state")
     assert not pod_query().condition.HasField("state")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"name": "("}, '"(" for --name is not a valid regular expression'),
-        ({"namespace": "[[:alpha:]]"}, '"[[:alpha:]]" for --namespace is not a valid'),
-    ],
-)
-def test_invalid_options(options: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        pod_query(**options)  # type: ignore[arg-type]  # mixed types
-    assert raised.value.message.startswith(message)
