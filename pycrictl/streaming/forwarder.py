@@ -33,8 +33,7 @@ from pycrictl.wire.portforward import (
     ForwardOpened,
     ForwardReceived,
     PortForward,
-    SpdyForward,
-    WebSocketForward,
+    port_forward,
 )
 from pycrictl.wire.spdy.streams import SpdyConnection
 
@@ -260,7 +259,7 @@ class Forwarder:
     async def _forward_to(self, port: int, local: _Local) -> str:
         async with self._opening:
             connection = await self._open([port])
-        core = SpdyForward(port) if self._transport == "spdy" else WebSocketForward(port)
+        core = port_forward(self._transport, port)
         try:
             return await _Passage(connection, core, local).run(self._timeout_s)
         finally:

@@ -35,69 +35,6 @@ from pycrictl.wire.command import (
 __all__ = ["Ends", "Input", "Output", "pump"]
 
 
-class ImpatientConnection:
-    """The connection of a command, which gives up on a server that is stuck.
-
-    containerd 1.6 sometimes is when a command has ended with input unread: it goes on writing that
-    into a pipe which nobody empties, and never sends the outcome. A command that closes its outputs
-    and works on looks the same, so what decides is whether the server takes anything at all.
-    """
-
-    def __init__(
-        self,
-        connection: ByteStream,
-        core: RemoteCommand,
-        *,
-        silence_s: float,
-        note: Callable[[str], None] | None,
-    ) -> None:
-        self._connection = connection
-        self._core = core
-        self._silence_s = silence_s
-        self._note = note
-        self._has_input = note is not None
-        self._drained = 0
-        self.send = connection.send
-        """See ``ByteStream``."""
-
-    @property
-    def is_full(self) -> bool:
-        return self._connection.is_full
-
-    async def read(self) -> bytes:
-        is_asked = False
-        while not self._core.is_ready or (self._has_input and self._core.awaits_outcome_only):
-            drained = self._drained
-            try:
-                async with asyncio.timeout(self._silence_s):
-                    return await self._connection.read()
-            except TimeoutError:
-                pass
-            if not self._core.is_ready:
-                raise StreamError("it does not open the streams")
-            if drained != self._drained:
-                continue
-            if is_asked:
-                raise StreamError("it neither takes input nor answers")
-            is_asked = True
-            self._ask()
-        return await self._connection.read()
-
-    async def drain(self) -> None:
-        await self._connection.drain()
-        self._drained += 1
-
-    def _ask(self) -> None:
-        if self._note is not None:
-            self._note(
-                "the command has closed its outputs, but the runtime sends no exit status;"
-                " Ctrl-C ends the waiting"
-            )
-            self._note = None
-        self._core.ping()
-        self.send(self._core.data_to_send())
-
-
 PIECE_BYTES: Final = 256 << 10
 HELD_BYTES: Final = 1 << 20
 """Most output that waits for its descriptor before no more is read from the peer."""
@@ -269,38 +206,37 @@ class Ends:
 
 
 async def pump(
-    connection: ImpatientConnection, core: RemoteCommand, ends: Ends
+    connection: ByteStream, core: RemoteCommand, ends: Ends, *, silence_s: float
 ) -> ExitReported | None:
     """Move everything until the command is over; return its outcome, None after the detach keys.
 
-    The connection stays the caller's. A terminal is left raw.
+    The connection stays the caller's. A terminal is left raw. ``silence_s`` is how long the server
+    may be silent while it is its turn.
     """
-    _keep_freed_blocks()
+    bytes(_KEPT_BYTES)  # glibc goes on to use blocks of a piece's size again (mallopt(3))
     with ExitStack() as stack:
-        return await _Pump(connection, core, ends, stack).run()
-
-
-def _keep_freed_blocks() -> None:
-    """Let malloc use a block of a piece's size again, where it would return it to the system.
-
-    The C library of most systems does that with all blocks that are no longer than the longest one
-    ever freed (mallopt(3), M_MMAP_THRESHOLD). A piece of fresh memory takes longer to be had, page
-    by page, than to be filled.
-    """
-    bytes(_KEPT_BYTES)
+        return await _Pump(connection, core, ends, silence_s, stack).run()
 
 
 class _Pump:
     def __init__(
-        self, connection: ImpatientConnection, core: RemoteCommand, ends: Ends, stack: ExitStack
+        self,
+        connection: ByteStream,
+        core: RemoteCommand,
+        ends: Ends,
+        silence_s: float,
+        stack: ExitStack,
     ) -> None:
         self._connection = connection
         self._core = core
         self._ends = ends
+        self._silence_s = silence_s
         self._stack = stack
         self._outcome: ExitReported | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._typing: asyncio.Task[bool] | None = None
+        self._taken = 0  # how often the server has taken what was sent
+        self._is_silence_noted = False
 
     async def run(self) -> ExitReported | None:
         self._receiving = asyncio.create_task(self._receive())
@@ -323,7 +259,7 @@ class _Pump:
             if not self._connection.is_full:
                 self._flush()
             try:
-                data = await self._connection.read()
+                data = await self._read()
             except StreamError as exc:
                 core.receive_eof(exc)
             else:
@@ -332,6 +268,40 @@ class _Pump:
         self._flush()
         if core.error is not None:
             raise core.error
+
+    async def _read(self) -> bytes:
+        """Return the next bytes, or give up on a server that is stuck.
+
+        containerd 1.6 sometimes is when a command has ended with input unread: it goes on writing
+        that into a pipe which nobody empties, and never sends the outcome. A command that closes
+        its outputs and works on looks the same, so what decides is whether the server takes
+        anything at all.
+        """
+        core, has_input = self._core, self._ends.stdin is not None
+        is_asked = False
+        while not core.is_ready or (has_input and core.awaits_outcome_only):
+            taken = self._taken
+            try:
+                async with asyncio.timeout(self._silence_s):
+                    return await self._connection.read()
+            except TimeoutError:
+                pass
+            if not core.is_ready:
+                raise StreamError("it does not open the streams")
+            if taken != self._taken:
+                continue
+            if is_asked:
+                raise StreamError("it neither takes input nor answers")
+            is_asked = True
+            if not self._is_silence_noted:
+                self._is_silence_noted = True
+                self._ends.note(
+                    "the command has closed its outputs, but the runtime sends no exit status;"
+                    " Ctrl-C ends the waiting"
+                )
+            core.ping()
+            self._flush()
+        return await self._connection.read()
 
     async def _handle_events(self) -> None:
         output: Output | None = None
@@ -407,6 +377,7 @@ class _Pump:
             await self._connection.drain()
         except StreamError:
             return False
+        self._taken += 1
         self._flush()  # what the reading side has held back meanwhile
         return True
 

@@ -10,7 +10,7 @@ from pycrictl.errors import RemoteProtocolError, UpgradeRefused
 from pycrictl.streaming.bytestream import ByteStream, dial
 from pycrictl.streaming.loop import in_thread
 from pycrictl.streaming.opening import Exchange
-from pycrictl.streaming.pump import Ends, ImpatientConnection, pump
+from pycrictl.streaming.pump import Ends, pump
 from pycrictl.streaming.target import Target, TlsFiles, parse_url
 from pycrictl.wire.channels import SPDY_PROTOCOLS, WEBSOCKET_PROTOCOLS, remote_command
 from pycrictl.wire.command import ExitReported, Streams
@@ -149,9 +149,7 @@ async def run_command(
     connection = opened.connection
     try:
         core = remote_command(transport, opened.protocol, streams)
-        note = ends.note if streams.stdin else None
-        impatient = ImpatientConnection(connection, core, silence_s=silence_s, note=note)
-        outcome = await pump(impatient, core, ends)
+        outcome = await pump(connection, core, ends, silence_s=silence_s)
         core.close()
         connection.send(core.data_to_send())
         await connection.close()

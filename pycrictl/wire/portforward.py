@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 from pycrictl.wire.messages import CLIENT, Messages, by_channel
@@ -36,8 +36,7 @@ __all__ = [
     "ForwardOpened",
     "ForwardReceived",
     "PortForward",
-    "SpdyForward",
-    "WebSocketForward",
+    "port_forward",
 ]
 
 SPDY_PROTOCOL: Final = "portforward.k8s.io"
@@ -81,28 +80,20 @@ Event = ForwardOpened | ForwardReceived | ForwardEnded | ForwardClosed
 
 
 class PortForward(ABC):
-    """The client's side of a forwarded connection.
+    """The client's side of a forwarded connection; see ``port_forward``.
 
     Feed it with ``receive_data`` and ``receive_eof``, then take ``events_received``, and send
     ``data_to_send`` after each call of any method. The two feeding methods never raise for what
     the peer does: the last event is a ForwardClosed.
 
-    Args:
-        port: of the pod.
-
     Attributes:
         is_over: nothing more will come, or be sent.
         can_end: whether ``end`` works.
-
-    Raises:
-        LocalProtocolError: it is not a port.
     """
 
     can_end: bool
 
-    def __init__(self, port: int) -> None:
-        if not 0 < port <= _MAX_PORT:
-            raise LocalProtocolError(f"{port} is not a port")
+    def __init__(self) -> None:
         self.is_over = False
         self._events: list[Event] = []
 
@@ -150,13 +141,11 @@ def _text(data: bytes | bytearray) -> str:
     return data.decode(errors="replace").strip()
 
 
-class SpdyForward(PortForward):
-    """A connection over SPDY."""
-
+class _SpdyForward(PortForward):
     can_end = True
 
     def __init__(self, port: int) -> None:
-        super().__init__(port)
+        super().__init__()
         self._connection = SpdyConnection()
         headers = (("port", str(port)), ("requestid", "0"))
         self._error_id = self._connection.open_stream((("streamtype", "error"), *headers))
@@ -166,17 +155,14 @@ class SpdyForward(PortForward):
         self._error = bytearray()
 
     def send(self, data: bytes) -> None:
-        """See ``PortForward``."""
         if data and not self.is_over:
             self._connection.send_data(self._data_id, data)
 
     def end(self) -> None:
-        """See ``PortForward``."""
         if not self.is_over:
             self._connection.end_stream(self._data_id)
 
     def receive_data(self, data: bytes, now: float = 0.0) -> None:
-        """See ``PortForward``."""
         self._connection.receive_data(data, now)
         for event in self._connection.events_received():
             if not self.is_over:
@@ -185,11 +171,9 @@ class SpdyForward(PortForward):
             self._close(_text(self._error) or self._connection.error.message)
 
     def receive_eof(self) -> None:
-        """See ``PortForward``."""
         self._close(_text(self._error) or _LOST)
 
     def data_to_send(self) -> Sequence[bytes | memoryview]:
-        """See ``PortForward``."""
         return self._connection.data_to_send()
 
     def _receive_event(self, event: SpdyEvent) -> None:
@@ -226,20 +210,17 @@ class _Channel:
     text: bytes = b""
 
 
-class WebSocketForward(PortForward):
-    """A connection over WebSocket. The port is the one that was named in the RPC."""
-
+class _WebSocketForward(PortForward):
     can_end = False
 
     def __init__(self, port: int) -> None:
-        super().__init__(port)
+        super().__init__()
         self._port = port.to_bytes(2, "little")
         self._channels = (_Channel(is_error=False), _Channel(is_error=True))
         self._is_opened = False
         self._websocket = Messages(CLIENT, peer="the runtime")
 
     def send(self, data: bytes) -> None:
-        """See ``PortForward``."""
         if self.is_over:
             return
         if not self._is_opened:
@@ -249,7 +230,6 @@ class WebSocketForward(PortForward):
             self._websocket.send(b"\0" + view[start : start + MESSAGE_BYTES])
 
     def end(self) -> None:
-        """See ``PortForward``."""
         if not self.is_over:
             raise StreamError(
                 "one direction of a forwarded connection cannot be ended over WebSocket",
@@ -257,7 +237,6 @@ class WebSocketForward(PortForward):
             )
 
     def receive_data(self, data: bytes, now: float = 0.0) -> None:
-        """See ``PortForward``."""
         self._websocket.receive_data(data, now)
         try:
             for number, content in by_channel(self._websocket.messages_received()):
@@ -269,11 +248,9 @@ class WebSocketForward(PortForward):
             self._close("" if self._websocket.error is None else self._websocket.error.message)
 
     def receive_eof(self) -> None:
-        """See ``PortForward``."""
         self._close("")
 
     def data_to_send(self) -> Sequence[bytes | memoryview]:
-        """See ``PortForward``."""
         return self._websocket.data_to_send()
 
     def _receive_message(self, number: int, data: memoryview) -> None:
@@ -299,3 +276,14 @@ class WebSocketForward(PortForward):
         if not self._is_opened and ports == [self._port] * 2:
             self._is_opened = True
             self._events.append(ForwardOpened())
+
+
+def port_forward(transport: Literal["spdy", "websocket"], port: int) -> PortForward:
+    """Begin to forward to a port of a pod; over WebSocket it was named in the RPC.
+
+    Raises:
+        LocalProtocolError: it is not a port.
+    """
+    if not 0 < port <= _MAX_PORT:
+        raise LocalProtocolError(f"{port} is not a port")
+    return _SpdyForward(port) if transport == "spdy" else _WebSocketForward(port)

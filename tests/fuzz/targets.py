@@ -23,7 +23,7 @@ from pycrictl.wire.channels import remote_command
 from pycrictl.wire.command import Streams, parse_status
 from pycrictl.wire.http1 import parse_request
 from pycrictl.wire.logline import LogDecoder
-from pycrictl.wire.portforward import SpdyForward, WebSocketForward
+from pycrictl.wire.portforward import port_forward
 from pycrictl.wire.progress import ProgressDecoder
 from pycrictl.wire.spdy.streams import SpdyConnection
 from pycrictl.wire.tar.reader import DataReceived, TarReader
@@ -74,7 +74,7 @@ def _command(data: bytes, chance: random.Random) -> None:
 
 
 def _forward(data: bytes, chance: random.Random) -> None:
-    core = SpdyForward(80) if chance.randrange(2) else WebSocketForward(80)
+    core = port_forward("spdy" if chance.randrange(2) else "websocket", 80)
     _feed(core, data, chance)
     assert core.is_over
 

@@ -22,7 +22,7 @@ from pycrictl.wire.command import (
     StdoutReceived,
     Streams,
 )
-from pycrictl.wire.portforward import SPDY_PROTOCOL, PortForward, SpdyForward
+from pycrictl.wire.portforward import SPDY_PROTOCOL, PortForward, port_forward
 
 from .kubelet import RUNTIME, Kubelet, Pod
 
@@ -186,11 +186,11 @@ def run_command(
 
 def open_forward(
     kubelet: Kubelet, pod: Pod, port: int, trace: Trace | None = None
-) -> tuple[Driver, SpdyForward]:
+) -> tuple[Driver, PortForward]:
     """Open a connection to a port of a pod."""
     answer = kubelet.call(
         RUNTIME + "PortForward",
         cri_pb2.PortForwardRequest(pod_sandbox_id=pod.id),
         cri_pb2.PortForwardResponse,
     )
-    return Driver(answer.url, [SPDY_PROTOCOL], trace), SpdyForward(port)
+    return Driver(answer.url, [SPDY_PROTOCOL], trace), port_forward("spdy", port)

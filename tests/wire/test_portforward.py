@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +16,7 @@ from pycrictl.wire.portforward import (
     ForwardOpened,
     ForwardReceived,
     PortForward,
-    SpdyForward,
-    WebSocketForward,
+    port_forward,
 )
 from pycrictl.wire.spdy.frames import (
     Data,
@@ -48,18 +45,17 @@ def fed(core: PortForward, *pieces: bytes) -> list[Event]:
     return core.events_received()
 
 
-@pytest.mark.parametrize("forward", [SpdyForward, WebSocketForward])
 @pytest.mark.parametrize("port", [0, 65536])
-def test_what_is_not_a_port(forward: Callable[[int], PortForward], port: int) -> None:
+def test_what_is_not_a_port(port: int) -> None:
     with pytest.raises(LocalProtocolError):
-        forward(port)
+        port_forward("spdy", port)
 
 
 class Spdy:
     """A port forward over SPDY, and the server's frames by hand."""
 
     def __init__(self) -> None:
-        self.core = SpdyForward(8080)
+        self.core = port_forward("spdy", 8080)
         self._encoder = FrameEncoder()
         self._decoder = FrameDecoder()
 
@@ -194,7 +190,7 @@ def test_recorded_by_containerd(exchange: str, data: bytes, piece_bytes: int) ->
     recorded = b"".join(piece for side, piece in RECORDED[exchange] if side == "c")
     (first, *_) = FrameDecoder().receive_data(recorded)
     assert isinstance(first, SynStream)
-    core = SpdyForward(int(dict(first.headers)["port"]))
+    core = port_forward("spdy", int(dict(first.headers)["port"]))
     sent = b""
     events: list[Event] = []
     for side, piece in RECORDED[exchange]:
@@ -218,13 +214,13 @@ def test_recorded_by_containerd(exchange: str, data: bytes, piece_bytes: int) ->
 # WebSocket
 
 
-def heard(core: WebSocketForward, *messages: bytes) -> list[Event]:
+def heard(core: PortForward, *messages: bytes) -> list[Event]:
     """What comes of messages of the server."""
     return fed(core, *(frame(BINARY, message) for message in messages))
 
 
-def opened() -> WebSocketForward:
-    core = WebSocketForward(18080)
+def opened() -> PortForward:
+    core = port_forward("websocket", 18080)
     assert heard(core, b"\x00\xa0\x46", b"\x01\xa0\x46") == [ForwardOpened()]
     return core
 
@@ -250,7 +246,7 @@ def test_websocket_carries_data_both_ways() -> None:
 
 
 def test_websocket_the_port_may_come_in_any_pieces() -> None:
-    core = WebSocketForward(18080)
+    core = port_forward("websocket", 18080)
     assert heard(core, b"\x00\xa0", b"\x00", b"\x00\x46early", b"\x01\xa0\x46no") == [
         ForwardReceived(b"early"),
         ForwardOpened(),
@@ -276,7 +272,7 @@ def test_websocket_error_texts_are_limited() -> None:
 
 
 def test_websocket_wrong_calls() -> None:
-    core = WebSocketForward(18080)
+    core = port_forward("websocket", 18080)
     with pytest.raises(LocalProtocolError):
         core.send(b"x")
     assert not core.can_end
@@ -301,7 +297,7 @@ def test_websocket_wrong_calls() -> None:
     ],
 )
 def test_websocket_violations(data: bytes, reason: str) -> None:
-    core = WebSocketForward(18080)
+    core = port_forward("websocket", 18080)
     assert fed(core, data, frame(BINARY, b"\x00\xa0\x46")) == [ForwardClosed(reason)]
 
 
@@ -310,7 +306,7 @@ def test_websocket_violations(data: bytes, reason: str) -> None:
 
 @given(st.lists(st.binary(max_size=10) | st.sampled_from([b"\x00\xa0\x46", b"\x01\xa0\x46"])))
 def test_no_message_makes_it_raise(messages: list[bytes]) -> None:
-    core = WebSocketForward(18080)
+    core = port_forward("websocket", 18080)
     events = heard(core, *messages)
     core.receive_eof()
     events += core.events_received()
@@ -319,7 +315,7 @@ def test_no_message_makes_it_raise(messages: list[bytes]) -> None:
 
 @given(damaged("forward-refused"))
 def test_no_change_of_a_recording_makes_it_raise(data: bytes) -> None:
-    core = SpdyForward(80)
+    core = port_forward("spdy", 80)
     for start in range(0, len(data), 40):
         core.receive_data(data[start : start + 40])
     core.receive_eof()
