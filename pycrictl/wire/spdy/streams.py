@@ -100,8 +100,6 @@ Event = StreamAccepted | StreamReceived | StreamEnded | StreamReset
 class _State(Enum):
     """How far a stream is."""
 
-    __hash__ = object.__hash__  # as each frame looks into a table; Enum's own is not built in
-
     IDLE = auto()
     OPENING = auto()  # no reply yet
     OPEN = auto()
@@ -112,8 +110,6 @@ class _State(Enum):
 
 class _Step(Enum):
     """What happens to a stream. A frame with FIN is two steps."""
-
-    __hash__ = object.__hash__
 
     SEND_DATA = auto()
     SEND_FIN = auto()
