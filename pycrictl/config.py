@@ -10,9 +10,9 @@ at the default path is reported instead of being silently ignored.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from pycrictl import noderoot
@@ -211,7 +211,7 @@ def _read_first(
         raise ConfigError(f"{origin} is empty", hint="name a file or leave it out")
     candidates = [noderoot.given(default_path if named is None else named)]
     if executable is not None:
-        candidates.append(os.path.join(os.path.dirname(executable), _NAME_BESIDE_EXECUTABLE))
+        candidates.append(str(Path(executable).with_name(_NAME_BESIDE_EXECUTABLE)))
     for path in candidates:
         file = f"config file {quote(path, _PATH_LIMIT_CHARS)}"
         try:
@@ -237,7 +237,7 @@ def _read_first(
 
 def read_text(path: str) -> str:
     # Not Path.read_bytes: it may be a pipe (`--config <(…)`), a device, or a log file by mistake.
-    with open(path, "rb") as stream:
+    with Path(path).open("rb") as stream:
         content = stream.read(FILE_LIMIT_BYTES + 1)
     if len(content) > FILE_LIMIT_BYTES:
         raise ConfigError(f"it is larger than {FILE_LIMIT_BYTES // 1024} KiB")

@@ -24,13 +24,12 @@ _NANOSECONDS: Final = {
 _INT64_MAX: Final = 2**63 - 1
 
 # ASCII digits only: str.isdigit and \d also accept other scripts' digits, which Go refuses.
-# The patterns are compiled at their first use: most runs of the program need none of them.
-_DURATION_TERM: Final = r"([0-9]*)(?:\.([0-9]*))?([^0-9.+-]+)"
-_INTEGER: Final = (
+_DURATION_TERM: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.+-]+)")
+_INTEGER: Final = re.compile(
     r"[+-]?(?:0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+|0(?:_?[0-7])+"
     r"|[1-9](?:_?[0-9])*|0)"
 )
-_SIZE: Final = r"([0-9]+)(?:\.([0-9]+))? ?(?:([kKMGTPE])(i?))?(B?)"
+_SIZE: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))? ?(?:([kKMGTPE])(i?))?(B?)")
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -51,8 +50,7 @@ def parse_duration(text: str) -> float:
     if re.fullmatch(r"[0-9]+(?:\.[0-9]*)?", rest):
         raise ValueError(f"{quote(text)} has no unit (write {quote(text + 's')} for seconds)")
     total_ns, position = 0, 0
-    pattern = re.compile(_DURATION_TERM)
-    while match := pattern.match(rest, position):
+    while match := _DURATION_TERM.match(rest, position):
         whole, fraction, unit = match.groups()
         if not (whole or fraction) or unit not in _NANOSECONDS:
             break
@@ -93,7 +91,7 @@ def format_duration(seconds: float) -> str:
 
 def parse_int(text: str) -> int:
     """Read a Go integer literal of 64 bits: ``10 0x1f 0o17 017 0b1 1_000``, signed or not."""
-    if not re.fullmatch(_INTEGER, text):
+    if not _INTEGER.fullmatch(text):
         raise ValueError(f"{quote(text)} is not an integer")
     digits = text.lstrip("+-").replace("_", "").lower()
     octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
@@ -164,7 +162,7 @@ def parse_size(text: str) -> int:
     A lower-case ``m`` is refused: elsewhere in Kubernetes it means a thousandth. Fractions of a
     byte are dropped.
     """
-    match = re.fullmatch(_SIZE, text)
+    match = _SIZE.fullmatch(text)
     if not match:
         raise ValueError(f"{quote(text)} is not a size (such as 1024, 500MB or 10Gi)")
     whole, fraction, unit, binary, _ = match.groups()

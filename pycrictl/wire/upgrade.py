@@ -1,7 +1,7 @@
 """The opening handshake of a WebSocket (RFC 6455, 4) on both sides, by ``websockets``. Pure.
 
 The library makes and checks the fields of the handshake. The heads that have them are read and
-written here (``wire.http1``, ``wire.http1``, and aiohttp for the agent), because a server
+written here (``wire.http1``, and aiohttp for the agent), because a server
 without WebSocket may go on with a plain response, and one with it may have other URLs.
 """
 

@@ -6,12 +6,15 @@ size of a message. Any other answers ``Unimplemented`` at once and is asked for 
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.methods import method
-from pycrictl.errors import Unimplemented
+from pycrictl.errors import Unimplemented, UsageError
+from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -103,3 +106,20 @@ def newest_count(*, latest: bool, last: int) -> int | None:
 def newest_first(found: Iterable[C], count: int | None = None) -> list[C]:
     """Return the ``count`` newest; those of one moment stay in their order."""
     return sorted(found, key=lambda each: each.created_at, reverse=True)[:count]
+
+
+def pattern(text: str, *, option: str) -> re.Pattern[str]:
+    """Compile what an option gives to search names with.
+
+    The dialect is Python's, with classes of ASCII as for crictl. What the dialects read
+    differently, such as ``[[:alpha:]]``, is refused.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        try:
+            return re.compile(text, re.ASCII)
+        except FutureWarning:
+            reason = "write [a-z] in place of classes such as [[:lower:]]"
+        except (re.error, OverflowError, RecursionError) as exc:
+            reason = str(exc)
+    raise UsageError(f"{quote(text)} for {option} is not a valid regular expression: {reason}")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists import fetch
-from pycrictl.cri.lists.patterns import Pattern
 from pycrictl.errors import UsageError
 from pycrictl.units import quote
 
@@ -38,7 +37,7 @@ class ImageFilter(NamedTuple):
 
     name: str
     value: str
-    pattern: Pattern | None = None
+    pattern: re.Pattern[str] | None = None
     is_exact: bool = False
 
 
@@ -53,7 +52,7 @@ def _parse_filter(item: str, is_exact: bool) -> ImageFilter:
             f"unknown filter {quote(item)}",
             hint=f"filters are {', '.join(f'{known}=…' for known in FILTERS)}",
         )
-    pattern = Pattern(value, option="--filter") if name == "reference" else None
+    pattern = fetch.pattern(value, option="--filter") if name == "reference" else None
     return ImageFilter(name, value, pattern, is_exact)
 
 
@@ -105,7 +104,7 @@ def _apply(images: list[cri_pb2.Image], condition: ImageFilter) -> list[cri_pb2.
         # Any other value selects nothing, as in crictl.
         return [image for image in images if value == ("false" if image.repo_tags else "true")]
     if pattern is not None:
-        return [image for image in images if any(map(pattern.matches, _repositories(image)))]
+        return [image for image in images if any(map(pattern.search, _repositories(image)))]
     # The CRI does not say when an image was made or pulled: the order is that of the list.
     position = next((i for i, image in enumerate(images) if _is_identified(image, condition)), None)
     if position is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container as Collection
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -10,9 +11,8 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import call_each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
-from pycrictl.cri.lists.fetch import newest_count, newest_first
+from pycrictl.cri.lists.fetch import newest_count, newest_first, pattern
 from pycrictl.cri.lists.lookup import NAMESPACE_LABEL, select_by_id
-from pycrictl.cri.lists.patterns import Pattern
 from pycrictl.errors import PycrictlError
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class ContainerQuery(NamedTuple):
 
     condition: cri_pb2.ContainerFilter
     image: str = ""
-    name: Pattern | None = None
-    namespace: Pattern | None = None
+    name: re.Pattern[str] | None = None
+    namespace: re.Pattern[str] | None = None
     newest: int | None = None
 
 
@@ -63,8 +63,8 @@ def container_query(
     return ContainerQuery(
         condition,
         image=image,
-        name=Pattern(name, option="--name") if name else None,
-        namespace=Pattern(namespace, option="--namespace") if namespace else None,
+        name=pattern(name, option="--name") if name else None,
+        namespace=pattern(namespace, option="--namespace") if namespace else None,
         newest=count,
     )
 
@@ -108,8 +108,8 @@ def select_containers(
         container
         for container in containers
         if (images is None or container.image.image in images)
-        and (query.name is None or query.name.matches(container.metadata.name))
-        and (query.namespace is None or query.namespace.matches(_namespace(container)))
+        and (query.name is None or query.name.search(container.metadata.name))
+        and (query.namespace is None or query.namespace.search(_namespace(container)))
     ]
     return newest_first(found, query.newest)
 
@@ -153,8 +153,8 @@ POD_STATES: Final[dict[PodState, cri_pb2.PodSandboxState]] = {
 
 class PodQuery(NamedTuple):
     condition: cri_pb2.PodSandboxFilter
-    name: Pattern | None = None
-    namespace: Pattern | None = None
+    name: re.Pattern[str] | None = None
+    namespace: re.Pattern[str] | None = None
     newest: int | None = None
 
 
@@ -173,8 +173,8 @@ def pod_query(
         condition.state.state = POD_STATES[state]
     return PodQuery(
         condition,
-        name=Pattern(name, option="--name") if name else None,
-        namespace=Pattern(namespace, option="--namespace") if namespace else None,
+        name=pattern(name, option="--name") if name else None,
+        namespace=pattern(namespace, option="--namespace") if namespace else None,
         newest=newest_count(latest=latest, last=last),
     )
 
@@ -188,7 +188,7 @@ def select_pods(pods: Iterable[cri_pb2.PodSandbox], query: PodQuery) -> list[cri
     found = [
         pod
         for pod in pods
-        if (query.name is None or query.name.matches(pod.metadata.name))
-        and (query.namespace is None or query.namespace.matches(pod.metadata.namespace))
+        if (query.name is None or query.name.search(pod.metadata.name))
+        and (query.namespace is None or query.namespace.search(pod.metadata.namespace))
     ]
     return newest_first(found, query.newest)

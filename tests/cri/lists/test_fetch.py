@@ -9,7 +9,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.methods import method
 from pycrictl.cri.lists import fetch
-from pycrictl.errors import PycrictlError, RuntimeFault
+from pycrictl.errors import PycrictlError, RuntimeFault, UsageError
 from tests.fakecri import FakeServer, Status
 
 
@@ -105,3 +105,31 @@ def test_a_stream_that_breaks_is_no_list(fake: FakeServer, client: CriClient) ->
 def test_both_missing_names_the_older_call(fake: FakeServer, client: CriClient) -> None:
     with client, pytest.raises(PycrictlError, match="does not implement ListPodSandboxMetrics"):
         fetch.pod_metrics(client)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "matches"),
+    [
+        ("web", "my-web-1", True),
+        ("^(web|db)$", "web", True),
+        ("^(web|db)$", "web-1", False),
+        ("", "anything", True),
+        (r"\d+", "٣", False),
+        ("(?i)WEB", "web", True),
+    ],
+)
+def test_names_are_searched(text: str, name: str, matches: bool) -> None:
+    assert bool(fetch.pattern(text, option="--name").search(name)) is matches
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(", "[", "*", "a**", r"\pL", r"\y", "[[:alpha:]]", "a{99999999999}", "(" * 5000, "\x1b[("],
+)
+def test_invalid_patterns_get_one_line(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        fetch.pattern(text, option="--name")
+    message = caught.value.message
+    assert message.isprintable()
+    assert " for --name is not a valid regular expression: " in message
+    assert len(message) < 300
