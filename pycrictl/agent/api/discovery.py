@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from pycrictl.agent.api.names import (
     COPIES,
@@ -23,9 +23,33 @@ AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDisc
 """The type of an aggregated discovery document (KEP-3352) of some version."""
 
 _VERSIONS: Final = ("v2", "v2beta1")
-_RESPONSE_KIND: Final = {"group": GROUP, "version": VERSION, "kind": KIND}
-_VERBS: Final = ["get", "list", "watch"]
-_COPY_KIND: Final = {**_RESPONSE_KIND, "kind": COPY_KIND}
+
+
+class _Resource(NamedTuple):
+    name: str
+    singular: str
+    kind: str
+    verbs: list[str]
+    short_names: list[str]
+
+    @property
+    def shorts(self) -> Document:
+        return {"shortNames": self.short_names} if self.short_names else {}
+
+    @property
+    def response_kind(self) -> Document:
+        return {"group": GROUP, "version": VERSION, "kind": self.kind}
+
+
+_RESOURCES: Final = (
+    _Resource(RESOURCE, SINGULAR, KIND, ["get", "list", "watch"], [SHORT]),
+    # Without verbs: only there for "kubectl explain", which knows no subresources.
+    _Resource(COPIES, COPY_SINGULAR, COPY_KIND, [], []),
+)
+_OF_PODS: Final = (
+    _Resource(SUBRESOURCE, "", KIND, ["get", "watch"], []),
+    _Resource(COPIES, "", COPY_KIND, ["create", "get"], []),
+)
 
 
 def group() -> Document:
@@ -48,40 +72,21 @@ def groups() -> Document:
 
 def resources() -> Document:
     """Return the ``APIResourceList``."""
+    of_pods = (one._replace(name=f"pods/{one.name}") for one in _OF_PODS)
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": GROUP_VERSION,
         "resources": [
             {
-                "name": RESOURCE,
-                "singularName": SINGULAR,
+                "name": one.name,
+                "singularName": one.singular,
                 "namespaced": True,
-                "kind": KIND,
-                "verbs": _VERBS,
-                "shortNames": [SHORT],
-            },
-            {  # without verbs: only there for "kubectl explain", which knows no subresources
-                "name": COPIES,
-                "singularName": COPY_SINGULAR,
-                "namespaced": True,
-                "kind": COPY_KIND,
-                "verbs": [],
-            },
-            {
-                "name": f"pods/{SUBRESOURCE}",
-                "singularName": "",
-                "namespaced": True,
-                "kind": KIND,
-                "verbs": ["get", "watch"],
-            },
-            {
-                "name": f"pods/{COPIES}",
-                "singularName": "",
-                "namespaced": True,
-                "kind": COPY_KIND,
-                "verbs": ["create", "get"],
-            },
+                "kind": one.kind,
+                "verbs": one.verbs,
+                **one.shorts,
+            }
+            for one in (*_RESOURCES, *of_pods)
         ],
     }
 
@@ -89,62 +94,36 @@ def resources() -> Document:
 def aggregated(accept: str) -> tuple[Document, str] | None:
     """Return the ``APIGroupDiscoveryList`` and its type; None if it is not asked for."""
     words = accept.replace(" ", "")
-    for version in _VERSIONS:
-        if (kind := AGGREGATED.format(version)) in words:
-            break
-    else:
+    version = next((one for one in _VERSIONS if AGGREGATED.format(one) in words), None)
+    if version is None:
         return None
-    scope = {"scope": "Namespaced"}
+    found: list[Document] = [
+        {
+            "resource": one.name,
+            "responseKind": one.response_kind,
+            "scope": "Namespaced",
+            "singularResource": one.singular,
+            "verbs": one.verbs,
+            **one.shorts,
+        }
+        for one in _RESOURCES
+    ]
+    pods = {  # without a kind of its own, as the API server has such parents
+        "resource": "pods",
+        "responseKind": {"group": "", "version": "", "kind": ""},
+        "scope": "Namespaced",
+        "singularResource": "",
+        "verbs": [],
+        "subresources": [
+            {"subresource": one.name, "responseKind": one.response_kind, "verbs": one.verbs}
+            for one in _OF_PODS
+        ],
+    }
+    served = {"version": VERSION, "freshness": "Current", "resources": [*found, pods]}
     document = {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"apidiscovery.k8s.io/{version}",
         "metadata": {},
-        "items": [
-            {
-                "metadata": {"name": GROUP, "creationTimestamp": None},
-                "versions": [
-                    {
-                        "version": VERSION,
-                        "freshness": "Current",
-                        "resources": [
-                            {
-                                "resource": RESOURCE,
-                                "responseKind": _RESPONSE_KIND,
-                                **scope,
-                                "singularResource": SINGULAR,
-                                "verbs": _VERBS,
-                                "shortNames": [SHORT],
-                            },
-                            {
-                                "resource": COPIES,
-                                "responseKind": _COPY_KIND,
-                                **scope,
-                                "singularResource": COPY_SINGULAR,
-                                "verbs": [],
-                            },
-                            {  # without a kind of its own, as the API server has such parents
-                                "resource": "pods",
-                                "responseKind": {"group": "", "version": "", "kind": ""},
-                                **scope,
-                                "singularResource": "",
-                                "verbs": [],
-                                "subresources": [
-                                    {
-                                        "subresource": SUBRESOURCE,
-                                        "responseKind": _RESPONSE_KIND,
-                                        "verbs": ["get", "watch"],
-                                    },
-                                    {
-                                        "subresource": COPIES,
-                                        "responseKind": _COPY_KIND,
-                                        "verbs": ["create", "get"],
-                                    },
-                                ],
-                            },
-                        ],
-                    }
-                ],
-            }
-        ],
+        "items": [{"metadata": {"name": GROUP, "creationTimestamp": None}, "versions": [served]}],
     }
-    return document, kind
+    return document, AGGREGATED.format(version)
