@@ -112,7 +112,6 @@ def ask(
 
 
 def names(content: bytes) -> list[str]:
-    """The names of the objects in a list."""
     document: Any = json.loads(content)
     return sorted(
         f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in document["items"]

@@ -16,8 +16,6 @@ from tests.waiting import wait_until
 
 
 class Program:
-    """A running ``pycrictl agent``."""
-
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self.process = process
         self.log = log
@@ -39,7 +37,6 @@ class Program:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that it has had."""
         return peak_bytes(self.process.pid)
 
     @property

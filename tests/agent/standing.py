@@ -77,8 +77,6 @@ def no_runtime() -> Connected:
 
 
 class Answer(NamedTuple):
-    """What an agent has answered."""
-
     status: int
     headers: Message
     content: bytes
@@ -89,8 +87,6 @@ class Answer(NamedTuple):
 
 
 class Cluster:
-    """An API server, and agents of its nodes."""
-
     def __init__(self, api: ApiServer, folder: Path, loop: Loop) -> None:
         self.api = api
         self.folder = folder
@@ -152,7 +148,6 @@ class Cluster:
         return agent
 
     def add_endpoint(self, node: str, port: int) -> None:
-        """Let the Service have an endpoint on a node."""
         self.api.objects.add(
             "discovery.k8s.io",
             "endpointslices",
@@ -173,13 +168,11 @@ class Cluster:
         self.api.objects.add("", "secrets", {"metadata": metadata, "type": "Opaque", "data": data})
 
     def add_pod(self, name: str, **changes: Any) -> dict[str, Any]:
-        """Create or replace a pod that waits for its image."""
         document = pod(name, **changes)
         self.api.objects.add("", "pods", document)
         return document
 
     def stand_behind(self, port: int) -> None:
-        """Have the API server hand requests on to whoever listens on a port of the loopback."""
         self.api.services.append(ApiService(AUDIENCE, "v1alpha1", "127.0.0.1", port))
 
     def kubectl(self, user: str = "admin") -> Kubectl:
@@ -219,11 +212,9 @@ class Cluster:
 
     @property
     def front_proxy(self) -> tuple[str, str]:
-        """The certificate of the API server's front proxy, and its key."""
         return self.api.front_proxy.cert("client"), self.api.front_proxy.key("client")
 
     def of_user(self, name: str) -> tuple[str, str]:
-        """The certificate of one of the cluster's users, and its key."""
         return self.api.certificates.cert(name), self.api.certificates.key(name)
 
     def close(self) -> None:
@@ -239,7 +230,6 @@ def pod(
     state: dict[str, Any] | None = None,
     phase: str = "Pending",
 ) -> dict[str, Any]:
-    """A ``v1 Pod`` with one container."""
     waiting = {"waiting": {"reason": "ContainerCreating"}}
     return {
         "metadata": {

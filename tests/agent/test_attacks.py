@@ -204,7 +204,6 @@ def jane(cluster: Cluster) -> None:
 
 
 def through(cluster: Cluster, path: str) -> tuple[int, bytes]:
-    """Ask as jane, through the API server."""
     own = cluster.api.certificates
     return ask(("127.0.0.1", cluster.api.port), path, (own.cert("jane"), own.key("jane")))
 
@@ -381,7 +380,6 @@ def test_watchers_of_one_user_do_not_take_the_place_of_others(
 
 
 def texts_of(value: Any) -> list[str]:
-    """All texts in a value of JSON."""
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if isinstance(value, list):

@@ -121,7 +121,6 @@ def test_a_pod_that_is_not_yet_scheduled(cluster: Cluster) -> None:
 
 
 def pull(pulls: Any, *reports: Report) -> None:
-    """Let a node's pulls be as reports say."""
     tracker = Tracker()
     for report in reports:
         tracker.apply(report, now=0.0)

@@ -26,8 +26,6 @@ DISCOVERY = {
 
 @dataclass(frozen=True)
 class User:
-    """Who asks."""
-
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
@@ -53,12 +51,10 @@ class Request:
 
     @property
     def is_long_running(self) -> bool:
-        """Whether the limit of time for a request is not for this one."""
         return self.verb in ("watch", "proxy") or self.subresource in _LONG_SUBRESOURCES
 
     @property
     def kind(self) -> str:
-        """The resource with its subresource."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
@@ -96,7 +92,6 @@ def parse(method: str, target: str) -> Request:
 
 
 def forbidden_message(user: User, request: Request) -> str:
-    """Word a refusal as the API server does."""
     if not request.resource:
         return f'forbidden: User "{user.name}" cannot {request.verb} path "{request.path}"'
     what = f"{request.resource}.{request.group}" if request.group else request.resource

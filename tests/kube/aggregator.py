@@ -34,8 +34,6 @@ _DIAL_S = 5.0
 
 @dataclass
 class ApiService:
-    """An APIService and the address behind its Service."""
-
     group: str
     version: str
     host: str
@@ -66,7 +64,6 @@ class Forwarding:
 
 
 def user_headers(user: User) -> list[tuple[str, str]]:
-    """Return the headers that say who asks."""
     extra = [
         (f"X-Remote-Extra-{quote(key, safe='').lower()}", one)
         for key, all_ in user.extra.items()
@@ -86,8 +83,6 @@ def forwarded_target(target: str) -> str:
 
 
 class _Guard(threading.Thread):
-    """Ends an exchange when its client is gone or its time is up."""
-
     def __init__(
         self, client: socket.socket, upstream: socket.socket, limit_s: float | None
     ) -> None:
@@ -111,7 +106,6 @@ class _Guard(threading.Thread):
 
 
 def forward(handler: Handler, how: Forwarding, target: str, body: bytes) -> None:
-    """Hand a request on, and its answer back."""
     peer = f"{how.host}:{how.port}"
     hops = [*handler.headers.get_all("X-Forwarded-For", []), str(handler.client_address[0])]
     headers = [
@@ -199,7 +193,6 @@ def _upgrade(
     target: str,
     headers: list[tuple[str, str]],
 ) -> None:
-    """Pass bytes both ways until one side has ended."""
     lines = [f"{handler.command} {target} HTTP/1.1", *(f"{key}: {value}" for key, value in headers)]
     handler.close_connection = True
     other = {handler.connection: upstream, upstream: handler.connection}
@@ -287,5 +280,4 @@ def _converted(resources: list[Document]) -> list[Document]:
 
 
 def group_of(service: ApiService) -> Document:
-    """Return the group of an APIService as ``/apis`` lists it."""
     return group_document(service.group, service.version)

@@ -95,7 +95,6 @@ class ApiServer:
 
     @property
     def pods(self) -> dict[str, Any]:
-        """The list document of all pods."""
         return self.objects.whole("", "pods")
 
     @pods.setter
@@ -146,7 +145,6 @@ class ApiServer:
         return ""
 
     def _authentication(self) -> dict[str, Any]:
-        """Return the ConfigMap that says which front proxy to believe."""
         return {
             "metadata": {"name": _AUTHENTICATION, "namespace": "kube-system"},
             "data": {
@@ -197,7 +195,6 @@ class _Handler(Handler):
         self.wfile.write(content)
 
     def _hand_on(self, api: ApiServer, body: bytes) -> bool:
-        """Hand a request on that is for an APIService or for a port of a node."""
         request, user = access.parse(self.command, self.path), self._user(api)
         service = next((one for one in api.services if one.owns(request.path)), None)
         path = request.path.removeprefix("/openapi/v3")
@@ -303,7 +300,6 @@ class _Handler(Handler):
 
 
 def _address(api: ApiServer, name: str) -> str:
-    """Return the InternalIP of a node."""
     nodes = [one for one in api.objects.documents("", "nodes") if one["metadata"]["name"] == name]
     return str(nodes[0]["status"]["addresses"][0]["address"]) if nodes else "127.0.0.1"
 
@@ -311,7 +307,6 @@ def _address(api: ApiServer, name: str) -> str:
 def _stored(
     api: ApiServer, request: Request, query: Mapping[str, str], body: Any, user: User
 ) -> Answer:
-    """Answer a request for what the server stores, or reviews."""
     kind = kind_of(request)
     if kind is None or request.subresource:
         return 404, status(404, "the server could not find the requested resource", "NotFound")
@@ -395,8 +390,6 @@ def serve(certificates: Certificates, port: int = 0) -> Iterator[ApiServer]:
 
 
 def make_node_certificates(folder: Path) -> Certificates:
-    """Make a CA, a server's certificate, those of ``USERS``, and the front proxy's with its CA."""
-
     def make() -> Certificates:
         kube = folder / "kube"
         (kube / "front-proxy").mkdir(parents=True)
@@ -409,7 +402,6 @@ def make_node_certificates(folder: Path) -> Certificates:
 def write_kubeconfig(
     document: dict[str, Any], root: Path, path: str = "etc/kubernetes/kubelet.conf"
 ) -> Path:
-    """Put a kubeconfig where a kubelet below ``root`` would have it."""
     file = root / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(document))

@@ -59,24 +59,20 @@ class Kubectl:
         )
 
     def good(self, *words: str, stdin: str | None = None) -> str:
-        """Return the output of a run that succeeds."""
         done = self(*words, stdin=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def bad(self, *words: str) -> str:
-        """Return the errors of a run that fails."""
         done = self(*words)
         assert done.returncode != 0, done.stdout
         return done.stderr
 
     def document(self, *words: str) -> Any:
-        """Return what ``-o json`` prints."""
         return json.loads(self.good(*words, "-o", "json"))
 
     @contextmanager
     def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
-        """Start a run, such as a watch, and end it with the block."""
         with subprocess.Popen(
             [str(self.program), *words],
             env=self.environ,

@@ -16,8 +16,6 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of objects that the server has itself."""
-
     group: str
     version: str
     resource: str
@@ -64,13 +62,11 @@ DISCOVERY_V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscovery
 
 
 def kind_of(request: Request) -> Kind | None:
-    """Return the kind that a request is about."""
     wanted = request.group, request.resource
     return next((one for one in KINDS if (one.group, one.resource) == wanted), None)
 
 
 def status(code: int, message: str, reason: str = "", **details: Any) -> Document:
-    """Make a ``metav1.Status`` of a failure."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -84,8 +80,6 @@ def status(code: int, message: str, reason: str = "", **details: Any) -> Documen
 
 
 class Objects:
-    """Objects by kind. ``pods`` stay where the server's owner has put them."""
-
     def __init__(self) -> None:
         self._lists: dict[tuple[str, str], Document] = {}
         self._changes: list[tuple[int, tuple[str, str], Document, Document]] = []
@@ -93,7 +87,6 @@ class Objects:
         self.version = 4711
 
     def add(self, group: str, resource: str, *documents: Document) -> None:
-        """Store objects, in place of those of the same names."""
         items = self.documents(group, resource)
         for document in documents:
             self.version += 1
@@ -106,7 +99,6 @@ class Objects:
             self._note(group, resource, same[0] if same else {}, document)
 
     def remove(self, group: str, resource: str, namespace: str, name: str) -> None:
-        """Delete an object."""
         items = self.documents(group, resource)
         for one in [one for one in items if _identity(one) == (namespace, name)]:
             items.remove(one)
@@ -149,16 +141,13 @@ class Objects:
         return items
 
     def replace(self, group: str, resource: str, document: Document) -> None:
-        """Put a whole list document in place of what there is."""
         self._lists[group, resource] = document
 
     def whole(self, group: str, resource: str) -> Document:
-        """Return the list document that was put, or one of what was added."""
         self.documents(group, resource)
         return self._lists[group, resource]
 
     def select(self, kind: Kind, request: Request, query: Mapping[str, str]) -> Document:
-        """Answer a list."""
         whole = self.whole(kind.group, kind.resource)
         items = [one for one in whole["items"] if _fits(one, request, query)]
         return {
@@ -170,7 +159,6 @@ class Objects:
         }
 
     def find(self, kind: Kind, request: Request) -> Document | None:
-        """Answer a get."""
         for one in self.documents(kind.group, kind.resource):
             if _identity(one) == (request.namespace if kind.namespaced else "", request.name):
                 return {"kind": kind.kind, "apiVersion": kind.group_version, **one}
@@ -236,7 +224,6 @@ def _group_versions() -> Iterator[tuple[str, str]]:
 
 
 def group_document(name: str, version: str) -> Document:
-    """Return a group as ``/apis`` lists it."""
     entry = {"groupVersion": f"{name}/{version}", "version": version}
     return {"name": name, "versions": [entry], "preferredVersion": entry}
 
@@ -247,7 +234,6 @@ def own_groups() -> list[Document]:
 
 
 def resource_list(group: str, version: str) -> Document | None:
-    """Answer ``/api/v1`` or ``/apis/GROUP/VERSION``."""
     kinds = [kind for kind in KINDS if (kind.group, kind.version) == (group, version)]
     resources = [
         {

@@ -25,7 +25,6 @@ VERSION = "client.authentication.k8s.io/v1beta1"
 
 
 def program(folder: Path, body: str) -> dict[str, Any]:
-    """Write a program, and return the ``exec`` that names it."""
     path = folder / "get-token"
     path.write_text(f"#!{sys.executable}\nimport json, os, sys, time\n{body}\n")
     path.chmod(0o755)

@@ -36,7 +36,6 @@ class Token:
 
 
 def review(tokens: Mapping[str, Token], document: dict[str, Any]) -> dict[str, Any]:
-    """Answer a TokenReview."""
     spec = document["spec"]
     audiences = tuple(spec.get("audiences") or (API_AUDIENCE,))
     token = tokens.get(spec.get("token", ""))

@@ -95,8 +95,6 @@ def container(fake: FakeServer) -> Iterator[Pretended]:
 
 
 class Copier:
-    """A client of the proxy."""
-
     def __init__(self, proxy: Program) -> None:
         self.proxy = proxy
         self.client = CriClient(str(proxy.socket_path), timeout_s=10)
@@ -115,7 +113,6 @@ class Copier:
     def ask_to(
         self, path: str = "/to", size: int = 1024, checksum: int = 0, container: str = ID
     ) -> str:
-        """The URL of a copy into the container."""
         request = cri_pb2.CopyToContainerRequest(
             container_id=container, path=path, size=size, checksum=checksum
         )
@@ -129,7 +126,6 @@ class Copier:
 
     @property
     def copies(self) -> list[dict[str, Any]]:
-        """What the proxy says is under way."""
         path = str(self.proxy.admin_path)
         return list(admin.ask(path, "status", timeout_s=10)["copies"])
 
@@ -154,7 +150,6 @@ def spools(pid: int) -> list[str]:
 
 
 def refusal(call: Callable[..., object], *arguments: object, **named: object) -> tuple[str, str]:
-    """Code and message of a call that must fail."""
     with pytest.raises(grpc.RpcError) as caught:
         call(*arguments, **named)
     error: Any = caught.value

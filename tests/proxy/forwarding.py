@@ -24,7 +24,6 @@ OWN = "/test.v1.Test/Own"
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Closes what a test opened, in reverse order."""
     with ExitStack() as stack:
         yield stack
 
@@ -39,8 +38,6 @@ def runtime(folder: Path, stack: ExitStack) -> Runtime:
 
 @pytest.fixture
 def serve(folder: Path, stack: ExitStack) -> Callable[..., Proxy]:
-    """Starts a proxy in front of `folder/runtime.sock`, with own handlers if given."""
-
     def start(own: dict[str, Handler] | None = None, **options: Any) -> Proxy:
         proxy = Proxy(folder / "proxy.sock", folder / "runtime.sock", own, **options)
         stack.callback(proxy.close)
@@ -51,7 +48,6 @@ def serve(folder: Path, stack: ExitStack) -> Callable[..., Proxy]:
 
 @pytest.fixture
 def channel(runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack) -> grpc.Channel:
-    """A client of a proxy in front of a running runtime."""
     return stack.enter_context(channel_to(serve().path))
 
 
@@ -113,7 +109,6 @@ def wait_for_end(connection: socket.socket) -> None:
 
 
 def fake(path: Path, stack: ExitStack, answers: list[Callable[[socket.socket], object]]) -> None:
-    """A server that treats each connection by the next of `answers`, then closes it."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()

@@ -64,7 +64,6 @@ def length(size: int, prefix_bits: int, first: int) -> bytes:
 
 
 def block(stream_id: int, content: bytes, *, end: bool = True) -> bytes:
-    """The frames of a header block."""
     pieces = [content[at : at + FRAME_BYTES] for at in range(0, len(content), FRAME_BYTES)]
     out = b""
     for number, piece in enumerate(pieces):
@@ -86,7 +85,6 @@ def message(stream_id: int, content: bytes) -> bytes:
 
 
 def frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Yield kind, payload and end of the whole frames in ``data``."""
     start = 0
     while len(data) >= start + HEAD_BYTES:
         stop = start + HEAD_BYTES + int.from_bytes(data[start : start + 3], "big")

@@ -81,7 +81,6 @@ class Program:
         self._later: list[int] = []
 
     def start(self) -> None:
-        """Returns when it serves."""
         if self._process is not None:
             self._process.wait(START_S)
         before = self._starts()
@@ -130,7 +129,6 @@ class Program:
         self._later.append(pid)
 
     def run(self, *flags: str) -> subprocess.CompletedProcess[str]:
-        """The same command line with these flags, to its end."""
         return subprocess.run(
             [*self._command, *flags], capture_output=True, text=True, timeout=START_S, check=False
         )
@@ -151,7 +149,6 @@ class Program:
         self._process.send_signal(signal.SIGTERM)
 
     def wait(self, timeout_s: float = 60.0) -> int:
-        """Its exit status."""
         assert self._process is not None
         return self._process.wait(timeout_s)
 
@@ -164,7 +161,6 @@ class Program:
         return self.log_path.read_text() if self.log_path.exists() else ""
 
     def peak_bytes(self) -> int:
-        """The most memory that it has had."""
         return peak_bytes(self.pid)
 
     def __enter__(self) -> Self:
@@ -185,7 +181,6 @@ class Program:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs, also one that is not a child of this one."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

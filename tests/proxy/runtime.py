@@ -160,7 +160,6 @@ class Proxy:
         self.server = self.run(start())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs it on the proxy's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def close(self) -> None:

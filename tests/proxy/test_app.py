@@ -44,7 +44,6 @@ def version(proxy: Program) -> str:
 
 
 def is_closed(proxy: Program) -> bool:
-    """Whether it accepts no more clients."""
     with socket.socket(socket.AF_UNIX) as late:
         return late.connect_ex(str(proxy.socket_path)) in (errno.ECONNREFUSED, errno.ENOENT)
 

@@ -39,7 +39,6 @@ Start = Callable[..., Program]
 
 @pytest.fixture
 def gate(fake: FakeServer) -> Gate:
-    """Keeps the pulls at the runtime."""
     gate = Gate()
     prepare(fake, gate)
     return gate
@@ -47,7 +46,6 @@ def gate(fake: FakeServer) -> Gate:
 
 @pytest.fixture
 def proxy(start: Start, gate: Gate) -> Program:
-    """One with one slot."""
     return start("--max-parallel-image-pulls", "1")
 
 
@@ -56,8 +54,6 @@ def images(pulls: list[dict[str, Any]]) -> list[str]:
 
 
 def ask(proxy: Program, kubelet: Kubelet, number: int) -> Any:
-    """Start a pull, and return when the proxy has it."""
-
     def count() -> int:
         found = status(proxy)
         return len(found["running"]) + len(found["waiting"])

@@ -27,7 +27,6 @@ from tests.waiting import wait_until
 
 
 def record(fake: FakeServer, folder: Path) -> str:
-    """The text that Prometheus would get."""
     gate = Gate()
     pulled = cri_pb2.PullImageResponse(image_ref="r")
     fake.prepare("ImageStatus", ABSENT, repeat=True)

@@ -27,5 +27,4 @@ _PULLED = PullRecord(
 
 
 def record(**fields: Any) -> PullRecord:
-    """A pull of 8 MiB in 4 s, with other fields where they are given."""
     return replace(_PULLED, **fields)

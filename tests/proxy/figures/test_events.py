@@ -31,8 +31,6 @@ WEB, DB = PodKey("default", "web", "u1"), PodKey("default", "db", "u2")
 
 
 class Node:
-    """A queue with one slot, and the Events that are due."""
-
     def __init__(self) -> None:
         self.queue = PullQueue(1)
         self.totals: dict[int, Totals] = {}

@@ -56,8 +56,6 @@ def get(proxy: Program, path: str) -> tuple[int, str]:
 
 
 class Scrape:
-    """The samples of a proxy, by name and labels."""
-
     def __init__(self, proxy: Program) -> None:
         code, self.text = get(proxy, "/metrics")
         assert code == 200

@@ -97,8 +97,6 @@ def test_a_broken_source_is_noticed() -> None:
 
 
 class TokenRules(RuleBasedStateMachine):
-    """Tokens against a plain list of what is good."""
-
     MAX = 12
 
     def __init__(self) -> None:
