@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import socket
-import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
 import pytest
 
 from pycrictl.proxy import server
-from pycrictl.proxy.calls import Answer, CallRequest
 from tests.proxy import frames
 from tests.proxy.forwarding import (
     MIB,
-    OWN,
     PATIENCE_S,
     back_again,
-    failure,
-    own,
     stream,
     unary,
 )
@@ -66,14 +59,6 @@ def test_stream_that_is_never_read_is_not_buffered(runtime: Runtime, channel: gr
     sent = settled(lambda: runtime.sent_bytes)
     assert sent < 32 * MIB
     call.cancel()
-
-
-def test_client_that_never_reads_its_socket_is_not_buffered(
-    runtime: Runtime, serve: Callable[..., Proxy]
-) -> None:
-    """Its windows do not hold anything back: they are as wide as they can be."""
-    with call_by_hand(serve().path, "/test.v1.Test/Flood", bytes(16 * 1024)):
-        assert settled(lambda: runtime.sent_bytes) < 16 * MIB
 
 
 def settled(value: Callable[[], int]) -> int:
@@ -155,58 +140,3 @@ def connections(path: Path) -> list[str]:
     """The connections to a socket, as /proc/net/unix has them; the last but one is the inode."""
     lines = Path("/proc/net/unix").read_text().splitlines()
     return [line for line in lines if line.endswith(str(path)) and line.split()[5] == "03"]
-
-
-# Stopping, and the record
-
-
-def test_stop_lets_calls_finish(
-    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
-) -> None:
-    began = threading.Event()
-
-    async def answer(request: CallRequest) -> Answer:
-        began.set()
-        await asyncio.sleep(0.3)
-        return Answer(response=b"finished")
-
-    proxy = serve({OWN: answer})
-    channel = stack.enter_context(channel_to(proxy.path))
-    events = stream(channel, "Events")(b"")
-    assert next(events) == b"first"
-    call = own(channel).future(b"", timeout=PATIENCE_S)
-    assert began.wait(PATIENCE_S)
-    started = time.monotonic()
-    proxy.run(proxy.server.stop(drain_s=PATIENCE_S, is_awaited=lambda path: path == OWN))
-    assert time.monotonic() - started < PATIENCE_S
-    assert call.result(timeout=PATIENCE_S) == b"finished"
-    error = failure(lambda: next(events))
-    assert error.code() is grpc.StatusCode.UNAVAILABLE
-    assert error.details().endswith("the proxy is stopping")
-    with socket.socket(socket.AF_UNIX) as client:
-        assert client.connect_ex(str(proxy.path)) in (errno.ECONNREFUSED, errno.ENOENT)
-
-
-def test_stop_gives_up_in_the_end(
-    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
-) -> None:
-    began = threading.Event()
-
-    async def answer(request: CallRequest) -> Answer:
-        began.set()
-        await asyncio.sleep(PATIENCE_S)
-        return Answer()
-
-    proxy = serve({OWN: answer})
-    channel = stack.enter_context(channel_to(proxy.path))
-    call = own(channel).future(b"", timeout=PATIENCE_S)
-    forwarded = unary(channel, "Hang").future(b"", timeout=PATIENCE_S)
-    assert began.wait(PATIENCE_S)
-    runtime.seen.get(timeout=PATIENCE_S)
-    assert sorted(proxy.server.open_paths()) == ["/test.v1.Test/Hang", OWN]
-    proxy.run(proxy.server.stop(drain_s=0.2))
-    for future in (call, forwarded):
-        error = failure(future.result)
-        assert error.code() is grpc.StatusCode.UNAVAILABLE
-        assert error.details().endswith("the proxy is stopping")
-    assert proxy.server.open_paths() == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.proxy.calls import Answer, CallRecord, CallRequest
+from pycrictl.proxy.calls import Answer, CallRequest
 from tests.proxy.forwarding import (
     OWN,
     PATIENCE_S,
@@ -20,20 +19,9 @@ from tests.proxy.forwarding import (
     failure,
     own,
     pairs,
-    unary,
     unavailable,
 )
 from tests.proxy.runtime import Proxy, Runtime, channel_to
-from tests.waiting import wait_until
-
-# A runtime that is gone
-
-
-def open_connections(path: Path) -> list[str]:
-    return [line for line in Path("/proc/net/unix").read_text().splitlines() if str(path) in line]
-
-
-# Own calls
 
 
 def test_own_call_is_answered_by_its_handler(
@@ -157,43 +145,3 @@ def test_own_calls_work_without_a_runtime(
     assert own(channel)(b"y", timeout=PATIENCE_S) == b"y"
     proxy.run(held.let_go())
     assert waiting.result(timeout=PATIENCE_S) == b"wait"
-
-
-def test_own_call_outlives_the_runtime(
-    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
-) -> None:
-    held = Held()
-    proxy = serve({OWN: held.answer})
-    channel = stack.enter_context(channel_to(proxy.path))
-    back_again(channel)
-    call = own(channel).future(b"wait", timeout=PATIENCE_S)
-    assert held.began.wait(PATIENCE_S)
-    runtime.stop()
-    assert "cannot be reached" in unavailable(channel, runtime.path)
-    proxy.run(held.let_go())
-    assert call.result(timeout=PATIENCE_S) == b"wait"
-
-
-def test_own_and_forwarded_answers_share_the_connection(
-    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
-) -> None:
-    """Megabytes of both at once: a byte too many for a window would end the connection."""
-
-    async def answer(request: CallRequest) -> Answer:
-        return Answer(response=request.message * 3)
-
-    records: list[CallRecord] = []
-    proxy = serve({OWN: answer}, on_call=records.append)
-    channel = stack.enter_context(channel_to(proxy.path))
-    messages = [hashlib.shake_128(b"%d" % n).digest(200_000) for n in range(40)]
-    calls = []
-    for message in messages:
-        calls.append(own(channel).future(message, timeout=PATIENCE_S))
-        calls.append(unary(channel, "Echo").future(message * 3, timeout=PATIENCE_S))
-    results = [call.result() for call in calls]
-    assert results == [message * 3 for message in messages for _ in range(2)]
-    assert len(open_connections(proxy.path)) == 2  # the listening one, and one client's
-    wait_until(lambda: len(records) == len(calls))
-    assert sorted((record.path, record.code) for record in records) == (
-        [("/test.v1.Test/Echo", 0)] * 40 + [(OWN, 0)] * 40
-    )
