@@ -9,16 +9,17 @@ container's PID namespace numbers its process. Linux, as root only.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import stat
 import struct
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn, Self
 
 from pycrictl.errors import PycrictlError
 from pycrictl.units import quote
@@ -66,52 +67,59 @@ def check_static(path: Path) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Busybox:
-    """A static busybox, with its applets in ``/bin``."""
+class Tools(NamedTuple):
+    """What the program's root has.
 
-    program: Path
+    Attributes:
+        environ: variables that belong to it.
+        busybox: a static busybox, with its applets in ``/bin``; nothing else is there.
+        layers: else the directories of an image's layers, the uppermost first.
+    """
+
     environ: Mapping[str, str]
+    busybox: str = ""
+    layers: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Layers:
-    """The directories of an image's layers, the uppermost first; changes stay in memory."""
+class Helper:
+    """A process that becomes the parent of the program.
 
-    directories: Sequence[Path]
-    environ: Mapping[str, str]
+    It is forked before the first connection to a runtime: gRPC may abort what is forked later.
+    """
 
+    def __init__(self) -> None:
+        order, self._order = os.pipe()
+        self._pid = os.fork()
+        if not self._pid:
+            os.close(self._order)
+            _serve(order)
+        os.close(order)
 
-Tools = Busybox | Layers
-"""What the program's root has, and the environment variables that belong to it."""
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        if self._pid:
+            os.close(self._order)
+            os.waitpid(self._pid, 0)
 
-def run(pid: int, tools: Tools, words: Sequence[str]) -> int:
-    """Run a program in the namespaces of a process, on this terminal; return its exit status."""
-    number = _inner_pid(pid)
-    namespaces = []
-    try:
-        for name in NAMESPACES:
-            namespaces.append(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
-    except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
-        raise PycrictlError(f"cannot enter the container's namespaces: {reason}") from None
-    sys.stdout.flush()
-    sys.stderr.flush()
-    former = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-    interrupted = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        child = os.fork()
-        if not child:
-            _enter(namespaces, tools, words, number)
-        _, status = os.waitpid(child, 0)
-    finally:
-        _take_terminal(os.getpgrp())
-        signal.signal(signal.SIGTTOU, former)
-        signal.signal(signal.SIGINT, interrupted)
-        for descriptor in namespaces:
-            os.close(descriptor)
-    return os.waitstatus_to_exitcode(status) % 256
+    def run(self, pid: int, tools: Tools, words: Sequence[str]) -> int:
+        """Run a program in the namespaces of a process; return its exit status. Only once."""
+        order = json.dumps([pid, _inner_pid(pid), tools, words])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        former = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        interrupted = signal.signal(signal.SIGINT, lambda *_: None)
+        try:
+            with os.fdopen(self._order, "w") as pipe:
+                pipe.write(order)
+            _, status = os.waitpid(self._pid, 0)
+            self._pid = 0
+        finally:
+            _take_terminal(os.getpgrp())
+            signal.signal(signal.SIGTTOU, former)
+            signal.signal(signal.SIGINT, interrupted)
+        return os.waitstatus_to_exitcode(status) % 256
 
 
 def _inner_pid(pid: int) -> int:
@@ -124,23 +132,35 @@ def _inner_pid(pid: int) -> int:
     return int(found)
 
 
-def _enter(namespaces: Sequence[int], tools: Tools, words: Sequence[str], number: int) -> NoReturn:
-    """Become the parent of the program, in the namespaces; ends this process."""
+def _serve(order: int) -> NoReturn:
+    """Wait for the order, and become the parent of the program; ends this process."""
     code = _FAILED
     try:
         _die_with_parent()
-        for descriptor in namespaces:
-            _check(_libc.setns(descriptor, 0), "setns")
-        child = os.fork()  # only a child is in the PID namespace
-        if not child:
-            _become(tools, words, number)
-        _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        code = 128 - code if code < 0 else code
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        with os.fdopen(order) as pipe:
+            text = pipe.read()
+        if text:
+            pid, number, tools, words = json.loads(text)
+            code = _enter(pid, number, Tools(*tools), words)
     except BaseException as exc:
-        os.write(2, f"pycrictl: {exc}\n".encode())
+        os.write(2, f"pycrictl: cannot enter the container's namespaces: {exc}\n".encode())
     finally:
         os._exit(code)
+
+
+def _enter(pid: int, number: int, tools: Tools, words: Sequence[str]) -> int:
+    opened = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
+    for descriptor in opened:
+        _check(_libc.setns(descriptor, 0), "setns")
+        os.close(descriptor)
+    child = os.fork()  # only a child is in the PID namespace
+    if not child:
+        _become(tools, words, number)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
 
 
 def _become(tools: Tools, words: Sequence[str], number: int) -> NoReturn:
@@ -160,12 +180,9 @@ def _become(tools: Tools, words: Sequence[str], number: int) -> NoReturn:
             file.unlink(missing_ok=True)
             file.symlink_to(f"/container/etc/{name}")
         Path("/container").symlink_to(f"/proc/{number}/root")
-        if isinstance(tools, Busybox) and not os.fork():
-            null = os.open(os.devnull, os.O_RDWR)
-            os.dup2(null, 0)
-            os.execv("/bin/busybox", ["busybox", "--install", "-s", "/bin"])
-        if isinstance(tools, Busybox):
-            os.wait()
+        if tools.busybox:
+            install = ["/bin/busybox", "--install", "-s", "/bin"]
+            subprocess.run(install, stdin=subprocess.DEVNULL, check=True)
         own = {"HOME": "/", "TERM": os.environ.get("TERM", "dumb"), "PS1": "debug:\\w# "}
         try:
             os.execvpe(words[0], list(words), {"PATH": _PATH, **tools.environ, **own})
@@ -180,8 +197,8 @@ def _become(tools: Tools, words: Sequence[str], number: int) -> NoReturn:
 def _make_root(tools: Tools) -> Path:
     """Mount a root for the program, over a directory that each Linux has, and return where."""
     folder = Path("/proc")
-    if isinstance(tools, Busybox):
-        content = tools.program.read_bytes()
+    if tools.busybox:
+        content = Path(tools.busybox).read_bytes()
         _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV)
         (folder / "bin").mkdir()
         busybox = folder / "bin/busybox"
@@ -192,7 +209,7 @@ def _make_root(tools: Tools) -> Path:
     root, upper, work = (folder / name for name in ("root", "upper", "work"))
     for each in (root, upper, work):
         each.mkdir()
-    lower = ":".join(map(str, tools.directories))
+    lower = ":".join(tools.layers)
     options = f"lowerdir={lower},upperdir={upper},workdir={work}"
     _mount("overlay", root, "overlay", _MS_NOSUID | _MS_NODEV, options)
     return root

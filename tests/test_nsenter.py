@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.errors import PycrictlError
-from pycrictl.nsenter import Busybox, check_static, run
+from pycrictl.nsenter import Helper, Tools, check_static
 from tests.cli.run import Run
 from tests.fakecri import FakeServer
 
@@ -42,8 +42,8 @@ def test_a_process_that_has_ended() -> None:
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
-    with pytest.raises(PycrictlError, match="ended meanwhile"):
-        run(child, Busybox(Path("/bin/busybox"), {}), ["sh"])
+    with Helper() as helper, pytest.raises(PycrictlError, match="ended meanwhile"):
+        helper.run(child, Tools({}, busybox="/bin/busybox"), ["sh"])
 
 
 @pytest.mark.parametrize(

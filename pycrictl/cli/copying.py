@@ -111,9 +111,13 @@ def sweep(app: AppContext) -> int:
 
     with app.open_client("runtime") as client:
         count = on_node.sweep(partial(on_node.locate_here, client))
+        sessions = 0
         with suppress(RuntimeFault, ConnectError):  # another runtime, behind which there are none
-            views.sweep(ContainerdClient(client.path))
-    app.env.stdout.write(f"removed what {plural(count, 'killed copy', 'killed copies')} had left\n")
+            sessions = views.sweep(ContainerdClient(client.path))
+    what = plural(count, "killed copy", "killed copies")
+    if sessions:
+        what += f" and {plural(sessions, 'killed debug session')}"
+    app.env.stdout.write(f"removed what {what} had left\n")
     return ExitCode.OK
 
 

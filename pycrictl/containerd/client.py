@@ -55,15 +55,6 @@ class ContainerdClient:
         self._metadata = (("containerd-namespace", namespace),)
         self._timeout_s = timeout_s
 
-    def close(self) -> None:
-        """End the connection; the next call makes it again.
-
-        A process that has one cannot fork twice: gRPC aborts in the child.
-        """
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-
     # The daemon
 
     def version(self) -> str:

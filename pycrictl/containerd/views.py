@@ -48,9 +48,7 @@ def view(client: ContainerdClient, snapshotter: str, chain_id: str) -> Iterator[
             snapshotter=snapshotter, key=name, parent=chain_id
         )
         method, answer_type = "snapshots.v1.Snapshots/View", snapshots_pb2.ViewSnapshotResponse
-        directories = _directories(client.call(method, request, answer_type, lease=name))
-        client.close()
-        yield directories
+        yield _directories(client.call(method, request, answer_type, lease=name))
     finally:
         _remove(client, name)
 

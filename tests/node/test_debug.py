@@ -95,7 +95,9 @@ def test_a_killed_session(
     wait_until(lambda: not sleepers("12345"))
     assert left(shared_lab)[2] == 1
     more = [tools, bare.id, "true"] if "debug" in next_one else []
-    assert crictl(*next_one, *more).returncode == 0
+    done = crictl(*next_one, *more)
+    assert done.returncode == 0
+    assert b"killed debug session" in done.stdout or more
     assert left(shared_lab) == before
 
 

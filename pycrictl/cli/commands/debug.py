@@ -23,7 +23,7 @@ from pycrictl.containerd.daemon import listener_pid
 from pycrictl.copy.node.on_node import locate_here
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import FailedPrecondition, PycrictlError, UsageError
-from pycrictl.nsenter import Layers
+from pycrictl.nsenter import Tools
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -87,19 +87,19 @@ def debug(
     if tools and busybox:
         raise UsageError("--tools and --busybox cannot be combined")
     program = None if tools else _find_busybox(busybox)
-    with app.open_client("runtime") as client:
-        target = Lookup(client).found(container, "container")
-        try:
-            process = locate_here(client, target.id)
-        except FailedPrecondition as error:
-            error.hint = "its namespaces exist only while it is running"
-            raise
-    with nullcontext(program) if program else _image(app, tools, progress) as root:
-        app.env.stdout.flush()
-        raise typer.Exit(nsenter.run(process.pid, root, command or ["sh"]))
+    with nsenter.Helper() as helper:
+        with app.open_client("runtime") as client:
+            target = Lookup(client).found(container, "container")
+            try:
+                process = locate_here(client, target.id)
+            except FailedPrecondition as error:
+                error.hint = "its namespaces exist only while it is running"
+                raise
+        with nullcontext(program) if program else _image(app, tools, progress) as root:
+            raise typer.Exit(helper.run(process.pid, root, command or ["sh"]))
 
 
-def _find_busybox(named: str) -> nsenter.Busybox:
+def _find_busybox(named: str) -> Tools:
     found = named or shutil.which("busybox")
     if not found:
         raise PycrictlError(
@@ -107,11 +107,11 @@ def _find_busybox(named: str) -> nsenter.Busybox:
             hint="install busybox-static, or name one with --busybox, or an image with --tools",
         )
     nsenter.check_static(Path(found))
-    return nsenter.Busybox(Path(found), {"PATH": "/bin"})
+    return Tools({"PATH": "/bin"}, busybox=str(Path(found).absolute()))
 
 
 @contextmanager
-def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Layers]:
+def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
     """Have an image on the node, and yield its layers; they are held by a view until the end."""
     with app.open_client("runtime") as runtime:
         containerd = ContainerdClient(runtime.path, timeout_s=runtime.timeout_s)
@@ -138,4 +138,4 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Layers]:
     )
     snapshotter = settings.snapshotter or DEFAULT_SNAPSHOTTER
     with views.view(containerd, snapshotter, info["chainID"]) as directories:
-        yield Layers(directories, environ)
+        yield Tools(environ, layers=[str(each) for each in directories])
