@@ -142,13 +142,6 @@ def test_pull_shows_its_own_image_by_its_name(lab: Lab) -> None:
     assert final == {layer.digest: layer.size_bytes for layer in image.layers}
 
 
-def test_pull_without_a_terminal_is_quiet(lab: Lab) -> None:
-    image, reference = slow_image(lab, "quiet:1", seed=24, seconds=0.5)
-    pulled = run(lab, "pull", reference)
-    assert (pulled.returncode, pulled.stderr) == (0, "")
-    assert pulled.stdout == f"Image is up to date for {image.config_digest}\n"
-
-
 def test_ctrl_c_cancels_a_pull_of_ones_own(lab: Lab) -> None:
     _, reference = slow_image(lab, "cancelled:1", seed=25, seconds=SLOW_S)
     process = start(lab, "pull", reference)
@@ -169,15 +162,6 @@ def test_ctrl_c_ends_a_watch_and_not_the_pull(lab: Lab) -> None:
     assert not pull.done()
     lab.throttle.limit(None)
     pull.result(WAIT_S)
-
-
-def test_terminated_watch_leaves_nothing_behind(lab: Lab) -> None:
-    pull, process = slow_pull_and_watch(lab, "terminated:1", seed=27)
-    process.terminate()
-    _, stderr = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "Traceback" not in stderr
-    pull.cancel()
 
 
 def test_a_broken_pull_is_a_failure_of_the_watch(lab: Lab) -> None:
@@ -205,28 +189,3 @@ def test_pulls_that_the_registry_refuses(lab: Lab) -> None:
         assert words in line
         assert all(hint.startswith("hint: ") for hint in hints)
         lab.throttle.heal()
-
-
-def test_a_present_image(lab: Lab) -> None:
-    image, reference = slow_image(lab, "present:1", seed=30, seconds=0.5)
-    assert run(lab, "pull", reference).returncode == 0
-    again = run(lab, "pull", "--progress", "plain", reference)
-    assert (again.returncode, again.stdout) == (
-        0,
-        f"Image is up to date for {image.config_digest}\n",
-    )
-
-
-def test_nothing_to_watch(lab: Lab) -> None:
-    watched = run(lab, "image-pull-progress")
-    assert (watched.returncode, watched.stdout) == (0, "")
-    assert watched.stderr == "no image is being pulled\n"
-
-
-def test_images_and_version(lab: Lab) -> None:
-    listed = run(lab, "images", "-o", "json")
-    assert listed.returncode == 0
-    tags = [tag for image in json.loads(listed.stdout)["images"] for tag in image["repoTags"]]
-    assert lab.reference(lab.pause) in tags
-    version = run(lab, "version")
-    assert "RuntimeName:  containerd\n" in version.stdout

@@ -142,16 +142,6 @@ def test_rmi_and_prune(lab: Lab, crictl: Crictl, image: str, pod_file: str, tmp_
     assert removed.stderr.startswith('pycrictl: no such image "nosuch:1"\n')
 
 
-def test_ids_of_another_kind(lab: Lab, crictl: Crictl, image: str, pod_file: str) -> None:
-    pod_id = crictl("runp", pod_file).stdout.strip()
-    for words in (["start"], ["stop"], ["rm"], ["update", "--memory", "9999999"]):
-        result = crictl(*words, pod_id)
-        assert (result.code, result.stdout) == (1, "")
-        (_, hint) = result.stderr.splitlines()
-        assert hint == "hint: it is a pod: 'pycrictl inspectp' shows it"
-    assert pods(lab) == [pod_id]
-
-
 def test_names_where_ids_are_wanted(lab: Lab, crictl: Crictl, image: str) -> None:
     kubelet = lab.node.kubelet
     pod = kubelet.run_pod(kubelet.pod_config("web", namespace="prod"))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.node.forked import Ended, Program
 from tests.node.lab import Lab
@@ -64,112 +63,6 @@ def first_column(table: str) -> list[str]:
     return [line.split()[0] for line in table.splitlines()[1:]]
 
 
-def test_ps(scene: Scene) -> None:
-    assert first_column(scene.ok("ps")) == [scene.running[:13]]
-    assert first_column(scene.ok("ps", "-a")) == [scene.created[:13], scene.running[:13]]
-    both = f"{scene.created}\n{scene.running}\n"
-    for words, expected in (
-        (["-a"], both),
-        (["--state", "created"], f"{scene.created}\n"),
-        (["-a", "--name", "^ma"], f"{scene.running}\n"),
-        (["-a", "--pod", scene.web], both),
-        (["-a", "--pod", scene.db], ""),
-        (["-a", "--id", scene.running[:20]], f"{scene.running}\n"),
-        (["-a", "--image", scene.reference], both),
-        (["-a", "--image", "nosuch:1"], ""),
-        (["-l"], f"{scene.created}\n"),
-        (["-n", "2"], both),
-        (["-a", "--label", "no=such"], ""),
-    ):
-        assert scene.ok("ps", "-q", *words) == expected, words
-    assert scene.reference in scene.ok("ps", "-r")
-    document = json.loads(scene.ok("ps", "-o", "json"))
-    assert [each["id"] for each in document["containers"]] == [scene.running]
-    assert yaml.safe_load(scene.ok("ps", "-o", "yaml")) == document
-    assert scene.ok("ps", "-o", "jsonpath={.items[*].metadata.name}") == "main\n"
-    columns = scene.ok("ps", "-a", "-o", "custom-columns=N:.metadata.name", "--sort-by", ".id")
-    assert sorted(columns.split()) == ["N", "main", "side"]
-    wide = scene.ok("ps", "-a", "-o", "wide", "--no-headers")
-    assert all(" unknown " in line for line in wide.splitlines())
-
-
-def test_pods(scene: Scene) -> None:
-    assert first_column(scene.ok("pods")) == [scene.db[:13], scene.web[:13]]
-    assert scene.ok("pods", "-q", "--name", "web") == f"{scene.web}\n"
-    assert scene.ok("pods", "-q", "--state", "notready") == ""
-    assert scene.ok("pods", "-q", "-l") == f"{scene.db}\n"
-    assert len(first_column(scene.ok("pods", "-o", "wide"))) == 2
-    assert "Namespace: default\n" in scene.ok("pods", "-v", "--id", scene.web)
-
-
-def test_images(scene: Scene) -> None:
-    name = scene.reference.rpartition(":")[0]
-    assert name in first_column(scene.ok("images"))
-    assert first_column(scene.ok("images", scene.reference)) == [name]
-    assert scene.ok("images", "-o", "wide", scene.reference, "--no-headers").split()[-2:] == [
-        *("nobody", "true")
-    ]
-
-
-def test_inspect(scene: Scene) -> None:
-    document = json.loads(scene.ok("inspect", scene.running))
-    assert document["status"]["state"] == "CONTAINER_RUNNING"
-    assert document["status"]["metadata"]["name"] == "main"
-    assert document["info"]["runtimeSpec"]["process"]["args"] == ["sleep", "100"]
-    pid = scene.ok(
-        "inspect", "-o", "go-template", "--template", "{{.info.pid}}", scene.running[:12]
-    )
-    assert int(pid) == document["info"]["pid"] > 0
-    both = json.loads(scene.ok("inspect", "-q", scene.running, scene.created))
-    assert [each["status"]["id"] for each in both] == [scene.running, scene.created]
-    assert [list(each) for each in both] == [["status"], ["status"]]
-    assert json.loads(scene.ok("inspect", "-q"))["status"]["id"] == scene.running
-    assert "State: CONTAINER_CREATED\n" in scene.ok("inspect", "-o", "table", scene.created)
-
-
-def test_inspectp(scene: Scene) -> None:
-    document = json.loads(scene.ok("inspectp", scene.web))
-    assert document["status"]["state"] == "SANDBOX_READY"
-    assert document["info"]["pid"] > 0
-    both = yaml.safe_load(scene.ok("inspectp", "-q", "-o", "yaml"))
-    assert [each["status"]["id"] for each in both] == [scene.db, scene.web]
-    assert "Name: web\n" in scene.ok("inspectp", "-o", "table", "--name", "web")
-
-
-def test_inspecti(scene: Scene) -> None:
-    document = json.loads(scene.ok("inspecti", scene.reference))
-    assert document["status"]["repoTags"] == [scene.reference]
-    assert document["info"]["imageSpec"]["config"]["User"] == "nobody"
-    by_id = json.loads(scene.ok("inspecti", "-q", document["status"]["id"]))
-    assert by_id == {"status": document["status"]}
-    named = scene.ok("inspecti", "-q", "--name", scene.reference)
-    assert json.loads(named) == by_id
-    missing = scene.run("inspecti", "nosuch:1")
-    assert (missing.status, missing.stdout) == (1, b"")
-    assert missing.stderr.startswith('pycrictl: no image "nosuch:1"\n')
-
-
-def test_what_is_of_another_kind(scene: Scene) -> None:
-    pod = scene.run("inspect", scene.web)
-    assert (pod.status, pod.stdout) == (1, b"")
-    assert pod.stderr.endswith("hint: it is a pod: 'pycrictl inspectp' shows it\n")
-    container = scene.run("inspectp", scene.running)
-    assert container.stderr.endswith("hint: it is a container: 'pycrictl inspect' shows it\n")
-    nothing = scene.run("inspect", "nosuch")
-    assert nothing.stderr.startswith('pycrictl: no container "nosuch"\nhint: ')
-    assert len(nothing.stderr.splitlines()) == 2
-
-
-def test_node(scene: Scene) -> None:
-    info = json.loads(scene.ok("info"))
-    assert {each["type"] for each in info["status"]["conditions"]} >= {"RuntimeReady"}
-    assert info["config"]["containerd"]["defaultRuntimeName"]
-    assert list(json.loads(scene.ok("info", "-q"))) == ["status"]
-    usage = json.loads(scene.ok("imagefsinfo"))
-    assert usage["status"]["imageFilesystems"][0]["fsId"]["mountpoint"]
-    assert scene.ok("imagefsinfo", "-o", "table").startswith("Container Filesystem \n")
-
-
 def test_stats(scene: Scene) -> None:
     assert first_column(scene.ok("stats")) == [scene.running[:13]]
     every = sorted([scene.running[:13], scene.created[:13]])
@@ -201,22 +94,3 @@ def test_statsp_with_a_pod_without_cgroup_parent(scene: Scene) -> None:
     assert line.startswith("pycrictl: warning: pod ")
     assert "(lost): " in line
     assert "cgroup" in line
-
-
-@pytest.mark.parametrize(
-    ("command", "call"),
-    [
-        ("runtime-config", "RuntimeConfig"),
-        ("events", "GetContainerEvents"),
-        ("metricsp", "ListPodSandboxMetrics"),
-        ("metricdescs", "ListMetricDescriptors"),
-    ],
-)
-def test_what_this_runtime_has_not(
-    shared_lab: Lab, program: Program, command: str, call: str
-) -> None:
-    done = program.run(command)
-    assert (done.status, done.stdout) == (1, b"")
-    assert done.stderr.splitlines() == [
-        f'pycrictl: the runtime at "{shared_lab.node.endpoint}" does not implement {call}'
-    ]

@@ -13,7 +13,7 @@ import pytest
 
 from .kubelet import Pod
 from .lab import MIB, Lab
-from .programs import Crictl, closed_port, forwarded, web_server
+from .programs import closed_port, forwarded, web_server
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,6 @@ def test_forwarding_goes_on_when_nobody_reads_its_lines(command: list[str], pod:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         assert process.stderr.read() == ""
-
-
-@pytest.mark.parametrize("transport", ["auto", "websocket"])
-def test_a_pod_that_is_not_there(crictl: Crictl, transport: str) -> None:
-    done = crictl("port-forward", "-r", transport, "nosuch", ":80")
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.startswith(b'pycrictl: no pod "nosuch"\n')
 
 
 def test_half_close_reaches_the_pod(command: list[str], pod: Pod) -> None:

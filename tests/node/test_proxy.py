@@ -22,7 +22,6 @@ from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.history import newest
 from pycrictl.proxy.figures.record import PullRecord
-from pycrictl.proxy.pulls.layer_poller import LINGER_S
 from pycrictl.pulls.model import STALLED_S
 from tests.proxy.program import Program
 from tests.waiting import wait_until
@@ -379,36 +378,6 @@ def _image(lab: Lab, name: str, number: int) -> Image:
     return lab.layout.image(f"{name}{number}:1", [lab.base, *layers])
 
 
-def test_a_failed_pull_is_told_and_ends_the_stream(lab: Lab, start: Callable[..., Program]) -> None:
-    proxy = start()
-    reference = lab.push(lab.layout.image("gone:1", lab.layout.random_layers([MIB], seed=77)))
-    pod = proxy.kubelet.run_pod("web")
-    lab.throttle.answer("gone/manifests", 404)
-    pull = proxy.kubelet.start_pull(reference, pod)
-    assert pull.exception() is not None
-    stream = curl(url_of(proxy, pod))
-    found = records(stream.communicate(timeout=60)[0])
-    assert stream.returncode == 0
-    assert found[-1]["image"] == reference
-    assert found[-1]["phase"] == "failed"
-    assert "not found" in found[-1]["error"]
-    assert "outcome=NotFound" in proxy.log()
-
-
-def test_a_present_image_takes_no_slot(lab: Lab, start: Callable[..., Program]) -> None:
-    proxy = start("--max-parallel-image-pulls", "1")
-    present, slow = lab.reference(lab.busybox), images(lab, 1, seed=2000)[0]
-    proxy.kubelet.pull(present)
-    lab.throttle.stall("blobs/")
-    pull = proxy.kubelet.start_pull(slow)
-    wait_until(lambda: status(proxy)["slotsTaken"] == 1)
-    asked = len(lab.throttle.requests)
-    assert proxy.kubelet.pull(present, timeout_s=60.0) == lab.busybox.config_digest
-    assert any("busybox/manifests" in str(one) for one in lab.throttle.requests[asked:])
-    lab.throttle.heal()
-    assert pull.result().image_ref
-
-
 def test_the_runtime_is_killed_during_pulls_and_comes_back(
     lab: Lab, start: Callable[..., Program]
 ) -> None:
@@ -471,60 +440,6 @@ def test_pulls_that_others_left_count_until_they_are_gone(
     lab.throttle.heal()
     earlier.cancel()
     assert pull.result(timeout=60).image_ref
-
-
-def test_nobody_is_refused_for_pulls_that_end_with_an_earlier_proxy(
-    lab: Lab, start: Callable[..., Program]
-) -> None:
-    before, after = images(lab, 2, seed=5500)
-    lab.throttle.stall("blobs/")
-    earlier = lab.node.kubelet.start_pull(before)
-    wait_until(lambda: lab.node.store.ingests())
-    limits = ("--max-parallel-image-pulls", "1", "--when-full", "retry", "--retries", "0")
-    proxy = start(*limits)
-    pull = proxy.kubelet.start_pull(after)
-    wait_until(lambda: status(proxy)["running"] and status(proxy)["waiting"])
-    lab.throttle.heal()
-    earlier.cancel()
-    assert pull.result(timeout=60).image_ref
-
-
-def test_a_client_that_goes_leaves_the_line_and_frees_its_slot(
-    lab: Lab, start: Callable[..., Program]
-) -> None:
-    proxy = start("--max-parallel-image-pulls", "1")
-    first, second, third = images(lab, 3, seed=6000)
-    lab.throttle.stall("blobs/")
-    running = proxy.kubelet.start_pull(first)
-    wait_until(lambda: lab.node.store.ingests())
-    queued = proxy.kubelet.start_pull(second)
-    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
-    joined = proxy.kubelet.start_pull(first)
-    wait_until(lambda: len(status(proxy)["joined"]) == 1)
-    queued.cancel()
-    wait_until(lambda: not status(proxy)["waiting"])
-    running.cancel()  # the one that waited for it is made now
-    wait_until(lambda: not status(proxy)["joined"])
-    wait_until(lambda: len(lab.node.store.leases()) == 1)
-    joined.cancel()
-    wait_until(lambda: not lab.node.store.leases())
-    lab.throttle.heal()
-    assert proxy.kubelet.pull(third)
-    assert proxy.log().count("outcome=gone") == 3
-
-
-def test_sigterm_lets_pulls_finish(lab: Lab, start: Callable[..., Program]) -> None:
-    proxy = start("--drain-timeout", "20s")
-    (reference,) = images(lab, 1, seed=7000)
-    lab.throttle.limit(MIB // 16)
-    pull = proxy.kubelet.start_pull(reference)
-    wait_until(lambda: lab.node.store.ingests())
-    proxy.terminate()
-    wait_until(lambda: "stopping" in proxy.log())
-    lab.throttle.limit(None)
-    assert pull.result(timeout=60).image_ref
-    assert proxy.wait() == 0
-    assert not proxy.socket_path.exists()
 
 
 def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Program]) -> None:
@@ -611,30 +526,6 @@ def test_a_watch_of_the_node_by_the_proxys_own_socket(
     assert pull.result().image_ref
     assert {record["image"] for record in found} == {reference}
     assert {record["pod"] for record in found} == {"default/web"}
-
-
-def test_a_tag_that_is_pushed_anew_after_a_look_that_ended_early(
-    lab: Lab, start: Callable[..., Program]
-) -> None:
-    proxy = start()
-    (reference,) = images(lab, 1, size_bytes=2 * MIB, seed=1800)
-    first_pod, second_pod = proxy.kubelet.run_pod("first"), proxy.kubelet.run_pod("second")
-    lab.throttle.limit(MIB // 8)
-    pull = proxy.kubelet.start_pull(reference, first_pod)
-    wait_until(lambda: [one for one in status(proxy)["running"] if one["bytes"]])  # a look
-    time.sleep(LINGER_S + 0.5)  # nobody watches
-    lab.throttle.limit(None)
-    assert pull.result().image_ref
-    lab.throttle.limit(MIB // 2)
-    layers = lab.layout.random_layers([2 * MIB], seed=1900)
-    lab.push(lab.layout.image(reference.partition("/")[2], layers))
-    pull = proxy.kubelet.start_pull(reference, second_pod)
-    wait_until(lambda: status(proxy)["running"])
-    stream = curl(url_of(proxy, second_pod))
-    lab.throttle.limit(None)
-    found = final_layers(records(rest(stream)))
-    assert pull.result().image_ref
-    assert {layer for _, layer in found} == {layers[0].digest}
 
 
 def test_a_pull_that_hangs_is_said_to_hang(lab: Lab, start: Callable[..., Program]) -> None:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.upstream import Upstream
-from tests.node.images import random_file
 from tests.node.kubelet import IMAGE, RUNTIME, Kubelet
-from tests.node.lab import MIB, Lab
+from tests.node.lab import Lab
 from tests.node.store import Store
 from tests.proxy.runtime import Proxy, channel_to
-from tests.waiting import wait_until
 
 PATIENCE_S = 60.0
 PULL = IMAGE + "PullImage"
@@ -50,51 +46,6 @@ def kubelet(lab: Lab, channel: grpc.Channel) -> Kubelet:
 def image_status(kubelet: Kubelet, reference: str) -> cri_pb2.ImageStatusResponse:
     request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference))
     return kubelet.call(IMAGE + "ImageStatus", request, cri_pb2.ImageStatusResponse)
-
-
-def test_what_kubelet_does_for_a_pod(lab: Lab, kubelet: Kubelet) -> None:
-    reference = lab.push(lab.busybox)
-    version = kubelet.call(
-        RUNTIME + "Version", cri_pb2.VersionRequest(version="v1"), cri_pb2.VersionResponse
-    )
-    assert version.runtime_name == "containerd"
-    usage = kubelet.call(
-        IMAGE + "ImageFsInfo", cri_pb2.ImageFsInfoRequest(), cri_pb2.ImageFsInfoResponse
-    )
-    assert usage.image_filesystems
-    assert not image_status(kubelet, reference).HasField("image")
-    pod = kubelet.run_pod("web")
-    image_id = kubelet.pull(reference, pod)
-    assert image_status(kubelet, reference).image.id == image_id
-    container = kubelet.create_container(pod, reference)
-    kubelet.start_container(container)
-    request = cri_pb2.ExecSyncRequest(container_id=container, cmd=["echo", "through the proxy"])
-    result = kubelet.call(RUNTIME + "ExecSync", request, cri_pb2.ExecSyncResponse)
-    assert (result.exit_code, result.stdout) == (0, b"through the proxy\n")
-    direct = lab.node.kubelet
-    questions: list[tuple[str, Message, Any]] = [
-        (RUNTIME + "Version", cri_pb2.VersionRequest(), cri_pb2.VersionResponse),
-        (RUNTIME + "ListPodSandbox", cri_pb2.ListPodSandboxRequest(),
-         cri_pb2.ListPodSandboxResponse),
-        (RUNTIME + "ListContainers", cri_pb2.ListContainersRequest(),
-         cri_pb2.ListContainersResponse),
-        (RUNTIME + "ContainerStatus", cri_pb2.ContainerStatusRequest(container_id=container),
-         cri_pb2.ContainerStatusResponse),
-        (
-            IMAGE + "ImageStatus",
-            cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference)),
-            cri_pb2.ImageStatusResponse,
-        ),
-    ]  # fmt: skip
-    for method, question, response_type in questions:
-        answer = kubelet.call(method, question, response_type)
-        assert answer == direct.call(method, question, response_type)
-        assert answer.ByteSize()
-    images = sorted(image.id for image in kubelet.images())  # they come in no certain order
-    assert images == sorted(image.id for image in direct.images())
-    kubelet.remove_pods()
-    kubelet.remove_image(image_id)
-    assert not image_status(direct, reference).HasField("image")
 
 
 def test_errors_are_the_runtimes(lab: Lab, kubelet: Kubelet) -> None:
@@ -147,40 +98,6 @@ def test_another_client_library_works(lab: Lab, proxy: Proxy) -> None:
     ctr(proxy.path, "images", "import", "--base-name", "copy", str(exported))
     assert exported.stat().st_size > 100_000
     exported.unlink()
-
-
-def begin_slow_pull(
-    lab: Lab, kubelet: Kubelet, name: str, *, seed: int
-) -> tuple[str, grpc.Future[cri_pb2.PullImageResponse]]:
-    """A pull that goes on for seconds after its first bytes have come, and what it pulls."""
-    layer = lab.layout.layer([random_file("big", 8 * MIB, seed=seed)])
-    reference = lab.push(lab.layout.image(name, [layer]))
-    lab.throttle.limit(MIB)
-    pull = kubelet.start_pull(reference)
-    wait_until(lambda: any(offset for offset, _ in lab.node.store.ingests().values()))
-    return reference, pull
-
-
-def test_cancelled_pull_ends_in_the_runtime(lab: Lab, kubelet: Kubelet) -> None:
-    _, pull = begin_slow_pull(lab, kubelet, "slow:1", seed=3)
-    assert len(lab.node.store.leases()) == 1
-    pull.cancel()
-    wait_until(lambda: not lab.node.store.leases() and not lab.node.store.ingests())
-
-
-def test_runtime_that_is_killed_and_comes_back(lab: Lab, kubelet: Kubelet) -> None:
-    reference, pull = begin_slow_pull(lab, kubelet, "killed:1", seed=4)
-    lab.node.kill9()
-    error: Any = pull.exception(timeout=PATIENCE_S)
-    assert error.code() is grpc.StatusCode.UNAVAILABLE
-    with pytest.raises(grpc.RpcError) as caught:
-        kubelet.images()
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # and not that time has run out
-    lab.node.start()
-    time.sleep(0.2)  # it is tried again ten times a second
-    assert len(kubelet.images()) == len(lab.node.kubelet.images()) > 0
-    lab.throttle.limit(None)
-    assert kubelet.pull(reference)
 
 
 def test_pull_that_the_proxy_makes_itself(lab: Lab) -> None:

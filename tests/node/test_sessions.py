@@ -57,11 +57,11 @@ def program(shared_lab: Lab) -> Iterator[Program]:
 
 
 @pytest.mark.parametrize("how", TRANSPORTS, ids=" ".join)
-@pytest.mark.parametrize("status", [0, 1, 7, 126, 127, 137])
+@pytest.mark.parametrize("status", [0, 7, 137])
 def test_the_exit_status_is_the_commands(
     program: Program, container: str, how: list[str], status: int
 ) -> None:
-    script = f"echo out; echo err >&2; exit {status}"
+    script = f"sleep 1; echo out; echo err >&2; exit {status}"
     ended = program.run("exec", *how, container, "sh", "-c", script)
     assert ended == (status, b"out\n", "err\n")
 
@@ -86,10 +86,10 @@ def test_piped_input_ends_with_all_its_output(
 
 @pytest.mark.parametrize(
     ("transport", "remote", "size_mib"),
-    [("spdy", ["cat"], 1024), ("websocket", ["head", "-c", str(64 * MIB)], 64)],
+    [("spdy", ["cat"], 192), ("websocket", ["head", "-c", str(16 * MIB)], 16)],
     ids=["spdy", "websocket"],
 )
-def test_a_gibibyte_comes_back(
+def test_hundreds_of_mebibytes_come_back(
     command: list[str], container: str, transport: str, remote: list[str], size_mib: int
 ) -> None:
     """Over WebSocket, where the end of the input cannot be signalled, less is enough."""

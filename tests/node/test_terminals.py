@@ -140,11 +140,3 @@ def test_attach_and_detach(lab: Lab, pod: Pod, command: list[str], crictl: Crict
         session.type(b"\x10\x11")
         assert session.end() == 0
     assert crictl("exec", container_id, "true").returncode == 0
-
-
-def test_attach_ends_with_the_container(lab: Lab, pod: Pod, command: list[str]) -> None:
-    session = Session([*command, "attach", "-it", terminal_container(lab, pod)])
-    session.type(b"echo here$((1+1))\n")
-    session.wait_for(b"here2\r\n")
-    session.type(b"exit 3\n")
-    assert session.end() == 0
