@@ -55,7 +55,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "kubectl.why": {
         *("kubectl.podfacts", "kubectl.pods", "kubectl.program", "agent.api.names"),
-        *("diagnosis.findings", "diagnosis.pod", "diagnosis.reports", *_BASE),
+        *("diagnosis.findings", "diagnosis.pod", *_BASE),
     },
     "kubectl.copies": {
         *("kubectl.copies", "kubectl.pods", "kubectl.program", "kubectl.proxy", "kubectl.refusals"),
@@ -136,11 +136,7 @@ ARROWS: dict[str, set[str]] = {
         *_BASE,
     },
     "diagnosis.findings": set(),
-    "diagnosis.certificates": {"tls"},
     "diagnosis.disks": {"diagnosis.findings", *_BASE},
-    "diagnosis.reports": {
-        *("diagnosis.disks", "diagnosis.facts", "diagnosis.findings", *_BASE),
-    },
     "diagnosis.errors": set(),
     "diagnosis.facts": {"diagnosis.disks", "diagnosis.findings", "pulls.model", *_BASE},
     "diagnosis.pod": {
@@ -151,7 +147,6 @@ ARROWS: dict[str, set[str]] = {
         *("diagnosis.disks", "diagnosis.findings", "diagnosis.registry", *_BASE),
     },
     "diagnosis.registry": {"progress.registry.client", "tls", "foreign", "noderoot", "units"},
-    "diagnosis.journal": {"diagnosis.facts", "kube.pods"},
     "show": {"show", "_proto", "pulls", "environ", *_BASE},
     "proxy": set(),
     "proxy.app": {

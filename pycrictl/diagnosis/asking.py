@@ -1,21 +1,35 @@
-"""What collectors have in common: a source that fails is named, and the others are asked."""
+"""What collectors share: a source that fails is named, and file systems are measured."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
+from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.diagnosis.disks import Disk
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.errors import PycrictlError
 from pycrictl.units import format_duration
 
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+OTHERS: Final = (("/var/lib/kubelet", "pods' volumes"), ("/var/log/pods", "logs"))
+USUAL: Final = (
+    ("/var/lib/containerd", "images"),
+    ("/var/lib/containers", "images"),
+    ("/var/lib/rancher", "images"),
+    *OTHERS,
+)
+"""Where they are usually, if the runtime does not say."""
+
 
 class Asking:
-    """A collector, which remembers the sources that could not be asked."""
-
     def __init__(self) -> None:
         self._missing: list[Missing] = []
         self._jobs: list[tuple[str, threading.Thread]] = []
@@ -51,7 +65,45 @@ class Asking:
 
 
 def unmet(status: cri_pb2.RuntimeStatus) -> tuple[tuple[str, str], ...]:
-    """Return the conditions of a runtime that do not hold, and why."""
     return tuple(
         (one.type, one.message or one.reason) for one in status.conditions if not one.status
     )
+
+
+def disks_of(images: CriClient) -> list[Disk]:
+    """Return the file systems of images, containers, volumes and logs, each once."""
+    answer = images.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
+    places = [*places_of(answer), *OTHERS]
+    return once_each(filter(None, (disk_at(*place) for place in places)))
+
+
+def places_of(answer: cri_pb2.ImageFsInfoResponse) -> list[tuple[str, str]]:
+    return [
+        *((one.fs_id.mountpoint, "images") for one in answer.image_filesystems),
+        *((one.fs_id.mountpoint, "containers") for one in answer.container_filesystems),
+    ]
+
+
+def disk_at(path: str, use: str) -> tuple[int, Disk] | None:
+    """Return the device and the file system of a directory of the node; None if there is none."""
+    here = noderoot.locate(path)
+    try:
+        device, sizes = os.stat(here).st_dev, os.statvfs(here)  # noqa: PTH116 (a node's path)
+    except OSError:
+        return None
+    return device, Disk(
+        path,
+        use,
+        sizes.f_blocks * sizes.f_frsize,
+        sizes.f_bavail * sizes.f_frsize,
+        sizes.f_files,
+        sizes.f_favail,
+    )
+
+
+def once_each(found: Iterable[tuple[int, Disk]]) -> list[Disk]:
+    """Return file systems, of each device the first."""
+    first: dict[int, Disk] = {}
+    for device, disk in found:
+        first.setdefault(device, disk)
+    return list(first.values())

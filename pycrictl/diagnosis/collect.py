@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,13 +13,12 @@ from pycrictl.cri.inspection import statuses
 from pycrictl.cri.inspection.containerlog import container_log
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.diagnosis import facts
-from pycrictl.diagnosis.asking import Asking, unmet
-from pycrictl.diagnosis.filesystems import disks_of
+from pycrictl.diagnosis.asking import Asking, disks_of, unmet
 from pycrictl.diagnosis.findings import Missing
-from pycrictl.diagnosis.journal import about, pod_named
 from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
 from pycrictl.errors import NotFound
 from pycrictl.kube.node import Origin
+from pycrictl.kube.pods import Pod
 from pycrictl.logs.reader import LogReader
 from pycrictl.logs.selection import Selection
 from pycrictl.progress.failures import (
@@ -34,8 +34,15 @@ from pycrictl.progress.reference import is_same_image
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.kube.node import NodePods
-    from pycrictl.kube.pods import Pod
     from pycrictl.logs.journal import JournalLine
+
+JOURNAL_LINES: Final = 200
+JOURNAL_CHARS: Final = 2000
+
+_SANDBOX: Final = (
+    r"PodSandboxMetadata\{Name:(?P<name>[^,]+),Uid:(?P<uid>[^,]*),Namespace:(?P<ns>[^,]+)"
+)
+_KUBELET: Final = r'pods?="(?P<ns>[^"/]+)/(?P<name>[^"/]+)"'
 
 LOG_LINES: Final = 3
 LOG_LINE_CHARS: Final = 300
@@ -69,26 +76,11 @@ def collect_pod(
     *,
     wall_s: Callable[[], float] = time.time,
 ) -> facts.PodFacts:
-    """Return all that is known of the pod that a word stands for.
-
-    Args:
-        client: of the runtime service.
-        images: of the image service.
-        text: what was typed: ID, start of an ID, name, NAMESPACE/NAME.
-        sources: whom to ask beside the runtime.
-        wall_s: wall time.
-
-    Raises:
-        NotFound: neither the runtime nor another source knows such a pod.
-        UsageError: several pods match.
-        ConnectError: the runtime does not answer.
-    """
+    """Return all that is known of the pod that a word stands for."""
     return Collector(client, images, sources, wall_s).collect(text)
 
 
 class Collector(Asking):
-    """Asks about one pod."""
-
     def __init__(
         self, client: CriClient, images: CriClient, sources: Sources, wall_s: Callable[[], float]
     ) -> None:
@@ -99,7 +91,6 @@ class Collector(Asking):
         self._wall_s = wall_s
 
     def collect(self, text: str) -> facts.PodFacts:
-        """Return all that is known of the pod that a word stands for."""
         lookup = Lookup(self._client)
         journal = self._journal()
         sandbox, pod = self._find(lookup, text, journal)
@@ -267,7 +258,6 @@ class Collector(Asking):
 
     @staticmethod
     def _sandboxes_of(container_id: str, lookup: Lookup) -> set[str]:
-        """Return all sandboxes of the pod of a container."""
         of = {each.id: each.pod_sandbox_id for each in lookup.containers}
         uids = {pod.metadata.uid for pod in lookup.pods if pod.id == of.get(container_id)}
         return {pod.id for pod in lookup.pods if pod.metadata.uid in uids}
@@ -347,3 +337,35 @@ class Collector(Asking):
             request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference))
             return bool(self._images.call("ImageStatus", request).HasField("image"))
         return None
+
+
+def about(
+    journal: Iterable[JournalLine], namespace: str, name: str, uid: str, ids: Sequence[str]
+) -> tuple[facts.Line, ...]:
+    """Return the last lines about a pod, the oldest first."""
+    words = [f'"{namespace}/{name}"', *filter(None, (uid, *ids))]
+    found = [
+        facts.Line(line.at_s, line.unit, line.message[:JOURNAL_CHARS])
+        for line in journal
+        if any(word in line.message for word in words) or _names(line, namespace, name)
+    ]
+    return tuple(found[-JOURNAL_LINES:])
+
+
+def pod_named(journal: Sequence[JournalLine], text: str) -> Pod | None:
+    """Return the pod of a NAME or NAMESPACE/NAME that the journal speaks of; None if it does not.
+
+    Where there is no sandbox and nobody can be asked for pods, this is the only trace of one.
+    """
+    for line in reversed(journal):
+        for pattern in (_SANDBOX, _KUBELET):
+            found = re.search(pattern, line.message)
+            if found and text in (found["name"], f"{found['ns']}/{found['name']}"):
+                uid = found.groupdict().get("uid", "")
+                return Pod(found["ns"], found["name"], uid, "", (), ())
+    return None
+
+
+def _names(line: JournalLine, namespace: str, name: str) -> bool:
+    found = re.search(_SANDBOX, line.message)
+    return found is not None and (found["ns"], found["name"]) == (namespace, name)

@@ -20,12 +20,18 @@ from pycrictl.containerd.mirrors import sites_of
 from pycrictl.cri.calls.endpoints import others
 from pycrictl.cri.calls.errmap import unreachable
 from pycrictl.cri.lifecycle.image_removal import sandbox_image
-from pycrictl.diagnosis.asking import Asking, unmet
-from pycrictl.diagnosis.certificates import expiry_s
-from pycrictl.diagnosis.filesystems import OTHERS, USUAL, disk_at, once_each, places_of
+from pycrictl.diagnosis.asking import (
+    OTHERS,
+    USUAL,
+    Asking,
+    disk_at,
+    once_each,
+    places_of,
+    unmet,
+)
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node import NodeFacts
-from pycrictl.diagnosis.registry import Trial
+from pycrictl.diagnosis.registry import Trial, expiry_s
 from pycrictl.errors import ConnectError, DeadlineExceeded, PycrictlError
 from pycrictl.kube.kubelet import configuration, find_kubelet
 from pycrictl.kube.kubelet_config import find_kubelet_config
@@ -65,15 +71,12 @@ class NodeProxy(Protocol):
     """A running proxy: where it listens, the runtime behind it, and what it says of itself."""
 
     @property
-    def listen(self) -> str:
-        """Its socket."""
+    def listen(self) -> str: ...
 
     @property
-    def upstream(self) -> str:
-        """The runtime's socket."""
+    def upstream(self) -> str: ...
 
-    def status(self) -> Mapping[str, Any]:
-        """Return the document of ``pull-limiter status``."""
+    def status(self) -> Mapping[str, Any]: ...
 
 
 class NodeCollector(Asking):
@@ -99,13 +102,7 @@ class NodeCollector(Asking):
         root: Path,
         find_proxy: Callable[[], NodeProxy | None],
     ) -> NodeFacts:
-        """Ask all sources at once, and return what has come in time.
-
-        Args:
-            connect: gives the clients of the runtime and of the image service.
-            root: of the node.
-            find_proxy: finds a proxy on the node.
-        """
+        """Ask all sources at once, and return what has come in time."""
         clients: list[CriClient] = []
         self._begin("runtime", lambda: self._ask_runtime(connect, clients))
         self._begin("host", lambda: self._look_at_host(root))
@@ -126,7 +123,6 @@ class NodeCollector(Asking):
     def _ask_runtime(
         self, connect: Callable[[], tuple[CriClient, CriClient]], clients: list[CriClient]
     ) -> None:
-        """Ask the runtime, and containerd's own API if it is containerd."""
         known = self._known
         try:
             client, images = connect()
@@ -207,7 +203,6 @@ class NodeCollector(Asking):
             self._begin(f"disk of {place[0]}", partial(measure, place))
 
     def _look_at_host(self, root: Path) -> None:
-        """Read the kubelet's configuration."""
         kubelet = find_kubelet(root)
         settings = configuration(kubelet, root)
         with self._optional("kubelet's configuration"):
@@ -229,18 +224,15 @@ class NodeCollector(Asking):
         return None
 
     def _ask_proxy(self, find: Callable[[], NodeProxy | None]) -> None:
-        """Note a proxy that runs on the node, and ask it for its limit."""
         if (proxy := find()) is not None:
             self._known |= {"proxy": proxy.listen, "proxy_upstream": proxy.upstream}
             self._known["proxy_limit"] = proxy.status()["limit"]
 
     def _ask_agent(self) -> None:
-        """Look at the certificate of an agent with the node's network."""
         self._known["agent_expiry_s"] = expiry_s(AGENT_PORT)
         self._known["now_s"] = time.time()
 
     def _begin_registries(self) -> None:
-        """Try the ways to the registries, all at once."""
         if not self._tries_registries:
             return
         for name in self._registries[:MOST_REGISTRIES]:

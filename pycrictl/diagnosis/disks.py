@@ -37,12 +37,10 @@ class Disk(NamedTuple):
 
     @property
     def free_share(self) -> float:
-        """How much of it is free, from 0 to 1."""
         return self.free_bytes / self.size_bytes if self.size_bytes else 1.0
 
     @property
     def free_inodes_share(self) -> float:
-        """How much of its inodes is free, from 0 to 1."""
         return self.free_inodes / self.inodes if self.inodes else 1.0
 
     def __str__(self) -> str:
@@ -53,12 +51,10 @@ class Disk(NamedTuple):
         return text
 
     def document(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
         return {**self._asdict(), "text": str(self)}
 
 
 def disk_findings(disks: Iterable[Disk]) -> Iterator[Finding]:
-    """Yield which file systems are full, or so full that the kubelet evicts pods."""
     for disk in disks:
         where = f"{quote(disk.path, 4096)}, the file system of {disk.use}"
         advice = "'pycrictl rmi --prune' removes images that no container uses"

@@ -13,6 +13,7 @@ class Trouble(NamedTuple):
     """What an error means.
 
     Attributes:
+        pattern: a regular expression of its words.
         kind: one word for scripts.
         rank: how likely it is the cause of all the rest, the highest first.
         text: what is the case, after the image's name.
@@ -20,6 +21,7 @@ class Trouble(NamedTuple):
         retry: the same for somebody whose own pull has failed; empty if nothing else.
     """
 
+    pattern: str
     kind: str
     rank: int
     text: str
@@ -28,140 +30,117 @@ class Trouble(NamedTuple):
 
 
 NO_SPACE: Final = "no space left on device"
+FREE_SPACE: Final = "'pycrictl imagefsinfo -o wide' shows the disk, 'pycrictl rmi --prune' frees it"
 _REASON_CHARS: Final = 100
 
 _PULLS: Final = (
-    (
+    Trouble(
         NO_SPACE,
-        Trouble(
-            "disk-full",
-            95,
-            "there is no space left for it",
-            "'pycrictl imagefsinfo -o wide' shows the disk, 'pycrictl rmi --prune' frees it",
-        ),
+        "disk-full",
+        95,
+        "there is no space left for it",
+        FREE_SPACE,
     ),
-    (
+    Trouble(
         r"server gave HTTP response to HTTPS client|first record does not look like a TLS",
-        Trouble(
-            "plain-http",
-            88,
-            "its registry speaks plain HTTP, and the node expects TLS",
-            "allow that in certs.d/HOST/hosts.toml, or have the registry serve TLS",
-        ),
+        "plain-http",
+        88,
+        "its registry speaks plain HTTP, and the node expects TLS",
+        "allow that in certs.d/HOST/hosts.toml, or have the registry serve TLS",
     ),
-    (
+    Trouble(
         r"certificate is (?:valid for|not valid for)|doesn't contain any IP SANs|Common Name",
-        Trouble(
-            "x509",
-            88,
-            "the certificate of the registry is for another name",
-            "correct the image's name, or have the registry's certificate made for HOST",
-        ),
+        "x509",
+        88,
+        "the certificate of the registry is for another name",
+        "correct the image's name, or have the registry's certificate made for HOST",
     ),
-    (
+    Trouble(
         r"certificate has expired|not yet valid",
-        Trouble(
-            "x509",
-            88,
-            "the certificate of the registry is not valid now",
-            "'date' shows whether the clock is right; else renew the registry's certificate",
-        ),
+        "x509",
+        88,
+        "the certificate of the registry is not valid now",
+        "'date' shows whether the clock is right; else renew the registry's certificate",
     ),
-    (
+    Trouble(
         r"x509:|certificate|tls: (?!handshake timeout)",
-        Trouble(
-            "x509",
-            88,
-            "the node does not trust the certificate of the registry",
-            "put the registry's CA into certs.d, then 'pycrictl doctor --registry HOST'",
-        ),
+        "x509",
+        88,
+        "the node does not trust the certificate of the registry",
+        "put the registry's CA into certs.d, then 'pycrictl doctor --registry HOST'",
     ),
-    (
+    Trouble(
         r"\b40[13]\b|unauthorized|authorization failed|forbidden|denied|no basic auth credentials",
-        Trouble(
-            "unauthorized",
-            87,
-            "the registry refuses access to it",
-            "check the pod's imagePullSecrets; 'pycrictl pull --creds USER IMAGE' tries others",
-            "'pycrictl pull --creds USER IMAGE' takes other credentials",
-        ),
+        "unauthorized",
+        87,
+        "the registry refuses access to it",
+        "check the pod's imagePullSecrets; 'pycrictl pull --creds USER IMAGE' tries others",
+        "'pycrictl pull --creds USER IMAGE' takes other credentials",
     ),
-    (
+    Trouble(
         r"no such host|connection refused|no route to host|network is unreachable|i/o timeout"
         r"|dial tcp|connection reset|handshake timeout|deadline exceeded|\b50[0234]\b|: EOF$"
         r"|server misbehaving|RegistryUnavailable",
-        Trouble(
-            "registry-down",
-            86,
-            "its registry cannot be reached",
-            "'pycrictl doctor --registry HOST' shows which step fails",
-        ),
+        "registry-down",
+        86,
+        "its registry cannot be reached",
+        "'pycrictl doctor --registry HOST' tries it and its mirrors, of which the runtime names"
+        " only the last error",
     ),
-    (
+    Trouble(
         r"\b429\b|toomanyrequests|too many requests",
-        Trouble(
-            "rate-limited",
-            86,
-            "the registry has answered too many requests of this node",
-            "pull with credentials, or from a mirror",
-        ),
+        "rate-limited",
+        86,
+        "the registry has answered too many requests of this node",
+        "pull with credentials, or from a mirror",
     ),
-    (
+    Trouble(
         r"no match for platform",
-        Trouble(
-            "wrong-platform",
-            86,
-            "it does not exist for this machine's platform",
-            "build it for this platform, or schedule the pod elsewhere",
-        ),
+        "wrong-platform",
+        86,
+        "it does not exist for this machine's platform",
+        "build it for this platform, or schedule the pod elsewhere",
     ),
-    (
+    Trouble(
         r"not found|manifest unknown|name unknown|\b404\b|does not exist",
-        Trouble(
-            "not-found",
-            85,
-            "the registry does not have it",
-            "check its name and tag; 'pycrictl pull IMAGE' tries it at once",
-            "check its name and tag, in upper and lower case",
-        ),
+        "not-found",
+        85,
+        "the registry does not have it",
+        "check its name and tag; 'pycrictl pull IMAGE' tries it at once",
+        "check its name and tag, in upper and lower case",
     ),
-    (
+    Trouble(
         r"InvalidImageName|invalid reference format|couldn't parse image",
-        Trouble(
-            "invalid-name", 85, "its name is invalid", "correct the name in the pod", "correct it"
-        ),
+        "invalid-name",
+        85,
+        "its name is invalid",
+        "correct the name in the pod",
+        "correct it",
     ),
-    (
+    Trouble(
         r"ErrImageNeverPull|is not present with pull policy of Never",
-        Trouble(
-            "never-pulled",
-            85,
-            "it is not on the node, and the pod forbids to pull it",
-            "'pycrictl pull IMAGE', or change imagePullPolicy",
-        ),
+        "never-pulled",
+        85,
+        "it is not on the node, and the pod forbids to pull it",
+        "'pycrictl pull IMAGE', or change imagePullPolicy",
     ),
-    (
+    Trouble(
         r"context canceled",
-        Trouble(
-            "pull-failed",
-            84,
-            "its pull was given up before it had ended",
-            "'pycrictl image-pull-progress --image IMAGE' shows whether bytes come; containerd"
-            " gives a pull up that brings none (image_pull_progress_timeout)",
-        ),
+        "pull-failed",
+        84,
+        "its pull was given up before it had ended",
+        "'pycrictl image-pull-progress --image IMAGE' shows whether bytes come; containerd"
+        " gives a pull up that brings none (image_pull_progress_timeout)",
     ),
 )
-_FAILED: Final = Trouble("pull-failed", 84, "its pull fails", "'pycrictl pull IMAGE' tries it")
+_FAILED: Final = Trouble("", "pull-failed", 84, "its pull fails", "'pycrictl pull IMAGE' tries it")
 
 
 def pull_trouble(cause: str) -> Trouble:
-    """Return what the error of a pull means."""
-    return next((one for pattern, one in _PULLS if re.search(pattern, cause, re.I)), _FAILED)
+    return next((one for one in _PULLS if re.search(one.pattern, cause, re.I)), _FAILED)
 
 
 class Words(NamedTuple):
-    """An error for people: what is the case, and what helps."""
-
     text: str
     advice: str
 
@@ -182,7 +161,9 @@ _SANDBOX_IMAGE: Final = r'get sandbox image \\?"(?P<image>[^"\\]+)\\?"(?P<why>.*
 
 
 def sandbox_words(cause: str) -> Words | None:
-    """Return what it means that the image of a pod sandbox is missing; None for another error."""
+    """Return what it means that a pod sandbox has no image or no space; None for another error."""
+    if NO_SPACE in cause:
+        return Words(f"there is no space left to make it ({shortened(cause)})", FREE_SPACE)
     if (found := re.search(_SANDBOX_IMAGE, cause, re.DOTALL)) is None:
         return None
     image = found["image"]

@@ -15,14 +15,6 @@ _ASKED: Final = "the registry is being asked"
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A pod sandbox.
-
-    Attributes:
-        is_ready: as the runtime says.
-        created_s: wall time.
-        address: its IP address; empty in the node's network.
-    """
-
     id: str
     is_ready: bool
     created_s: float = 0.0
@@ -106,7 +98,6 @@ class Pull:
         return f"being pulled, {self.far}"
 
     def document(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
         far = {} if self.totals is None else {**self.totals.to_json()}
         if self.totals is not None and self.totals.percent is not None:
             far["percent"] = self.totals.percent
@@ -134,7 +125,6 @@ class Image:
     next_try: str = ""
 
     def document(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
         pull = self.pull.document() if self.pull is not None else None
         return {**asdict(self), "pull": pull}
 
@@ -184,11 +174,9 @@ class PodFacts:
 
     @property
     def full_name(self) -> str:
-        """NAMESPACE/NAME."""
         return f"{self.namespace}/{self.name}"
 
     def document(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
         found = asdict(self)
         found["disks"] = [disk.document() for disk in self.disks]
         found["missing"] = [one._asdict() for one in self.missing]

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 
 class Weight(IntEnum):
-    """How much a finding matters; the heaviest comes first."""
-
     NOTE = 1
     WARNING = 2
     SERIOUS = 3
@@ -33,7 +31,6 @@ class Finding(NamedTuple):
     rank: int = 0
 
     def document(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
         return {
             "kind": self.kind,
             "severity": self.weight.name.lower(),
@@ -43,13 +40,6 @@ class Finding(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A source that could not be asked.
-
-    Attributes:
-        source: what was to be asked.
-        reason: why it could not be.
-    """
-
     source: str
     reason: str
 

@@ -79,7 +79,6 @@ class NodeFacts:
     missing: tuple[Missing, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
         return {
             **asdict(self),
             "conditions": [{"condition": name, "message": why} for name, why in self.conditions],
@@ -94,7 +93,6 @@ class NodeFacts:
 
 
 def examine(facts: NodeFacts) -> list[Finding]:
-    """Return what is wrong with a node and what is worth knowing, the heaviest first."""
     found = [
         *_runtime(facts),
         *disk_findings(facts.disks),
@@ -109,7 +107,6 @@ def examine(facts: NodeFacts) -> list[Finding]:
 
 
 def document(facts: NodeFacts) -> dict[str, Any]:
-    """Return the findings and what they rest on, as data for JSON and for people."""
     findings = examine(facts)
     return {
         "serious": sum(one.weight is Weight.SERIOUS for one in findings),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from pycrictl.diagnosis.disks import disk_findings
+from pycrictl.diagnosis.disks import Disk, disk_findings
 from pycrictl.diagnosis.errors import (
+    FREE_SPACE,
     NO_SPACE,
     exit_words,
     is_bad_command,
@@ -16,7 +17,7 @@ from pycrictl.diagnosis.errors import (
     shortened,
 )
 from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, Pull
-from pycrictl.diagnosis.findings import Finding, Weight, ranked
+from pycrictl.diagnosis.findings import Finding, Missing, Weight, ranked
 from pycrictl.units import age_in_words, format_duration, ordinal, plural, quote
 
 HEALTHY: Final = "healthy"
@@ -35,11 +36,36 @@ PROBE_KILLS_S: Final = 900.0
 _CONFIG_ERRORS: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
 
-def diagnose(facts: PodFacts) -> list[Finding]:
-    """Return what is wrong with a pod, the most likely cause first.
+class PodReport(NamedTuple):
+    """A pod, and what is wrong with it, the most likely first; a healthy one has one note."""
 
-    There is at least one finding: a healthy or finished pod has one that says so.
-    """
+    facts: PodFacts
+    findings: list[Finding]
+
+    @property
+    def cause(self) -> Finding:
+        return self.findings[0]
+
+    @property
+    def is_sick(self) -> bool:
+        return self.cause.weight > Weight.NOTE
+
+    @property
+    def gravity(self) -> tuple[int, int, str]:
+        """What orders reports, the gravest first."""
+        return -self.cause.weight, -self.cause.rank, self.facts.full_name
+
+
+class Look(NamedTuple):
+    """What was seen at one moment."""
+
+    reports: list[PodReport]
+    disks: tuple[Disk, ...]
+    missing: tuple[Missing, ...]
+
+
+def diagnose(facts: PodFacts) -> list[Finding]:
+    """Return what is wrong with a pod, the most likely cause first."""
     found = [
         *_unscheduled(facts),
         *_evicted(facts),
@@ -59,12 +85,10 @@ def diagnose(facts: PodFacts) -> list[Finding]:
 
 
 def document(facts: PodFacts) -> dict[str, Any]:
-    """Return the diagnosis and what it rests on, as data for JSON and for people."""
     return document_of(facts, diagnose(facts))
 
 
 def document_of(facts: PodFacts, findings: list[Finding]) -> dict[str, Any]:
-    """Return findings of ``diagnose`` and what they rest on, as ``document`` does."""
     return {
         "pod": facts.full_name,
         "healthy": findings[0].weight is Weight.NOTE,
@@ -74,8 +98,24 @@ def document_of(facts: PodFacts, findings: list[Finding]) -> dict[str, Any]:
     }
 
 
+def survey_document(look: Look) -> dict[str, Any]:
+    sick = [one for one in look.reports if one.is_sick]
+    return {
+        "sick": len(sick),
+        "pods": len(look.reports),
+        "findings": [
+            {
+                "pod": one.facts.full_name,
+                "cause": one.cause.document(),
+                "also": [each.document() for each in one.findings[1:]],
+            }
+            for one in sick
+        ],
+        "missing": [one._asdict() for one in look.missing],
+    }
+
+
 def _is_well(facts: PodFacts) -> bool:
-    """Return whether all that there is runs, or has ended well."""
     if facts.phase == "Succeeded":
         return True
     states = [one.state for one in facts.containers]
@@ -140,7 +180,6 @@ _EVICTED: Final = "Eviction manager: pod is evicted"
 
 
 def _unscheduled(facts: PodFacts) -> Iterator[Finding]:
-    """Yield why a pod has no node."""
     if facts.unscheduled:
         text = f"is not running: no node has been found for it: {facts.unscheduled}"
         advice = "'kubectl describe nodes' shows what is free; its requests and rules may ask less"
@@ -180,8 +219,7 @@ def _sandbox(facts: PodFacts) -> Iterator[Finding]:
     has_run = any(one.state for one in facts.containers)
     if NO_SPACE in error:
         text = f"is not running: there is no space left to make its sandbox ({shortened(error)})"
-        advice = "'pycrictl imagefsinfo -o wide' shows the disk, 'pycrictl rmi --prune' frees it"
-        yield Finding("disk-full", Weight.SERIOUS, text, advice, 95)
+        yield Finding("disk-full", Weight.SERIOUS, text, FREE_SPACE, 95)
     elif words := sandbox_words(error):
         text = f"is not running: {words.text}"
         yield Finding("sandbox-image", Weight.SERIOUS, text, words.advice, 93)
@@ -249,7 +287,6 @@ _MISSING_OBJECT: Final = r'(configmap|secret|persistentvolumeclaim)s? \\*"([^"\\
 
 
 def _volumes(facts: PodFacts) -> Iterator[Finding]:
-    """Yield why volumes of a pod cannot be mounted whose containers have not begun."""
     if any(one.state for one in facts.containers) or facts.phase in ("Succeeded", "Failed"):
         return
     for pattern in _MOUNT_ERRORS:  # the last says only which, and so counts if it stands alone
@@ -339,7 +376,6 @@ def _containers(facts: PodFacts) -> Iterator[Finding]:
 
 
 def _killed_by_probe(facts: PodFacts, one: Container) -> Finding | None:
-    """Return that the kubelet kills a container as a probe of it fails; None if it does not."""
     has_ended = one.state == "exited" or (
         one.has_crashed_before and facts.now_s - one.started_s < RESTART_S
     )
@@ -367,16 +403,18 @@ def _killed_by_probe(facts: PodFacts, one: Container) -> Finding | None:
 
 def _ended(facts: PodFacts, one: Container, name: str, logs: str, last: str) -> Finding:
     if one.reason == "OOMKilled":
-        what = f"needed more memory than it may: {_restarts(one)}"
-        text = f"is not running: {name} was killed because it {what}"
-        return Finding("out-of-memory", Weight.SERIOUS, text, "raise its memory limit", 81)
+        text = f"is not running: {name} was OOM-killed: it exceeded its memory limit"
+        advice = f"raise the limit, or find what uses the memory: {logs}"
+        return Finding(
+            "out-of-memory", Weight.SERIOUS, f"{text} ({_restarts(one)}){last}", advice, 81
+        )
     if is_bad_command(one.message):
         text = f"is not running: the command of {name} cannot be run: {shortened(one.message)}"
         advice = "correct the container's command, or its image"
         return Finding("bad-command", Weight.SERIOUS, text, advice, 82)
     if NO_SPACE in one.message:
         text = f"is not running: there is no space left to start {name}: {shortened(one.message)}"
-        return Finding("disk-full", Weight.SERIOUS, text, "'pycrictl imagefsinfo -o wide'", 95)
+        return Finding("disk-full", Weight.SERIOUS, text, FREE_SPACE, 95)
     if one.message and one.reason in ("StartError", "ContainerCannotRun"):
         text = f"is not running: {name} cannot be started: {shortened(one.message)}"
         return Finding("start-error", Weight.SERIOUS, text, "correct the pod's configuration", 82)
@@ -416,7 +454,6 @@ def _probes(facts: PodFacts) -> Iterator[Finding]:
 
 
 def _as_pods(finding: Finding) -> Finding:
-    """Return a finding about the node as one about the pod."""
     return finding._replace(text=f"is not running, and {finding.text}")
 
 

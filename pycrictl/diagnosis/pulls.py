@@ -37,7 +37,6 @@ class Pulls(NamedTuple):
     failed: Mapping[str, str] = {}
 
     def joined(self, other: Pulls) -> Pulls:
-        """Return these and others."""
         return Pulls(
             {**self.own, **other.own},
             {**self.stray, **other.stray},
@@ -46,12 +45,7 @@ class Pulls(NamedTuple):
 
 
 def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
-    """Return what the status of a proxy says of the pulls of a pod.
-
-    Args:
-        status: the answer of its admin service.
-        owner: the pod, NAMESPACE/NAME.
-    """
+    """Return what the status of a proxy says of the pulls of a pod."""
     own: dict[str, Pull] = {}
     stray: dict[str, Pull] = {}
     for pod, image, pull in all_of(status):
@@ -88,15 +82,7 @@ def all_of(status: Mapping[str, Any]) -> list[tuple[str, str, Pull]]:
 
 
 class ContainerdPulls:
-    """The pulls that containerd has under way, look by look.
-
-    Args:
-        client: of the runtime.
-        pods: names pulls as the pods of the node do; None if nobody shall be asked.
-
-    Raises:
-        PycrictlError: the runtime is not containerd, or does not answer.
-    """
+    """The pulls that containerd has under way, look by look."""
 
     def __init__(self, client: CriClient, pods: NodePods | None) -> None:
         self._owners = Owners(pods.pods) if pods is not None else None
@@ -105,14 +91,7 @@ class ContainerdPulls:
         self.is_measured = False
 
     def look(self, references: Sequence[str]) -> Pulls:
-        """Return the pulls of now; ``is_measured`` says whether the rates of all are known.
-
-        Args:
-            references: the images that pods need and the node has not; empty if nobody knows.
-
-        Raises:
-            PycrictlError: containerd does not answer.
-        """
+        """Return the pulls of now; ``is_measured`` says whether the rates of all are known."""
         now = time.monotonic()
         active = [pull.image for pull in self._watcher.poll(self._tracker, now).active]
         view = self._tracker.view(now)
@@ -132,14 +111,7 @@ class ContainerdPulls:
 
 
 def watch_briefly(client: CriClient, references: Sequence[str], pods: NodePods | None) -> Pulls:
-    """Return the pulls that containerd has under way, watched until their rate is known.
-
-    Args:
-        client, references, pods: as for ``ContainerdPulls``.
-
-    Raises:
-        PycrictlError: the runtime is not containerd, or does not answer.
-    """
+    """Return the pulls that containerd has under way, watched until their rate is known."""
     pulls = ContainerdPulls(client, pods)
     end_at = time.monotonic() + WATCH_S
     while True:

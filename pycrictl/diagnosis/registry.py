@@ -64,22 +64,14 @@ class Route(NamedTuple):
 
     @property
     def trouble(self) -> Step | None:
-        """The step that failed."""
         return next((step for step in self.steps if step.is_good is False), None)
 
     def document(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
         return {**self._asdict(), "steps": [step._asdict() for step in self.steps]}
 
 
 class Trial:
-    """The way to a server while it is tried, in a thread of its own or not.
-
-    Args:
-        site: the server.
-        registry: as image references name it.
-        repository: a layer of one of its images is downloaded in part; empty to leave that out.
-    """
+    """The way to a server while it is tried, in a thread of its own or not."""
 
     def __init__(self, site: Site, registry: str, repository: str = "") -> None:
         self._site = site
@@ -89,7 +81,6 @@ class Trial:
         self._is_over = False
 
     def run(self) -> None:
-        """Try step by step, up to the first that fails."""
         for step in self._probe.steps():
             self._steps.append(step)
             if step.is_good is False:
@@ -97,7 +88,6 @@ class Trial:
         self._is_over = True
 
     def route(self) -> Route:
-        """Return how far it got."""
         steps = tuple(self._steps)
         if not self._is_over:
             steps += (Step(self._probe.current, None, "there was no time left for it"),)
@@ -118,7 +108,6 @@ class _Probe:
         self.current = "dns"
 
     def steps(self) -> Iterator[Step]:
-        """Yield the steps as they are made."""
         try:
             for name, make in (
                 ("dns", self._dns),
@@ -220,7 +209,6 @@ class _Probe:
         return True, f"{format_bytes(len(content) / took_s)}/s over {format_bytes(len(content))}"
 
     def _layer(self, base: str, reference: str) -> str:
-        """Return the digest of the largest layer of a tag."""
         for _ in range(2):  # an index, and then one of its manifests
             status, _, body = self._get(f"{base}/manifests/{reference}")
             document = parsed(body) if status == 200 else {}
@@ -233,7 +221,6 @@ class _Probe:
         return ""
 
     def _get(self, target: str, *, limit: int = _ANSWER_BYTES) -> client.Answer:
-        """Return the answer, with as much of its body as comes in time."""
         import urllib3  # noqa: PLC0415 - when a registry is asked
 
         try:
@@ -267,3 +254,35 @@ def _reason(exc: Exception) -> str:
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror.lower()
     return str(exc)
+
+
+def expiry_s(port: int) -> float | None:
+    """Return until when a certificate is valid (wall time); None if nobody serves with TLS there.
+
+    Args:
+        port: of the loopback address.
+    """
+    address = "127.0.0.1", port
+    try:
+        found = _certificate(address, client_context(verifies=False))
+    except OSError:
+        return None
+    if found is None:
+        return None
+    # OpenSSL says what is in a certificate only of one that it has verified: here by itself.
+    context = client_context(ca_data=ssl.DER_cert_to_PEM_cert(found))
+    context.check_hostname = False
+    try:
+        with socket.create_connection(address, STEP_S) as sock, context.wrap_socket(sock) as tls:
+            said = tls.getpeercert() or {}
+    except ssl.SSLCertVerificationError:
+        return 0.0  # it has expired
+    except OSError:
+        return None
+    until = said.get("notAfter")
+    return float(ssl.cert_time_to_seconds(until)) if isinstance(until, str) else None
+
+
+def _certificate(address: tuple[str, int], context: ssl.SSLContext) -> bytes | None:
+    with socket.create_connection(address, STEP_S) as sock, context.wrap_socket(sock) as tls:
+        return tls.getpeercert(binary_form=True)

@@ -15,12 +15,10 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.lists.lookup import Lookup, pod_key, pod_name
 from pycrictl.diagnosis import facts
-from pycrictl.diagnosis.collect import Collector, Sources
+from pycrictl.diagnosis.collect import Collector, Sources, about, pod_named
 from pycrictl.diagnosis.disks import Disk
-from pycrictl.diagnosis.journal import about, pod_named
-from pycrictl.diagnosis.pod import diagnose
+from pycrictl.diagnosis.pod import Look, PodReport, diagnose
 from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
-from pycrictl.diagnosis.reports import Look, PodReport, document
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.node import Origin
 from pycrictl.progress.failures import Failure, awaited
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from pycrictl.kube.pods import Pod
     from pycrictl.logs.journal import JournalLine
 
-__all__ = ["Look", "LookForPulls", "PodReport", "Survey", "brief_pulls", "document"]
-
 KEEP_S: Final = 10.0
 """For so long disks, conditions and the journal are not looked at again."""
 
@@ -40,15 +36,7 @@ LookForPulls = Callable[[Sequence[str]], Callable[[str], Pulls]]
 
 
 class Survey(Collector):
-    """Looks at all pods.
-
-    Args:
-        client: of the runtime service.
-        images: of the image service.
-        sources: whom to ask beside the runtime.
-        look_for_pulls: finds the pulls that are under way.
-        wall_s: wall time.
-    """
+    """Looks at all pods."""
 
     def __init__(
         self,
@@ -69,11 +57,7 @@ class Survey(Collector):
         self._filesystems: tuple[Disk, ...] = ()
 
     def look(self) -> Look:
-        """Look at all pods.
-
-        Raises:
-            PycrictlError: the runtime does not answer.
-        """
+        """Look at all pods."""
         lookup = Lookup(self._client)
         pods = list(self._pods(lookup))
         self._look_at_the_slow()
@@ -161,7 +145,6 @@ class Survey(Collector):
 
     @staticmethod
     def _needed(containers: Sequence[facts.Container], pod: Pod | None) -> list[str]:
-        """Return the images that a pod may still wait for."""
         there = {one.name for one in containers}
         wanted = pod.images if pod is not None else ()
         return [one.image for one in wanted if one.container not in there and not one.has_started]

@@ -77,23 +77,14 @@ class Pull(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has arrived or failed."""
         return self.phase in _ENDED
 
     def shares(self, other: Pull) -> bool:
-        """Return whether both are one pull."""
         return (self.image, self.node) == (other.image, other.node)
 
 
 class Pulls:
-    """Reads lists and watch events, and knows which pulls are under way.
-
-    Attributes:
-        version: the ``resourceVersion`` that the next watch begins at.
-        silent: nodes that did not answer, and why.
-        lost: what was under way when its object went; who reads it empties it.
-        bad_count, first_bad: as of ``ProgressDecoder``.
-    """
+    """Reads lists and watch events, and knows which pulls are under way."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.version = ""
@@ -118,11 +109,7 @@ class Pulls:
         )
 
     def receive_list(self, body: bytes) -> list[Report]:
-        """Take a list; objects that it does not have any more are gone.
-
-        Raises:
-            ValueError: it is not an ImagePullList.
-        """
+        """Take a list; objects that it does not have any more are gone."""
         document = parsed(body)
         if document.get("kind") != "ImagePullList":
             raise ValueError("not an ImagePullList")
@@ -142,11 +129,7 @@ class Pulls:
         return None
 
     def receive_data(self, data: bytes) -> list[Report]:
-        """Take the next bytes of a watch.
-
-        Raises:
-            ExpiredError: the watch cannot go on.
-        """
+        """Take the next bytes of a watch."""
         *lines, rest = (bytes(self._line) + data).split(b"\n")
         self._line = bytearray(rest)
         if len(rest) > MAX_LINE_BYTES:
@@ -233,7 +216,6 @@ class Pulls:
         )
 
     def _lose(self, pull: Pull) -> None:
-        """Note what has ended out of sight, if it has."""
         if not pull.is_over and not any(one.shares(pull) for one in self._objects.values()):
             self.lost.append(pull)
 
@@ -244,7 +226,6 @@ class Pulls:
 
 
 def _sums(status: dict[str, Any], layers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the sums of an image, as ``pycrictl.pulls.model.Totals`` has them."""
     percent = status.get("percent")
     done = sum(one.get("phase") in ("done", "present") for one in layers)
     return {

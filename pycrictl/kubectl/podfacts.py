@@ -39,13 +39,7 @@ class Known(NamedTuple):
 
 
 def facts_of(document: dict[str, Any], known: Known, now_s: float) -> facts.PodFacts | None:
-    """Return the facts about a pod; None if it is no pod.
-
-    Args:
-        document: a ``v1 Pod``.
-        known: what was asked about it, and perhaps about others.
-        now_s: wall time.
-    """
+    """Return the facts about a pod; None if it is no pod."""
     if (pod := parse_pod(document)) is None:
         return None
     status = mapping(document.get("status"))
@@ -92,7 +86,6 @@ def needs_log(document: dict[str, Any]) -> Iterator[tuple[str, bool]]:
 
 
 def for_cluster(finding: Finding, found: facts.PodFacts, node: str) -> Finding:
-    """Return a finding whose advice is for who asks from a workstation."""
     pod = f"{found.name} -n {found.namespace}"
     advice = _ADVICE.get(finding.kind, finding.advice).replace("POD", pod)
     if "'pycrictl " in advice or "journalctl" in advice:

@@ -52,11 +52,6 @@ class Asked(NamedTuple):
     container: str = ""
 
     def check(self) -> None:
-        """Require that it makes sense.
-
-        Raises:
-            UsageError: it does not.
-        """
         if self.names and self.selector:
             raise UsageError("name pods or select them by -l, not both")
         if self.names and self.is_everywhere:
@@ -89,15 +84,7 @@ class FoundPod(NamedTuple):
 
 
 class Selection:
-    """The pods that are meant; those that a selector finds may change.
-
-    Args:
-        kubectl: asked for them.
-        asked: what the command line says.
-        namespace: where; empty for all.
-        pods: those found so far.
-        selectors: label selectors that find them; none where they were named.
-    """
+    """The pods that are meant; those that a selector finds may change."""
 
     def __init__(
         self,
@@ -119,7 +106,6 @@ class Selection:
 
     @property
     def single(self) -> FoundPod | None:
-        """The pod, if exactly one was named as such."""
         named = self._asked.names and not self._selectors
         return self.pods[0] if named and len(self.pods) == 1 else None
 
@@ -145,14 +131,7 @@ class Selection:
         return self._known != before
 
     def wait_for_nodes(self, *, forever: bool) -> list[FoundPod]:
-        """Wait until a pod has a node; return those that have none.
-
-        Args:
-            forever: wait as long as it takes.
-
-        Raises:
-            NotFound: none of them has one in time, or they are gone.
-        """
+        """Wait until a pod has a node; return those that have none."""
         until = time.monotonic() + SCHEDULED_S
         while True:
             waiting = [pod for pod in self.pods if not pod.node]
@@ -164,7 +143,6 @@ class Selection:
             self._look()
 
     def _look(self) -> None:
-        """Ask for the pods again."""
         if not self._selectors:
             documents = _documents(self._kubectl, self._asked)
         else:
@@ -178,23 +156,13 @@ class Selection:
 
 
 def check_name(what: str, text: str) -> None:
-    """Require that something can have a name, if one is given: an RFC 1123 subdomain.
-
-    Raises:
-        UsageError: it cannot; a path of the API server made with it might be another one.
-    """
+    """Require that something can have a name, if one is given: an RFC 1123 subdomain."""
     if text and not _NAME.fullmatch(text):
         raise UsageError(f"{what} cannot be called {quote(text)}")
 
 
 def find(kubectl: Kubectl, asked: Asked) -> Selection:
-    """Return the pods that a command line means.
-
-    Raises:
-        NotFound: there is none, or no such node.
-        UsageError: what is named has no pods, or no such container.
-        PycrictlError: kubectl refused.
-    """
+    """Return the pods that a command line means."""
     asked.check()
     if asked.node:
         with suppress(Denied):  # who may see pulls need not see nodes
@@ -233,12 +201,7 @@ def find(kubectl: Kubectl, asked: Asked) -> Selection:
 
 
 def documents_of(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:
-    """Return all pods that a command line means, as the API server has them.
-
-    Raises:
-        NotFound: what is named is not there.
-        PycrictlError: kubectl refused.
-    """
+    """Return all pods that a command line means, as the API server has them."""
     if not asked.names:
         namespace = "" if asked.is_everywhere else asked.namespace or namespace_of(kubectl)
         return _select(kubectl, namespace, asked.selector, asked.node)

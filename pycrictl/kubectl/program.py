@@ -25,25 +25,13 @@ _MOST_LINES: Final = 100
 
 
 class Kubectl:
-    """Calls kubectl.
-
-    Args:
-        options: connection options (``--context=…``), handed on with each call.
-        note: gets each line that kubectl writes beside errors, such as a server's warning or
-            what a credential plugin wants; called in threads.
-    """
+    """Calls kubectl."""
 
     def __init__(self, options: Sequence[str], note: Callable[[str], None]) -> None:
         self._options = list(options)
         self.note = note
 
     def output(self, *words: str) -> bytes:
-        """Return what a call writes to standard output.
-
-        Raises:
-            ConnectError: kubectl is not there, or does not reach the API server.
-            PycrictlError: kubectl refused; see ``refusals.of_text``.
-        """
         process = self.start(words)
         with self.listening(process) as complaint, _killed_at_the_end(process):
             assert process.stdout is not None
@@ -54,23 +42,13 @@ class Kubectl:
         return output
 
     def documents(self, *words: str) -> Any:
-        """Return the JSON document that a call writes.
-
-        Raises:
-            RemoteProtocolError: it writes something else.
-            PycrictlError: as ``output``.
-        """
         try:
             return parse(self.output(*words))
         except ValueError:
             raise RemoteProtocolError(f"kubectl {words[0]} did not write JSON") from None
 
     def why_not_served(self, install: str) -> PycrictlError:
-        """Return why the API server knows nobody who serves what was asked of the agents.
-
-        Args:
-            install: the command that installs them.
-        """
+        """Return why the API server knows nobody who serves what was asked of the agents."""
         try:
             found = self.documents("get", "--raw", refusals.OFFERED_AT)
         except NotFound:
@@ -83,14 +61,7 @@ class Kubectl:
         )
 
     def start(self, words: Sequence[str], **settings: Any) -> subprocess.Popen[bytes]:
-        """Start a call; its outputs are pipes.
-
-        Args:
-            settings: more ones of the process.
-
-        Raises:
-            ConnectError: kubectl cannot be run.
-        """
+        """Start a call; its outputs are pipes."""
         command = [NAME, *words, *self._options]
         try:
             return subprocess.Popen(
@@ -106,13 +77,7 @@ class Kubectl:
 
     @contextmanager
     def listening(self, process: subprocess.Popen[bytes]) -> Iterator[Callable[[], str]]:
-        """Read what a call writes to standard error as it comes, and pass notes on.
-
-        The process must have ended when the block does.
-
-        Yields:
-            A function that returns the error in it, once the process has ended.
-        """
+        """Read what a call writes to standard error as it comes, and pass notes on."""
         assert process.stderr is not None
         errors: list[str] = []
         reader = threading.Thread(target=self._read, args=(process.stderr, errors), daemon=True)

@@ -70,15 +70,7 @@ class Proxy:
         self._stack.close()
 
     def target(self, path: str) -> Target:
-        """Return what reaches a path of the API server; start kubectl again if it has ended.
-
-        Args:
-            path: with its query; below the agent's group.
-
-        Raises:
-            ConnectError: kubectl does not listen in time, or cannot be run.
-            PycrictlError: kubectl refused its options.
-        """
+        """Return what reaches a path of the API server; start kubectl again if it has ended."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         return Target("http", "localhost", 80, path, str(self._socket))
@@ -161,7 +153,6 @@ def _locked_folder(parent: str) -> tuple[Path, int]:
 
 
 def _parent(environ: Mapping[str, str]) -> str:
-    """Return where the folder is made: the user's runtime directory, else that of all."""
     own = environ.get("XDG_RUNTIME_DIR", "")
     is_good = own.startswith("/") and os.access(own, os.W_OK | os.X_OK)
     parent = own if is_good else tempfile.gettempdir()

@@ -53,17 +53,11 @@ _SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([\w.-]+):([\w.-]+)
 
 
 def is_error(line: str) -> bool:
-    """Return whether a line of kubectl's standard error says why it failed."""
     return bool(_ERROR.match(line))
 
 
 def of_text(text: str, code: int) -> PycrictlError:
-    """Return the error that kubectl wrote to standard error.
-
-    Args:
-        text: the lines for which ``is_error`` holds.
-        code: kubectl's exit status.
-    """
+    """Return the error that kubectl wrote to standard error."""
     lines = [line for line in text.splitlines() if not line.startswith("See 'kubectl")]
     line = lines[-1] if lines else ""
     if match := _FROM_SERVER.fullmatch(line):
@@ -79,11 +73,7 @@ def of_text(text: str, code: int) -> PycrictlError:
 
 
 def of_answer(refusal: UpgradeRefused) -> PycrictlError:
-    """Return the error of an answer of the API server, or of the agent behind it.
-
-    A 404 that is no ``Status`` is returned as ``Unimplemented``: nobody serves the path. So is a
-    405, for which the kubelet's configuration may be the reason.
-    """
+    """Return the error of an answer of the API server, or of the agent behind it."""
     status = _status(refusal.body)
     message = str(status.get("message") or "")
     reason = str(status.get("reason") or "")
@@ -111,12 +101,10 @@ def of_answer(refusal: UpgradeRefused) -> PycrictlError:
 
 
 def not_installed(install: str = INSTALL) -> PycrictlError:
-    """Return the error for a cluster without the agent."""
     return Unimplemented("the agent is not installed in this cluster", hint=install)
 
 
 def not_available(text: str) -> PycrictlError:
-    """Return the error for an agent that is installed and does not answer."""
     return Unavailable(
         f"the agent is installed but does not answer: {text}",
         hint=f"{_AGENTS}; kubectl describe apiservice {VERSION}.{GROUP}",
@@ -124,7 +112,6 @@ def not_available(text: str) -> PycrictlError:
 
 
 def other_version(versions: list[str], install: str = INSTALL) -> PycrictlError:
-    """Return the error for an agent that does not offer what this program asks for."""
     if VERSION in versions:
         return Unimplemented(
             "the agent of this cluster is older than this program and does not offer this",
@@ -207,7 +194,6 @@ def binding(user: str, role: str, namespace: str | None) -> str:
 
 
 def _status(body: bytes) -> dict[str, Any]:
-    """Return a ``metav1.Status``; an empty one if the body is none."""
     found = parsed(body)
     if found.get("kind") != "Status":
         return {}

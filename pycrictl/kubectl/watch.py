@@ -62,19 +62,7 @@ _OnNote = Callable[[str], None]
 def watch(
     kubectl: Kubectl, asked: Asked, sink: Sink, pace: Pace, environ: Mapping[str, str]
 ) -> bool:
-    """Watch pulls until none is left, or without end if ``pace.follow``.
-
-    Returns:
-        Whether any pull was seen.
-
-    Raises:
-        PullFailed: at least one pull failed.
-        Interrupted: Ctrl-C.
-        NotFound: there is no such pod, or it has no node yet.
-        Denied: the user may not.
-        Unimplemented: there is no agent, or none of this version.
-        ConnectError, StreamError: the API server cannot be reached, or is gone.
-    """
+    """Watch pulls until none is left, or without end if ``pace.follow``."""
     try:
         selection = pods.find(kubectl, asked)
         if waiting := selection.wait_for_nodes(forever=pace.follow):
@@ -94,7 +82,6 @@ def watch(
 
 
 async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_note: _OnNote) -> None:
-    """Follow a stream; its errors become those of a cluster."""
     loop = asyncio.get_running_loop()
 
     def note(text: str) -> None:
@@ -124,7 +111,6 @@ async def _follow_pod(
     on_report: _OnReport,
     on_note: _OnNote,
 ) -> None:
-    """Follow the stream of one pod (KEP-5334) to its end."""
     began = time.monotonic()
     query = f"?{urlencode({'container': container})}" if container else ""
     # Below watch/ the API server has no limit of time for it.
@@ -165,7 +151,6 @@ class _Listing:
         self._failed = 0
 
     async def follow(self, on_report: _OnReport, on_note: _OnNote) -> None:
-        """List and watch until nothing is pulled, or without end."""
         while True:
             await self._list(on_report, on_note)
             watching = asyncio.create_task(self._watch(on_report, on_note))
@@ -248,13 +233,6 @@ class _Listing:
 
 
 async def _fetch(target: Target) -> bytes:
-    """Return the body of an answer.
-
-    Raises:
-        UpgradeRefused: it is not 200.
-        RemoteProtocolError: it is too long.
-        ConnectError, StreamError: there is none.
-    """
     connection = await dial(target, timeout_s=TIMEOUT_S)
     try:
         exchange = Exchange(connection, target, "GET", [("Accept", "application/json")])

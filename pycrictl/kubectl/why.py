@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from pycrictl.agent.api.names import GROUP
 from pycrictl.diagnosis.findings import Missing
-from pycrictl.diagnosis.pod import diagnose
-from pycrictl.diagnosis.reports import Look, PodReport
+from pycrictl.diagnosis.pod import Look, PodReport, diagnose
 from pycrictl.errors import NotFound, PycrictlError
 from pycrictl.foreign import mapping, mappings, text
 from pycrictl.kubectl.podfacts import Known, facts_of, for_cluster, needs_log
@@ -21,13 +20,7 @@ LOG_LINE_CHARS: Final = 300
 
 
 class Pods:
-    """Looks at the pods that are meant.
-
-    Args:
-        kubectl: asked about them.
-        asked: what the command line says.
-        wall_s: wall time.
-    """
+    """Looks at the pods that are meant."""
 
     def __init__(
         self, kubectl: Kubectl, asked: Asked, wall_s: Callable[[], float] = time.time
@@ -38,12 +31,7 @@ class Pods:
         self._wall_s = wall_s
 
     def look(self) -> Look:
-        """Look at all of them, the gravest first.
-
-        Raises:
-            NotFound: there is no such pod.
-            PycrictlError: kubectl refused.
-        """
+        """Look at all of them, the gravest first."""
         pods = documents_of(self._kubectl, self._asked)
         if not pods and self._asked.names:
             raise NotFound("no such pod")

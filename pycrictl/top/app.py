@@ -82,8 +82,6 @@ class Hands:
 
 
 class Rows(ScrollView, can_focus=True):
-    """The rows, of which only those are drawn that are seen."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", show=False),
         Binding("down,j", "move(1)", show=False),
@@ -102,7 +100,6 @@ class Rows(ScrollView, can_focus=True):
 
     @property
     def chosen(self) -> Row | None:
-        """The row that keys are about."""
         return self._rows[self._at] if self._at < len(self._rows) else None
 
     def set_rows(self, rows: tuple[Row, ...]) -> None:
@@ -121,28 +118,23 @@ class Rows(ScrollView, can_focus=True):
         self.call_after_refresh(self._reveal)
 
     def on_resize(self, _: Resize) -> None:
-        """Fit the new size."""
         self._measure()
 
     def action_move(self, by: int) -> None:
-        """Choose another row."""
         self._at = min(max(self._at + by, 0), max(len(self._rows) - 1, 0))
         self._reveal()
         self.refresh()
 
     def _reveal(self) -> None:
-        """Scroll so that the chosen row is seen."""
         top, height = round(self.scroll_offset.y), max(self.size.height, 1)
         if not top <= self._at < top + height:
             y = self._at if self._at < top else self._at - height + 1
             self.scroll_to(y=y, animate=False, immediate=True)
 
     def action_move_page(self, by: int) -> None:
-        """Choose a row of the next screenful."""
         self.action_move(by * max(self.size.height - 1, 1))
 
     def render_line(self, y: int) -> Strip:
-        """Return a line of the widget."""
         place = y + round(self.scroll_offset.y)
         if place >= len(self._rows):
             return Strip.blank(self.size.width)
@@ -164,18 +156,14 @@ class Page(ModalScreen[None]):
         self._content = content
 
     def compose(self) -> ComposeResult:
-        """Make it."""
         with VerticalScroll():
             yield Static(Text(self._content))
 
     def on_mount(self) -> None:
-        """Let the keys scroll it."""
         self.query_one(VerticalScroll).focus()
 
 
 class Question(ModalScreen[bool]):
-    """A question before something is done."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)"),
         Binding("n,escape,q,enter", "dismiss(False)"),
@@ -186,20 +174,11 @@ class Question(ModalScreen[bool]):
         self._question = question
 
     def compose(self) -> ComposeResult:
-        """Make it."""
         with Vertical():
             yield Static(Text(f"{self._question} [y/N]"))
 
 
 class TopApp(App[None]):
-    """The screen.
-
-    Args:
-        hands: what it can have done.
-        interval_s: pause between two looks.
-        is_utf8: whether the terminal shows more than ASCII.
-    """
-
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     Screen { layout: vertical; background: ansi_default; color: ansi_default; }
@@ -247,14 +226,12 @@ class TopApp(App[None]):
         self._is_due = threading.Event()
 
     def compose(self) -> ComposeResult:
-        """Make it."""
         yield Static(id="head", markup=False)
         yield Rows(is_utf8=self._is_utf8)
         yield Input(placeholder="show only rows with", id="filter", compact=True)
         yield Static(id="keys", markup=False)
 
     def on_mount(self) -> None:
-        """Begin to look."""
         self._has_terminal = os.isatty(0)
         if self.ends_by_signals:
             loop = asyncio.get_running_loop()
@@ -270,12 +247,10 @@ class TopApp(App[None]):
         self.exit()
 
     def on_unmount(self) -> None:
-        """Look no more."""
         self._is_over.set()
         self._is_due.set()
 
     def on_resize(self, _: Resize) -> None:
-        """Fit the new size, once it is known everywhere."""
         self.call_after_refresh(self._draw)
 
     def _look_on(self) -> None:
@@ -325,49 +300,40 @@ class TopApp(App[None]):
     # Keys
 
     def action_look_now(self) -> None:
-        """Look without waiting."""
         self._is_due.set()
 
     def action_help(self) -> None:
-        """Show what the keys do."""
         self.push_screen(Page(HELP))
 
     def action_sort(self) -> None:
-        """Sort what is well by the next measure."""
         self._measure = MEASURES[(MEASURES.index(self._measure) + 1) % len(MEASURES)]
         self._draw()
         self._say(f"sorted by {self._measure}")
 
     def action_filter(self) -> None:
-        """Ask for a text."""
         field = self.query_one(Input)
         field.display = True
         field.value = self._filter
         field.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show only rows with the text so far."""
         self._filter, self._message = event.value, ""
         self._draw()
 
     def on_input_submitted(self) -> None:
-        """Go back to the rows."""
         self.query_one(Input).display = False
         self.query_one(Rows).focus()
 
     def action_show_all(self) -> None:
-        """Show all rows again."""
         self._filter = self._message = ""
         self.query_one(Input).value = ""
         self.on_input_submitted()
         self._draw()
 
     def action_why(self) -> None:
-        """Show why the row is as it is."""
         self._page(self._hands.why)
 
     def action_inspect(self) -> None:
-        """Show all about the container."""
         if self._needs_container():
             self._page(self._hands.inspect)
 
@@ -391,17 +357,18 @@ class TopApp(App[None]):
         self.push_screen(Page(content))
 
     def action_log(self) -> None:
-        """Follow the log of the container."""
         if (row := self._needs_container()) is not None:
             self._beside("logs", "--follow", "--tail", "100", row.id)
 
     def action_shell(self) -> None:
-        """Run a shell in the container."""
-        if (row := self._needs_container()) is not None:
+        if (row := self._needs_container()) is None:
+            return
+        if row.is_over:
+            self._say("this container is not running; 'l' shows its log, 'w' says why")
+        else:
             self._beside("exec", "-i", "-t", row.id, "sh", stays=False)
 
     def action_layers(self) -> None:
-        """Show the layers of the pull."""
         row = self._row
         if row is None or row.pull is None:
             self._say("this row waits for no pull")
@@ -416,7 +383,6 @@ class TopApp(App[None]):
         return row
 
     def action_cancel(self) -> None:
-        """Give up a pull that waits, if that is meant."""
         row = self._row
         if row is None or row.state is not State.WAITING or row.pull is None:
             self._say("this row has no pull that waits in line")
@@ -429,7 +395,6 @@ class TopApp(App[None]):
         )
 
     def action_limit(self, by: int) -> None:
-        """Change the limit of pulls, if that is meant."""
         limit = self._board.limit if self._board is not None else None
         if limit is None:
             self._say("no proxy on this node has a limit that could be changed")
@@ -457,19 +422,14 @@ class TopApp(App[None]):
         self.push_screen(Question(clean(question)), answered)
 
     def _beside(self, *words: str, stays: bool = True) -> None:
-        """Run a command of this program on the terminal, and come back.
-
-        Args:
-            words: of the command.
-            stays: whether what it has written is to be read; else only if it fails at once.
-        """
+        """Run a command of this program on the terminal, and come back."""
         try:
             with self.suspend():
                 began_s = time.monotonic()
                 code, is_interrupted = _run([*self._hands.words, *words])
                 has_failed = code and time.monotonic() - began_s < AT_ONCE_S
                 if not is_interrupted and (stays or has_failed):
-                    input("Enter goes back ")
+                    _wait_for_enter()
         except (SuspendNotSupported, EOFError):
             self._say("that needs a terminal")
         self.refresh()
@@ -497,6 +457,16 @@ def _run(words: Sequence[str]) -> tuple[int, bool]:
     before = signal.signal(signal.SIGINT, lambda number, _: typed.append(number))
     try:
         return subprocess.run(words, check=False).returncode, bool(typed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _wait_for_enter() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        input("Enter goes back ")
+    except KeyboardInterrupt:
+        pass
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection.stats import sample_containers
 from pycrictl.diagnosis.collect import Sources
+from pycrictl.diagnosis.pod import Look
 from pycrictl.diagnosis.pulls import ContainerdPulls, Pulls, all_of, from_proxy
-from pycrictl.diagnosis.survey import Look, Survey
+from pycrictl.diagnosis.survey import Survey
 from pycrictl.errors import ConnectError, PycrictlError
 from pycrictl.top.model import Board, Limit, OtherPull, Usage, ordered, rows_of
 
@@ -25,38 +26,24 @@ _NS: Final = 1e9
 
 
 class Proxy(Protocol):
-    """A proxy on the node, as its admin socket shows it."""
+    def status(self) -> dict[str, Any]: ...
 
-    def status(self) -> dict[str, Any]:
-        """Return the document of ``pull-limiter status``."""
+    def set_limit(self, limit: int) -> None: ...
 
-    def set_limit(self, limit: int) -> None:
-        """Set the limit of pulls."""
-
-    def cancel(self, target: str) -> None:
-        """Give up the pulls of an image or a pod that wait in line."""
+    def cancel(self, target: str) -> None: ...
 
 
 class Connection(Protocol):
-    """A way to the runtime, and to what is beside it."""
-
     client: CriClient
     images: CriClient
     sources: Sources
     proxy: Proxy | None
 
-    def close(self) -> None:
-        """End it."""
+    def close(self) -> None: ...
 
 
 class Looker:
-    """Makes boards, one after another.
-
-    Args:
-        connect: connects to the runtime; called again after it has gone away.
-        node: the node's name.
-        wall_s: wall time.
-    """
+    """Makes boards, one after another."""
 
     def __init__(
         self,
@@ -78,11 +65,6 @@ class Looker:
 
     @property
     def connected(self) -> Connection:
-        """The connection of the last look.
-
-        Raises:
-            ConnectError: there is none.
-        """
         if self._connection is None:
             raise ConnectError(self._board.problem or "the runtime is not connected")
         return self._connection
@@ -103,11 +85,6 @@ class Looker:
         return self._board
 
     def open(self) -> None:
-        """Connect.
-
-        Raises:
-            PycrictlError: nothing answers.
-        """
         connection = self._connect()
         self._connection = connection
         answer = connection.client.call("Version", cri_pb2.VersionRequest())

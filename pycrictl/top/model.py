@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 from pycrictl.diagnosis.errors import exit_words
 from pycrictl.diagnosis.facts import Container, PodFacts, Pull
 from pycrictl.diagnosis.findings import Finding
-from pycrictl.diagnosis.survey import PodReport
+from pycrictl.diagnosis.pod import PodReport
 from pycrictl.units import age_in_words, plural
 
 
@@ -96,6 +96,7 @@ class Row:
         detail: what is to be known of that.
         gravity: orders sick rows, the smallest first.
         pull: the pull that it waits for.
+        is_over: the container has ended.
     """
 
     pod: str
@@ -109,16 +110,15 @@ class Row:
     restarts: int = 0
     usage: Usage = NOTHING
     pull: Pull | None = None
+    is_over: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is called as long as it is shown."""
         return self.pod, self.container, "" if self.container else self.image
 
     def document(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
         found = asdict(self)
-        del found["gravity"], found["usage"]
+        del found["gravity"], found["usage"], found["is_over"]
         pull = self.pull.document() if self.pull is not None else None
         return {**found, "pull": pull, "cpu": self.usage.cores, "memory": self.usage.memory_bytes}
 
@@ -150,11 +150,9 @@ class Board:
     since_s: float = 0.0
 
     def count(self, state: State) -> int:
-        """Return how many rows stand so."""
         return sum(row.state is state for row in self.rows)
 
     def document(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
         return {
             "node": self.node,
             "runtime": self.runtime,
@@ -171,13 +169,7 @@ class Board:
 def rows_of(
     reports: Iterable[PodReport], usage: Mapping[str, Usage], pulls: Sequence[OtherPull] = ()
 ) -> list[Row]:
-    """Return a row for each container, for each pod that has none, and for pulls of nobody.
-
-    Args:
-        reports: of the pods.
-        usage: of containers, by ID.
-        pulls: all of the node.
-    """
+    """Return a row for each container, for each pod that has none, and for pulls of nobody."""
     rows: list[Row] = []
     for report in reports:
         rows += _rows_of_pod(report, usage)
@@ -210,7 +202,6 @@ def ordered(rows: Iterable[Row], by: Measure = "cpu") -> tuple[Row, ...]:
 
 
 def matching(rows: Iterable[Row], text: str) -> tuple[Row, ...]:
-    """Return the rows in which a text stands, whatever its case."""
     wanted = text.casefold()
     return tuple(
         row
@@ -250,7 +241,11 @@ def _pod_row(facts: PodFacts, cause: Finding, is_sick: bool) -> Row:
 
 def _row(facts: PodFacts, one: Container, report: PodReport) -> Row:
     pod = facts.full_name
-    base = Row(pod, one.name, one.id, one.image, State.RUNNING, "", restarts=one.restarts)
+    base = Row(
+        *(pod, one.name, one.id, one.image, State.RUNNING, ""),
+        restarts=one.restarts,
+        is_over=one.state == "exited",
+    )
     image = next((each for each in facts.images if each.reference == one.image), None)
     if not one.state and image is not None and image.pull is not None:
         return _pull_row(pod, one.name, one.image, image.pull)

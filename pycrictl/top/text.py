@@ -40,7 +40,6 @@ def layout_of(rows: Sequence[Row], columns: int, *, is_utf8: bool = True) -> Lay
 
 
 def row_line(row: Row, layout: Layout) -> str:
-    """Return the line of a row."""
     mark = "!" if row.state is State.SICK else " "
     name = clean(row.pod or row.image)
     if not row.pod:
@@ -91,7 +90,6 @@ def _clock(text: str) -> str:
 
 
 def bar(share: float, size: int, is_utf8: bool) -> str:
-    """Return a bar of so many columns."""
     share = min(max(share, 0.0), 1.0)
     if not is_utf8:
         return ("#" * int(share * size)).ljust(size, ".")
@@ -154,7 +152,6 @@ def lines_of(board: Board, columns: int, *, is_utf8: bool = True) -> Iterable[st
 
 
 def _encodable(line: str, layout: Layout) -> str:
-    """Return a line as a terminal shows it that may know no more than ASCII."""
     if layout.is_utf8:
         return line
     return line.replace("…", "~").encode("ascii", "replace").decode()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pycrictl.diagnosis.certificates import expiry_s
+from pycrictl.diagnosis.registry import expiry_s
 from tests.agent.standing import Cluster
 from tests.kube.access import User
 from tests.kube.tokens import Token

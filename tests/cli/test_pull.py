@@ -82,7 +82,8 @@ def test_a_failure_is_said_in_words_and_debug_has_the_runtimes(fake: FakeServer)
         [
             'pycrictl: pulling "reg.example:5000/a:1": its registry cannot be reached'
             " (connection refused)",
-            "hint: 'pycrictl doctor --registry reg.example:5000' shows which step fails",
+            "hint: 'pycrictl doctor --registry reg.example:5000' tries it and its mirrors, of which"
+            " the runtime names only the last error",
         ],
     )
     assert CHAIN in Run("-r", fake.endpoint, "-D", "pull", "reg.example:5000/a:1").stderr

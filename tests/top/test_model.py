@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pycrictl.diagnosis.facts import Container, Image, PodFacts, Pull, Sandbox
-from pycrictl.diagnosis.pod import diagnose
-from pycrictl.diagnosis.survey import PodReport
+from pycrictl.diagnosis.pod import PodReport, diagnose
 from pycrictl.pulls.model import Totals
 from pycrictl.show.displays.phrases import width
 from pycrictl.top.model import (

@@ -19,9 +19,9 @@ from pycrictl.cri.inspection.statuses import checked
 from pycrictl.diagnosis.collect import Sources, collect_pod
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node import document as node_document
+from pycrictl.diagnosis.pod import Look, survey_document
 from pycrictl.diagnosis.pod import document as pod_document
-from pycrictl.diagnosis.survey import Look, Survey, brief_pulls
-from pycrictl.diagnosis.survey import document as pods_document
+from pycrictl.diagnosis.survey import Survey, brief_pulls
 from pycrictl.errors import UsageError
 from pycrictl.kube.node import NodePods
 from pycrictl.logs import journal
@@ -93,7 +93,7 @@ def why(
 def _why_all(app: AppContext, survey: Survey, chosen: InspectFormat, *, watch: bool) -> None:
     def write(look: Look, out: TextIO) -> None:
         diagnosis_text.write_pods(
-            pods_document(look), out, app.env.columns, is_coloured=app.is_coloured
+            survey_document(look), out, app.env.columns, is_coloured=app.is_coloured
         )
 
     if watch:
@@ -104,7 +104,7 @@ def _why_all(app: AppContext, survey: Survey, chosen: InspectFormat, *, watch: b
     if chosen.is_table:
         write(look, app.env.stdout)
     else:
-        chosen.write_document(pods_document(look), app.env.stdout)
+        chosen.write_document(survey_document(look), app.env.stdout)
     if any(one.is_sick for one in look.reports):
         raise typer.Exit(1)
 

@@ -9,8 +9,7 @@ import typer
 from pycrictl.cli import list_options, options
 from pycrictl.cli.completion import cluster
 from pycrictl.cli.context import AppContext
-from pycrictl.diagnosis.pod import document_of
-from pycrictl.diagnosis.reports import Look, document
+from pycrictl.diagnosis.pod import Look, document_of, survey_document
 from pycrictl.errors import UsageError
 from pycrictl.kubectl.pods import Asked
 from pycrictl.kubectl.program import Kubectl
@@ -69,7 +68,9 @@ def why(
     pods = Pods(kubectl, asked, app.env.wall_clock)
 
     def write(look: Look, out: TextIO) -> None:
-        diagnosis_text.write_pods(document(look), out, app.env.columns, is_coloured=app.is_coloured)
+        diagnosis_text.write_pods(
+            survey_document(look), out, app.env.columns, is_coloured=app.is_coloured
+        )
 
     if watch:
         with app.until_interrupted() as viewer:
@@ -88,6 +89,6 @@ def why(
     elif chosen.is_table:
         write(look, app.env.stdout)
     else:
-        chosen.write_document(document(look), app.env.stdout)
+        chosen.write_document(survey_document(look), app.env.stdout)
     if any(one.is_sick for one in look.reports):
         raise typer.Exit(1)

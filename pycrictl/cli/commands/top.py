@@ -79,8 +79,6 @@ def top(
 
 
 class Connection:
-    """The clients, and the sources beside the runtime."""
-
     def __init__(self, app: AppContext, admin_socket: str, *, no_kube: bool) -> None:
         self._clients = app.open_clients(needs_images=True)
         self.client, self.images = self._clients.__enter__()
@@ -93,7 +91,6 @@ class Connection:
         )
 
     def close(self) -> None:
-        """Close the clients."""
         self._clients.__exit__(None, None, None)
 
 

@@ -66,7 +66,6 @@ def pods_at(ctx: typer.Context, incomplete: str) -> Known:
 
 
 def containers(ctx: typer.Context, incomplete: str) -> Known:
-    """Offer the containers of the pod that the arguments name."""
     given = [*(ctx.params.get("names") or ()), *_places(ctx)]
     if not given:
         return []
