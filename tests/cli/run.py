@@ -21,9 +21,6 @@ from pycrictl.signals import ENDING
 PROGRAM = (sys.executable, "-m", "pycrictl")
 """The words that start the program of this tree."""
 
-NO_TRANSPORT = "invalid value for '-r': 'quic' is not one of 'auto', 'spdy', 'websocket'"
-"""What is said of ``-r quic`` by the commands with streams."""
-
 
 @contextmanager
 def kept_handlers() -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import grpc
@@ -101,6 +102,101 @@ def assert_one_line(done: Run) -> None:
 def assert_printable(text: str) -> None:
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in text.replace("\n", ""))
     assert len(text) < 2500
+
+
+WRONG = (
+    ("ps x", "got unexpected extra argument(s) (x)"),
+    ("--timeout", 'option "--timeout" needs a value'),
+    ("ps -o ''", 'unknown output format ""'),
+    ("pods -s '\x1b[2J'", r"invalid value for '-s': '\x1b[2J' is not one of"),
+    ("pods --label =a", 'invalid value for --label: "=a" is not KEY=VALUE'),
+    ("ps --name '('", '"(" for --name is not a valid regular expression'),
+    ("ps --last 99999999999999999999", "invalid value for '--last'"),
+    ("ps --sort-by '{'", '"{" is not a JSONPath'),
+    ("ps -o 'jsonpath={.a'", '"}" is missing in "{.a"'),
+    ("ps -o custom-columns=a", '"a" is not NAME:PATH'),
+    ("stats -s -1", '"-1" for --seconds is not between 0 and 86400'),
+    ("inspect -o go-template --template '{{' x", "template: :1: unclosed action"),
+    ("events --template x", "--template needs --output go-template"),
+    ("images -f since", 'unknown filter "since"'),
+    ("images -f 'reference=('", '"(" for --filter is not'),
+    ("start", "no container is named"),
+    ("stop --all a", "--all and IDs cannot be combined"),
+    ("stop -t -1 a", "--timeout must not be negative"),
+    ("stopp", "no pod sandbox is named"),
+    ("rm", "no container is named"),
+    ("rm a ''", "the ID of one container is empty"),
+    ("rm -a x", "--all and IDs cannot be combined"),
+    ("rmp -a x", "--all and IDs cannot be combined"),
+    ("rmi", "no image is named"),
+    ("rmi -a -q", "--all and --prune cannot be combined"),
+    ("update a", "nothing to update"),
+    ("update --cpu-count 1 a", "nothing to update"),
+    ("update --oom-score-adj abc a", "invalid value for '--oom-score-adj': \"abc\" is not an"),
+    ("update --oom-score-adj 1001 a", "--oom-score-adj must be from -1000 to 1000"),
+    ("update --cpuset-cpus '' --cpuset-mems '' a", "every limit is empty"),
+    ("checkpoint a", "--export is missing"),
+    ("update-runtime-config", "nothing to update"),
+    ("update-runtime-config --pod-cidr ''", "--pod-cidr is empty"),
+    ("logs", "no container is named"),
+    ("logs ''", "a container ID is empty"),
+    ("logs --since soon web", '"soon" is not a time to begin at'),
+    ("logs --since=-5m web", '"-5m" is not a time to begin at'),
+    ("logs -l a=b web", "a name and --label cannot be combined"),
+    ("exec c", "no command is given after the container ID"),
+    ("exec '' ls", "the container ID is empty"),
+    ("exec --name x", "no command is given"),
+    ("exec -t c sh", "--tty needs --interactive"),
+    ("exec -t -i c sh", "--tty needs a terminal as standard input"),
+    ("exec -s -i c sh", "--sync cannot be combined with --interactive or --tty"),
+    ("exec -s --timeout -1 c sh", "--timeout must not be negative"),
+    ("exec --tls-cert x c sh", "--tls-cert and --tls-key go together"),
+    ("attach ''", "the container ID is empty"),
+    ("attach -t c", "--tty needs --stdin"),
+    ("attach -t -i c", "--tty needs a terminal as standard input"),
+    ("port-forward '' 80", "the pod sandbox ID is empty"),
+    ("port-forward p abc", 'invalid ports "abc"'),
+    ("port-forward p 80 1:2:3", 'invalid ports "1:2:3"'),
+    ("port-forward p 8080:0", 'invalid ports "8080:0"'),
+    ("port-forward --address x.test p :80", '"x.test" is not an IP address'),
+    ("runp", "missing argument 'POD-CONFIG'"),
+    ("create '' CONTAINER POD", "the pod sandbox ID is empty"),
+    ("create p1 POD CONTAINER", "container config"),
+    ("create p1 /nonexistent POD", 'cannot read container config "/nonexistent"'),
+    ("run --no-pull --with-pull CONTAINER POD", "--no-pull and --with-pull cannot be combined"),
+    ("run --pull-timeout -1s CONTAINER POD", "invalid value for '--pull-timeout'"),
+    ("run -T -1s CONTAINER POD", "invalid value for '-T': it must not be negative"),
+    ("run -T 5 CONTAINER POD", "invalid value for '-T': \"5\" has no unit"),
+    ("run --creds u:p --auth x CONTAINER POD", "--creds and --auth cannot be combined"),
+    ("-t -1s pull a", "invalid value for '-t': it must not be negative"),
+    ("pull", "no image given"),
+    ("pull -a k1 a", 'invalid value for --annotation: "k1" is not KEY=VALUE'),
+    ("pull --creds :x a", "--creds needs a user name before the colon"),
+    ("pull --retry-interval=-1s a", "invalid value for '--retry-interval'"),
+    ("pull --max-parallel-image-pulls -1 a", "--max-parallel-image-pulls must be from 0 to"),
+    ("pull --max-parallel-image-pulls 10001 a", "--max-parallel-image-pulls must be from 0 to"),
+    (
+        "pull --max-parallel-image-pulls 1 --when-full retry --retry-interval 0s a",
+        "--retry-interval must be positive and --retries not negative",
+    ),
+    ("image-pull-progress --source podman web", "--source podman takes neither a pod nor a"),
+    ("image-pull-progress --source cri", "--source cri needs a pod or a container"),
+    ("image-pull-progress --interval 0", "invalid value for '--interval': an interval must be"),
+    ("image-pull-progress --interval nan", "invalid value for '--interval': an interval must be"),
+    ("run js", "no schema is selected"),
+    ("runp jsonschem", 'cannot read pod config "jsonschem"'),
+)
+"""Lines, and how the error begins. What tests of the help try with every option is not here."""
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG)
+def test_a_wrong_line_is_one_line_before_any_call(
+    fake: FakeServer, files: dict[str, str], line: str, message: str
+) -> None:
+    done = run(fake.endpoint, shlex.split(line), files)
+    assert_one_line(done)
+    assert done.stderr.startswith(f"pycrictl: {message}")
+    assert fake.calls == []
 
 
 @pytest.mark.parametrize("words", NAMED.values(), ids=NAMED)

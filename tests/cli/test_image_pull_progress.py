@@ -332,31 +332,6 @@ def test_a_pod_that_goes_away(fake: FakeServer) -> None:
     assert "the pod is gone\n" in run.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["--source", "docker"], "pycrictl: invalid value for '--source': 'docker'"),
-        (
-            ["--source", "podman", "web"],
-            "pycrictl: --source podman takes neither a pod nor a container",
-        ),
-        (["--source", "cri"], "pycrictl: --source cri needs a pod or a container"),
-        (["--progress", "fancy"], "pycrictl: invalid value for '--progress': 'fancy'"),
-        (
-            ["--interval", "0"],
-            "pycrictl: invalid value for '--interval': an interval must be from 0.05 to",
-        ),
-        (["--interval", "nan"], "pycrictl: invalid value for '--interval': an interval must be"),
-        (["a", "b"], "pycrictl: got unexpected extra argument(s) (b)"),
-    ],
-)
-def test_usage(fake: FakeServer, words: list[str], line: str) -> None:
-    run = Run("-r", fake.endpoint, "image-pull-progress", *words)
-    assert run.code == 1
-    assert run.stderr.startswith(line)
-    assert fake.calls == []
-
-
 def test_ctrl_c_ends_the_watch_only(fake: FakeServer) -> None:
     with streams(fake, STORY, cut=[0], repeat=True):
         words = ("image-pull-progress", "--follow", "--progress", "json", "web")

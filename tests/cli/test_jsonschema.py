@@ -48,21 +48,6 @@ def test_the_text_is_laid_out_as_crictls() -> None:
     assert Run("pull", "js").stdout.startswith(head.rstrip("\n"))
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["run", "js"], "no schema is selected"),
-        (["run", "js", "--nosuch"], 'unknown option "--nosuch"'),
-        (["runp", "js", "x"], "got unexpected extra argument(s) (x)"),
-        (["runp", "jsonschem"], 'cannot read pod config "jsonschem"'),
-    ],
-)
-def test_usage_errors(words: list[str], line: str) -> None:
-    run = Run(*words)
-    assert (run.code, run.stdout) == (1, "")
-    assert line in run.stderr
-
-
 def test_help() -> None:
     for words in (["run", "--help"], ["help", "run"], ["run", "h"]):
         run = Run(*words)

@@ -193,34 +193,6 @@ def test_an_answer_without_an_id(
     assert "the runtime answered without an ID" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["runp"], "missing argument 'POD-CONFIG'"),
-        (["runp", "{pod}", "x"], "unexpected extra argument"),
-        (["run", "{container}"], "missing argument 'POD-CONFIG'"),
-        (["create", "p1", "{container}"], "missing argument 'POD-CONFIG'"),
-        (["create", "", "{container}", "{pod}"], "the pod sandbox ID is empty"),
-        (["create", "p1", "{pod}", "{container}"], "line 1: metadata: unknown key"),
-        (["create", "p1", "/nonexistent", "{pod}"], 'container config "/nonexistent"'),
-        (["run", "{container}", "{container}"], 'line 3: unknown key "image"'),
-        (["run", "--no-pull", "--with-pull", "{container}", "{pod}"], "cannot be combined"),
-        (["run", "--pull-timeout", "-1s", "{container}", "{pod}"], "must not be negative"),
-        (["run", "-T", "-1s", "{container}", "{pod}"], "must not be negative"),
-        (["run", "-T", "5", "{container}", "{pod}"], '"5" has no unit'),
-        (["run", "--creds", "u:p", "--auth", "x", "{container}", "{pod}"], "cannot be combined"),
-    ],
-)
-def test_bad_input_is_refused_before_any_call(
-    fake: FakeServer, files: tuple[str, str], words: list[str], line: str
-) -> None:
-    container, pod = files
-    result = run(fake, *(word.format(container=container, pod=pod) for word in words))
-    assert (result.code, result.stdout) == (1, "")
-    assert line in result.stderr.splitlines()[0]
-    assert fake.calls == []
-
-
 def test_the_cgroup_warning_comes_once(
     fake: FakeServer, files: tuple[str, str], tmp_path: Path
 ) -> None:

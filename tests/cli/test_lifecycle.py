@@ -71,32 +71,6 @@ def test_what_was_done_is_told_at_once(fake: FakeServer) -> None:
     assert result.stderr.startswith('pycrictl: stopping container "b": no answer within 1.5s\n')
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["stop", "--all", "a"], "--all and IDs cannot be combined"),
-        (["stop", "-t", "-1", "a"], "--timeout must not be negative"),
-        (["update", "a"], "nothing to update"),
-        (["update", "--cpu-count", "1", "a"], "nothing to update"),
-        (["update", "--oom-score-adj", "abc", "a"], '"abc" is not an integer'),
-        (["update", "--oom-score-adj", "1001", "a"], "must be from -1000 to 1000"),
-        (["update", "--memory", "1Gi", "a"], '"1Gi" is not an integer'),
-        (["checkpoint", "a"], "--export is missing"),
-        (["update", "--cpuset-cpus", "", "--cpuset-mems", "", "a"], "every limit is empty"),
-        (["update-runtime-config"], "nothing to update"),
-        (["update-runtime-config", "--pod-cidr", ""], "--pod-cidr is empty"),
-        (["update-runtime-config", "-p", "10.0.0.0/8", "x"], "unexpected extra argument"),
-    ],
-)
-def test_bad_input_is_refused_before_any_call(
-    fake: FakeServer, words: list[str], line: str
-) -> None:
-    result = run(fake, *words)
-    assert (result.code, result.stdout) == (1, "")
-    assert line in result.stderr.splitlines()[0]
-    assert fake.calls == []
-
-
 def test_stop_all_without_containers(fake: FakeServer) -> None:
     fake.prepare("ListContainers", cri_pb2.ListContainersResponse())
     result = run(fake, "stop", "-a")

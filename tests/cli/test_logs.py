@@ -252,25 +252,6 @@ def test_a_line_with_another_stream(fake: FakeServer, log: Path) -> None:
     assert b"warning" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["-s", "both", "web"], "'both' is not one of 'stdout', 'stderr'"),
-        (["--since", "soon", "web"], "is not a time to begin at"),
-        (["--tail", "x", "web"], "is not an integer"),
-        ([], "no container is named"),
-        (["-l", "a=b", "web"], "a name and --label cannot be combined"),
-        ([""], "a container ID is empty"),
-        (["web", "other"], "unexpected extra argument"),
-    ],
-)
-def test_wrong_words(fake: FakeServer, words: list[str], message: str) -> None:
-    done = run("-r", fake.endpoint, "logs", *words)
-    assert (done.code, done.stdout, fake.calls) == (1, b"", [])
-    assert message in done.stderr.decode()
-    assert len(done.stderr.splitlines()) <= 2
-
-
 def test_no_such_container(fake: FakeServer, log: Path) -> None:
     fake.offer("ContainerStatus", Status(grpc.StatusCode.NOT_FOUND, 'container "x": not found'))
     done = run("-r", fake.endpoint, "logs", "nothere")

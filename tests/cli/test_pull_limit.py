@@ -8,8 +8,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pycrictl._proto import cri_pb2
 from tests.cli.run import Run, start
 from tests.fakecri import FakeServer
@@ -88,26 +86,3 @@ def test_processes_take_turns_and_a_killed_one_frees_its_slot(
     release.set()
     assert second.communicate(timeout=60)[0] == "Image is up to date for a/second\n"
     assert second.returncode == 0
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--max-parallel-image-pulls", "-1"],
-        ["--max-parallel-image-pulls", "10001"],
-        ["--max-parallel-image-pulls", "1", "--when-full", "retry", "--retry-interval", "0s"],
-        ["--max-parallel-image-pulls", "1", "--retries", "-1"],
-    ],
-)
-def test_bad_values(fake: FakeServer, words: list[str]) -> None:
-    run = Run("-r", fake.endpoint, "pull", *words, "a/b:1")
-    assert run.code == 1
-    assert run.stderr.startswith("pycrictl: --")
-    assert fake.calls == []
-
-
-def test_a_way_to_wait_that_there_is_not(fake: FakeServer) -> None:
-    run = Run("-r", fake.endpoint, "pull", "--when-full", "x", "a/b:1")
-    assert run.code == 1
-    assert "'x' is not one of 'wait', 'retry'" in run.stderr
-    assert fake.calls == []

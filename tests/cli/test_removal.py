@@ -143,20 +143,6 @@ def test_all_of_nothing(fake: FakeServer, command: str, method: str, line: str) 
     assert (result.code, result.stdout, result.stderr) == (0, "", line)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(["rm"], ["rmp"], ["rmi"], ["rm", "a", ""]),
-        *(["rm", "-a", "x"], ["rmp", "-a", "x"], ["rmi", "-a", "-q"]),
-    ],
-)
-def test_bad_input_is_refused_before_any_call(fake: FakeServer, words: list[str]) -> None:
-    result = run(fake, *words)
-    assert (result.code, result.stdout) == (1, "")
-    assert len(result.stderr.splitlines()) == 1
-    assert fake.calls == []
-
-
 def image(number: int, *tags: str) -> cri_pb2.Image:
     return cri_pb2.Image(id=f"sha256:{number:064x}", repo_tags=tags)
 

@@ -1,4 +1,4 @@
-"""``exec`` as a whole, as far as no stream is needed."""
+"""``exec``, ``attach`` and ``port-forward`` as a whole."""
 
 from __future__ import annotations
 
@@ -8,39 +8,13 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.streaming.standard import not_started
 from pycrictl.wire.command import ExitReported
-from tests.cli.run import NO_TRANSPORT, Run, start
+from tests.cli.run import Run, start
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status
 
 
 def run(fake: FakeServer, *words: str) -> Run:
     return Run("-t", "5s", "-r", fake.endpoint, "exec", *words)
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ([], "no command is given after the container ID"),
-        (["c"], "no command is given after the container ID"),
-        (["", "ls"], "the container ID is empty"),
-        ([""], "the container ID is empty"),
-        (["--name", "x"], "no command is given"),
-        (["-t", "c", "sh"], "--tty needs --interactive"),
-        (["-t", "-i", "c", "sh"], "--tty needs a terminal as standard input"),
-        (["-s", "-i", "c", "sh"], "--sync cannot be combined with --interactive or --tty"),
-        (["-s", "--timeout", "-1", "c", "sh"], "--timeout must not be negative"),
-        (
-            ["-r", "quic", "c", "sh"],
-            NO_TRANSPORT,
-        ),
-        (["--tls-cert", "x", "c", "sh"], "--tls-cert and --tls-key go together"),
-    ],
-)
-def test_nothing_is_sent_for_a_wrong_line(fake: FakeServer, words: list[str], line: str) -> None:
-    result = run(fake, *words)
-    assert (result.code, result.stdout) == (1, "")
-    assert result.stderr.splitlines()[0] == f"pycrictl: {line}"
-    assert fake.calls == []
 
 
 def test_the_runtimes_refusal_is_one_line(fake: FakeServer) -> None:
@@ -163,3 +137,64 @@ def test_exit_status_beyond_all_numbers_is_one_error(fake: FakeServer, transport
     assert process.returncode == 1
     [line] = stderr.splitlines()
     assert line == "pycrictl: the command's exit status is not a number of 32 bits"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Status(grpc.StatusCode.NOT_FOUND, "no such container"),
+        cri_pb2.AttachResponse(),
+        cri_pb2.AttachResponse(url="http://127.0.0.1:1/attach/secret"),
+    ],
+)
+def test_a_failure_is_one_line(fake: FakeServer, answer: Status | cri_pb2.AttachResponse) -> None:
+    fake.offer("Attach", answer)
+    result = Run("-r", fake.endpoint, "attach", "c")
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr.count("pycrictl: ") == 1
+    assert "secret" not in result.stderr
+
+
+def test_an_error_of_attach_names_what_was_typed(fake: FakeServer) -> None:
+    listed = cri_pb2.ListContainersResponse()
+    listed.containers.add(id="cc" * 32, metadata=cri_pb2.ContainerMetadata(name="web"))
+    fake.offer("ListContainers", listed)
+    fake.offer("Attach", Status(grpc.StatusCode.UNKNOWN, "it does not run"))
+    result = Run("-r", fake.endpoint, "attach", "web")
+    assert (result.code, result.stdout) == (1, "")
+    shown = '"web" (ccccccccccccc)'
+    assert result.stderr == f"pycrictl: attaching to container {shown}: it does not run\n"
+
+
+def test_without_input_no_input_is_ended(fake: FakeServer) -> None:
+    """The server speaks the WebSocket version that would."""
+    with playing(fake, Played(b"out\n")) as upgrades:
+        result = Run("-r", fake.endpoint, "attach", "c")
+        assert (result.code, result.stdout, result.stderr) == (0, "out\n", "")
+        assert upgrades == ["websocket", "SPDY/3.1"]
+        refused = Run("-r", fake.endpoint, "attach", "-r", "websocket", "c")
+        given = Run("-r", fake.endpoint, "attach", "-i", "-r", "websocket", "c")
+    assert (refused.code, refused.stdout) == (1, "")
+    first, hint = refused.stderr.splitlines()
+    assert first.startswith("pycrictl: the runtime's WebSocket could end the standard input")
+    assert hint == "hint: use --transport spdy"
+    assert (given.code, given.stdout) == (0, "out\n")
+
+
+@pytest.mark.parametrize("transport", ["auto", "spdy", "websocket"])
+def test_the_runtimes_refusal_comes_before_any_line(fake: FakeServer, transport: str) -> None:
+    fake.prepare("PortForward", Status(grpc.StatusCode.UNKNOWN, "it does not run"))
+    result = Run("-r", fake.endpoint, "port-forward", "-r", transport, "p", ":80")
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr == 'pycrictl: forwarding ports of pod sandbox "p": it does not run\n'
+
+
+def test_an_error_of_port_forward_names_what_was_typed(fake: FakeServer) -> None:
+    listed = cri_pb2.ListPodSandboxResponse()
+    listed.items.add(id="cc" * 32, metadata=cri_pb2.PodSandboxMetadata(name="web"))
+    fake.offer("ListPodSandbox", listed)
+    fake.offer("PortForward", Status(grpc.StatusCode.UNKNOWN, "it does not run"))
+    result = Run("-r", fake.endpoint, "port-forward", "web", ":80")
+    assert (result.code, result.stdout) == (1, "")
+    shown = '"web" (ccccccccccccc)'
+    assert result.stderr == f"pycrictl: forwarding ports of pod sandbox {shown}: it does not run\n"
