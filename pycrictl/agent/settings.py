@@ -40,7 +40,7 @@ class AgentSettings:
         "The name of this node",
         "NAME",
         "",
-        shown="$NODE_NAME, else as the kubelet has it",
+        shown="$NODE_NAME, else the kubelet's",
     )
     kubeconfig: str = option(
         "kubeconfig",
@@ -94,7 +94,7 @@ class AgentSettings:
     namespaces: tuple[str, ...] = option(
         "namespaces",
         _listed,
-        "Serve the pods of these namespaces only, so that Roles there are enough; the same for all"
+        "Serve only the pods of these namespaces, which needs no ClusterRole; the same for all"
         " agents; repeatable",
         "NAME,...",
         [],
@@ -123,8 +123,7 @@ class AgentSettings:
     spool_dir: str = option(
         "spool-dir",
         read.maybe(read.text),
-        "Offer copies of containers' files, and keep them there on their way; a restart takes them"
-        " up",
+        "Serve copies of containers' files, and spool them in this folder",
         "DIR",
         "",
         shown="no copies",
@@ -139,7 +138,7 @@ class AgentSettings:
     copy_size_limit_bytes: int = option(
         "container-copy-size-limit",
         read.size,
-        "The most bytes of one copy, such as 2Gi",
+        "Largest copy, such as 2Gi",
         "SIZE",
         0,
         shown="0, no limit",
@@ -147,7 +146,7 @@ class AgentSettings:
     copies_per_pod: int = option(
         "container-copies-per-pod",
         read.count,
-        "The most copies of a pod at once",
+        "Make at most N copies per pod at once",
         "N",
         0,
         shown="0, no limit",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -27,13 +27,16 @@ STATS_PAUSE_S: Final = 0.5
 """Pause between two watched measurements, beside the time that each takes."""
 
 
-def sort_by(
-    headings: Iterable[str],
-    help: str = "Sort by a column, such as created, or a field, .createdAt; with -, descending.",
-) -> Any:
-    known = [heading for heading in headings if " " not in heading]
+def sort_by(headings: Mapping[str, str], example: str, *others: str, help: str = "") -> Any:
+    """Return the option to sort by headings, whose paths are given, and by others without one."""
+    known = [heading for heading in (*headings, *others) if " " not in heading]
     return typer.Option(
-        "--sort-by", metavar="COLUMN", help=help, autocompletion=complete.words(*known)
+        "--sort-by",
+        metavar="COLUMN",
+        help=help
+        or f"Sort by a column, such as {example}, or a field, {headings[example]}; with -, "
+        "descending.",
+        autocompletion=complete.words(*known),
     )
 
 

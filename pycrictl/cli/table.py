@@ -203,7 +203,7 @@ COMMANDS: Final = (
     Entry(
         "top",
         "top:top",
-        "Show the node live on one screen: what is sick first, then pulls, then the rest",
+        "Show the node live on one screen: problems first, then pulls, then the rest",
         NODE,
         grammar=Grammar.NEW,
     ),

@@ -73,7 +73,7 @@ def stats(
     output: StatsOutput = "table",
     pod: list_options.PodId = "",
     seconds: Seconds = 1,
-    sort_by: Annotated[str, list_options.sort_by([*headings.CONTAINER_STATS, "cpu"])] = "",
+    sort_by: Annotated[str, list_options.sort_by(headings.CONTAINER_STATS, "name", "cpu")] = "",
     watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of containers.
@@ -133,7 +133,7 @@ def statsp(
     no_headers: list_options.NoHeaders = False,
     output: StatsOutput = "table",
     seconds: Seconds = 1,
-    sort_by: Annotated[str, list_options.sort_by([*headings.POD_STATS, "cpu"])] = "",
+    sort_by: Annotated[str, list_options.sort_by(headings.POD_STATS, "pod", "cpu")] = "",
     watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of pods.

@@ -82,7 +82,8 @@ def pull_limiter(
         str,
         list_options.sort_by(
             headings.PULLS,
-            "With history: sort by a column, such as rate; with -, descending.",
+            "rate",
+            help="With history: sort by a column, such as rate; with -, descending.",
         ),
     ] = "",
     no_headers: Annotated[

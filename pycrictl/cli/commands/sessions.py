@@ -257,7 +257,7 @@ def attach(
         ),
     ],
     stdin: Annotated[
-        bool, typer.Option("--stdin", "-i", help="Forward standard input to it.")
+        bool, typer.Option("--stdin", "-i", help="Forward standard input to the container.")
     ] = False,
     tls_ca: stream_options.TlsCa = "",
     tls_cert: stream_options.TlsCert = "",

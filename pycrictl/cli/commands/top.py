@@ -31,7 +31,7 @@ from pycrictl.top.text import lines_of
 from pycrictl.units import escape
 
 ONCE_PAUSE_S = 1.0
-"""CPU is known from two looks."""
+"""CPU is the difference of two samples."""
 
 
 def top(
@@ -47,15 +47,15 @@ def top(
             "--interval",
             parser=options.interval,
             metavar="SECONDS",
-            help="Pause between two looks.",
+            help="Pause between refreshes.",
         ),
     ] = 2.0,
     no_kube: Annotated[
-        bool, typer.Option("--no-kube", help="Do not ask the API server what pods wait for.")
+        bool, typer.Option("--no-kube", help="Do not query the API server for what pods wait for.")
     ] = False,
     admin_socket: AdminSocket = DEFAULT,
 ) -> None:
-    """Show the node live on one screen: what is sick first, then pulls, then the rest.
+    """Show the node live on one screen: problems first, then pulls, then the rest.
 
     The key ? lists the keys. --once prints the screen as text, for scripts and tickets.
 
