@@ -77,11 +77,7 @@ NODE_SIDE: Final = "Node side"
 SHELL: Final = "Shell"
 
 POD_SCHEMA: Final = Entry(
-    "jsonschema",
-    "shell:pod",
-    "Print the JSON Schema of pod configurations",
-    PODS,
-    ("js",),
+    "jsonschema", "shell:pod", "Print the JSON Schema of pod configurations", PODS, ("js",)
 )
 SCHEMAS: Final = Entry(
     "jsonschema",
@@ -97,11 +93,7 @@ COMMANDS: Final = (
     Entry("logs", "logs:logs", "Show the logs of containers", CONTAINERS),
     Entry("stats", "measuring:stats", "Show the resource usage of containers", CONTAINERS),
     Entry(
-        "events",
-        "runtime:events",
-        "Show container events as they happen",
-        CONTAINERS,
-        ("event",),
+        "events", "runtime:events", "Show container events as they happen", CONTAINERS, ("event",)
     ),
     Entry(
         "create",
@@ -121,25 +113,13 @@ COMMANDS: Final = (
     Entry("stop", "lifecycle:stop", "Stop running containers", CONTAINERS),
     Entry("rm", "lifecycle:rm", "Remove containers", CONTAINERS),
     Entry("update", "lifecycle:update", "Change the resource limits of containers", CONTAINERS),
+    Entry("checkpoint", "lifecycle:checkpoint", "Checkpoint running containers", CONTAINERS),
     Entry(
-        "checkpoint",
-        "lifecycle:checkpoint",
-        "Checkpoint running containers",
-        CONTAINERS,
-    ),
-    Entry(
-        "exec",
-        "sessions:exec_",
-        "Run a command in containers",
-        SESSIONS,
-        grammar=Grammar.REMOTE,
+        "exec", "sessions:exec_", "Run a command in containers", SESSIONS, grammar=Grammar.REMOTE
     ),
     Entry("attach", "sessions:attach", "Attach to a running container", SESSIONS),
     Entry(
-        "port-forward",
-        "sessions:port_forward",
-        "Forward local ports to a pod sandbox",
-        SESSIONS,
+        "port-forward", "sessions:port_forward", "Forward local ports to a pod sandbox", SESSIONS
     ),
     Entry(
         "debug",
@@ -149,11 +129,7 @@ COMMANDS: Final = (
         grammar=Grammar.REMOTE,
     ),
     Entry(
-        "cp",
-        "cp:cp",
-        "Copy files to or from a running container",
-        SESSIONS,
-        grammar=Grammar.NEW,
+        "cp", "cp:cp", "Copy files to or from a running container", SESSIONS, grammar=Grammar.NEW
     ),
     Entry("pods", "listing:pods", "List pod sandboxes", PODS),
     Entry("inspectp", "inspecting:inspectp", "Show the details of pod sandboxes", PODS),
@@ -171,19 +147,8 @@ COMMANDS: Final = (
     Entry("rmp", "lifecycle:rmp", "Remove pod sandboxes and their containers", PODS),
     Entry("images", "listing:images", "List the images on the node", IMAGES, ("image", "img")),
     Entry("inspecti", "inspecting:inspecti", "Show the details of images", IMAGES),
-    Entry(
-        "imagefsinfo",
-        "measuring:imagefsinfo",
-        "Show the disk usage of images",
-        IMAGES,
-    ),
-    Entry(
-        "pull",
-        "pull:pull",
-        "Pull images from a registry",
-        IMAGES,
-        subcommands=(POD_SCHEMA,),
-    ),
+    Entry("imagefsinfo", "measuring:imagefsinfo", "Show the disk usage of images", IMAGES),
+    Entry("pull", "pull:pull", "Pull images from a registry", IMAGES, subcommands=(POD_SCHEMA,)),
     Entry("rmi", "rmi:rmi", "Remove images", IMAGES),
     Entry(
         "image-pull-progress",
@@ -242,12 +207,7 @@ COMMANDS: Final = (
         NODE_SIDE,
         grammar=Grammar.NEW,
     ),
-    Entry(
-        "completion",
-        "shell:completion",
-        "Print a shell completion script",
-        SHELL,
-    ),
+    Entry("completion", "shell:completion", "Print a shell completion script", SHELL),
 )
 
 BY_NAME: Final = {name: entry for entry in COMMANDS for name in entry.names}

@@ -15,7 +15,6 @@ from typer.models import ParameterInfo
 from pycrictl.cli import argv, crictl, crictl_page, plugins
 from pycrictl.cli.argv import CommandLine, OptionSpec
 from pycrictl.cli.complete import PATHS
-from pycrictl.cli.context import AppContext
 from pycrictl.cli.table import COMMANDS, HELP_WORDS, Entry, Grammar, find
 from pycrictl.errors import ExtraArgument, MissingArgument, OptionError, UsageError
 from pycrictl.units import quote
@@ -34,20 +33,23 @@ class Command(TyperCommand):
     entry: Entry
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        app: AppContext = ctx.obj
-        grammar, options = self.entry.grammar, specs(self.get_params(ctx))
+        grammar, line = self.entry.grammar, self.line(ctx, args)
         if grammar is Grammar.KUBECTL:
-            options = plugins.SPECS | options
-            args = plugins.apart(args, options)
-        interspersed = crictl.is_interspersed(self.entry.name, grammar.is_interspersed)
-        line = argv.parse(args, options, interspersed=interspersed)
-        if grammar is Grammar.KUBECTL:
-            app.handed_on, line = plugins.handed_on(line)
+            ctx.obj.handed_on, line = plugins.handed_on(line)
         asks_for_help = grammar.has_help_word and line.positionals[:1] in ([x] for x in HELP_WORDS)
         if asks_for_help or HELP[0] in line.options:
             show_page(self, ctx)
         line = line._replace(positionals=crictl.positionals(self.entry.name, line.positionals))
         return _given(self, ctx, line, super().parse_args)
+
+    def line(self, ctx: Context, args: list[str]) -> CommandLine:
+        """Parse the words after the command's name by its grammar."""
+        grammar, options = self.entry.grammar, specs(self.get_params(ctx))
+        if grammar is Grammar.KUBECTL:
+            options = plugins.SPECS | options
+            args = plugins.apart(args, options)
+        interspersed = crictl.is_interspersed(self.entry.name, grammar.is_interspersed)
+        return argv.parse(args, options, interspersed=interspersed)
 
     def invoke(self, ctx: Context) -> Any:
         _require_utf8(self, ctx)

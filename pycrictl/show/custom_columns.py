@@ -21,7 +21,9 @@ MIN_WIDTH: Final = 6
 MAX_DIGITS: Final = 100
 """More digits are text; Python refuses to read a number of thousands of them."""
 
-_PART: Final = re.compile(r"(?:\[[^\]]*\]|[^,])*")
+_COMMA: Final = re.compile(r",(?![^\[\]]*\])")
+"""One that is not in brackets."""
+
 _DIGITS: Final = re.compile(r"(\d+)", re.ASCII)
 
 
@@ -29,7 +31,7 @@ class Columns:
     """The columns of ``NAME:PATH,NAME:PATH``; a comma in brackets belongs to its path."""
 
     def __init__(self, text: str) -> None:
-        self._columns = [_column(part) for part in _split(text)]
+        self._columns = [_column(part) for part in _COMMA.split(text)]
 
     def table(self, documents: Iterable[Document]) -> Table:
         header = tuple(name for name, _ in self._columns)
@@ -73,16 +75,6 @@ class SortKey:
         pairs = [(_natural(each), item) for each, item in zip(found, items, strict=True)]
         ordered = sorted(pairs, key=lambda pair: pair[0], reverse=self._is_descending)
         return [item for _, item in ordered]
-
-
-def _split(text: str) -> list[str]:
-    parts, position = [], 0
-    while match := _PART.match(text, position):
-        parts.append(match[0])
-        position = match.end() + 1
-        if position > len(text):
-            break
-    return parts
 
 
 def _column(text: str) -> tuple[str, JsonPath]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +22,13 @@ from pycrictl.cri.lifecycle.control import (
     update_containers,
 )
 from pycrictl.cri.lifecycle.launch import create_container, run_container, run_pod
-from pycrictl.cri.lifecycle.removal import all_containers, all_pods, remove_containers, remove_pods
+from pycrictl.cri.lifecycle.removal import (
+    Removal,
+    all_containers,
+    all_pods,
+    remove_containers,
+    remove_pods,
+)
 from pycrictl.cri.lists import lookup
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import UsageError
@@ -220,15 +226,7 @@ def rm(
     results = Results(app.env)
     with app.open_client("runtime") as client:
         found = all_containers(client) if all_ else results.targets(client, words, "container")
-        for removal in remove_containers(client, found, force=force, keep_logs=keep_logs):
-            if removal.is_stopped:
-                results.say([removal.target])
-            if removal.error is None:
-                results.say([removal.target])
-            else:
-                results.fail(removal.error)
-            results.warn(removal.warnings)
-            crictl.report_missing_log(app.env, removal.missing_log)
+        _report(results, remove_containers(client, found, force=force, keep_logs=keep_logs))
     if not found:
         app.env.note("no containers to remove")
     results.finish()
@@ -254,17 +252,26 @@ def rmp(
     results = Results(app.env)
     with app.open_client("runtime") as client:
         found = all_pods(client) if all_ else results.targets(client, words, "pod")
-        for removal in remove_pods(client, found, force=force):
-            if removal.is_stopped:
-                results.say([f"Stopped sandbox {removal.target}"])
-            if removal.error is None:
-                results.say([f"Removed sandbox {removal.target}"])
-            else:
-                results.fail(removal.error)
+        removals = remove_pods(client, found, force=force)
+        _report(results, removals, stopped="Stopped sandbox ", removed="Removed sandbox ")
     if not found:
         kind = "pods" if crictl.is_called() else "pod sandboxes"
         app.env.note(f"no {kind} to remove")
     results.finish()
+
+
+def _report(
+    results: Results, removals: Iterable[Removal], *, stopped: str = "", removed: str = ""
+) -> None:
+    for removal in removals:
+        if removal.is_stopped:
+            results.say([f"{stopped}{removal.target}"])
+        if removal.error is None:
+            results.say([f"{removed}{removal.target}"])
+        else:
+            results.fail(removal.error)
+        results.warn(removal.warnings)
+        crictl.report_missing_log(results.env, removal.missing_log)
 
 
 def _limit(option: str, help: str, read: Callable[[str], int] = parse_int) -> Any:

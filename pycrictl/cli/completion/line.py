@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import typer
 from typer.core import TyperOption
 
-from pycrictl.cli import argv, crictl, plugins
+from pycrictl.cli import argv
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.program import application, set_globals
-from pycrictl.cli.table import Grammar
 from pycrictl.cli.tree import Command, Group, canonical, specs
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
@@ -81,17 +80,12 @@ def find(program: str, words: Sequence[str]) -> Place:
 
 
 def _place(command: Command, name: str | None, root: Context, rest: list[str], typed: str) -> Place:
-    grammar, options = command.entry.grammar, specs(command.get_params(root))
-    if grammar is Grammar.KUBECTL:
-        options = plugins.SPECS | options
-        rest = plugins.apart(rest, options)
     prefix = ""
     if typed.startswith("-") and "=" in typed and "--" not in rest:
         option, _, typed = typed.partition("=")
         prefix = f"{option}="
         rest.append(option)
-    interspersed = crictl.is_interspersed(command.entry.name, grammar.is_interspersed)
-    line = argv.parse([*rest, _TYPED], options, interspersed=interspersed)
+    line = command.line(root, [*rest, _TYPED])
     opened = [option for option, (_, value) in line.typed.items() if value == _TYPED]
     parameters = {canonical(each): each for each in command.params if isinstance(each, TyperOption)}
     arguments = [each for each in command.params if not isinstance(each, TyperOption)]
