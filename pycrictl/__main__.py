@@ -34,9 +34,9 @@ def run() -> NoReturn:
         answer.run(sys.argv[2:])
     program = sys.argv[0].rpartition("/")[2]
     if program.startswith("kubectl_complete-"):
-        from pycrictl.cli.completion import plugin
+        from pycrictl.cli.completion import kubectl_complete
 
-        plugin.run(program, sys.argv[1:])
+        kubectl_complete.run(program, sys.argv[1:])
 
     from pycrictl.cli.main import Terminated, main
     from pycrictl.signals import ending, let_kill

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli.table import COMMANDS
+from pycrictl.cli.command_table import COMMANDS
 from tests.fakecri import FakeServer
 
 HEAVY = (

@@ -17,9 +17,9 @@ from typer.core import TyperArgument, TyperOption
 from typer.models import ParameterInfo
 
 from pycrictl.cli import complete
+from pycrictl.cli.application import application, set_globals
+from pycrictl.cli.command_table import COMMANDS, Entry, Grammar
 from pycrictl.cli.plugins import PLUGINS
-from pycrictl.cli.program import application, set_globals
-from pycrictl.cli.table import COMMANDS, Entry, Grammar
 from pycrictl.cli.tree import command_of, declared
 from pycrictl.units import format_duration
 

@@ -80,9 +80,9 @@ def remote_paths(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def pod_paths(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Offer pods of a cluster, with a colon; local paths are left to the shell."""
-    from pycrictl.cli.completion import cluster  # noqa: PLC0415 - of kubectl's plugins alone
+    from pycrictl.cli.completion import cluster_names  # noqa: PLC0415 - of kubectl's plugins alone
 
-    return [(f"{name}:", about) for name, about in cluster.pods_at(ctx, incomplete)]
+    return [(f"{name}:", about) for name, about in cluster_names.pods_at(ctx, incomplete)]
 
 
 PATHS: Final = (files, directories, sockets, container_paths, pod_paths)

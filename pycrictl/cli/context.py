@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pycrictl.environ import Environment
     from pycrictl.show.displays.modes import Mode, Outlet, Stdout
     from pycrictl.show.render import Screen
-    from pycrictl.show.watching import Viewer
+    from pycrictl.show.viewer import Viewer
 
 
 class Recording(NamedTuple):
@@ -133,7 +133,7 @@ class AppContext:
         return are_wanted(self.env.environ, is_terminal=is_terminal)
 
     def until_interrupted(self) -> AbstractContextManager[Viewer]:
-        from pycrictl.show.watching import until_interrupted  # noqa: PLC0415 - of --watch alone
+        from pycrictl.show.viewer import until_interrupted  # noqa: PLC0415 - of --watch alone
 
         return until_interrupted(self.env, has_log=self.config.debug.value)
 

@@ -196,7 +196,7 @@ def one_action(
     return None, pairs, lists and not pairs
 
 
-class Verdict(NamedTuple):
+class ErrorReport(NamedTuple):
     """What becomes of an error.
 
     Attributes:
@@ -212,28 +212,28 @@ class Verdict(NamedTuple):
     reason: str = ""
 
 
-def verdict(command: str, error: PycrictlError) -> Verdict | None:
+def error_report(command: str, error: PycrictlError) -> ErrorReport | None:
     """Return what crictl makes of an error, or None where only the names differ."""
     if not is_called():
         return None
     match error:
         case OptionError():
-            return Verdict(error.flag_error, shows_help=True, reason=error.flag_error)
+            return ErrorReport(error.flag_error, shows_help=True, reason=error.flag_error)
         case MissingArgument() if command not in NEEDS_ARGUMENT:
-            return Verdict(code=ExitCode.OK, shows_help=True)
+            return ErrorReport(code=ExitCode.OK, shows_help=True)
         case ExtraArgument():
-            return Verdict(code=ExitCode.OK, shows_help=True)
+            return ErrorReport(code=ExitCode.OK, shows_help=True)
         case NothingSelected():
             nothing = f"nothing found per filter: {error.message}"
-            return Verdict(nothing, code=ExitCode.OK, shows_help=True)
+            return ErrorReport(nothing, code=ExitCode.OK, shows_help=True)
         case UnknownFormat() if command in HELP_FOR_FORMAT:
-            return Verdict(code=ExitCode.OK, shows_help=True)
+            return ErrorReport(code=ExitCode.OK, shows_help=True)
         case UnknownFormat() if command == "events":
-            return Verdict(f"don't support {error.output} format")
+            return ErrorReport(f"don't support {error.output} format")
         case UsageError() if command == "events" and error.message.startswith("template: "):
-            return Verdict(f"failed to parse go-template: {error.message}")
+            return ErrorReport(f"failed to parse go-template: {error.message}")
         case UsageError() if command == "events" and error.message.startswith("--template"):
-            return Verdict("template can't be used with this format")
+            return ErrorReport("template can't be used with this format")
         case UnknownCommand():
-            return Verdict(f"No help topic for '{error.word}'", code=error.exit_code)
+            return ErrorReport(f"No help topic for '{error.word}'", code=error.exit_code)
     return None

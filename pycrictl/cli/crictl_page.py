@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from typer.core import TyperOption
 
 from pycrictl.cli import crictl
-from pycrictl.cli.table import COMMANDS
+from pycrictl.cli.command_table import COMMANDS
 
 if TYPE_CHECKING:
     from typer._click import Command, Context

@@ -15,8 +15,8 @@ from typing import Final
 import typer
 
 from pycrictl.cli import crictl, plugins
+from pycrictl.cli.application import application
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.program import application
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 from pycrictl.errors import ExitCode, PycrictlError
@@ -126,16 +126,16 @@ def _ended(context: AppContext, cause: BaseException) -> int:
 
 
 def _conclude(context: AppContext, exc: PycrictlError) -> int:
-    verdict = crictl.verdict(context.command, exc)
-    if verdict is None:
+    error_report = crictl.error_report(context.command, exc)
+    if error_report is None:
         return _report(context, exc.message, hint=exc.hint, code=crictl.exit_status(exc.exit_code))
-    if verdict.message:
-        _report(context, verdict.message, code=verdict.code)
-    if verdict.reason:
-        context.env.stdout.write(f"Incorrect Usage: {verdict.reason}\n\n")
-    if verdict.shows_help:
+    if error_report.message:
+        _report(context, error_report.message, code=error_report.code)
+    if error_report.reason:
+        context.env.stdout.write(f"Incorrect Usage: {error_report.reason}\n\n")
+    if error_report.shows_help:
         _dispatch([context.command, "--help"] if context.command else ["--help"], context)
-    return verdict.code
+    return error_report.code
 
 
 def _report(context: AppContext, message: str, *, hint: str | None = None, code: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pycrictl.cli.argv import CommandLine, OptionSpec
-from pycrictl.cli.table import Entry, Grammar
+from pycrictl.cli.command_table import Entry, Grammar
 
 KUBECTL: Final = "kubectl"
 PREFIX: Final = "kubectl-"

@@ -14,8 +14,8 @@ from typer.models import ParameterInfo
 
 from pycrictl.cli import argv, crictl, crictl_page, plugins
 from pycrictl.cli.argv import CommandLine, OptionSpec
+from pycrictl.cli.command_table import COMMANDS, HELP_WORDS, Entry, Grammar, find
 from pycrictl.cli.complete import PATHS
-from pycrictl.cli.table import COMMANDS, HELP_WORDS, Entry, Grammar, find
 from pycrictl.errors import ExtraArgument, MissingArgument, OptionError, UsageError
 from pycrictl.units import quote
 

@@ -32,7 +32,7 @@ _TONES: Final[Mapping[str, Tone]] = {"serious": "bad", "warning": "warning", "no
 _COMMAND: Final = r"'pycrictl [^']*'"
 
 
-class Row(NamedTuple):
+class TextRow(NamedTuple):
     """A label and a text beside it; without columns for the label if ``indent`` is 0.
 
     Coloured is the label, or the first word without one.
@@ -57,12 +57,12 @@ def write_pod(
     """
     cause = document["cause"]
     tone = "" if document["healthy"] else _TONES[cause["severity"]]
-    rows = [Row("", f"{document['pod']} {cause['text']}", 0, tone)]
+    rows = [TextRow("", f"{document['pod']} {cause['text']}", 0, tone)]
     if not document["healthy"]:
         if cause["advice"]:
-            rows.append(Row("next", cause["advice"]))
-        rows += [Row("also", _alone(one["text"])) for one in document["also"]]
-        rows += [Row("", "", 0), *_rows(document["facts"], cause["text"])]
+            rows.append(TextRow("next", cause["advice"]))
+        rows += [TextRow("also", _alone(one["text"])) for one in document["also"]]
+        rows += [TextRow("", "", 0), *_rows(document["facts"], cause["text"])]
     _write(rows, out, columns, is_coloured)
 
 
@@ -75,12 +75,13 @@ def write_pods(
         cause = one["cause"]
         advice = f"; next: {cause['advice']}" if cause["advice"] else ""
         tone = _TONES[cause["severity"]]
-        rows.append(Row("", f"{one['pod']} {cause['text']}{advice}", 0, tone))
+        rows.append(TextRow("", f"{one['pod']} {cause['text']}{advice}", 0, tone))
     if not rows:
         count = plural(document["pods"], "pod")
-        rows.append(Row("", f"{count}: nothing is wrong as far as can be seen", 0))
+        rows.append(TextRow("", f"{count}: nothing is wrong as far as can be seen", 0))
     rows += [
-        Row("", f"unavailable: {one['source']}: {one['reason']}", 0) for one in document["missing"]
+        TextRow("", f"unavailable: {one['source']}: {one['reason']}", 0)
+        for one in document["missing"]
     ]
     _write(rows, out, columns, is_coloured)
 
@@ -91,17 +92,17 @@ def write_node(
     """Write the findings, most severe first, and the facts; see ``diagnosis.node``."""
     rows = []
     for one in document["findings"]:
-        rows.append(Row(one["severity"].upper(), one["text"], tone=_TONES[one["severity"]]))
+        rows.append(TextRow(one["severity"].upper(), one["text"], tone=_TONES[one["severity"]]))
         if one["advice"]:
-            rows.append(Row("", f"do: {one['advice']}"))
+            rows.append(TextRow("", f"do: {one['advice']}"))
     if not rows:
         unseen = ", ".join(one["source"] for one in document["facts"]["missing"])
         text = f"nothing is wrong with what could be seen; not seen: {unseen}"
-        rows.append(Row("", text if unseen else "nothing is wrong with this node", 0))
-    _write([*rows, Row("", "", 0), *_node_rows(document["facts"])], out, columns, is_coloured)
+        rows.append(TextRow("", text if unseen else "nothing is wrong with this node", 0))
+    _write([*rows, TextRow("", "", 0), *_node_rows(document["facts"])], out, columns, is_coloured)
 
 
-def _write(rows: Iterable[Row], out: TextIO, columns: int, is_coloured: bool) -> None:
+def _write(rows: Iterable[TextRow], out: TextIO, columns: int, is_coloured: bool) -> None:
     """Write rows; on a terminal what does not fit goes on below its text.
 
     Neither a word nor a command is broken: the terminal does that, and both can still be copied.
@@ -137,57 +138,57 @@ def _alone(text: str) -> str:
     return text[found.end() :] if found else f"it {text}"
 
 
-def _node_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
+def _node_rows(facts: Mapping[str, Any]) -> Iterator[TextRow]:
     if facts["endpoint"]:
-        yield Row("Runtime", f"{facts['runtime'] or 'unknown'} at {facts['endpoint']}")
+        yield TextRow("Runtime", f"{facts['runtime'] or 'unknown'} at {facts['endpoint']}")
     for one in facts["other_sockets"]:
-        yield Row("Socket", f"{one['endpoint']}: {one['answer']}")
+        yield TextRow("Socket", f"{one['endpoint']}: {one['answer']}")
     if facts["kubelet_config"]:
         limit = facts["kubelet_limit"]
         pulls = plural(limit, "pull") if limit else "any number of pulls"
-        yield Row("Kubelet", f"{pulls} at once; {facts['kubelet_config']}")
+        yield TextRow("Kubelet", f"{pulls} at once; {facts['kubelet_config']}")
     if facts["proxy"]:
-        yield Row("Proxy", f"{facts['proxy']} in front of {facts['proxy_upstream']}")
+        yield TextRow("Proxy", f"{facts['proxy']} in front of {facts['proxy_upstream']}")
     for one in facts["disks"]:
-        yield Row("Disk", f"{one['path']} ({one['use']}): {one['text']}")
+        yield TextRow("Disk", f"{one['path']} ({one['use']}): {one['text']}")
     if facts["is_clock_synchronized"] is not None:
         state = "synchronized" if facts["is_clock_synchronized"] else "not synchronized"
-        yield Row("Clock", state)
+        yield TextRow("Clock", state)
     for route in facts["routes"]:
         mirror = f", mirror of {route['registry']}" if route["is_mirror"] else ""
-        yield Row("Registry", f"{route['url']}{mirror}")
+        yield TextRow("Registry", f"{route['url']}{mirror}")
         marks = {True: "ok", False: "FAILS", None: "-"}
         for step in route["steps"]:
             name = f"{step['name']:<10}  {marks[step['is_good']]:<5}  "
-            yield Row(" " * _LABEL_CHARS + name, step["text"], _LABEL_CHARS + len(name))
+            yield TextRow(" " * _LABEL_CHARS + name, step["text"], _LABEL_CHARS + len(name))
     for one in facts["missing"]:
-        yield Row("Unavailable", f"{one['source']}: {one['reason']}")
+        yield TextRow("Unavailable", f"{one['source']}: {one['reason']}")
 
 
-def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[Row]:
+def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[TextRow]:
     now_s = facts["now_s"]
-    yield Row("Sandbox", _sandbox(facts["sandbox"], now_s))
+    yield TextRow("Sandbox", _sandbox(facts["sandbox"], now_s))
     for one in facts["containers"]:
-        yield Row("Container", _container(one, now_s))
+        yield TextRow("Container", _container(one, now_s))
         for line in one["lines"]:
-            yield Row("", f"| {line}")
+            yield TextRow("", f"| {line}")
     for one in facts["images"]:
-        yield Row("Image", _image(one, cause))
+        yield TextRow("Image", _image(one, cause))
     for name, pull in facts["stray_pulls"].items():
-        yield Row("Pull", f"{name}: {pull['text']}")
+        yield TextRow("Pull", f"{name}: {pull['text']}")
     for one in facts["problems"]:
-        yield Row("Runtime", f"{one['condition']} does not hold: {one['message']}")
+        yield TextRow("Runtime", f"{one['condition']} does not hold: {one['message']}")
     for one in facts["disks"]:
-        yield Row("Disk", f"{one['path']} ({one['use']}): {one['text']}")
+        yield TextRow("Disk", f"{one['path']} ({one['use']}): {one['text']}")
     notable = [one for one in facts["journal"] if not re.search(_QUIET, one["message"])]
     said = {_said(one["message"]): one for one in notable}  # each once, the last time
     for message, one in sorted(said.items(), key=lambda pair: pair[1]["at_s"])[-JOURNAL_LINES:]:
         when = time.strftime("%H:%M:%S", time.localtime(one["at_s"]))
         if len(message) > _JOURNAL_CHARS:  # the cause stands at the end
             message = "…" + message[-_JOURNAL_CHARS:]
-        yield Row("Journal", f"{when} {one['unit']}: {message}")
+        yield TextRow("Journal", f"{when} {one['unit']}: {message}")
     for one in facts["missing"]:
-        yield Row("Unavailable", f"{one['source']}: {one['reason']}")
+        yield TextRow("Unavailable", f"{one['source']}: {one['reason']}")
 
 
 def _said(message: str) -> str:

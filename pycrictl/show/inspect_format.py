@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from pycrictl.errors import UnknownFormat
 from pycrictl.show import render
-from pycrictl.show.gotemplate import Template
-from pycrictl.show.jsonpath import Template as JsonPathTemplate
+from pycrictl.show.gotemplate import GoTemplate
+from pycrictl.show.jsonpath import JsonPathTemplate
 from pycrictl.show.protodata import message_document
 from pycrictl.units import quote
 
@@ -37,14 +37,14 @@ class InspectFormat:
         self, output: str, *, template: str = "", formats: Sequence[str] = INSPECT_FORMATS
     ) -> None:
         self._kind, equals, argument = (output or "json").partition("=")
-        self._template: Template | None = None
+        self._template: GoTemplate | None = None
         self._path: JsonPathTemplate | None = None
         if equals and self._kind == "jsonpath":
             self._path = JsonPathTemplate(argument)
         elif equals or self._kind not in formats:
             raise UnknownFormat(quote(output), formats)
         if self._kind == "go-template":
-            self._template = Template(template)
+            self._template = GoTemplate(template)
 
     @property
     def is_table(self) -> bool:

@@ -316,7 +316,7 @@ _ACTION: Final = re.compile(rf"\{{((?s:{_QUOTED}|\\.|[^}}'\"\\])*+)\}}")
 _RANGE: Final = re.compile(r"range(?=[\s.$@\[]|$)")
 
 
-class Template:
+class JsonPathTemplate:
     def __init__(self, text: str, *, aliases: Mapping[str, str] | None = None) -> None:
         """Read a template; one without braces is a path."""
         nodes, ended = _parsed(_parts(text), aliases or {}, 0)

@@ -10,7 +10,7 @@ from pycrictl.show import render
 from pycrictl.show.custom_columns import Columns, SortKey
 from pycrictl.show.fitting import write_fitted
 from pycrictl.show.headings import OF_LISTS
-from pycrictl.show.jsonpath import Template
+from pycrictl.show.jsonpath import JsonPathTemplate
 from pycrictl.show.protodata import message_document
 from pycrictl.units import quote
 
@@ -67,13 +67,13 @@ class ListFormat:
         formats: Sequence[str] = FORMATS,
     ) -> None:
         self._kind, equals, argument = output.partition("=")
-        self._template: Template | None = None
+        self._template: JsonPathTemplate | None = None
         self._columns: Columns | None = None
         self._sort_key: SortKey | None = None
         self._name = name
         self._header = header
         if equals and self._kind == "jsonpath":
-            self._template = Template(argument, aliases={ITEMS: name})
+            self._template = JsonPathTemplate(argument, aliases={ITEMS: name})
         elif equals and self._kind == "custom-columns":
             self._columns = Columns(argument)
         elif equals or self._kind not in formats:

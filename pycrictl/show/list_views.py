@@ -183,7 +183,7 @@ def pod_block(pod: cri_pb2.PodSandbox) -> Block:
     return block
 
 
-class End(NamedTuple):
+class ContainerExit(NamedTuple):
     """An exit status, and the runtime's word for how the container ended."""
 
     exit_code: int
@@ -197,7 +197,7 @@ def containers_table(
     no_trunc: bool = False,
     image_names: Mapping[str, str] | None = None,
     wide: bool = False,
-    ends: Mapping[str, End] | None = None,
+    ends: Mapping[str, ContainerExit] | None = None,
 ) -> Table:
     """Make a row for each container.
 
@@ -243,7 +243,7 @@ def containers_on_screen(
     containers: Iterable[cri_pb2.Container],
     *,
     now: float,
-    ends: Mapping[str, End],
+    ends: Mapping[str, ContainerExit],
     owners: Mapping[str, tuple[str, str]],
     image_names: Mapping[str, str] | None = None,
 ) -> Table:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.cli.table import BY_NAME
+from pycrictl.cli.command_table import BY_NAME
 from pycrictl.cli.tree import command_of, specs
 from tests.proxy.test_unit import entries
 

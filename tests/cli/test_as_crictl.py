@@ -19,7 +19,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli.table import COMMANDS
+from pycrictl.cli.command_table import COMMANDS
 from pycrictl.config import DEFAULT_PATH, KEYS
 from pycrictl.environ import Environment
 from tests.captures import Capture, everything

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from pycrictl.cli.application import RECORDING
 from pycrictl.cli.argv import parse
-from pycrictl.cli.program import RECORDING
-from pycrictl.cli.table import BY_NAME, COMMANDS
+from pycrictl.cli.command_table import BY_NAME, COMMANDS
 from pycrictl.cli.tree import command_of, specs
 from tests.cli.run import Run
 from tools import surface

@@ -6,7 +6,7 @@ import os
 import signal
 
 from pycrictl import __version__
-from pycrictl.cli.table import COMMANDS
+from pycrictl.cli.command_table import COMMANDS
 from pycrictl.cli.tree import command_of
 from tests.cli.run import Run, start
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.cli import argv, plugins
-from pycrictl.cli.table import Entry
+from pycrictl.cli.command_table import Entry
 from pycrictl.cli.tree import command_of, specs
 from pycrictl.errors import OptionError
 

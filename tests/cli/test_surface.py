@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.core import TyperOption
 
-from pycrictl.cli.program import application
-from pycrictl.cli.table import BY_NAME, Entry
+from pycrictl.cli.application import application
+from pycrictl.cli.command_table import BY_NAME, Entry
 from pycrictl.cli.tree import command_of
 from pycrictl.units import format_duration
 

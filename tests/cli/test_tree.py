@@ -14,9 +14,9 @@ from typer.core import TyperArgument
 
 from pycrictl import __version__
 from pycrictl.cli import argv
+from pycrictl.cli.application import application
+from pycrictl.cli.command_table import BY_NAME, COMMANDS, Entry
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.program import application
-from pycrictl.cli.table import BY_NAME, COMMANDS, Entry
 from pycrictl.cli.tree import Group, command_of, specs
 from pycrictl.config import Flags
 from pycrictl.environ import Environment

@@ -174,11 +174,11 @@ def _text(data: bytes) -> str:
 
 
 def _template(data: bytes, chance: random.Random) -> None:
-    gotemplate.Template(_text(data)[:2000]).render(_DOCUMENT)
+    gotemplate.GoTemplate(_text(data)[:2000]).render(_DOCUMENT)
 
 
 def _path(data: bytes, chance: random.Random) -> None:
-    jsonpath.Template(_text(data)[:2000]).render(_DOCUMENT)
+    jsonpath.JsonPathTemplate(_text(data)[:2000]).render(_DOCUMENT)
 
 
 def _columns(data: bytes, chance: random.Random) -> None:

@@ -82,10 +82,10 @@ class Program:
 def _serve(requests: socket.socket) -> None:
     # What most runs import on their way.
     import pycrictl.__main__
+    import pycrictl.cli.application
     import pycrictl.cli.copying
     import pycrictl.cli.list_options
     import pycrictl.cli.main
-    import pycrictl.cli.program
     import pycrictl.copy.exec.over_exec
     import pycrictl.copy.node.on_node
     import pycrictl.copy.stream.over_rpc

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from pycrictl import __version__
-from pycrictl.show.gotemplate import Template, functions
+from pycrictl.show.gotemplate import GoTemplate, functions
 
 from .test_kubernetes import combined, container, leaves, manifests, one, require_kustomize
 
@@ -71,7 +71,7 @@ def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def by_templates(values: dict[str, Any]) -> list[dict[str, Any]]:
     """Helm's way as far as the chart goes it: Go's templates, and two functions."""
     data = {"Values": values, "Release": {"Namespace": "pycrictl"}}
-    texts = [Template(path.read_text()).render(data) for path in TEMPLATES]
+    texts = [GoTemplate(path.read_text()).render(data) for path in TEMPLATES]
     return [each for text in texts for each in yaml.safe_load_all(text) if each]
 
 

@@ -18,7 +18,7 @@ import yaml
 
 from pycrictl import __version__
 from pycrictl.agent.api.names import AUDIENCE, GROUP, PORT, SERVICE, VERSION
-from pycrictl.cli.table import BY_NAME
+from pycrictl.cli.command_table import BY_NAME
 from pycrictl.cli.tree import command_of, specs
 from pycrictl.kubectl import refusals
 from tests.once import made_once

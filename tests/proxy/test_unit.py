@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from pycrictl.cli.table import BY_NAME
+from pycrictl.cli.command_table import BY_NAME
 from pycrictl.cli.tree import command_of, specs
 from pycrictl.proxy import settings
 from pycrictl.proxy.figures.history import STATE_FOLDER

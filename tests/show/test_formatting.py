@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.show.gotemplate import Template, TemplateError
+from pycrictl.show.gotemplate import GoTemplate, TemplateError
 
 DATA: dict[str, Any] = {
     "labels": {"b": "2", "a": "1"},
@@ -22,7 +22,7 @@ DATA: dict[str, Any] = {
 
 
 def printed(arguments: str) -> str:
-    return Template(f"{{{{printf {arguments}}}}}").render(DATA)
+    return GoTemplate(f"{{{{printf {arguments}}}}}").render(DATA)
 
 
 # The texts are what kubectl's templates print, but for `%s` and `%q` of numbers, and `%f` of whole
@@ -83,7 +83,7 @@ VALUES = st.recursive(
 def outcome(form: str, value: Any) -> str:
     """What the form makes of the value, or why it is refused."""
     try:
-        return Template("{{printf .form .value .value}}").render({"form": form, "value": value})
+        return GoTemplate("{{printf .form .value .value}}").render({"form": form, "value": value})
     except TemplateError as exc:
         return exc.message
 

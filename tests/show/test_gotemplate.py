@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycrictl.show.gotemplate import Template, TemplateError
+from pycrictl.show.gotemplate import GoTemplate, TemplateError
 from pycrictl.show.inspect_views import runtime_extras
 from pycrictl.show.protodata import message_document, status_document
 from tests.captures import Capture, capture
@@ -33,7 +33,7 @@ DATA: dict[str, Any] = {
 
 
 def rendered(text: str, data: Any = DATA) -> str:
-    return Template(text).render(data)
+    return GoTemplate(text).render(data)
 
 
 def template_of(recorded: Capture) -> str:
@@ -279,7 +279,7 @@ def test_keys_with_dashes_get_a_hint() -> None:
 
 
 def test_a_template_can_be_used_again() -> None:
-    template = Template("{{$x := .a}}{{range .b}}{{$x}}{{.}}{{end}}")
+    template = GoTemplate("{{$x := .a}}{{range .b}}{{$x}}{{.}}{{end}}")
     assert template.render({"a": 1, "b": [2]}) == "12"
     assert template.render({"a": 3, "b": [4, 5]}) == "3435"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.show.jsonpath import MAX_NESTING, JsonPath, JsonPathError, Template
+from pycrictl.show.jsonpath import MAX_NESTING, JsonPath, JsonPathError, JsonPathTemplate
 from pycrictl.units import quote
 
 DOCUMENT: dict[str, Any] = {
@@ -33,7 +33,7 @@ DOCUMENT: dict[str, Any] = {
 
 
 def rendered(text: str) -> str:
-    return Template(text, aliases={"items": "containers"}).render(DOCUMENT)
+    return JsonPathTemplate(text, aliases={"items": "containers"}).render(DOCUMENT)
 
 
 # What kubectl 1.32 prints of the same data.
@@ -181,7 +181,7 @@ def test_the_whole_document() -> None:
 )
 def test_what_is_no_template(template: str, reason: str) -> None:
     with pytest.raises(JsonPathError) as raised:
-        Template(template)
+        JsonPathTemplate(template)
     assert reason in raised.value.message
     assert raised.value.message.isprintable()
     assert len(raised.value.message) < 400
@@ -208,7 +208,7 @@ def test_what_is_no_template(template: str, reason: str) -> None:
 )
 def test_what_is_no_filter(condition: str, rest: str) -> None:
     with pytest.raises(JsonPathError) as raised:
-        Template(f"{{.a[{condition}]}}")
+        JsonPathTemplate(f"{{.a[{condition}]}}")
     assert raised.value.message.endswith(f" is not a JSONPath: {quote(rest)} is not expected")
     assert raised.value.hint is not None
     assert "[?(PATH == VALUE)]" in raised.value.hint
@@ -235,7 +235,7 @@ def test_what_would_take_for_ever_ends(template: str, monkeypatch: pytest.Monkey
     for _ in range(30):
         document = [document]
     with pytest.raises(JsonPathError, match="leads to too many values"):
-        Template(template).render(document)
+        JsonPathTemplate(template).render(document)
 
 
 @pytest.mark.parametrize(
@@ -254,20 +254,20 @@ def test_what_would_take_for_ever_ends(template: str, monkeypatch: pytest.Monkey
 def test_long_texts_are_read_quickly(template: str) -> None:
     started = time.monotonic()
     with suppress(JsonPathError):
-        assert Template(template).render({}) == ""
+        assert JsonPathTemplate(template).render({}) == ""
     assert time.monotonic() - started < 10
 
 
 def test_values_cannot_break_lines_or_steer_the_terminal() -> None:
     document = {"a": ["x\ny", "\x1b[2J", {"k\x9b": "\u202e"}]}
-    assert Template("{.a[*]}\n").render(document) == "\n".join(
+    assert JsonPathTemplate("{.a[*]}\n").render(document) == "\n".join(
         ['x\\ny \\x1b[2J {"k\\u009b":"\\u202e"}', ""]
     )
 
 
 def test_an_alias_holds_at_the_top_only() -> None:
     document = {"containers": [{"items": "inner", "containers": "other"}]}
-    template = Template(
+    template = JsonPathTemplate(
         "{.items[0].items} {range .items[*]}{.items}{end}", aliases={"items": "containers"}
     )
     assert template.render(document) == "inner inner"
@@ -286,6 +286,6 @@ def test_a_name_of_any_characters() -> None:
 
 def test_ten_thousand_objects() -> None:
     document = {"items": [{"id": str(number), "x": {"y": [number]}} for number in range(10_000)]}
-    text = Template("{range .items[*]}{.id} {.x.y[0]}{'\\n'}{end}").render(document)
+    text = JsonPathTemplate("{range .items[*]}{.id} {.x.y[0]}{'\\n'}{end}").render(document)
     assert len(text.splitlines()) == 10_000
     assert text.splitlines()[-1] == "9999 9999"

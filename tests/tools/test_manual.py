@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.cli.command_table import COMMANDS
 from pycrictl.cli.plugins import HANDED_ON
-from pycrictl.cli.table import COMMANDS
 from pycrictl.config import KEYS
 from pycrictl.errors import ExitCode
 from pycrictl.proxy import settings

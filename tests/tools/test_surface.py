@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from pycrictl.cli.table import COMMANDS
+from pycrictl.cli.command_table import COMMANDS
 from tools import surface
 from tools.surface import Argument, Command, Completes, Option
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pycrictl.cli import complete, copy_options, copying, options
-from pycrictl.cli.completion import cluster
+from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
 from pycrictl.copy.copier import CopyOptions
 from pycrictl.copy.rules import spec
@@ -27,11 +27,11 @@ def container_cp(
             "--container",
             "-c",
             metavar="CONTAINER",
-            autocompletion=cluster.containers,
+            autocompletion=cluster_names.containers,
             help="Container (default: the pod's own).",
         ),
     ] = "",
-    namespace: cluster.Namespace = None,
+    namespace: cluster_names.Namespace = None,
     archive: copy_options.Archive = False,
     follow_link: copy_options.FollowLink = False,
     max_size: copy_options.MaxSize = None,
@@ -53,7 +53,7 @@ def container_cp(
         ),
     ] = None,
 ) -> None:
-    """Copy files to or from a container in a cluster.
+    """Copy files to or from a container in a cluster_names.
 
     One side is POD:PATH or NAMESPACE/POD:PATH, with an absolute path. The other is a local path.
     DIR/. stands for the contents of DIR. Nothing appears at the destination before everything has

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from pycrictl.cli import options
-from pycrictl.cli.completion import cluster
+from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
 from pycrictl.errors import PycrictlError
 from pycrictl.kubectl.pods import Asked
@@ -31,7 +31,7 @@ def image_pull_progress(
             help="Pods, or what has pods, such as deployment/web; without any: all pulls of the"
             " namespace.",
             show_default=False,
-            autocompletion=cluster.workloads,
+            autocompletion=cluster_names.workloads,
         ),
     ] = None,
     container: Annotated[
@@ -41,10 +41,10 @@ def image_pull_progress(
             "-c",
             metavar="CONTAINER",
             help="Only for this container.",
-            autocompletion=cluster.containers,
+            autocompletion=cluster_names.containers,
         ),
     ] = None,
-    namespace: cluster.Namespace = None,
+    namespace: cluster_names.Namespace = None,
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="Pulls for pods of all namespaces.")
     ] = False,
@@ -54,7 +54,7 @@ def image_pull_progress(
             "--node",
             metavar="NODE",
             help="Only pulls on this node.",
-            autocompletion=cluster.nodes,
+            autocompletion=cluster_names.nodes,
         ),
     ] = None,
     selector: Annotated[
@@ -74,7 +74,7 @@ def image_pull_progress(
     progress: options.Progress = "auto",
     interval: options.ProgressInterval = None,
 ) -> None:
-    """Show the progress of image pulls in a cluster.
+    """Show the progress of image pulls in a cluster_names.
 
     Asks the agents of the cluster by way of kubectl, which gets all options of its connection:
     --kubeconfig, --context, --cluster, --user, --as, --server, --token and the others that 'kubectl

@@ -7,7 +7,7 @@ from typing import Annotated, Final, TextIO
 import typer
 
 from pycrictl.cli import list_options, options
-from pycrictl.cli.completion import cluster
+from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.pod import Look, document_of, survey_document
 from pycrictl.errors import UsageError
@@ -29,10 +29,10 @@ def why(
             help="Pods, or what has pods, such as deployment/web; without any: all pods of the"
             " namespace.",
             show_default=False,
-            autocompletion=cluster.workloads,
+            autocompletion=cluster_names.workloads,
         ),
     ] = None,
-    namespace: cluster.Namespace = None,
+    namespace: cluster_names.Namespace = None,
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="Pods of all namespaces.")
     ] = False,

@@ -122,13 +122,17 @@ def ps(
         )
 
 
-def _ends(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, list_views.End]:
+def _ends(
+    client: CriClient, found: Sequence[cri_pb2.Container]
+) -> dict[str, list_views.ContainerExit]:
     """Return how containers have ended, as far as it can be learned."""
     ended = [each.id for each in found if each.state == cri_pb2.CONTAINER_EXITED]
     ends = {}
     with suppress(PycrictlError):
         for answer in container_statuses(client, ended, verbose=False, is_listed=True):
-            ends[answer.status.id] = list_views.End(answer.status.exit_code, answer.status.reason)
+            ends[answer.status.id] = list_views.ContainerExit(
+                answer.status.exit_code, answer.status.reason
+            )
     return ends
 
 

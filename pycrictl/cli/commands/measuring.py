@@ -18,7 +18,7 @@ from pycrictl.errors import ExitCode, UsageError
 from pycrictl.show import headings, inspect_views, protodata, render, stats_tables
 from pycrictl.show.inspect_format import INSPECT_FORMATS, InspectFormat
 from pycrictl.show.list_format import DOCUMENT_FORMATS, STATS_FORMATS, ListFormat, Views
-from pycrictl.show.watching import Viewer
+from pycrictl.show.viewer import Viewer
 
 if TYPE_CHECKING:
     from typing import TextIO

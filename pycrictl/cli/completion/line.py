@@ -11,8 +11,8 @@ import typer
 from typer.core import TyperOption
 
 from pycrictl.cli import argv
+from pycrictl.cli.application import application, set_globals
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.program import application, set_globals
 from pycrictl.cli.tree import Command, Group, canonical, specs
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
@@ -27,7 +27,7 @@ Offers = list[tuple[str, str]]
 """Whole words, and what is said of them."""
 
 
-class Place(NamedTuple):
+class TypedWord(NamedTuple):
     """A word that is typed.
 
     Attributes:
@@ -53,7 +53,7 @@ class Place(NamedTuple):
         return [(each.value, each.help or "") for each in found]
 
 
-def find(program: str, words: Sequence[str]) -> Place:
+def find(program: str, words: Sequence[str]) -> TypedWord:
     """Return where the last word of a line is typed.
 
     Raises:
@@ -79,7 +79,9 @@ def find(program: str, words: Sequence[str]) -> Place:
     return _place(command, name, root, rest, typed)
 
 
-def _place(command: Command, name: str | None, root: Context, rest: list[str], typed: str) -> Place:
+def _place(
+    command: Command, name: str | None, root: Context, rest: list[str], typed: str
+) -> TypedWord:
     prefix = ""
     if typed.startswith("-") and "=" in typed and "--" not in rest:
         option, _, typed = typed.partition("=")
@@ -98,7 +100,7 @@ def _place(command: Command, name: str | None, root: Context, rest: list[str], t
             index = min(index, len(arguments) - 1)
         parameter = arguments[index] if index < len(arguments) else None
     ctx = command.make_context(name, rest, parent=root, resilient_parsing=True)
-    return Place(command, cast("typer.Context", ctx), "".join(opened), parameter, prefix, typed)
+    return TypedWord(command, cast("typer.Context", ctx), "".join(opened), parameter, prefix, typed)
 
 
 def _expanded(value: Any) -> Any:

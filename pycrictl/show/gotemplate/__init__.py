@@ -18,10 +18,10 @@ from typing import Any
 from pycrictl.show.gotemplate.nodes import Run, TemplateError
 from pycrictl.show.gotemplate.parser import parse
 
-__all__ = ["Template", "TemplateError"]
+__all__ = ["GoTemplate", "TemplateError"]
 
 
-class Template:
+class GoTemplate:
     """A template that was parsed."""
 
     def __init__(self, text: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from pycrictl.show.gotemplate.nodes import Place, TemplateError
+from pycrictl.show.gotemplate.nodes import Position, TemplateError
 from pycrictl.units import quote
 
 LEFT: Final = "{{"
@@ -64,23 +64,23 @@ _RIGHT: Final = re.compile(rf"(?:[{SPACES}]+-)?}}}}")
 _COMMENT: Final = re.compile(rf"[{SPACES}]*/\*(?s:.*?)\*/")
 
 
-class Source:
+class TemplateSource:
     """The text of a template, which knows its lines."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def place(self, position: int, source: str = "") -> Place:
+    def place(self, position: int, source: str = "") -> Position:
         line_start = self.text.rfind("\n", 0, position) + 1
         line = self.text.count("\n", 0, position) + 1
-        return Place(line, position - line_start, source)
+        return Position(line, position - line_start, source)
 
     def error(self, position: int, message: str, *, hint: str | None = None) -> TemplateError:
         line = self.place(position).line
         return TemplateError(f"template: :{line}: {message}", hint=hint)
 
 
-def tokens(source: Source) -> Iterator[Token]:
+def tokens(source: TemplateSource) -> Iterator[Token]:
     """Yield the words of a template. White space in actions is kept: it separates arguments."""
     text, position, trims = source.text, 0, False
     while True:
@@ -109,7 +109,7 @@ def tokens(source: Source) -> Iterator[Token]:
         trims = text.startswith("-}}", position - 3)
 
 
-def _action(source: Source, start: int) -> Iterator[Token]:
+def _action(source: TemplateSource, start: int) -> Iterator[Token]:
     position = start
     while not (right := _RIGHT.match(source.text, position)):
         if position == len(source.text):
@@ -120,7 +120,7 @@ def _action(source: Source, start: int) -> Iterator[Token]:
     yield Token(TokenKind.RIGHT, right[0], position)
 
 
-def _word(source: Source, position: int) -> Token:
+def _word(source: TemplateSource, position: int) -> Token:
     for kind, expression in _WORDS:
         if match := expression.match(source.text, position):
             return Token(kind, match[0], position)

@@ -60,7 +60,7 @@ class _Continue(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where a node stands: its line, from 1; the characters before it in the line; its text."""
 
     line: int
@@ -75,7 +75,7 @@ class Place:
 class Literal:
     """A string, number, boolean or ``nil``."""
 
-    place: Place
+    place: Position
     constant: Any
 
     def value(self, run: Run, dot: Any) -> Any:
@@ -86,7 +86,7 @@ class Literal:
 class Dot:
     """``.``: the current value."""
 
-    place: Place
+    place: Position
 
     def value(self, run: Run, dot: Any) -> Any:
         return dot
@@ -96,7 +96,7 @@ class Dot:
 class Variable:
     """``$name``; the whole data is ``$``."""
 
-    place: Place
+    place: Position
     name: str
 
     def value(self, run: Run, dot: Any) -> Any:
@@ -107,14 +107,14 @@ class Variable:
 class Function:
     """The name of a function."""
 
-    place: Place
+    place: Position
     name: str
 
     def value(self, run: Run, dot: Any) -> Any:
         return self.call(self.place, (), [], run, dot)
 
     def call(
-        self, place: Place, arguments: Sequence[Operand], last: list[Any], run: Run, dot: Any
+        self, place: Position, arguments: Sequence[Operand], last: list[Any], run: Run, dot: Any
     ) -> Any:
         """Return the result for the arguments and, in a pipeline, the value before: ``last``."""
         function, least, most = FUNCTIONS.get(self.name, (None, 1, None))
@@ -140,7 +140,7 @@ class Function:
 class Fields:
     """``.a.b`` of an operand."""
 
-    place: Place
+    place: Position
     operand: Operand
     names: tuple[str, ...]
 
@@ -156,10 +156,10 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandNode:
     """An operand and its arguments."""
 
-    place: Place
+    place: Position
     operands: tuple[Operand, ...]
 
     def value(self, run: Run, dot: Any, last: list[Any]) -> Any:
@@ -182,8 +182,8 @@ class Pipeline:
         declares: whether they are new (``:=``) or known (``=``).
     """
 
-    place: Place
-    commands: tuple[Command, ...]
+    place: Position
+    commands: tuple[CommandNode, ...]
     variables: tuple[str, ...] = ()
     declares: bool = False
 

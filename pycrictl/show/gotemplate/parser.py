@@ -7,11 +7,11 @@ import re
 from typing import Any, Final
 
 from pycrictl.show.gotemplate.functions import DECIDING, FUNCTIONS
-from pycrictl.show.gotemplate.lexer import Source, Token, TokenKind, tokens
+from pycrictl.show.gotemplate.lexer import TemplateSource, Token, TokenKind, tokens
 from pycrictl.show.gotemplate.nodes import (
     Action,
     Branch,
-    Command,
+    CommandNode,
     Dot,
     Fields,
     Function,
@@ -43,13 +43,13 @@ _SIMPLE_ESCAPES: Final = {
 
 
 def parse(text: str) -> tuple[Node, ...]:
-    return _Parser(Source(text)).template()
+    return _Parser(TemplateSource(text)).template()
 
 
 class _Parser:
     """One pass over the words, which is always one word ahead."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TemplateSource) -> None:
         self.source = source
         self.words = tokens(source)
         self.word = next(self.words)
@@ -174,7 +174,7 @@ class _Parser:
         start = self.skip_space()
         self.deeper(start)
         variables, declares = self.declarations(max_variables)
-        commands: list[Command] = []
+        commands: list[CommandNode] = []
         while True:
             commands.append(self.command(where))
             if len(commands) > 1 and isinstance(commands[-1].operands[0], Literal | Dot):
@@ -212,7 +212,7 @@ class _Parser:
             self.take()
         return names, declares
 
-    def command(self, where: str) -> Command:
+    def command(self, where: str) -> CommandNode:
         """Read operands up to a pipe or the end of the pipeline."""
         start = self.skip_space()
         operands: list[Operand] = []
@@ -229,7 +229,7 @@ class _Parser:
         if not operands:
             raise self.source.error(start.position, f"missing value in {where}")
         source = self.source.text[start.position : self.word.position].rstrip()
-        return Command(self.source.place(start.position, source), tuple(operands))
+        return CommandNode(self.source.place(start.position, source), tuple(operands))
 
     def operand(self, where: str) -> Operand:
         start = self.word

@@ -17,10 +17,10 @@ import typer
 from typer.core import TyperOption
 
 from pycrictl.cli import plugins
+from pycrictl.cli.command_table import Entry
 from pycrictl.cli.complete import PATHS
-from pycrictl.cli.completion import cluster, line
+from pycrictl.cli.completion import cluster_names, line
 from pycrictl.cli.completion.answer import in_time
-from pycrictl.cli.table import Entry
 from pycrictl.cli.tree import Command, canonical, declared
 from pycrictl.errors import PycrictlError
 
@@ -47,7 +47,7 @@ def run(program: str, words: Sequence[str]) -> NoReturn:
         program: the name that kubectl calls the program by.
         words: the command line after the plugin's name, up to the word that is completed.
     """
-    output = in_time(partial(_write, program, words), cluster.LIMIT_S)
+    output = in_time(partial(_write, program, words), cluster_names.LIMIT_S)
     with suppress(OSError):
         os.write(1, output or f":{NO_FILES}\n".encode())
     os._exit(0)
@@ -72,7 +72,7 @@ def answer(entry: Entry, words: Sequence[str]) -> tuple[list[str], int]:
     if place.option in _PATHS:
         return [], FILES
     if place.parameter is None:
-        offers = cluster.of_connection(place.ctx, place.option)
+        offers = cluster_names.of_connection(place.ctx, place.option)
     else:
         offers = place.offers()
     lines = [
