@@ -197,7 +197,7 @@ def test_rmi_removes_no_more_than_is_named(
     fake.offer("Status", cri_pb2.StatusResponse())
     fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse())
     result = run(fake, "rmi", "x/a:1", flag)
-    assert "beside those that are named" in result.stderr
+    assert "in addition to those that are named" in result.stderr
     assert "ListImages" in fake.methods()
 
 

@@ -41,7 +41,7 @@ def test_a_negative_status_is_a_failure(fake: FakeServer) -> None:
     fake.prepare("ExecSync", cri_pb2.ExecSyncResponse(exit_code=-1))
     result = run(fake, "-s", "--timeout", "1", "c", "x")
     assert result.code == 1
-    assert result.stderr.startswith("pycrictl: the runtime ended the command before it was over\n")
+    assert result.stderr.startswith("pycrictl: the runtime killed the command before it finished\n")
 
 
 def containers(*ids: str) -> cri_pb2.ListContainersResponse:

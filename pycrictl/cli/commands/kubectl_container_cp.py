@@ -53,7 +53,7 @@ def container_cp(
         ),
     ] = None,
 ) -> None:
-    """Copy files to or from a container in a cluster_names.
+    """Copy files to or from a container in a cluster.
 
     One side is POD:PATH or NAMESPACE/POD:PATH, with an absolute path. The other is a local path.
     DIR/. stands for the contents of DIR. Nothing appears at the destination before everything has

@@ -74,7 +74,7 @@ def image_pull_progress(
     progress: options.Progress = "auto",
     interval: options.ProgressInterval = None,
 ) -> None:
-    """Show the progress of image pulls in a cluster_names.
+    """Show the progress of image pulls in a cluster.
 
     Asks the agents of the cluster by way of kubectl, which gets all options of its connection:
     --kubeconfig, --context, --cluster, --user, --as, --server, --token and the others that 'kubectl

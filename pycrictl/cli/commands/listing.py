@@ -271,7 +271,7 @@ def images(
             with app.open_runtime_beside(client) as runtime:
                 return images_in_use(runtime, client, fetch.images(client))
         except PycrictlError as error:
-            app.env.warn(f"which images are in use is unknown: {error.message}")
+            app.env.warn(f"cannot tell which images are in use: {error.message}")
             return None
 
     def on_screen(found: Sequence[cri_pb2.Image]) -> Table:

@@ -56,9 +56,9 @@ def rmi(
     if images and (all_ or prune):
         flag, what = ("--all", "all images") if all_ else ("--prune (-q)", "all unused images")
         if not crictl.is_called():
-            hint = f"'pycrictl rmi {flag[:7].strip()}' alone does; without it only those named go"
+            hint = f"to remove only the images that are named, leave out {flag}"
             raise UsageError(f"{flag} with images would remove {what} as well", hint=hint)
-        app.env.warn(f"{flag} removes {what} beside those that are named")
+        app.env.warn(f"{flag} removes {what} in addition to those that are named")
     targets = () if not images and (all_ or prune) else check_ids(images or (), "image")
     results = Results(app.env)
     with ExitStack() as stack:

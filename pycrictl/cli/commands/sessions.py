@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 _KILLED: Final = PycrictlError(
-    "the runtime ended the command before it was over",
-    hint="that may be the time limit, --timeout",
+    "the runtime killed the command before it finished",
+    hint="the time limit, --timeout, may have passed",
 )
 """CRI-O reports the status -1, which no command has."""
 
