@@ -79,7 +79,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'image-pull-progress'\t'Show the progress of image pulls, whoever started them' \
                 'version'\t'Show the runtime\'s name and version' \
                 'doctor'\t'Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries' \
-                'top'\t'Show the node live on one screen: what is sick first, then pulls, then the rest' \
+                'top'\t'Show the node live on one screen: problems first, then pulls, then the rest' \
                 'info'\t'Show the status and configuration of the runtime' \
                 'runtime-config'\t'Show the settings that kubelet takes from the runtime' \
                 'config'\t'Show or change the configuration file' \
@@ -188,7 +188,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--pod'\t'@'\t'Only those of this pod sandbox' \
                 '-s'\t''\t'Seconds between the two measurements' \
                 '--seconds'\t''\t'Seconds between the two measurements' \
-                '--sort-by'\t'container|name|mem|disk|inodes|swap|cpu'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
+                '--sort-by'\t'container|name|mem|disk|inodes|swap|cpu'\t'Sort by a column, such as name, or a field, .attributes.metadata.name; with -, descending'
             set positionals '@'
         case 'events' 'event'
             set switches \
@@ -348,8 +348,8 @@ function __pycrictl_describe --no-scope-shadowing
             set remote 1
         case 'attach'
             set switches \
-                '-i'\t'Forward standard input to it' \
-                '--stdin'\t'Forward standard input to it' \
+                '-i'\t'Forward standard input to the container' \
+                '--stdin'\t'Forward standard input to the container' \
                 '-t'\t'The container has a terminal; detach with Ctrl-P Ctrl-Q' \
                 '--tty'\t'The container has a terminal; detach with Ctrl-P Ctrl-Q' \
                 '-h'\t'Show this message and exit' \
@@ -476,7 +476,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--output'\t'json|yaml|table|jsonpath=|custom-columns='\t'Output format' \
                 '-s'\t''\t'Seconds between the two measurements' \
                 '--seconds'\t''\t'Seconds between the two measurements' \
-                '--sort-by'\t'pod|mem|cpu'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
+                '--sort-by'\t'pod|mem|cpu'\t'Sort by a column, such as pod, or a field, .attributes.metadata.name; with -, descending'
             set positionals '@'
         case 'metricsp'
             set switches \
@@ -559,7 +559,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--filter'\t'dangling=true|dangling=false|reference=|before=|since='\t'dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable' \
                 '-o'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
                 '--output'\t'json|yaml|table|wide|jsonpath=|custom-columns='\t'json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...]' \
-                '--sort-by'\t'image|digest|size|pinned|user'\t'Sort by a column, such as created, or a field, .createdAt; with -, descending'
+                '--sort-by'\t'image|digest|size|pinned|user'\t'Sort by a column, such as size, or a field, .size; with -, descending'
             set positionals '@'
         case 'inspecti'
             set switches \
@@ -667,13 +667,13 @@ function __pycrictl_describe --no-scope-shadowing
         case 'top'
             set switches \
                 '--once'\t'Print the screen once as text' \
-                '--no-kube'\t'Do not ask the API server what pods wait for' \
+                '--no-kube'\t'Do not query the API server for what pods wait for' \
                 '-h'\t'Show this message and exit' \
                 '--help'\t'Show this message and exit'
             set valued \
                 '-o'\t'table|json'\t'json: print its data once' \
                 '--output'\t'table|json'\t'json: print its data once' \
-                '--interval'\t''\t'Pause between two looks' \
+                '--interval'\t''\t'Pause between refreshes' \
                 '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists'
         case 'info'
             set switches \
@@ -765,7 +765,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--help'\t'Show this message and exit'
             set valued \
                 '--listen'\t''\t'Where to serve (default: 0.0.0.0:10281)' \
-                '--node-name'\t''\t'The name of this node (default: $NODE_NAME, else as the kubelet has it)' \
+                '--node-name'\t''\t'The name of this node (default: $NODE_NAME, else the kubelet\'s)' \
                 '--kubeconfig'\t'@file'\t'Connect to the API server with this kubeconfig (default: as the pod\'s service account)' \
                 '--tls-cert'\t'@file'\t'Serve with this certificate (default: one made at each start)' \
                 '--tls-key'\t'@file'\t'The key of --tls-cert' \
@@ -773,13 +773,13 @@ function __pycrictl_describe --no-scope-shadowing
                 '--peer-ca'\t'@file'\t'The CA of all agents\' certificates (default: that of the Secret pycrictl-agent-ca; with --tls-cert they are not verified)' \
                 '--peer-token'\t'@file'\t'The service account\'s token for the audience progress.pycrictl.dev, which agents use to authenticate to each other (default: /var/run/secrets/progress.pycrictl.dev/token)' \
                 '--peer-namespace'\t''\t'The namespace of the agents\' Service, pycrictl-agent (default: this pod\'s; none with --kubeconfig)' \
-                '--namespaces'\t''\t'Serve the pods of these namespaces only, so that Roles there are enough; the same for all agents; repeatable (default: all)' \
+                '--namespaces'\t''\t'Serve only the pods of these namespaces, which needs no ClusterRole; the same for all agents; repeatable (default: all)' \
                 '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists (default: unix:///run/pycrictl/admin.sock)' \
                 '--metrics-listen'\t''\t'Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone (default: nowhere)' \
-                '--spool-dir'\t'@directory'\t'Offer copies of containers\' files, and keep them there on their way; a restart takes them up (default: no copies)' \
+                '--spool-dir'\t'@directory'\t'Serve copies of containers\' files, and spool them in this folder (default: no copies)' \
                 '--spool-size'\t''\t'Total space for copies there, such as 50Gi; 0 for no limit (default: 10Gi)' \
-                '--container-copy-size-limit'\t''\t'The most bytes of one copy, such as 2Gi (default: 0, no limit)' \
-                '--container-copies-per-pod'\t''\t'The most copies of a pod at once (default: 0, no limit)' \
+                '--container-copy-size-limit'\t''\t'Largest copy, such as 2Gi (default: 0, no limit)' \
+                '--container-copies-per-pod'\t''\t'Make at most N copies per pod at once (default: 0, no limit)' \
                 '--kubelet-config'\t'@file'\t'Take the quotas of copies that are not given from kubelet\'s configuration, such as /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies and streams off' \
                 '--log-format'\t'text|json'\t'Format of log lines (default: text)' \
                 '--log-level'\t'debug|info|warning|error'\t'Minimum level to log (default: info, with --debug debug)'
@@ -827,7 +827,7 @@ function __pycrictl_describe --no-scope-shadowing
                 'image-pull-progress'\t'Show the progress of image pulls, whoever started them' \
                 'version'\t'Show the runtime\'s name and version' \
                 'doctor'\t'Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries' \
-                'top'\t'Show the node live on one screen: what is sick first, then pulls, then the rest' \
+                'top'\t'Show the node live on one screen: problems first, then pulls, then the rest' \
                 'info'\t'Show the status and configuration of the runtime' \
                 'runtime-config'\t'Show the settings that kubelet takes from the runtime' \
                 'config'\t'Show or change the configuration file' \
