@@ -18,7 +18,7 @@ from pycrictl.pulls.model import Totals
 _KINDS: Final = ("initContainer", "container", "ephemeralContainer")
 _RUNS: Final = ("Pulling", "Extracting", "Queued")
 _FAILED: Final = ("Failed", "BackOff")
-_PROBE: Final = " probe failed: "
+_PROBE: Final = " probe failed:"
 _NO_SANDBOX: Final = "FailedCreatePodSandBox"
 
 
@@ -205,8 +205,7 @@ def _lines(pod: Pod, events: Iterable[dict[str, Any]]) -> Iterator[facts.Line]:
             said = f'Failed to create sandbox for pod err="{quoted}"'
         elif reason == "Unhealthy" and _PROBE in said:
             kind, _, output = quoted.partition(_PROBE)
-            said = (
-                f'"Probe failed" probeType="{kind}" containerName="{container}" output="{output}"'
-            )
+            words = f'probeType="{kind}" containerName="{container}" output="{output.strip()}"'
+            said = f'"Probe failed" {words}'
         found.append(facts.Line(at_s, "event", said))
     yield from sorted(found, key=lambda line: line.at_s)
