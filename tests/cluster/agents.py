@@ -144,13 +144,14 @@ class Agents:
         *,
         serves: bool = True,
         flags: Sequence[str] = (),
+        module: str = "pycrictl",
     ) -> None:
         """Start the agent of a node; return when it is ready, and in the API if it ``serves``.
 
         ``endpoint`` is the node's runtime: that of the cluster's own node if none is given.
         """
         command = [
-            *(sys.executable, "-m", "pycrictl"),
+            *(sys.executable, "-m", module),
             *("-r", endpoint or self._cluster.lab.node.endpoint),
             *("agent", "--listen", f"{address}:{PORT}", "--node-name", node),
             *("--kubeconfig", str(self.kubeconfig), "--peer-token", str(self.peer_token)),

@@ -26,6 +26,40 @@ OTHER_ADDRESS: Final = "10.99.0.2"
 PORT: Final = 26443
 KUBELET_PORT: Final = 20250
 START_S: Final = 120.0
+SOCKET: Final = Path("/run/containerd/containerd.sock")
+"""The runtime's, where manifests expect it."""
+
+_NETWORK: Final = {
+    "cniVersion": "0.4.0",
+    "name": "pods",
+    "plugins": [
+        {
+            "type": "bridge",
+            "bridge": "cni0",
+            "isGateway": True,
+            "hairpinMode": True,
+            "ipam": {
+                "type": "host-local",
+                "ranges": [[{"subnet": "10.88.0.0/16"}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+            },
+        },
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ],
+}
+
+_AUDIT: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {
+            "level": "Request",
+            "resources": [{"group": "authorization.k8s.io", "resources": ["subjectaccessreviews"]}],
+        },
+        {"level": "None"},
+    ],
+}
 
 _USERS: Final = {
     "admin": "/O=system:masters/CN=admin",
@@ -58,6 +92,7 @@ class Cluster:
         try:
             self.folder = self.lab.folder / "cluster"
             self.folder.mkdir()
+            self._make_network()
             self._make_credentials()
             self._make_cgroups()
             self.etcd = self._daemon("mini-etcd", str(self.folder / "etcd"), "22379", "22380")
@@ -149,7 +184,11 @@ class Cluster:
 
     def _apiserver_flags(self) -> list[str]:
         pki, proxy = self.pki, self.front_proxy
+        policy = self.folder / "audit.yaml"
+        policy.write_text(json.dumps(_AUDIT))
         flags = {
+            "audit-policy-file": policy,
+            "audit-log-path": self.folder / "audit.log",
             "etcd-servers": "http://127.0.0.1:22379",
             "bind-address": "0.0.0.0",
             "secure-port": PORT,
@@ -233,6 +272,13 @@ class Cluster:
             "--v=2",
         ]
 
+    def _make_network(self) -> None:
+        network = self.lab.folder / "cni/05-pods.conflist"
+        network.write_text(json.dumps(_NETWORK))
+        SOCKET.touch()
+        # A link would lead nowhere in a pod.
+        subprocess.run(["mount", "--bind", self.lab.node.socket_path, SOCKET], check=True)
+
     def _make_cgroups(self) -> None:
         for controller in Path("/sys/fs/cgroup").iterdir():
             if (controller / "cgroup.procs").exists():
@@ -242,9 +288,16 @@ class Cluster:
         for name in ("kubelet", "apiserver", "etcd"):
             if name in vars(self):
                 getattr(self, name).terminate()
+        if SOCKET.is_socket():
+            subprocess.run(["umount", SOCKET], check=True)
         self.lab.__exit__()
 
     # What stands in the cluster
+
+    def reviews(self) -> list[dict[str, Any]]:
+        """Return the SubjectAccessReviews that were asked for until now: what they are about."""
+        lines = (self.folder / "audit.log").read_text().splitlines()
+        return [json.loads(line)["requestObject"]["spec"] for line in lines]
 
     def apply(self, *documents: Mapping[str, Any]) -> None:
         """Put objects into the cluster."""
@@ -267,7 +320,6 @@ class Cluster:
         containers = [{"name": f"c{number}", "image": image} for number, image in enumerate(images)]
         spec = {
             "nodeName": node,
-            "hostNetwork": True,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 1,
@@ -303,6 +355,11 @@ class Cluster:
     def phase(self, name: str, namespace: str = "default") -> str:
         """Return a pod's phase; nothing if there is none."""
         words = ("get", "pod", name, "-n", namespace, "-o", "jsonpath={.status.phase}")
+        return self.kubectl(*words).stdout
+
+    def address_of(self, name: str, namespace: str = "default") -> str:
+        """Return the address of a pod; nothing if it has none."""
+        words = ("get", "pod", name, "-n", namespace, "-o", "jsonpath={.status.podIP}")
         return self.kubectl(*words).stdout
 
     def remove_pods(self) -> None:

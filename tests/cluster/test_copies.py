@@ -189,7 +189,6 @@ def test_volumes(cluster: Cluster, agents: Agents, plugin: Plugin, tmp_path: Pat
     }
     spec = {
         "nodeName": NODE,
-        "hostNetwork": True,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 1,
         "volumes": [{"name": name, **volume} for name, volume in volumes.items()],

@@ -21,6 +21,7 @@ import pytest
 
 from tests.kube.kubectl import Kubectl
 from tests.kubectl.plugin import Plugin
+from tests.packaging.test_helm import SAME, VALUES, Render, changes_of, merged, render
 from tests.packaging.test_kubernetes import PAIRS, combined
 from tests.waiting import wait_until
 
@@ -28,6 +29,8 @@ from .agents import NAME, NAMESPACE, publish
 from .cluster import ADDRESS, NODE, Cluster
 from .cluster import PORT as API_PORT
 from .test_proxy import pull_slowly
+
+__all__ = ["render"]
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "packaging/kubernetes/base"
@@ -40,14 +43,6 @@ def agent_pod(cluster: Cluster, template: dict[str, Any]) -> dict[str, Any]:
     spec = template["spec"]
     (container,) = spec["containers"]
     volumes = {one["name"]: one for one in spec["volumes"]}
-    sockets = cluster.folder / "sockets"
-    sockets.mkdir(exist_ok=True)
-    for own in (sockets / "containerd.sock",):
-        own.unlink(missing_ok=True)
-        os.link(cluster.lab.node.socket_path, own)
-    (cluster.folder / "no-proxy").mkdir(exist_ok=True)
-    volumes["runtime"]["hostPath"] = {"path": str(sockets), "type": "Directory"}
-    volumes["proxy"]["hostPath"] = {"path": str(cluster.folder / "no-proxy"), "type": "Directory"}
     folders = {"/usr", "/lib", "/lib64", "/bin", str(ROOT), sys.prefix, sys.base_prefix}
     mounts = [one for one in sorted(folders) if Path(one).is_dir()]
     for number, path in enumerate(mounts):
@@ -80,7 +75,6 @@ def agent_pod(cluster: Cluster, template: dict[str, Any]) -> dict[str, Any]:
     ]
     changed = {
         "nodeName": NODE,
-        "hostNetwork": True,  # the only one here
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "volumes": list(volumes.values()),
@@ -109,7 +103,6 @@ def applied_from(
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **ca})
     daemonset = kubectl.document("get", "daemonset", NAME, "-n", NAMESPACE)
     cluster.apply(make(daemonset["spec"]["template"]))
-    publish(cluster, {NODE: ADDRESS})
     await_agent(cluster)
     wait_until(lambda: kubectl("get", "imagepulls").returncode == 0)
     yield cluster
@@ -126,7 +119,7 @@ def applied_from(
 
 
 def await_agent(cluster: Cluster) -> None:
-    """Wait until the agent's pod is ready."""
+    """Wait until the agent's pod is ready; have its address behind the Service."""
     path = "jsonpath={.status.containerStatuses[0]}"
     words = ("get", "pod", f"{NAME}-x", "-n", NAMESPACE, "-o", path)
     try:
@@ -134,6 +127,7 @@ def await_agent(cluster: Cluster) -> None:
     except AssertionError:
         logs = cluster.kubectl("logs", f"{NAME}-x", "-n", NAMESPACE)
         pytest.fail(f"{cluster.kubectl(*words).stdout}\n{logs.stdout}{logs.stderr}")
+    publish(cluster, {NODE: cluster.address_of(f"{NAME}-x", NAMESPACE)})
 
 
 def remove_agent(cluster: Cluster) -> None:
@@ -151,18 +145,22 @@ def applied(shared_cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def plugin(applied: Cluster, tmp_path: Path) -> Plugin:
-    """The plugin beside the cluster's kubectl, for its administrator."""
-    programs = tmp_path / "bin"
+    return plugin_beside(applied, tmp_path)
+
+
+def plugin_beside(cluster: Cluster, folder: Path) -> Plugin:
+    """Return the plugin beside the cluster's kubectl, for its administrator."""
+    programs = folder / "bin"
     programs.mkdir()
-    for name in ("kubectl-image_pull_progress", "kubectl_complete-image_pull_progress"):
+    for name in ("kubectl-image_pull_progress", "kubectl-why"):
         (programs / name).write_text(SCRIPT)
         (programs / name).chmod(0o755)
-    (programs / "kubectl").symlink_to(applied.programs / "kubectl")
-    runtime = applied.folder / "run"
+    (programs / "kubectl").symlink_to(cluster.programs / "kubectl")
+    runtime = cluster.folder / "run"
     runtime.mkdir(exist_ok=True)
     environ = {
-        "HOME": str(tmp_path),
-        "KUBECONFIG": str(applied.kubeconfig("admin")),
+        "HOME": str(folder),
+        "KUBECONFIG": str(cluster.kubeconfig("admin")),
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "XDG_RUNTIME_DIR": str(runtime),
@@ -194,15 +192,24 @@ def test_the_agent_as_a_pod(applied: Cluster) -> None:
 def test_every_pair_of_components_applies(
     applied: Cluster, pair: tuple[str, str], run_folder: Path
 ) -> None:
-    """The API server takes all objects of kinds that it knows itself."""
+    assert_taken(applied, combined(pair, run_folder))
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_chart_applies(applied: Cluster, name: str, render: Render, run_folder: Path) -> None:
+    assert_taken(applied, render(merged(VALUES, changes_of(name, run_folder))))
+
+
+def assert_taken(cluster: Cluster, objects: list[dict[str, Any]]) -> None:
+    """The API server takes all objects of kinds that it knows itself, and every field of them."""
     own = [
         each
-        for each in combined(pair, run_folder)
+        for each in objects
         if each["apiVersion"].partition("/")[0] not in ("cert-manager.io", "monitoring.coreos.com")
     ]
     document = {"apiVersion": "v1", "kind": "List", "items": own}
-    words = "apply", "--validate=false", "--dry-run=server", "-f", "-"
-    said = applied.kubectl.good(*words, stdin=json.dumps(document))
+    words = "apply", "--validate=strict", "--dry-run=server", "-f", "-"
+    said = cluster.kubectl.good(*words, stdin=json.dumps(document))
     assert len(said.splitlines()) == len(own)
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.agent.copies.conftest import Plugin
-from tests.agent.copies.spooled import spooled
 from tests.copy.trees import listing
 from tests.node.images import File
 from tests.node.test_copy_node import make_tree
 from tests.waiting import wait_until
 
 from .cluster import Cluster
+from .shipped import agent_pid
 from .test_copies import Container, assert_equal, workstation
 from .test_manifests import ROOT, agent_pod, applied_from, await_agent, remove_agent
 
@@ -31,6 +32,16 @@ class Agent:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.spool = cluster.folder / "copies"
+
+    @property
+    def kept(self) -> list[str]:
+        """What it keeps of archives: files in its folder, and those that have no name."""
+        names = [str(path) for path in (self.spool / "copies").iterdir()]
+        for path in Path(f"/proc/{agent_pid(self._cluster)}/fd").iterdir():
+            with suppress(OSError):
+                if "/copies/#" in (link := str(path.readlink())):
+                    names.append(link)
+        return names
 
     def make(self, template: dict[str, Any]) -> dict[str, Any]:
         """Make the pod as the DaemonSet says, with the spool in a folder of the cluster's."""
@@ -107,7 +118,7 @@ def test_trees_both_ways(
         assert listing(tmp_path / name, ids=True) == listing(tmp_path / "tree", ids=True)
         for folder in ("new", "same"):
             shutil.rmtree(container.root / folder)
-    wait_until(lambda: spooled(agent.spool) == [])
+    wait_until(lambda: agent.kept == [])
 
 
 DENIED, FORBIDDEN = "permission denied", "operation not permitted"

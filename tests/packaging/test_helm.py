@@ -92,17 +92,22 @@ def render(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
     return made
 
 
+def changes_of(name: str, scratch: Path) -> dict[str, Any]:
+    """What the values of a case are beside those of the chart."""
+    changes = SAME[name][1]
+    if name != "ca":
+        return changes
+    folder = manifests(scratch) / "components/ca"
+    files = {"ca": "ca.crt", "certificate": "tls.crt", "key": "tls.key"}
+    pem = {key: (folder / file).read_text() for key, file in files.items()}
+    return {"tls": {**changes["tls"], **pem}}
+
+
 @pytest.mark.parametrize("name", SAME)
 def test_it_makes_what_kustomize_makes(name: str, render: Render, run_folder: Path) -> None:
     require_kustomize()
-    components, changes = SAME[name]
-    if name == "ca":
-        folder = manifests(run_folder) / "components/ca"
-        files = {"ca": "ca.crt", "certificate": "tls.crt", "key": "tls.key"}
-        pem = {key: (folder / file).read_text() for key, file in files.items()}
-        changes = {"tls": {**changes["tls"], **pem}}
-    wanted = [each for each in combined(components, run_folder) if each["kind"] != "Namespace"]
-    found = render(merged(VALUES, changes))
+    wanted = [each for each in combined(SAME[name][0], run_folder) if each["kind"] != "Namespace"]
+    found = render(merged(VALUES, changes_of(name, run_folder)))
     assert leaves(found) == leaves(wanted)
     assert len(found) == len(wanted)
 

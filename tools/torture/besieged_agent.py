@@ -119,20 +119,21 @@ def _attacked(cluster: Cluster, program: Program, attack: str) -> Iterator[None]
         return
     liar = cluster.start("n2")
     cluster.add_pod("db", node="n2")
-    liar.routes._cluster.of_own_node = _lie()  # type: ignore[method-assign,assignment]  # a lost node
+    liar.routes._cluster.of_own_node = lies()  # type: ignore[method-assign,assignment]  # a lost node
     with cluster.kubectl().running("get", "imagepulls", "-A", "-w"):
         yield
 
 
-def _lie() -> Callable[[object], Any]:
-    lies = itertools.cycle(_WRONG)
+def lies(pod: str = "db", uid: str = "u", node: str = "n2") -> Callable[[object], Any]:
+    """Return what a lost node's agent says of a pod in place of the truth, ever something else."""
+    wrong = itertools.cycle(_WRONG)
 
     async def of_own_node(scope: object) -> Any:
-        wrong = {
-            "metadata": {"name": "db.main", "namespace": "default", "uid": "u"},
-            "spec": {"podName": "db", "image": "a/b:1", "nodeName": "n2"},
-            "status": {"phase": "Pulling", **next(lies)},
+        lie = {
+            "metadata": {"name": f"{pod}.c0", "namespace": "default", "uid": uid},
+            "spec": {"podName": pod, "podUID": uid, "image": "a/b:1", "nodeName": node},
+            "status": {"phase": "Pulling", **next(wrong)},
         }
-        return [wrong, *([{}] * 200_000)]
+        return [lie, *([{}] * 200_000)]
 
     return of_own_node

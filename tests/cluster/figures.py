@@ -1,0 +1,146 @@
+"""What proxy and agents cost on a real node: ``enclosed.sh python -m tests.cluster.figures BIN``.
+
+To be read on a machine that does nothing else; the rows say how busy it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from benchmarks.programs import cpu_clock
+from pycrictl._proto import cri_pb2
+from tests.node.kubelet import RUNTIME, Kubelet
+from tests.processes import resident_bytes
+from tests.proxy.program import OPTIONS
+from tests.waiting import wait_until
+
+from .cluster import SOCKET, Cluster
+from .shipped import ENDPOINT, METRICS, Node, agent_pid, node_of
+from .test_manifests import BASE, agent_pod, applied_from, plugin_beside
+
+MIB: Final = 1 << 20
+PODS: Final = 30
+PODS_S: Final = float(os.environ.get("FIGURES_S", "120"))
+IDLE_S: Final = 60.0
+PULLS_S: Final = 30.0
+CALLS: Final = 2000
+
+
+def main() -> None:
+    with Cluster(Path(sys.argv[1])) as cluster, node_of(cluster, is_proxied=True) as node:
+        say(f"{node.run('version').stdout.split()}, load {os.getloadavg()[0]:.1f}")
+        _with_pods(node)
+        cluster.remove_pods()
+        _with_an_agent(node)
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def cpu_s(pid: int) -> float:
+    """How much of the processor a process has used."""
+    return time.clock_gettime(cpu_clock(pid))
+
+
+def share(pid: int, seconds: float, whole: Callable[[], float] = float) -> str:
+    """What a process uses in that time; with ``whole``, also for each of what that counts."""
+    began, before, count = time.monotonic(), cpu_s(pid), whole()
+    time.sleep(seconds)
+    used, took = cpu_s(pid) - before, time.monotonic() - began
+    text = f"{used / took:.2%} of a core, {resident_bytes(pid) / MIB:.1f} MiB"
+    if calls := whole() - count:
+        text += f", {calls:.0f} calls, {used / calls * 1e3:.2f} ms of CPU a call"
+    return f"{text} ({took:.0f} s, load {os.getloadavg()[0]:.1f})"
+
+
+def calls() -> float:
+    """How many calls the proxy has passed on."""
+    with urllib.request.urlopen(f"http://{METRICS}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return sum(float(one) for one in re.findall(r"(?m)^pycrictl_calls_total\{.*\} (\S+)$", text))
+
+
+def _with_pods(node: Node) -> None:
+    """The proxy under a kubelet with many pods, without any call, and under one client."""
+    assert node.proxy is not None
+    cluster, pid = node.cluster, node.proxy.pid
+    say(f"proxy, idle at first: {share(pid, 1)}")
+    reference = cluster.lab.reference(cluster.image("many:1", 1300, 1))
+    for number in range(PODS):
+        cluster.run_pod(f"p{number}", reference)
+    for number in range(PODS):
+        wait_until(partial(_is_running, cluster, f"p{number}"))
+    time.sleep(10)
+    say(f"proxy, kubelet with {PODS} pods: {share(pid, PODS_S, calls)}")
+    direct, through = _client(f"unix://{SOCKET}"), _client(ENDPOINT)
+    for name in ("ListPodSandbox", "Version"):
+        before = cpu_s(pid)
+        found = [_median(one, name) for one in (direct, through)]
+        used = (cpu_s(pid) - before) / CALLS
+        p50 = " -> ".join(f"{one * 1e3:.2f}" for one in found)
+        say(f"{name}: p50 {p50} ms, {found[1] / found[0]:.2f} x, {used * 1e3:.2f} ms CPU a call")
+    cluster.kubelet.terminate()
+    time.sleep(5)
+    say(f"proxy, no kubelet: {share(pid, IDLE_S)}")
+    cluster.kubelet.start(cluster.is_ready)
+
+
+def _is_running(cluster: Cluster, name: str) -> bool:
+    return cluster.phase(name) == "Running"
+
+
+def _client(endpoint: str) -> Kubelet:
+    return Kubelet(grpc.insecure_channel(endpoint, options=OPTIONS), cgroup_parent="/none")
+
+
+def _median(client: Kubelet, name: str) -> float:
+    """How long a call takes, each after the other."""
+    asked = getattr(cri_pb2, f"{name}Request")()
+    answer = getattr(cri_pb2, f"{name}Response")
+    took = []
+    for _ in range(CALLS):
+        began = time.perf_counter()
+        client.call(RUNTIME + name, asked, answer)
+        took.append(time.perf_counter() - began)
+    return statistics.median(took)
+
+
+def _with_an_agent(node: Node) -> None:
+    """The agent of the manifests while nobody asks, and with twelve pulls and two watchers."""
+    cluster = node.cluster
+    with applied_from(cluster, BASE, partial(agent_pod, cluster)):
+        pid = agent_pid(cluster)
+        time.sleep(30)
+        say(f"agent, nobody asks: {share(pid, IDLE_S)}")
+        cluster.lab.throttle.limit(12 * 10 * MIB / 120)
+        for number in range(12):
+            image = cluster.image(f"f{number}:1", 1400 + number, 6, 3)
+            cluster.run_pod(f"f{number}", cluster.lab.reference(image))
+        with tempfile.TemporaryDirectory() as folder:
+            plugin = plugin_beside(cluster, Path(folder))
+            wait_until(lambda: "Pulling" in cluster.kubectl.good("get", "imagepulls"))
+            watchers = [plugin.start("-A", "--progress", "json") for _ in range(2)]
+            time.sleep(5)
+            say(f"agent, twelve pulls, two watchers: {share(pid, PULLS_S)}")
+            for one in watchers:
+                one.terminate()
+                one.communicate()
+        cluster.lab.throttle.limit(None)
+        cluster.kubectl.good("delete", "pods", "--all", "--grace-period=1")
+
+
+main()

@@ -1,0 +1,198 @@
+"""Agents as shipped, in pods with networks of their own, with the proxy on the node and without."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.agent.feed import DONE_S
+from tests.kubectl.plugin import Plugin
+from tests.node.lab import MIB
+from tests.node.programs import Session
+from tests.waiting import wait_until
+
+from .cluster import Cluster
+from .shipped import LIMIT, Node, node_of
+from .test_copies import Container, assert_equal, workstation
+from .test_manifests import applied_from, plugin_beside
+from .test_proxy import pull_slowly
+from .test_with_copies import FOLDER, Agent
+
+LOOK_BYTES = 2 * MIB
+"""How much two looks of a second may differ: the registry sends by the MiB."""
+
+SILENCE_S = 16.0
+"""After so long without a question an agent has ended its look."""
+
+
+@pytest.fixture(scope="module", params=["direct", "proxy"])
+def node(request: pytest.FixtureRequest, shared_cluster: Cluster) -> Iterator[Node]:
+    agent = Agent(shared_cluster)
+    is_proxied = request.param == "proxy"
+    with (
+        node_of(shared_cluster, is_proxied=is_proxied) as node,
+        applied_from(shared_cluster, FOLDER, agent.make),
+    ):
+        yield node
+
+
+@pytest.fixture
+def cluster(node: Node) -> Iterator[Cluster]:
+    cluster = node.cluster
+    yield cluster
+    cluster.lab.throttle.limit(None)
+    words = ("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+    cluster.kubectl.good(*words)
+    wait_until(lambda: not cluster.kubectl.good("get", "pods", "-o", "name"))
+
+
+@pytest.fixture
+def plugin(cluster: Cluster, tmp_path: Path) -> Plugin:
+    return plugin_beside(cluster, tmp_path)
+
+
+def pulls(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """The status of each pull that the cluster shows, by its image."""
+    items = cluster.kubectl.document("get", "imagepulls", "-A")["items"]
+    return {one["spec"]["image"]: {"progressBytes": 0, **one["status"]} for one in items}
+
+
+def last_records(process: subprocess.Popen[str]) -> dict[str, dict[str, Any]]:
+    """End a watch with ``--progress json``; its last record of each image."""
+    process.terminate()
+    stdout, _ = process.communicate(timeout=60)
+    records = [json.loads(line) for line in stdout.splitlines()]
+    return {one["image"]: one for one in records if "image" in one}
+
+
+def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None:
+    """The table, the plugin, the bars on the node, and the proxy say the same."""
+    images = [
+        cluster.image(f"t{node.seed + number}:1", node.seed + number, 9, 4) for number in range(12)
+    ]
+    references = [cluster.lab.reference(image) for image in images]
+    cluster.lab.throttle.limit(1.5e6)
+    for number, reference in enumerate(references):
+        cluster.run_pod(f"t{number}", reference)
+    running = LIMIT if node.proxy else len(images)
+
+    def are_running() -> bool:
+        found = [one for one in pulls(cluster).values() if one["progressBytes"] > 2 * MIB]
+        return len(found) == running
+
+    wait_until(are_running)
+    command = [*(sys.executable, "-m", "pycrictl", "-r", node.endpoint)]
+    command += ["image-pull-progress", "--progress", "json"]
+    by_node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    by_plugin = plugin.start("-A", "--progress", "json")
+    time.sleep(6)
+    before = node.status if node.proxy else {}
+    table = pulls(cluster)
+    plugins, bars = last_records(by_plugin), last_records(by_node)
+    after = pulls(cluster)
+
+    assert set(table) == set(plugins) == set(bars) == set(references)
+    waiting = {image for image, one in table.items() if one["phase"] == "Queued"}
+    assert len(waiting) == len(images) - running
+    for records in (plugins, bars):
+        assert {one for one in records if records[one]["phase"] == "waiting"} >= waiting
+    for image in set(references) - waiting:
+        assert table[image]["phase"] == "Pulling"
+        low = table[image]["progressBytes"] - LOOK_BYTES
+        high = after[image]["progressBytes"] + LOOK_BYTES
+        for records in (plugins, bars):
+            assert low <= records[image]["image_progress"] <= high, (image, records[image])
+            assert records[image]["image_total"] == table[image]["totalBytes"]
+    for one in before.get("running", ()):
+        found = table[one["image"]]["progressBytes"]
+        assert abs(one["bytes"] - found) <= LOOK_BYTES, (one, table[one["image"]])
+    assert {one["image"] for one in before.get("waiting", ())} == waiting
+
+    cluster.lab.throttle.limit(None)
+    for number in range(len(images)):
+        wait_until(lambda name=f"t{number}": cluster.phase(name) == "Running")  # type: ignore[misc]  # mypy knows no defaults of lambdas
+
+
+def test_the_first_look_after_a_silence(node: Node, cluster: Cluster) -> None:
+    for number in range(4):
+        pull_slowly(cluster, f"s{number}", node.seed + 100 + number, seconds=200)
+    wait_until(lambda: len(pulls(cluster)) == 4)
+    wait_until(lambda: all(one["progressBytes"] > MIB for one in pulls(cluster).values()))
+    time.sleep(SILENCE_S)
+    assert {one["phase"] for one in pulls(cluster).values()} == {"Pulling"}
+
+
+def test_what_is_gone_does_not_come_back(node: Node, cluster: Cluster) -> None:
+    pull_slowly(cluster, "gone", node.seed + 110, seconds=5)
+    wait_until(lambda: cluster.phase("gone") == "Running")
+    wait_until(lambda: {one["phase"] for one in pulls(cluster).values()} <= {"Succeeded"})
+    cluster.kubectl.good("delete", "pod", "gone", "--grace-period=1")
+    time.sleep(DONE_S + 2)
+    for _ in range(5):
+        assert pulls(cluster) == {}
+        time.sleep(1)
+
+
+def test_a_watch_counts_what_it_sees(node: Node, cluster: Cluster, plugin: Plugin) -> None:
+    """What was over before is in no total, and an image that another pod pulled is present."""
+    old = pull_slowly(cluster, "old", node.seed + 120, seconds=5)
+    wait_until(lambda: cluster.phase("old") == "Running")
+    wait_until(lambda: {one["phase"] for one in pulls(cluster).values()} <= {"Succeeded"})
+    follower = plugin.start("-A", "--progress", "plain")
+    cluster.run_pod("again", old)
+    began = time.monotonic()
+    reference = pull_slowly(cluster, "new", node.seed + 121, seconds=15)
+    wait_until(lambda: cluster.phase("new") == "Running")
+    took_s = time.monotonic() - began
+    stdout, stderr = follower.communicate(timeout=60)
+    shown = stdout + stderr
+    assert follower.returncode == 0, shown
+    assert not re.search(rf"{re.escape(old)}.* (started|done)", shown), shown
+    totals = re.findall(r"(?m)^total .*/([\d.]+) MiB .*layers", shown)
+    assert {float(one) for one in totals} <= {45.1}, shown
+    (done,) = re.findall(rf"{re.escape(reference)} .*done: .* in ([\d.]+) s", shown)
+    assert float(done) < took_s + 2
+
+
+def test_bars_on_a_small_terminal(node: Node, cluster: Cluster, plugin: Plugin) -> None:
+    """The image's name and tag are what is looked for, so they are not cut off."""
+    pull_slowly(
+        cluster, "a-rather-long-name-of-an-application-of-a-team", node.seed + 130, seconds=30
+    )
+    program = f"{plugin.environ['PATH'].partition(':')[0]}/{plugin.name}"
+    environ = [f"{name}={value}" for name, value in plugin.environ.items()]
+    session = Session(["env", *environ, "TERM=xterm", program, "-A"])  # 80x24
+    session.wait_for(f"a-rather-long-name-of-an-application-of-a-team{node.seed + 130}:1".encode())
+    session.process.terminate()
+    session.end()
+
+
+def test_copies(node: Node, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.run_pod("web", cluster.lab.reference(cluster.image("web:1", 1200, 1)))
+    web = Container(cluster, "web")
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    (tree / "sub/f").write_bytes(os.urandom(3 * MIB))
+    (tree / "link").symlink_to("sub/f")
+    with workstation(cluster, tmp_path) as plugin:
+        done = plugin(str(tree), "web:/there")
+        assert done.returncode == 0, done.stderr
+        assert_equal(web.root / "there", tree)
+        done = plugin("web:/there", str(tmp_path / "back"))
+        assert done.returncode == 0, done.stderr
+        assert_equal(tmp_path / "back", tree)
+
+
+def test_the_node_is_well(node: Node, cluster: Cluster) -> None:
+    """Also containerd 2 on cgroup v1, which reports that this will end."""
+    done = node.run("doctor")
+    assert "SERIOUS" not in done.stdout, done.stdout + done.stderr
