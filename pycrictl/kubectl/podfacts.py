@@ -97,6 +97,7 @@ _LOGS: Final = "'kubectl logs --previous POD' shows the log of the run before"
 _ADVICE: Final = {
     "crash-loop": _LOGS,
     "crashed": "'kubectl logs POD' shows its log",
+    "out-of-memory": f"raise its memory limit, or find what uses the memory: {_LOGS}",
     "pulling": "'kubectl image-pull-progress POD' shows how it goes on",
     "queued": "'kubectl get imagepulls -A' shows what is pulled before it",
     "unknown": "'kubectl describe pod POD' may say more",

@@ -102,6 +102,11 @@ CASES = {
         Known(logs={"main": ("no such table",)}),
         "exit code 3, 4 restarts; its last line: no such table",
     ),
+    "out-of-memory": (
+        pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
+        Known(),
+        "was OOM-killed: it exceeded its memory limit",
+    ),
     "liveness": (
         pod({"waiting": {"reason": "CrashLoopBackOff"}}, KILLED),
         Known([event("Unhealthy", "Liveness probe failed: HTTP 503", "spec.containers{main}")]),

@@ -71,6 +71,12 @@ def built(folder: Path) -> list[Document]:
 def combined(names: Sequence[str], scratch: Path) -> list[Document]:
     """The base with some components, as somebody's own kustomization has them."""
     folder = manifests(scratch) / f"of {' and '.join(names)}"
+    if len(names) == 1:  # many tests want those
+        return made_once(scratch / folder.name, lambda: render(folder, names))
+    return render(folder, names)
+
+
+def render(folder: Path, names: Sequence[str]) -> list[Document]:
     folder.mkdir(exist_ok=True)
     made = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
