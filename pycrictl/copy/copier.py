@@ -42,12 +42,7 @@ class CopyOptions(NamedTuple):
 
 
 class Copier:
-    """Copies from and to a running container. Paths in it are absolute; see ``Method``.
-
-    Args:
-        methods: gives the methods to try, the best first.
-        options: how to copy; its ``method`` is not looked at.
-    """
+    """Copies from and to a running container. Paths in it are absolute; see ``Method``."""
 
     def __init__(self, methods: Callable[[], Iterable[Method]], options: CopyOptions) -> None:
         self._methods = methods
@@ -63,7 +58,6 @@ class Copier:
         )
 
     def copy_to(self, local: bytes, path: bytes, watch: Watch) -> Summary:
-        """Copy into the container."""
         rules, follow = self._options.rules, self._options.follow
         return first_to_serve(
             self._methods(),
@@ -71,23 +65,13 @@ class Copier:
         )
 
     def unpack_to(self, stream: int, path: bytes, watch: Watch) -> Summary:
-        """Unpack an archive, which comes from a descriptor, into a directory of the container."""
         rules = self._options.rules
         return first_to_serve(
             self._methods(), lambda method: ends.unpack_to(method, stream, path, rules, watch)
         )
 
     def pack_from(self, path: bytes, write: Callable[[memoryview], None], watch: Watch) -> Summary:
-        """Write what is at a path as an archive, and return what is in it.
-
-        Args:
-            path: in the container.
-            write: is given the pieces; each is valid until it returns.
-            watch: called while the copy goes on.
-
-        Raises:
-            CopyError: an entry breaks a rule.
-        """
+        """Write what is at a path as an archive, and return what is in it."""
         options = self._options
 
         def act(method: Method) -> Summary:
@@ -105,17 +89,7 @@ class Copier:
 
 
 def on_this_node(client: CriClient, container: ContainerPath, options: CopyOptions) -> Copier:
-    """Return what copies from and to a container of the runtime that is asked.
-
-    Args:
-        client: of the runtime service.
-        container: names the container; its path is not looked at.
-        options: how to copy.
-
-    Raises:
-        NotFound: there is no such container.
-        FailedPrecondition: it is not running.
-    """
+    """Return what copies from and to a container of the runtime that is asked."""
     container_id = _find(client, container)
     return Copier(lambda: _methods(client, container_id, options), options)
 
@@ -142,7 +116,6 @@ def _methods(client: CriClient, container_id: str, options: CopyOptions) -> Iter
 
 
 def _find(client: CriClient, path: ContainerPath) -> str:
-    """Return the full ID of the container that is named."""
     container = Lookup(client).find_container("/".join(filter(None, (path.pod, path.container))))
     if container.state != cri_pb2.CONTAINER_RUNNING:
         raise not_running(path.container)

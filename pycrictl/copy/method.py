@@ -48,14 +48,7 @@ class Method(Protocol):
         """
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        """Put an archive into its place in the container.
-
-        Args:
-            archive: what to put there.
-            path: where, with the rules of ``docker cp`` (``rules.spec``).
-            rules: what the user allows.
-            watch: called while the copy goes on.
-        """
+        """Put an archive into its place in the container."""
 
 
 def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:

@@ -74,17 +74,9 @@ class Incoming(Protocol):
         tree: as of ``Outgoing``.
     """
 
-    @property
-    def kind(self) -> SourceKind | None:
-        """See above."""
-
-    @property
-    def name(self) -> bytes | None:
-        """See above."""
-
-    @property
-    def tree(self) -> Source | None:
-        """See above."""
+    kind: SourceKind | None
+    name: bytes | None
+    tree: Source | None
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
         """Yield it from an offset on, each piece valid until the next is asked for.
@@ -115,16 +107,13 @@ class TreeArchive:
         self._on_skip = on_skip
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        """See ``Incoming``."""
         return pack(self._source, on_skip=self._on_skip, offset=offset)
 
     def measured(self, rules: Rules, watch: Watch) -> Measured:
-        """See ``Incoming``."""
         self._on_skip = _ignore  # what is left out is told once
         return measure(self._source, on_skip=watch.on_skip, rules=rules)
 
     def address(self, path: bytes) -> bytes:
-        """See ``Incoming``."""
         return not_as_archive(path)
 
 
@@ -151,14 +140,12 @@ class StreamArchive:
             self._spool.close()
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        """See ``Incoming``."""
         if self._spool is not None:
             yield from file_pieces(self._spool.fd, offset, self._spool.size_bytes)
             return
         yield from self._read()
 
     def measured(self, rules: Rules, watch: Watch) -> Measured:
-        """See ``Incoming``."""
         census = Census(rules)
         spool = self._spool = Spool()
         for piece in self._read():
@@ -170,7 +157,6 @@ class StreamArchive:
         return Measured(spool.size_bytes, spool.crc32, census.summary)
 
     def address(self, path: bytes) -> bytes:
-        """See ``Incoming``."""
         return as_archive(path)
 
     def _read(self) -> Iterator[memoryview]:
@@ -216,9 +202,7 @@ class Announced:
             raise wrong_checksum()
 
     def measured(self, rules: Rules, watch: Watch) -> Measured:
-        """See ``Incoming``: others hold the rules."""
         return Measured(self._size_bytes, self._crc32, Summary())
 
     def address(self, path: bytes) -> bytes:
-        """See ``Incoming``."""
         return path

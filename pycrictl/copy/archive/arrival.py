@@ -140,7 +140,6 @@ class Arrival:
         return fd
 
     def end(self) -> None:
-        """Finish the file that was begun, whose content is complete."""
         item, fd, self._item, self._fd = self._item, self._fd, None, -1
         if item is None:
             return
@@ -157,7 +156,6 @@ class Arrival:
                 os.close(fd)
 
     def skip(self, skipped: Skipped) -> None:
-        """Count and report something that is left out."""
         self.summary.skipped += 1
         self._last_skipped = skipped
         self._on_skip(skipped)
@@ -185,7 +183,6 @@ class Arrival:
         return self.summary
 
     def close(self) -> None:
-        """Remove what was not committed."""
         if self._lone is not None:
             self._lone.close()
         elif self._fd >= 0:
@@ -201,7 +198,6 @@ class Arrival:
             self._entered = None
 
     def failure(self, exc: OSError, path: Path | None = None) -> CopyError:
-        """Return what went wrong here, as an error that names the place."""
         if path is None:
             path = () if self._item is None else self._item.path
         top = self._destination.text.path
@@ -254,7 +250,6 @@ class Arrival:
                 stage.finish_again(top, late)
 
     def _merge(self, stage: Stage, target: Directory, late: list[Path]) -> None:
-        """Merge what is in the stage with a directory."""
         try:
             staged = stage.directory.enter(TOP)
         except FileNotFoundError:  # an archive with nothing in it

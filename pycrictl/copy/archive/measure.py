@@ -40,21 +40,10 @@ class Census:
         self._reader = TarReader()
 
     def receive_data(self, data: bytes | memoryview) -> None:
-        """Take in the next bytes.
-
-        Raises:
-            StreamError: this is not an acceptable archive.
-            EntryRefused: an entry breaks a rule.
-        """
         self._reader.receive_data(data)
         self._deal()
 
     def count(self, entry: Entry) -> None:
-        """Take in an entry itself, while an archive is being written.
-
-        Raises:
-            EntryRefused: it breaks a rule.
-        """
         if self._judge is not None:
             self._judge.judge(entry)
         kind = entry.kind
@@ -68,11 +57,6 @@ class Census:
             self.summary.size_bytes += entry.size_bytes
 
     def finish(self) -> None:
-        """Take in the end of the archive.
-
-        Raises:
-            StreamError: it is not complete.
-        """
         self._reader.receive_eof()
         self._deal()
 
@@ -85,13 +69,7 @@ class Census:
 
 
 class Measured(NamedTuple):
-    """An archive that has not been made yet.
-
-    Attributes:
-        size_bytes: of the archive.
-        crc32: its checksum.
-        summary: what will be in it.
-    """
+    """An archive that has not been made yet."""
 
     size_bytes: int
     crc32: int

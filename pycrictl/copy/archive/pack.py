@@ -146,7 +146,6 @@ class _Packer:
         self._on_bytes = on_bytes
 
     def add(self, data: bytes) -> None:
-        """Take in what fits."""
         used = _BUFFER_BYTES - self.free_bytes
         self._view[used : used + len(data)] = data
         self.free_bytes -= len(data)
@@ -163,7 +162,6 @@ class _Packer:
             self._on_bytes(done)
 
     def content(self, fd: int, size_bytes: int, shown: bytes) -> Iterator[memoryview | FilePart]:
-        """Take in the content of a large file, or yield what stays in it."""
         position = 0
         for start, end in [*segments(fd, size_bytes), (size_bytes, size_bytes)]:
             while position < end:
@@ -193,7 +191,6 @@ class _Packer:
             raise shrunk(shown)
 
     def rest(self) -> memoryview:
-        """Return what is in the buffer, and empty it."""
         full = self._view[: _BUFFER_BYTES - self.free_bytes]
         self.free_bytes = _BUFFER_BYTES
         return full

@@ -79,12 +79,7 @@ def _copy_tree(source: Source, arrival: Arrival, *, on_bytes: OnBytes) -> None:
 
 
 class Unpacker:
-    """The bytes of an archive in, its entries into an arrival.
-
-    Args:
-        arrival: takes the entries, and is committed by the caller.
-        on_bytes: called with how much more content has been written.
-    """
+    """The bytes of an archive in, its entries into an arrival."""
 
     def __init__(self, arrival: Arrival, *, on_bytes: OnBytes) -> None:
         self._arrival = arrival
@@ -93,22 +88,10 @@ class Unpacker:
         self._writer: SparseWriter | None = None
 
     def receive_data(self, data: bytes | memoryview) -> None:
-        """Unpack the next bytes.
-
-        Raises:
-            StreamError: this is not an acceptable archive.
-            EntryRefused: an entry breaks a rule.
-            CopyError: the destination cannot take it.
-        """
         self._reader.receive_data(data)
         self._deal()
 
     def receive_eof(self) -> None:
-        """Take in the end of the archive.
-
-        Raises:
-            StreamError: it is not complete.
-        """
         self._reader.receive_eof()
         self._deal()
 

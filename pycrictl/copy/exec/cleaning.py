@@ -82,17 +82,10 @@ class Cleaner:
 
     @property
     def has_absolute(self) -> bool:
-        """Whether a name began with a slash, which was left out."""
         return self._judge.has_absolute
 
     def clean(self, pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-        """Yield the new archive; each piece is used before the next is asked for.
-
-        Raises:
-            StreamError: this is not an acceptable archive.
-            EntryRefused: an entry breaks a rule.
-            CopyError: the single file or directory is not in it.
-        """
+        """Yield the new archive; each piece is used before the next is asked for."""
         for piece in pieces:
             self._reader.receive_data(piece)
             yield from self._deal()

@@ -39,11 +39,7 @@ _MAX_NAMED: Final = 3
 
 
 class OverExec:
-    """The method ``exec``.
-
-    Args:
-        remote: the container.
-    """
+    """The method ``exec``."""
 
     name = "exec"
 
@@ -54,13 +50,11 @@ class OverExec:
     def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Iterator[Outgoing]:
-        """See ``Method``."""
         source = Packing(self._remote, path, follow=follow)
         archive = Outgoing(lambda: source.pieces(archive, rules, watch), source.top)
         yield archive
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        """See ``Method``."""
         _require_plain(rules)
         self._remote.tar_version()
         if archive.tree is not None:
@@ -139,11 +133,7 @@ class OverExec:
 def _unpack(
     remote: Remote, folder: bytes, archive: Iterable[bytes], *options: str, path: bytes
 ) -> None:
-    """Unpack an archive into a directory; ``path`` is what errors name.
-
-    Raises:
-        CopyError: ``tar`` failed, or ended before it had read everything.
-    """
+    """Unpack an archive into a directory; ``path`` is what errors name."""
     words = ["tar", "-x", *options, "-f", "-", "-C", os.fsdecode(folder)]
     with remote.stream(*words, stdin=True) as tar:
         tar.on_stall = partial(_check_progress, remote, tar, path)
@@ -184,11 +174,7 @@ def _unfinished() -> CopyError:
 
 
 def _require_plain(rules: Rules) -> None:
-    """Refuse what ``tar`` cannot do.
-
-    Raises:
-        Unimplemented: it is asked for.
-    """
+    """Refuse what ``tar`` cannot do."""
     for is_asked, what in (
         (rules.no_clobber, "leave existing files alone (--no-clobber)"),
         (rules.in_place, "write in place (--in-place)"),

@@ -27,15 +27,7 @@ _MARK_BITS: Final = 32
 
 
 class Packing:
-    """``tar`` in the container, which packs what is at a path.
-
-    Attributes:
-        top: what the file or directory is to be called in the archive.
-
-    Raises:
-        Unimplemented: there is no ``tar``.
-        PycrictlError: the runtime cannot run it.
-    """
+    """``tar`` in the container, which packs what is at a path."""
 
     def __init__(self, remote: Remote, path: bytes, *, follow: bool) -> None:
         self._remote = remote

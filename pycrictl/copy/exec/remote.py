@@ -50,13 +50,7 @@ _ALWAYS_THERE: Final = "/."
 
 
 class Remote:
-    """One container, to run programs in.
-
-    Args:
-        client: of the runtime service.
-        container_id: the full ID.
-        choice: the transport of streams; tls: its files.
-    """
+    """One container, to run programs in."""
 
     def __init__(
         self,
@@ -72,21 +66,12 @@ class Remote:
         self._tls = tls
 
     def run(self, *command: str) -> Ended:
-        """Run a program to its end.
-
-        Raises:
-            ProgramMissing: it is not there.
-            PycrictlError: the runtime cannot run it, or kills it after ``SHORT_S``.
-        """
+        """Run a program to its end."""
         _check_words(command)
         return self._run_now(command)
 
     def tar_version(self) -> bytes:
-        """Return what the container's ``tar`` says about itself.
-
-        Raises:
-            ProgramMissing: there is none.
-        """
+        """Return what the container's ``tar`` says about itself."""
         return self.run("tar", "--version").stdout
 
     def _run_now(self, command: Sequence[str]) -> Ended:
@@ -101,11 +86,7 @@ class Remote:
         return Ended(answer.exit_code, answer.stdout, answer.stderr[:MAX_STDERR_BYTES])
 
     def check_running(self) -> None:
-        """Check that the container is still running: the streams of a killed one do not end.
-
-        Raises:
-            FailedPrecondition: it is not.
-        """
+        """Check that the container is still running: the streams of a killed one do not end."""
         request = cri_pb2.ContainerStatusRequest(container_id=self._container_id)
         state = self._client.call("ContainerStatus", request).status.state
         if state != cri_pb2.CONTAINER_RUNNING:
@@ -130,11 +111,7 @@ class Remote:
         return _KINDS.get(count[path], Existing.SPECIAL)
 
     def refuse_kernel_file_system(self, path: bytes) -> None:
-        """Refuse what is not storage but an interface of the kernel, if that can be seen.
-
-        Raises:
-            CopyError: it is.
-        """
+        """Refuse what is not storage but an interface of the kernel, if that can be seen."""
         try:
             ended = self.run("stat", "-f", "-c", "%t", "--", os.fsdecode(path))
             name = KERNEL_FILE_SYSTEMS.get(int(ended.stdout, 16))
@@ -144,7 +121,6 @@ class Remote:
             raise CopyError(f"{quote(os.fsdecode(path))} is on {name}, which is never copied")
 
     def stream(self, *command: str, stdin: bool) -> Running:
-        """Start a program whose output is wanted as it comes, or that is given input."""
         _check_words(command)
         streams = Streams(stdin=stdin)
         ask_url = partial(

@@ -59,7 +59,6 @@ class Ended:
 
     @property
     def reason(self) -> str:
-        """The first thing it complained about, or its exit status."""
         lines = self.stderr.decode(errors="replace").splitlines()
         return next(filter(None, map(str.strip, lines)), f"it ended with status {self.status}")
 
@@ -178,7 +177,6 @@ class Running:
 
     @property
     def so_far(self) -> Ended:
-        """What it complained about so far."""
         return Ended(-1, b"", bytes(self._stderr))
 
     def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -267,5 +265,4 @@ def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 
 def is_missing(details: str) -> bool:
-    """Return whether a runtime says that a program is not in the container."""
     return any(words in details for words in _MISSING)

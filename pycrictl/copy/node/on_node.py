@@ -79,7 +79,6 @@ class OnNode:
     def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Iterator[Outgoing]:
-        """See ``Method``."""
         with self._root() as root, open_source(root, path, follow=follow) as source:
             report_total(source, watch)
             census = Census(rules)
@@ -98,7 +97,6 @@ class OnNode:
             )
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        """See ``Method``."""
         with self._root() as root, open_destination(root, path) as destination:
             if archive.tree is not None:
                 report_total(archive.tree, watch)
@@ -121,12 +119,7 @@ class OnNode:
 
 
 def for_client(client: CriClient, container_id: str) -> OnNode:
-    """Return the method for a container; whether the runtime is this node's is checked by copying.
-
-    Args:
-        client: of the runtime service.
-        container_id: the full ID.
-    """
+    """Return the method; copying checks whether the runtime is this node's."""
     return OnNode(partial(locate_here, client, container_id))
 
 
@@ -166,14 +159,7 @@ def locate(runtime: Runtime, container_id: str) -> FirstProcess:
 
 
 def sweep(locate_one: Callable[[str], FirstProcess]) -> int:
-    """Clear up what copies whose programs were killed have left; return how much that was.
-
-    Args:
-        locate_one: asks the runtime for the first process of a container, by its full ID.
-
-    Raises:
-        PycrictlError: the runtime cannot be asked; the rest stays noted.
-    """
+    """Clear up what copies whose programs were killed have left; return how much that was."""
     count = 0
     for container_id in {noted.container_id for noted in of_the_dead()}:
         if not container_id:
@@ -238,11 +224,7 @@ def _pid_namespace(pid: str) -> str:
 
 
 def check_kernel(handler: str, container_id: str) -> None:
-    """Refuse a container whose file systems are not this kernel's.
-
-    Args:
-        handler: what the runtime calls the container's runtime, or empty.
-    """
+    """Refuse a container whose file systems are not this kernel's."""
     is_known = handler.startswith("io.containerd.") and not handler.startswith(_SHARED_KERNEL)
     if is_known or any(word in handler.lower() for word in _OWN_KERNEL):
         raise Unimplemented(
@@ -253,7 +235,6 @@ def check_kernel(handler: str, container_id: str) -> None:
 
 
 def _info(verbose: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a runtime adds about a container, if it is JSON."""
     try:
         info = json.loads(verbose["info"])
     except (KeyError, ValueError, RecursionError):
