@@ -193,40 +193,29 @@ def open_destination(root: Root, path: bytes) -> Destination:
         directory.close()
         raise to_error(exc, "copy to", path) from exc
     existing = Existing.NOTHING if status is None else Existing.FILE
-    if status is not None and not _leads_to_file(root, text.path, status):
+    if status is not None and not _leads_to_file(root, directory, text, status):
         existing = Existing.SPECIAL
     return Destination(root, text, existing, directory)
 
 
-def _leads_to_file(root: Root, path: bytes, status: os.stat_result) -> bool:
+def _leads_to_file(
+    root: Root, directory: Directory, text: PathText, status: os.stat_result
+) -> bool:
     """Return whether a file may take the place of what is there, which is not a directory.
 
     A link to a device or pipe must stay as well, and one to what a process has open, such as
     ``/dev/stdout``.
     """
     if stat.S_ISLNK(status.st_mode):
-        if _link_text(root, path).startswith(b"/proc/self/fd/"):
-            return False
         try:
-            fd = root.find(path, follow=True)
+            if directory.read_link(text.name).startswith(b"/proc/self/fd/"):
+                return False
+            fd = root.find(text.path, follow=True)
         except OSError:
-            return True  # it is dangling
+            return True  # it is dangling, or gone by now
         status = os.fstat(fd)
         os.close(fd)
     return stat.S_ISREG(status.st_mode)
-
-
-def _link_text(root: Root, path: bytes) -> bytes:
-    try:
-        fd = root.find(path, follow=False)
-    except OSError:  # it is gone by now
-        return b""
-    try:
-        return os.readlink(b"", dir_fd=fd)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
 
 
 def _directory(root: Root, path: bytes, *, shown: bytes) -> Directory | None:
