@@ -17,19 +17,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.agent.asyncapi import AsyncApiClient
-from pycrictl.agent.objects import NodePull
 from pycrictl.agent.reflector import pods_in
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod
 from pycrictl.progress.failures import REASONS, Failures
 from pycrictl.progress.outcome import Pace
 from pycrictl.progress.reference import canonical
+from pycrictl.pulls.model import Pull
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.logs.journal import JournalLine
-    from pycrictl.pulls.tracker import View
+    from pycrictl.pulls.model import View
 
 LOOK_S: Final = 0.5
 """How often the source is looked at."""
@@ -70,7 +70,7 @@ class _Source:
     def __init__(self, owner: NodePulls) -> None:
         self._owner = owner
         self._began: dict[str, float] = {}
-        self.pulls: list[NodePull] = []
+        self.pulls: list[Pull] = []
         self.has_looked = False
         self.noted = ""
         self.alive_at = time.monotonic()
@@ -180,7 +180,7 @@ class NodePulls:
         self._asked_at = 0.0
         self._failed_at = 0.0
         self._error = ""
-        self._ended: dict[str, NodePull] = {}
+        self._ended: dict[str, Pull] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rung = asyncio.Event()
         self._is_held = False
@@ -210,7 +210,7 @@ class NodePulls:
         """Return the pods of the node as they are known."""
         return tuple(self._reflector.items.values())
 
-    async def ask(self) -> tuple[list[NodePull], tuple[Pod, ...]]:
+    async def ask(self) -> tuple[list[Pull], tuple[Pod, ...]]:
         """Return the pulls and the pods of the node.
 
         The first question begins to follow them, and waits for a first look.
@@ -229,7 +229,7 @@ class NodePulls:
             await self.changed(left_s)
         return self.pulls(), self.pods()
 
-    def pulls(self) -> list[NodePull]:
+    def pulls(self) -> list[Pull]:
         """Return the pulls that run, and before them those that have ended lately."""
         now_s = time.time()
         with self._lock:
@@ -284,7 +284,7 @@ class NodePulls:
             self.log.warning("no_source", error=error.message)
         self.wake()
 
-    def keep(self, ended: Sequence[NodePull]) -> None:
+    def keep(self, ended: Sequence[Pull]) -> None:
         """Remember how pulls ended."""
         with self._lock:
             for one in ended:
@@ -343,7 +343,7 @@ class NodePulls:
             self._ending = loop.create_task(self._reflector.stop())
 
 
-def pulls_in(view: View, began: Mapping[str, float]) -> list[NodePull]:
+def pulls_in(view: View, began: Mapping[str, float]) -> list[Pull]:
     """Return the pulls that a picture shows.
 
     Args:
@@ -354,14 +354,14 @@ def pulls_in(view: View, began: Mapping[str, float]) -> list[NodePull]:
     found = []
     shown = view.pulls
     for pull in shown.values():
-        at = pull.totals.began
+        at = pull.totals.began if pull.totals is not None else None
         at_s = 0.0 if at is None else now_s - (view.now - at)
         began_s = _steady(began.get(pull.image, 0.0), at_s)
-        found.append(NodePull(pull.image, pull.items, pull.totals, True, began_s))
+        found.append(replace(pull, began_s=began_s))
     for one in view.awaited:
         if one.image and one.image not in shown:
             began_s = _steady(began.get(one.image, 0.0), now_s - one.waited_s)
-            found.append(NodePull(one.image, began_s=began_s if one.is_begun else 0.0))
+            found.append(Pull(one.image, began_s=began_s if one.is_begun else 0.0))
     return found
 
 

@@ -18,7 +18,7 @@ from pycrictl.agent.api.openapi import MAX_LAYERS, MAX_TEXT
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
 from pycrictl.progress.reference import canonical, is_same_image
-from pycrictl.pulls.tracker import COMPLETE, Item, Phase, Totals
+from pycrictl.pulls.model import COMPLETE, Item, Phase, Pull, Totals
 from pycrictl.units import escape, format_moment
 
 _NOT_ITS_IMAGE: Final = frozenset(
@@ -43,42 +43,6 @@ class PullPhase(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     BACK_OFF = "BackOff"
-
-
-@dataclass(frozen=True, slots=True)
-class NodePull:
-    """A pull as the node shows it.
-
-    Attributes:
-        image: as it is known there, perhaps ``one of A, B (DIGEST)``.
-        items: its layers, or the image as a whole.
-        totals: their sums; None while nothing is known.
-        is_running: it has not ended.
-        began_s, ended_s: wall times; 0 if unknown, or not yet.
-    """
-
-    image: str
-    items: tuple[Item, ...] = ()
-    totals: Totals | None = None
-    is_running: bool = True
-    began_s: float = 0.0
-    ended_s: float = 0.0
-
-    @property
-    def error(self) -> str:
-        """Why it failed; empty if it has not."""
-        return next((item.error for item in self.items if item.phase is Phase.FAILED), "")
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether a part of it has failed."""
-        return any(item.phase is Phase.FAILED for item in self.items)
-
-    def is_of(self, reference: str) -> bool:
-        """Return whether it is, or may be, of what a pod calls so."""
-        name, _, _ = self.image.removeprefix(_ONE_OF).partition(" (")
-        names = name.split(", ") if self.image.startswith(_ONE_OF) else (name,)
-        return any(is_same_image(reference, one) for one in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +89,7 @@ def pod_of(name: str) -> str:
 
 def objects_of(
     pods: Iterable[Pod],
-    pulls: Sequence[NodePull],
+    pulls: Sequence[Pull],
     node: str,
     *,
     wants_all: bool = False,
@@ -156,19 +120,26 @@ def objects_of(
     return found
 
 
-def pull_for(need: Need, pulls: Sequence[NodePull]) -> NodePull | None:
+def pull_for(need: Need, pulls: Sequence[Pull]) -> Pull | None:
     """Return the pull of an image that a pod needs.
 
     One that was over before the pod was made was another one's: all that it says is that the image
     is there. Pods' times are in whole seconds.
     """
-    pull = next((one for one in reversed(pulls) if one.is_of(need.image)), None)
+    pull = next((one for one in reversed(pulls) if _may_be(one, need.image)), None)
     if pull is None or pull.is_running or pull.ended_s >= need.pod.created_s:
         return pull
-    return None if pull.has_failed else NodePull(pull.image, is_running=False, ended_s=pull.ended_s)
+    return None if pull.failed else Pull(pull.image, is_running=False, ended_s=pull.ended_s)
 
 
-def _object(need: Need, pull: NodePull | None, node: str, problem: str) -> Document:
+def _may_be(pull: Pull, reference: str) -> bool:
+    """Return whether a pull, perhaps ``one of A, B (DIGEST)``, may be of what a pod calls so."""
+    name, _, _ = pull.image.removeprefix(_ONE_OF).partition(" (")
+    names = name.split(", ") if pull.image.startswith(_ONE_OF) else (name,)
+    return any(is_same_image(reference, one) for one in names)
+
+
+def _object(need: Need, pull: Pull | None, node: str, problem: str) -> Document:
     pod = need.pod
     digest = hashlib.sha256(need.image.encode("utf-8", "replace")).hexdigest()[:8]
     created = format_moment(pull.began_s) if pull is not None and pull.began_s else pod.created
@@ -192,7 +163,7 @@ def _object(need: Need, pull: NodePull | None, node: str, problem: str) -> Docum
     }
 
 
-def _status(need: Need, pull: NodePull | None, problem: str) -> Document:
+def _status(need: Need, pull: Pull | None, problem: str) -> Document:
     phase = phase_of(need, pull)
     status: Document = {"phase": phase.value}
     reason = need.reason
@@ -203,7 +174,8 @@ def _status(need: Need, pull: NodePull | None, problem: str) -> Document:
     if phase is PullPhase.SUCCEEDED:
         status["percent"] = 100
     elif phase in (PullPhase.FAILED, PullPhase.BACK_OFF):
-        error = (pull.error if pull is not None else "") or (reason.message if reason else "")
+        failed = pull.failed if pull is not None else None
+        error = (failed.error if failed else "") or (reason.message if reason else "")
         error = error or (reason.reason if reason else "the pull failed")
         status["error"] = escape(error[:MAX_TEXT])
     if reason is not None:
@@ -214,13 +186,13 @@ def _status(need: Need, pull: NodePull | None, problem: str) -> Document:
     return status
 
 
-def phase_of(need: Need, pull: NodePull | None) -> PullPhase:
+def phase_of(need: Need, pull: Pull | None) -> PullPhase:
     """Return where the pull of an image stands.
 
     What the node shows is newer than what the kubelet says: while it pulls again after a failure,
     a pod's status still is ``ImagePullBackOff``.
     """
-    if pull is not None and pull.is_running and not _has_only_failed(pull):
+    if pull is not None and pull.is_running and not (pull.failed and pull.is_over):
         return _running_phase(pull)
     if not need.is_open:
         return PullPhase.SUCCEEDED
@@ -229,14 +201,10 @@ def phase_of(need: Need, pull: NodePull | None) -> PullPhase:
         return PullPhase.BACK_OFF if is_back_off else PullPhase.FAILED
     if pull is None:
         return PullPhase.WAITING
-    return PullPhase.FAILED if pull.has_failed else PullPhase.SUCCEEDED
+    return PullPhase.FAILED if pull.failed else PullPhase.SUCCEEDED
 
 
-def _has_only_failed(pull: NodePull) -> bool:
-    return pull.has_failed and all(item.is_finished for item in pull.items)
-
-
-def _running_phase(pull: NodePull) -> PullPhase:
+def _running_phase(pull: Pull) -> PullPhase:
     if any(item.queue_position for item in pull.items):
         return PullPhase.QUEUED
     if any(item.phase is Phase.WAITING and not item.layer for item in pull.items):
@@ -252,7 +220,7 @@ def _running_phase(pull: NodePull) -> PullPhase:
     return PullPhase.PULLING
 
 
-def _numbers(pull: NodePull, totals: Totals, phase: PullPhase) -> Document:
+def _numbers(pull: Pull, totals: Totals, phase: PullPhase) -> Document:
     found: Document = {"progressBytes": totals.progress, "totalBytes": totals.total}
     if totals.extracted_total:
         found |= {

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pycrictl.agent.objects import Need, NodePull, PullPhase, needs_of, phase_of, pull_for
+from pycrictl.agent.objects import Need, PullPhase, needs_of, phase_of, pull_for
 from pycrictl.kube.pods import Pod
-from pycrictl.pulls.model import Phase
-from pycrictl.pulls.reporting import report_of, with_sums
+from pycrictl.pulls.model import Phase, Pull, report_of, with_sums
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 _FAILED: Final = (PullPhase.FAILED, PullPhase.BACK_OFF)
@@ -24,7 +23,7 @@ def wanted(pod: Pod, container: str) -> list[Need]:
 
 
 def reports_of(
-    needs: Sequence[Need], pulls: Sequence[NodePull], since_s: float = 0.0
+    needs: Sequence[Need], pulls: Sequence[Pull], since_s: float = 0.0
 ) -> tuple[list[Report], bool]:
     """Return what is known of the pulls of some images, and whether one of them runs.
 

@@ -17,7 +17,7 @@ from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import ConnectError, ExitCode, RuntimeFault, UsageError
-from pycrictl.pulls.speed import Speed
+from pycrictl.pulls.sums import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
 from pycrictl.show.displays.writers import Silent
 from pycrictl.units import plural

@@ -34,7 +34,7 @@ from pycrictl.progress.leases import (
 )
 from pycrictl.progress.names import Expected, Names
 from pycrictl.progress.weight import Weight, weigh
-from pycrictl.pulls.tracker import Phase
+from pycrictl.pulls.model import Phase
 from pycrictl.wire.progress import Report
 
 if TYPE_CHECKING:

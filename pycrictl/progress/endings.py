@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from pycrictl.pulls.tracker import Tracker, View
+    from pycrictl.pulls.model import View
+    from pycrictl.pulls.tracker import Tracker
 
 SETTLE_S: Final = 1.5
 """How long nothing must be pulled for the pulls to be over: kubelet tries its credentials one after

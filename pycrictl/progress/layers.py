@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pycrictl.containerd.store import LayerDescriptor, is_gzip
-from pycrictl.pulls.tracker import Phase
+from pycrictl.pulls.model import Phase
 
 _SMALLEST_GZIP_BYTES: Final = 18
 

@@ -31,8 +31,8 @@ from pycrictl.progress.endings import SETTLE_S, Endings, Sink
 from pycrictl.progress.namespaces import NamespacesWatcher, bare
 from pycrictl.progress.outcome import REOPEN_PAUSES_S, Pace, WatchOutcome, failed_items
 from pycrictl.progress.reference import is_same_image
-from pycrictl.pulls.model import STALLED_S
-from pycrictl.pulls.tracker import Awaited, Phase, Tracker, View
+from pycrictl.pulls.model import STALLED_S, Awaited, Phase, View
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import format_duration
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pycrictl.progress.endings import Sink
 from pycrictl.progress.registry.question import credentials_of
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.pull.slots import Retry, pull_slot
-from pycrictl.pulls.tracker import Awaited
+from pycrictl.pulls.model import Awaited
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import Call, CriClient

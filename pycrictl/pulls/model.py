@@ -1,4 +1,4 @@
-"""What a tracker shows of everything tracked at one moment, as plain data."""
+"""What a tracker shows of everything tracked at one moment, and reports on it for others. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 
 from pycrictl import foreign
 from pycrictl.units import duration_in_words, plural
+from pycrictl.wire.progress import MAX_TEXT, Report
 
 
 def stall(idle_s: float) -> str:
@@ -212,11 +213,49 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """One image on its way: its layers, or one item for all of it, and their sums."""
+    """The pull of one image at one moment.
+
+    Attributes:
+        image: its name; empty for a whole pod.
+        items: its layers, or one item for all of it; empty while nothing is known.
+        totals: their sums; None while nothing is known.
+        is_running: it has not ended.
+        began_s, ended_s: wall times; 0 if unknown, or not yet.
+    """
 
     image: str
-    items: tuple[Item, ...]
-    totals: Totals
+    items: tuple[Item, ...] = ()
+    totals: Totals | None = None
+    is_running: bool = True
+    began_s: float = 0.0
+    ended_s: float = 0.0
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether its layers are known, rather than one item for all."""
+        return len(self.items) > 1 or bool(self.items[0].layer)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every item has arrived."""
+        return all(item.phase in COMPLETE for item in self.items)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more happens as far as is known: each item has arrived or failed."""
+        return all(item.is_finished for item in self.items)
+
+    @property
+    def failed(self) -> Item | None:
+        """The item with the last cause of its failure; None if nothing has failed."""
+        failed = [item for item in self.items if item.phase is Phase.FAILED]
+        return next(
+            (item for item in reversed(failed) if item.error), failed[-1] if failed else None
+        )
+
+    def count(self, *phases: Phase) -> int:
+        """Return how many items are in one of these phases."""
+        return sum(item.phase in phases for item in self.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +284,8 @@ class View:
         for item in self.items:
             found.setdefault(item.image, []).append(item)
         return {
-            image: Pull(image, tuple(items), self.images[image]) for image, items in found.items()
+            image: Pull(image, tuple(items), self.images.get(image))
+            for image, items in found.items()
         }
 
 
@@ -258,3 +298,39 @@ _SHARES: Final = 10**4
 _EPSILON: Final = 1e-9
 ALMOST: Final = 0.995
 """The most that is said of what has not arrived."""
+
+
+def report_of(item: Item, image: str, *, is_done: bool = False) -> Report:
+    """Return the report on an item.
+
+    Args:
+        item: as it was seen.
+        image: the name for those who watch.
+        is_done: its pull has succeeded; the last look at it was before.
+    """
+    phase, progress = item.phase, item.progress
+    if is_done and phase not in COMPLETE:
+        phase, progress = Phase.DONE, item.total
+    extracted_total = 0 if item.is_estimated else item.extracted_total
+    return Report(
+        image=image,
+        layer=item.layer,
+        progress=progress,
+        total=item.total,
+        error=item.error[:MAX_TEXT] if phase is Phase.FAILED else "",
+        phase=phase,
+        queue_position=item.queue_position,
+        extracted=extracted_total if phase is Phase.DONE else item.extracted,
+        extracted_total=extracted_total,
+        resumed=item.resumed,
+        behind=item.behind,
+        digest=item.digest,
+        idle_s=round(item.idle_s, 1),
+    )
+
+
+def with_sums(reports: list[Report], sums: Totals | None) -> list[Report]:
+    """Return the reports on an image with its sums, which one of them carries."""
+    if reports and sums is not None:
+        reports[0] = reports[0]._replace(sums=sums.to_json())
+    return reports

@@ -31,15 +31,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pycrictl.pulls.model import COMPLETE, FINISHED, Awaited, Item, Phase, Totals, View
+from pycrictl.pulls.model import COMPLETE, FINISHED, Item, Phase, Totals, View
 from pycrictl.pulls.sums import Blob, Sums
-
-if TYPE_CHECKING:
-    from pycrictl.wire.progress import Report
-
-__all__ = ["COMPLETE", "Awaited", "Item", "Phase", "Totals", "Tracker", "View"]
+from pycrictl.wire.progress import Report
 
 MAX_ERROR: Final = 1024
 """Longest error text that is kept, in characters."""
@@ -91,45 +87,38 @@ class Tracker:
                 before the first report.
             age_s: for how long the image's pull has run, if that is known.
         """
-        # Not kept as it is: every report brings its own copy of the names.
-        image, layer, progress, total, error, phase, queue_position = report[:7]
+        image, layer = report.image, report.layer
         tracked = self._images.get(image, _NO_ITEMS).get(layer) or self._begin(image, layer, now)
         if tracked is None:
             return
-        named = _PHASES.get(phase) if phase else None
-        if named is Phase.DOWNLOADING and 0 < total <= min(progress, tracked.progress):
+        before, given = tracked.report, Totals.from_json(report.sums)
+        # The names that are kept already: every report brings its own copy of them.
+        report = report._replace(
+            image=before.image, layer=before.layer, error=report.error[:MAX_ERROR], sums=None
+        )
+        named = _PHASES.get(report.phase) if report.phase else None
+        if named is Phase.DOWNLOADING and 0 < report.total <= min(report.progress, before.progress):
             named = tracked.phase if tracked.phase in _ARRIVED else named
-        if error:
-            error = error[:MAX_ERROR]
-            if progress <= 0 and total <= 0:
-                progress, total = tracked.progress, tracked.total
+        if report.error and report.progress <= 0 and report.total <= 0:
+            report = report._replace(progress=before.progress, total=before.total)
         if (
-            progress != tracked.progress
-            or report.extracted != tracked.extracted
+            report.progress != before.progress
+            or report.extracted != before.extracted
             or named is not tracked.phase
         ):
             tracked.moved_at = now
         if idle_s > 0.0:
             tracked.moved_at = min(tracked.moved_at, now - idle_s)
-        tracked.progress = progress
-        tracked.total = total
-        tracked.error = error
-        tracked.phase = named
-        tracked.queue_position = queue_position
-        if named not in COMPLETE or report.extracted > tracked.extracted:
-            tracked.extracted = report.extracted
-        tracked.extracted_total = report.extracted_total
-        if report.behind != tracked.behind or report.pod != tracked.pod:
-            tracked.behind, tracked.pod = report.behind, report.pod
-        tracked.resumed, tracked.digest = report.resumed, report.digest
-        tracked.is_viewed = False
-        if report.sums is not None and (given := Totals.from_json(report.sums)) is not None:
-            self._given[tracked.image] = given, now
+        if named in COMPLETE:
+            report = report._replace(extracted=max(report.extracted, before.extracted))
+        tracked.report, tracked.phase, tracked.is_viewed = report, named, False
+        if given is not None:
+            self._given[before.image] = given, now
         if age_s is not None:
-            self._began[tracked.image] = now - age_s
+            self._began[before.image] = now - age_s
         blob = tracked.blob
         if not blob.is_seen:
-            blob.see(tracked.look(now, self._ratio(tracked.image)))
+            blob.see(tracked.look(now, self._ratio(before.image)))
 
     def view(self, now: float) -> View:
         """Return the picture at ``now``; the time that takes grows with the number of items."""
@@ -142,7 +131,7 @@ class Tracker:
             if before is not None and tracked.is_viewed and before.phase in FINISHED:
                 item = before
             else:
-                item = tracked.look(now, ratios[tracked.image])
+                item = tracked.look(now, ratios[tracked.report.image])
                 if before is None or _visible(item) != _visible(before):
                     changed.append(item)
                 tracked.item = item
@@ -171,10 +160,10 @@ class Tracker:
         group = self._images.pop(image, _NO_ITEMS)
         for tracked in group.values():
             self._items_left += 1
-            self._characters_left += len(tracked.layer)
+            self._characters_left += len(tracked.report.layer)
             tracked.blob.holders -= 1
             if not tracked.blob.holders:
-                self._blobs.pop(_shared(tracked.image, tracked.layer), None)
+                self._blobs.pop(_shared(image, tracked.report.layer), None)
         if group:
             self._characters_left += len(image)
         self._began.pop(image, None)
@@ -185,8 +174,8 @@ class Tracker:
     def blame(self, image: str, error: str) -> None:
         """Give the failed items of an image another reason; empty if others say it."""
         for tracked in self._images.get(image, _NO_ITEMS).values():
-            if tracked.error:
-                tracked.error = error[:MAX_ERROR]
+            if tracked.report.error:
+                tracked.report = tracked.report._replace(error=error[:MAX_ERROR])
                 tracked.phase = Phase.FAILED
                 tracked.is_viewed = False
 
@@ -223,9 +212,10 @@ class Tracker:
     def _known_ratio(self, image: str) -> float | None:
         packed = unpacked = 0
         for tracked in self._images.get(image, _NO_ITEMS).values():
-            if tracked.extracted_total > 0 and tracked.total > 0:
-                packed += tracked.total
-                unpacked += tracked.extracted_total
+            report = tracked.report
+            if report.extracted_total > 0 and report.total > 0:
+                packed += report.total
+                unpacked += report.extracted_total
         return unpacked / packed if packed else None
 
     def _begin(self, image: str, layer: str, now: float) -> _Tracked | None:
@@ -238,13 +228,13 @@ class Tracker:
         self._items_left -= 1
         self._characters_left -= characters
         if group:
-            image = next(iter(group.values())).image
+            image = next(iter(group.values())).report.image
         else:
             group = self._images[image] = {}
         shared = _shared(image, layer)
         blob = self._blobs.setdefault(shared, Blob()) if shared else Blob()
         blob.holders += 1
-        tracked = group[layer] = _Tracked(image, layer, blob, now)
+        tracked = group[layer] = _Tracked(Report(image, layer, 0, 0), blob, now)
         self._finest = None
         self._sums.start(image, now)
         return tracked
@@ -255,29 +245,20 @@ class Tracker:
             for group in self._images.values():
                 layers = [tracked for layer, tracked in group.items() if layer]
                 found += layers or group.values()
-            self._finest = [tracked for tracked in found if tracked.image or tracked.layer] or found
+            self._finest = [
+                tracked for tracked in found if tracked.report.image or tracked.report.layer
+            ] or found
         return self._finest
 
 
 @dataclass(slots=True, eq=False)
 class _Tracked:
-    """The latest report of one item, as it came, and the ``Item`` last shown of it."""
+    """The latest report of one item, the phase that it stands for, and what was shown of it."""
 
-    image: str
-    layer: str
+    report: Report
     blob: Blob
     moved_at: float
-    progress: int = 0
-    total: int = 0
-    error: str = ""
     phase: Phase | None = None
-    queue_position: int = 0
-    extracted: int = 0
-    extracted_total: int = 0
-    behind: str = ""
-    pod: str = ""
-    resumed: int = 0
-    digest: str = ""
     item: Item | None = None
     is_viewed: bool = False
 
@@ -288,10 +269,10 @@ class _Tracked:
             now: see the module.
             ratio: what its unpacked size is estimated by.
         """
-        progress = max(self.progress, 0)
-        total = max(self.total, progress) if self.total > 0 else 0
-        phase = self.phase
-        if self.error:
+        report, phase = self.report, self.phase
+        progress = max(report.progress, 0)
+        total = max(report.total, progress) if report.total > 0 else 0
+        if report.error:
             phase = Phase.FAILED
         elif phase is None:
             if total and progress == total:
@@ -300,9 +281,10 @@ class _Tracked:
                 phase = Phase.DOWNLOADING if progress else Phase.WAITING
         if phase in COMPLETE:
             progress = total = max(progress, total)
-        extracted = max(self.extracted, 0)
-        extracted_total = max(self.extracted_total, extracted) if self.extracted_total > 0 else 0
-        is_unpacked = bool(self.layer) and self.phase not in (None, Phase.PRESENT)
+        extracted = max(report.extracted, 0)
+        extracted_total = report.extracted_total
+        extracted_total = max(extracted_total, extracted) if extracted_total > 0 else 0
+        is_unpacked = bool(report.layer) and self.phase not in (None, Phase.PRESENT)
         is_estimated = is_unpacked and not extracted_total and total > 0
         if is_estimated:
             is_over = phase in COMPLETE and extracted > 0
@@ -312,22 +294,22 @@ class _Tracked:
         if phase is Phase.DONE and is_unpacked:
             extracted = extracted_total
         return Item(
-            self.image,
-            self.layer,
+            report.image,
+            report.layer,
             phase,
             progress,
             total,
-            self.error,
-            max(self.queue_position, 0),
+            report.error,
+            max(report.queue_position, 0),
             extracted,
             extracted_total,
             0.0 if phase in FINISHED else max(now - self.moved_at, 0.0),
             is_estimated,
             is_unpacked,
-            self.behind,
-            self.pod,
-            min(max(self.resumed, 0), progress),
-            self.digest,
+            report.behind,
+            report.pod,
+            min(max(report.resumed, 0), progress),
+            report.digest,
         )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pycrictl.agent.objects import NodePull
 from pycrictl.agent.peers import TIMEOUT_S
+from pycrictl.pulls.model import Pull
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 from tests.agent.standing import Answer, Cluster
@@ -125,4 +125,4 @@ def pull(pulls: Any, *reports: Report) -> None:
     for report in reports:
         tracker.apply(report, now=0.0)
     view = tracker.view(0.0)
-    pulls.keep([NodePull(IMAGE, view.items, view.images[IMAGE], True, 0.0, time.time())])
+    pulls.keep([Pull(IMAGE, view.items, view.images[IMAGE], True, 0.0, time.time())])

@@ -10,11 +10,12 @@ import pytest
 from pycrictl.agent.api.selectors import fits_labels, parse_fields
 from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.api.table import age, cells
-from pycrictl.agent.objects import NodePull, is_waiting, objects_of
+from pycrictl.agent.objects import is_waiting, objects_of
 from pycrictl.agent.records import reports_of, wanted
 from pycrictl.agent.store import Gone, Store
 from pycrictl.agent.trust.frontproxy import is_signed_by, parse_trust
 from pycrictl.kube.pods import Pod, parse_pod
+from pycrictl.pulls.model import Pull
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import format_moment
 from pycrictl.wire.progress import Report
@@ -30,7 +31,7 @@ def pod(**changes: Any) -> Pod:
     return found
 
 
-def pull(*reports: Report, is_running: bool = True, image: str = IMAGE) -> NodePull:
+def pull(*reports: Report, is_running: bool = True, image: str = IMAGE) -> Pull:
     tracker = Tracker()
     for second in (0.0, 10.0):
         for report in reports:
@@ -38,14 +39,14 @@ def pull(*reports: Report, is_running: bool = True, image: str = IMAGE) -> NodeP
             tracker.apply(report._replace(progress=report.progress * scale), now=second)
     view = tracker.view(10.0)
     ended_s = 0.0 if is_running else NOW_S
-    return NodePull(image, view.items, view.images.get(image), is_running, NOW_S - 10, ended_s)
+    return Pull(image, view.items, view.images.get(image), is_running, NOW_S - 10, ended_s)
 
 
 def layer(phase: str, progress: int = 0, name: str = "sha256:a", **more: Any) -> Report:
     return Report(IMAGE, name, progress, 100, phase=phase, **more)
 
 
-def status(pods: Pod, *pulls: NodePull, **more: Any) -> dict[str, Any]:
+def status(pods: Pod, *pulls: Pull, **more: Any) -> dict[str, Any]:
     found = objects_of([pods], pulls, "n1", **more)
     return dict(found[0]["status"]) if found else {}
 
@@ -70,7 +71,7 @@ CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
         ),
         (WAITING, [pull(layer("extracting", 100), layer("downloading", 5, "sha256:b"))], "Pulling"),
         (WAITING, [pull(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=2))], "Queued"),
-        (WAITING, [NodePull(IMAGE)], "Pulling"),
+        (WAITING, [Pull(IMAGE)], "Pulling"),
         (WAITING, [pull(layer("done", 100), is_running=False)], "Succeeded"),
         (WAITING, [pull(layer("failed", 5, error="reset"), is_running=False)], "Failed"),
         (BACK_OFF, [], "BackOff"),
@@ -82,7 +83,7 @@ CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
         (RUNNING, [pull(layer("done", 100), is_running=False)], "Succeeded"),
     ],
 )
-def test_phases(state: dict[str, Any], pulls: list[NodePull], phase: str) -> None:
+def test_phases(state: dict[str, Any], pulls: list[Pull], phase: str) -> None:
     assert status(pod(state=state), *pulls)["phase"] == phase
 
 
@@ -146,8 +147,8 @@ def test_when_it_is_tried_again() -> None:
 
 def test_a_pull_of_which_the_tag_is_unknown() -> None:
     name = f"one of registry.test/team/app:2, {IMAGE} (sha256:0123)"
-    assert status(pod(), NodePull(name))["phase"] == "Pulling"
-    assert status(pod(image="registry.test/team/other:1"), NodePull(name))["phase"] == "Waiting"
+    assert status(pod(), Pull(name))["phase"] == "Pulling"
+    assert status(pod(image="registry.test/team/other:1"), Pull(name))["phase"] == "Waiting"
 
 
 def test_one_object_for_each_image_of_a_pod() -> None:
@@ -305,7 +306,7 @@ def test_bytes_of_layers_whose_sizes_nobody_knows() -> None:
     for layer in ("layer 1", "layer 2"):
         tracker.apply(Report(IMAGE, layer, 5, 0, phase="downloading"), now=0.0)
     view = tracker.view(0.0)
-    pull = NodePull(IMAGE, view.items, view.images[IMAGE])
+    pull = Pull(IMAGE, view.items, view.images[IMAGE])
     (one,) = objects_of([pod()], [pull], "n1")
     assert (one["status"]["progressBytes"], one["status"]["totalBytes"]) == (10, 0)
     assert "percent" not in one["status"]

@@ -120,7 +120,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @contextmanager
 def _our_cluster(run_folder: Path) -> Iterator[Cluster]:
     """An API server's stand-in, and behind it the agents of two nodes, one switched off."""
-    from pycrictl.agent.objects import NodePull
+    from pycrictl.pulls.model import Pull
     from pycrictl.pulls.tracker import Tracker
     from pycrictl.wire.progress import Report
     from tests.agent.standing import standing
@@ -146,9 +146,7 @@ def _our_cluster(run_folder: Path) -> Iterator[Cluster]:
                 tracker, image = Tracker(), container["image"]
                 tracker.apply(Report(image, "sha256:a", 10, 10, phase="done"), now=0.0)
                 view = tracker.view(0.0)
-                ended = NodePull(
-                    image, view.items, view.images[image], False, 1.0, time.time() + 3600
-                )
+                ended = Pull(image, view.items, view.images[image], False, 1.0, time.time() + 3600)
                 agent.pulls.keep([ended])
         host = "https://127.0.0.1:"
         root = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/{namespace}/pods/{pod}"

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from pycrictl.containerd.client import ContainerdClient
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
-from pycrictl.pulls.tracker import Item, Phase, Tracker
+from pycrictl.pulls.model import Item, Phase
+from pycrictl.pulls.tracker import Tracker
 
 
 class Watch:

@@ -17,7 +17,8 @@ from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.registry import skopeo
 from pycrictl.progress.registry.manifest import ask
 from pycrictl.progress.registry.question import Credentials, Question
-from pycrictl.pulls.tracker import Phase, Tracker, View
+from pycrictl.pulls.model import Phase, View
+from pycrictl.pulls.tracker import Tracker
 
 from .images import Image
 from .lab import MIB, Lab

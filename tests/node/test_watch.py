@@ -12,7 +12,7 @@ from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.errors import ConnectError, Unavailable
 from pycrictl.progress.content import Ending
-from pycrictl.pulls.tracker import Item, Phase
+from pycrictl.pulls.model import Item, Phase
 from tests.containerd.watching import Watch
 
 from .images import Image, zero_file

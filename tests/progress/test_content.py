@@ -12,7 +12,7 @@ from pycrictl.containerd.client import ContainerdClient
 from pycrictl.errors import Unavailable
 from pycrictl.progress import content
 from pycrictl.progress.content import Ending
-from pycrictl.pulls.tracker import Phase
+from pycrictl.pulls.model import Phase
 from tests.containerd.fakectd import Blob, FakeContainerd, Ingest, Lease, Replay, Snapshot
 from tests.containerd.fixtures import client, fake
 from tests.containerd.made import START_S, Made, digest_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from pycrictl.progress.endings import _REMEMBERED, SETTLE_S, Endings
-from pycrictl.pulls.tracker import Phase, Tracker, View
+from pycrictl.pulls.model import Phase, View
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 
 

@@ -14,7 +14,7 @@ from pycrictl.progress.causes import LOOK_AGAIN_S, SETTLE_S, Causes
 from pycrictl.progress.content import ActivePull, EndedPull, Ending, PollResult
 from pycrictl.progress.failures import Failure, Failures, awaited, cause, from_journal, from_pods
 from pycrictl.progress.sources import ImageTracker
-from pycrictl.pulls.tracker import Phase
+from pycrictl.pulls.model import Phase
 from pycrictl.wire.progress import Report
 
 WEB = "registry.example/shop/web:1.4"

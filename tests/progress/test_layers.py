@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pycrictl.containerd.store import LayerDescriptor
 from pycrictl.progress.layers import Ingest, Layer, Layers, Sight, Snapshot
-from pycrictl.pulls.tracker import Phase
+from pycrictl.pulls.model import Phase
 
 GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 STARTED_S = 1000.0

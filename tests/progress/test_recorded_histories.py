@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pycrictl.containerd.client import ContainerdClient
 from pycrictl.progress.content import ContentWatcher
-from pycrictl.pulls.tracker import COMPLETE, Tracker, View
+from pycrictl.pulls.model import COMPLETE, View
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 from tests.containerd.fakectd import FakeContainerd, Replay
 

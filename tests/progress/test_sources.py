@@ -13,7 +13,8 @@ from pycrictl.progress.content import ContentWatcher
 from pycrictl.progress.outcome import Pace, WatchOutcome
 from pycrictl.progress.sources import ImageTracker, watch_content
 from pycrictl.progress.stream_watch import watch_stream
-from pycrictl.pulls.tracker import Phase, Tracker, View
+from pycrictl.pulls.model import Phase, View
+from pycrictl.pulls.tracker import Tracker
 from tests.cli.progress_server import http_streams
 from tests.containerd.fakectd import FakeContainerd, Lease
 from tests.containerd.fixtures import fake

@@ -12,7 +12,8 @@ import pytest
 
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.progress.stream import follow
-from pycrictl.pulls.tracker import Phase, Tracker
+from pycrictl.pulls.model import Phase
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 from tests.progress.following import (
     CHUNKED,

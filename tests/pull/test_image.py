@@ -15,7 +15,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import Interrupted
 from pycrictl.pull.image import pull
-from pycrictl.pulls.tracker import View
+from pycrictl.pulls.model import View
 from tests.containerd.fakectd import FakeContainerd, Lease
 
 REFERENCE = "https://u:topsecret@registry.example/app:1"

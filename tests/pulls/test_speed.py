@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.pulls.speed import Speed
+from pycrictl.pulls.sums import Speed
 
 
 def test_nothing_is_known_at_first() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycrictl.pulls.model import STALLED_S
-from pycrictl.pulls.tracker import UNPACKED_RATIO, Phase, Totals, Tracker, View
+from pycrictl.pulls.model import STALLED_S, Phase, Totals, View
+from pycrictl.pulls.tracker import UNPACKED_RATIO, Tracker
 from pycrictl.wire.progress import Report
 from tests.pulls.tracking import MIB
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.pulls.tracker import MAX_ERROR, Phase, Totals, Tracker, View
+from pycrictl.pulls.model import Phase, Totals, View
+from pycrictl.pulls.tracker import MAX_ERROR, Tracker
 from pycrictl.wire.progress import Report
 from tests.pulls.tracking import FINISHED, keys, only, see
 

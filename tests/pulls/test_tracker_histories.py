@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.pulls.tracker import Item, Phase, Tracker, View
+from pycrictl.pulls.model import Item, Phase, View
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 from tests.pulls.tracking import FINISHED, keys
 

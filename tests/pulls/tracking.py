@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pycrictl.pulls.tracker import Item, Phase, Totals, Tracker, View
+from pycrictl.pulls.model import Item, Phase, Totals, View
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 
 MIB = 2**20

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.pulls.tracker import Item
+from pycrictl.pulls.model import Item
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.screen import Terminal

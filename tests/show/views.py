@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from pycrictl.pulls.tracker import Awaited, Item, Phase, Totals, View
+from pycrictl.pulls.model import Awaited, Item, Phase, Totals, View
 
 MIB = 1024 * 1024
 DEMO = "127.0.0.1:5000/demo:1"
@@ -64,27 +65,33 @@ def view(
 
     ``more`` are fields of the totals.
     """
+    names = dict.fromkeys(item.image for item in items)
+    own = {name: sums([item for item in items if item.image == name]) for name in names}
+    return View(
+        tuple(items),
+        tuple(items if changed is None else changed),
+        sums(items, resumed=resumed, rate=rate, eta_s=eta_s, **more),
+        now,
+        dropped,
+        tuple(awaited),
+        own | {**(images or {})},
+    )
+
+
+def sums(items: Sequence[Item], **more: Any) -> Totals:
+    """The sums of items; ``more`` are fields of them."""
     known = [item for item in items if item.total]
-    totals = Totals(
+    found = Totals(
         progress=sum(item.progress for item in known or items),
         total=sum(item.total for item in known),
         done=sum(item.phase in (Phase.DONE, Phase.PRESENT) for item in items),
         count=len(items),
         failed=sum(item.phase is Phase.FAILED for item in items),
-        resumed=resumed,
-        rate=rate,
-        eta_s=eta_s,
-        **more,
+        resumed=0,
+        rate=None,
+        eta_s=None,
     )
-    return View(
-        tuple(items),
-        tuple(items if changed is None else changed),
-        totals,
-        now,
-        dropped,
-        tuple(awaited),
-        images or {},
-    )
+    return replace(found, **more)
 
 
 IMAGES = (DEMO, "docker.io/library/postgres:16.4", "registry.k8s.io/pause:3.10")

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pycrictl.pulls.tracker import Phase
+from pycrictl.pulls.model import Phase
 
 if TYPE_CHECKING:
     from pycrictl.containerd.store import LayerDescriptor

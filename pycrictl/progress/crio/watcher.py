@@ -32,7 +32,8 @@ from pycrictl.progress.names import Expected
 from pycrictl.progress.registry.manifest import Inquiry, ask
 from pycrictl.progress.registry.question import Credentials, Question
 from pycrictl.progress.weight import Weight
-from pycrictl.pulls.tracker import Phase, Tracker
+from pycrictl.pulls.model import Phase
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 
 if TYPE_CHECKING:

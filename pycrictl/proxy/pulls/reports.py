@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.progress.reference import is_same_image
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
-from pycrictl.pulls.model import Item, Phase, Totals
-from pycrictl.pulls.reporting import report_of, with_sums
+from pycrictl.pulls.model import Item, Phase, Totals, report_of, with_sums
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Final
 
 from pycrictl.pulls import model
-from pycrictl.pulls.model import COMPLETE, STALLED_S, Awaited, Item, Phase, Totals, View
+from pycrictl.pulls.model import COMPLETE, STALLED_S, Awaited, Item, Phase, Pull, Totals, View
 from pycrictl.show.displays import phrases
 from pycrictl.units import duration_in_words, format_bytes, format_part, ordinal, plural
 
@@ -54,101 +54,48 @@ def failure(item: Item) -> str:
     return f"failed: {reason}" if reason else "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class ImagePull:
-    """What is known of one image at one moment; ``image`` is empty for a whole pod."""
-
-    image: str
-    items: tuple[Item, ...]
-
-    @property
-    def name(self) -> str:
-        """The reference, and the pod that it is for if that is known, safe to show."""
-        name, pod = phrases.short_image(self.image) or "pod", self.items[0].pod
-        return f"{name} for {phrases.clean(pod)}" if pod else name
-
-    @property
-    def has_layers(self) -> bool:
-        """Whether its layers are known, rather than one item for all."""
-        return len(self.items) > 1 or bool(self.items[0].layer)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every item has arrived."""
-        return all(item.phase in COMPLETE for item in self.items)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more happens as far as is known: each item has arrived or failed."""
-        return all(item.is_finished for item in self.items)
-
-    def count(self, *phases: Phase) -> int:
-        """Return how many items are in one of these phases."""
-        return sum(item.phase in phases for item in self.items)
-
-    @property
-    def progress(self) -> int:
-        """Compressed bytes that are here."""
-        return sum(item.progress for item in self.items)
-
-    @property
-    def total(self) -> int:
-        """Compressed bytes of all items whose size is known."""
-        return sum(item.total for item in self.items)
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether anything of it has come, or is being waited for at the registry."""
-        still = (Phase.WAITING, Phase.FAILED)
-        return any(item.phase not in still or item.progress for item in self.items)
-
-    @property
-    def failed(self) -> Item | None:
-        """The item with the last cause of its failure; None if nothing has failed."""
-        failed = [item for item in self.items if item.phase is Phase.FAILED]
-        return next(
-            (item for item in reversed(failed) if item.error), failed[-1] if failed else None
-        )
-
-    @property
-    def counts(self) -> str:
-        """``12/31 done · 6 waiting``."""
-        words = [f"{self.count(*COMPLETE)}/{len(self.items)} done"]
-        words += [
-            f"{number} {phase}"
-            for phase in (Phase.WAITING, Phase.FAILED)
-            if (number := self.count(phase))
-        ]
-        return " · ".join(words)
-
-    def summary(self, elapsed_s: float) -> str:
-        """Return the image's last line, without its name: how the pull ended, or how far it got."""
-        words = []
-        if (failed := self.failed) is not None:
-            words.append(failure(failed))
-        elif not self.is_complete:
-            words.append(f"at {format_part(self.progress, self.total)}")
-        if self.has_layers:
-            layers = plural(len(self.items), "layer")
-            words.append(
-                layers if self.is_complete else f"{self.count(*COMPLETE)} of {layers} done"
-            )
-        if self.is_complete:
-            words.append(format_bytes(max(self.total, self.progress)))
-        if self.count(Phase.PRESENT) == len(self.items):
-            words.append("already present")
-        elif self.has_moved or elapsed_s >= 1.0:  # else it has failed before it was seen
-            verb = "in" if self.is_complete else "after"
-            words.append(f"{verb} {duration_in_words(elapsed_s)}")
-        return "  ".join(words)
+def name(pull: Pull) -> str:
+    """Return the reference, and the pod that it is for if that is known, safe to show."""
+    found, pod = phrases.short_image(pull.image) or "pod", pull.items[0].pod
+    return f"{found} for {phrases.clean(pod)}" if pod else found
 
 
-def by_image(items: Iterable[Item]) -> list[ImagePull]:
-    """Return the images in the order of their first items."""
-    found: dict[str, list[Item]] = {}
-    for item in items:
-        found.setdefault(item.image, []).append(item)
-    return [ImagePull(image, tuple(parts)) for image, parts in found.items()]
+def has_moved(pull: Pull) -> bool:
+    """Return whether anything of it has come, or is being waited for at the registry."""
+    still = (Phase.WAITING, Phase.FAILED)
+    return any(item.phase not in still or item.progress for item in pull.items)
+
+
+def counts(pull: Pull) -> str:
+    """Return ``12/31 done · 6 waiting``."""
+    words = [f"{pull.count(*COMPLETE)}/{len(pull.items)} done"]
+    words += [
+        f"{number} {phase}"
+        for phase in (Phase.WAITING, Phase.FAILED)
+        if (number := pull.count(phase))
+    ]
+    return " · ".join(words)
+
+
+def summary(pull: Pull, elapsed_s: float) -> str:
+    """Return an image's last line, without its name: how the pull ended, or how far it got."""
+    words = []
+    progress, total = (pull.totals.progress, pull.totals.total) if pull.totals else (0, 0)
+    if (failed := pull.failed) is not None:
+        words.append(failure(failed))
+    elif not pull.is_complete:
+        words.append(f"at {format_part(progress, total)}")
+    if pull.has_layers:
+        layers = plural(len(pull.items), "layer")
+        words.append(layers if pull.is_complete else f"{pull.count(*COMPLETE)} of {layers} done")
+    if pull.is_complete:
+        words.append(format_bytes(max(total, progress)))
+    if pull.count(Phase.PRESENT) == len(pull.items):
+        words.append("already present")
+    elif has_moved(pull) or elapsed_s >= 1.0:  # else it has failed before it was seen
+        verb = "in" if pull.is_complete else "after"
+        words.append(f"{verb} {duration_in_words(elapsed_s)}")
+    return "  ".join(words)
 
 
 class History:
@@ -163,18 +110,17 @@ class History:
         self._spans: dict[str, tuple[float, float | None]] = {}
         self.last: View | None = None
 
-    def look(self, view: View) -> list[ImagePull]:
-        """Remember a view, and from when to when each image is on its way; return its images."""
+    def look(self, view: View) -> list[Pull]:
+        """Remember a view, and from when to when each image is on its way; return its pulls."""
         if view.dropped and not (self.last and self.last.dropped):
             kept = f"only {len(view.items)} items are kept"
             self._note(f"{kept}; others were reported and are not shown")
         self.last = view
-        pulls = by_image(view.items)
+        pulls = self.pulls
         for pull in pulls:
             began, ended = self._spans.get(pull.image, (view.now, None))
-            totals = view.images.get(pull.image)
-            if totals is not None and totals.began is not None:
-                began = totals.began
+            if pull.totals is not None and pull.totals.began is not None:
+                began = pull.totals.began
             if not pull.is_over:
                 ended = None
             elif ended is None:
@@ -182,15 +128,16 @@ class History:
             self._spans[pull.image] = began, ended
         return pulls
 
-    def images(self) -> list[ImagePull]:
-        """Return the images of the last view."""
-        return by_image(self.last.items) if self.last else []
+    @property
+    def pulls(self) -> list[Pull]:
+        """Those of the last view."""
+        return list(self.last.pulls.values()) if self.last else []
 
-    def summary(self, pull: ImagePull) -> str:
+    def summary(self, pull: Pull) -> str:
         """Return the last line of one of them, without its name."""
         now = self.last.now if self.last else 0.0
         began, ended = self._spans.get(pull.image, (now, None))  # Ctrl-C may have come between
-        return pull.summary((now if ended is None else ended) - began)
+        return summary(pull, (now if ended is None else ended) - began)
 
     def forget(self, images: Collection[str]) -> None:
         """Forget images that have ended for good: what comes under their names is another pull."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TextIO
 
-from pycrictl.pulls.tracker import Awaited, Item, Phase, View
+from pycrictl.pulls.model import Awaited, Item, Phase, Pull, View
 from pycrictl.show.colours import Tone, painted
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import NARROW, Meter, Meters, amount_line, fit, join, sentence
-from pycrictl.show.displays.per_image import ACTIVE, ImagePull
+from pycrictl.show.displays.per_image import ACTIVE
 from pycrictl.units import duration_in_words, format_bytes, format_part
 
 POOL_LINES: Final = 10
@@ -75,7 +75,7 @@ class Bars(Meters):
 
         Later views are without them; under the same name another pull may come.
         """
-        self.write(self._last_lines([p for p in self._history.images() if p.image in images]))
+        self.write(self._last_lines([p for p in self._history.pulls if p.image in images]))
         self._history.forget(images)
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Bars(Meters):
             self.replace(lines)
 
     def _summary(self, view: View) -> list[str]:
-        pulls = self._history.images()
+        pulls = self._history.pulls
         end = []
         if self._aggregate and pulls:
             amount, words = per_image.totals(view)
@@ -100,14 +100,14 @@ class Bars(Meters):
             pulls = [pull for pull in pulls if pull.count(Phase.FAILED)]
         return [*self._last_lines(pulls), *end]
 
-    def _last_lines(self, pulls: Sequence[ImagePull]) -> list[str]:
+    def _last_lines(self, pulls: Sequence[Pull]) -> list[str]:
         more = []
         if len(pulls) > SUMMARY_LINES:
             more = [f"… and {len(pulls) - SUMMARY_LINES} more images"]
             pulls = sorted(pulls, key=lambda pull: pull.is_complete)[:SUMMARY_LINES]
         lines = [
             painted(
-                f"{pull.name}  {self._history.summary(pull)}",
+                f"{per_image.name(pull)}  {self._history.summary(pull)}",
                 "bad" if pull.count(Phase.FAILED) else "",
             )
             for pull in pulls
@@ -144,7 +144,7 @@ def awaited_lines(pulls: Sequence[Awaited], most: int, width: int) -> list[str]:
     return lines
 
 
-def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str]:
+def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
     """Return at most ``slots`` lines for what has not arrived, grouped by image.
 
     What moves has the first claim to a line, then failures, then what waits, and the images take
@@ -170,18 +170,19 @@ def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str
     hidden = len(claims) + elsewhere - max(free, 0)
     chosen = {(item.image, item.layer) for _, _, item in claims[: max(free, 0)]}
     is_narrow = width < NARROW
-    name_width = max((phrases.width(pull.name) for pull in flat), default=0)
+    names = {pull.image: per_image.name(pull) for pull in shown}
+    name_width = max((phrases.width(names[pull.image]) for pull in flat), default=0)
     name_width = min(name_width, width // 2 if is_narrow else width // 3)
-    is_shown = {pull.image for pull in shown}
     lines: list[Meter | str] = []
     for pull in pulls:
-        if pull.image not in is_shown:
+        if pull.image not in names:
             continue
+        name = names[pull.image]
         if not pull.has_layers:
-            item, label = pull.items[0], phrases.fill(pull.name, name_width)
+            item, label = pull.items[0], phrases.fill(name, name_width)
             if item.queue_position:  # it has no bar, which would have to begin where others do
                 room = width - phrases.width(per_image.queue(item)) - 1
-                label = phrases.cut_name(pull.name, max(room, name_width))
+                label = phrases.cut_name(name, max(room, name_width))
             lines.append(item_line(item, label, width))
             continue
         if has_headings:
@@ -191,7 +192,7 @@ def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str
                 columns = NARROW_DIGEST if is_narrow else phrases.DIGEST_WIDTH
                 label = phrases.layer(item.layer, item.digest, columns)
                 if item.phase is Phase.FAILED:  # the image has, whichever layer it was
-                    label = "" if has_headings else phrases.cut_name(pull.name, width // 3)
+                    label = "" if has_headings else phrases.cut_name(name, width // 3)
                 label = label[:NARROW_DIGEST] if is_narrow else "  " * has_headings + label
                 lines.append(item_line(item, label, width))
     if hidden > 0 and len(lines) < slots:
@@ -199,19 +200,19 @@ def pool(pulls: Sequence[ImagePull], slots: int, width: int) -> list[Meter | str
     return lines
 
 
-def _open_items(pull: ImagePull) -> list[Item]:
+def _open_items(pull: Pull) -> list[Item]:
     """Return what has not arrived of an image, and one item for all that have failed."""
     failed = pull.failed
     items = [item for item in pull.items if _rank(item) < 3 and item.phase is not Phase.FAILED]
     return items if failed is None else [failed, *items]
 
 
-def heading(pull: ImagePull, width: int) -> str:
+def heading(pull: Pull, width: int) -> str:
     """Return an image's name, shortened if need be, and how many of its layers are where."""
-    counts = f"  {pull.counts}"
+    counts = f"  {per_image.counts(pull)}"
     if width < NARROW or len(counts) > width // 2:
         counts = ""
-    return phrases.cut_name(pull.name, width - len(counts)) + counts
+    return phrases.cut_name(per_image.name(pull), width - len(counts)) + counts
 
 
 def item_line(item: Item, label: str, width: int) -> Meter | str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, Final, TextIO
 
-from pycrictl.pulls.tracker import COMPLETE, Awaited, Item, Phase, View
+from pycrictl.pulls.model import COMPLETE, Awaited, Item, Phase, Pull, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
-from pycrictl.show.displays.per_image import ImagePull
 from pycrictl.show.displays.writers import Lines, Objects
 from pycrictl.units import format_bytes, format_part, plural
 
@@ -64,27 +63,27 @@ class PlainLines(Lines):
 
     def close(self) -> None:
         """Write how far the images came that have not ended."""
-        self.write(self._summary(pull) for pull in self._history.images() if not pull.is_over)
+        self.write(self._summary(pull) for pull in self._history.pulls if not pull.is_over)
         self._history.last = None
 
-    def _summary(self, pull: ImagePull) -> str:
+    def _summary(self, pull: Pull) -> str:
         words = self._history.summary(pull).replace("  ", ", ")
-        return f"{pull.name} {'done: ' if pull.is_complete else ''}{words}"
+        return f"{per_image.name(pull)} {'done: ' if pull.is_complete else ''}{words}"
 
-    def _begins(self, pull: ImagePull) -> Iterable[str]:
+    def _begins(self, pull: Pull) -> Iterable[str]:
         """Say that a pull waits, where in the line, and that it has started."""
         before = self._starts.get(pull.image, "")
-        has_failed_at_once = pull.is_over and not pull.has_moved
+        has_failed_at_once = pull.is_over and not per_image.has_moved(pull)
         if before.startswith("started") or has_failed_at_once:
             return
         queued = next((item for item in pull.items if item.queue_position), None)
-        if queued is not None and not pull.has_moved:
+        if queued is not None and not per_image.has_moved(pull):
             text = per_image.queue(queued)
         else:
-            text = _start(pull, "started" if pull.has_moved else "waiting")
+            text = _start(pull, "started" if per_image.has_moved(pull) else "waiting")
         if text != before:
             self._starts[pull.image] = text
-            yield f"{pull.name} {text}"
+            yield f"{per_image.name(pull)} {text}"
 
     def _changes(self, item: Item) -> Iterable[str]:
         key = item.image, item.layer
@@ -122,10 +121,10 @@ class PlainLines(Lines):
             yield amount.sentence("total", *words)
 
 
-def _start(pull: ImagePull, verb: str) -> str:
+def _start(pull: Pull, verb: str) -> str:
     words = [plural(len(pull.items), "layer")] if pull.has_layers else []
-    if pull.total:
-        words.append(format_bytes(pull.total))
+    if pull.totals is not None and pull.totals.total:
+        words.append(format_bytes(pull.totals.total))
     if present := pull.count(Phase.PRESENT):
         words.append(f"{present} present")
     return f"{verb}: {', '.join(words)}" if words else verb

@@ -11,7 +11,7 @@ from pycrictl.containerd.store import LayerDescriptor
 from pycrictl.progress.crio.bigfiles import BlobFile
 from pycrictl.progress.crio.filelayers import FileLayer, FileLayers
 from pycrictl.progress.crio.storage import StoredLayer
-from pycrictl.pulls.tracker import Phase
+from pycrictl.pulls.model import Phase
 
 
 def digest(name: str) -> str:

@@ -21,7 +21,8 @@ from pycrictl.progress.crio.downloaders import CrioProcess, Downloader
 from pycrictl.progress.crio.watcher import CrioWatcher, Processes, open_crio
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.registry.question import Credentials, Question
-from pycrictl.pulls.tracker import Item, Phase, Tracker, View
+from pycrictl.pulls.model import Item, Phase, View
+from pycrictl.pulls.tracker import Tracker
 from tests.fakecri import FakeServer
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
 

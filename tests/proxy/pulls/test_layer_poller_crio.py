@@ -15,7 +15,7 @@ import pytest
 from pycrictl.progress.registry.question import Credentials
 from pycrictl.progress.weight import Weight
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.pulls.tracker import Phase
+from pycrictl.pulls.model import Phase
 from pycrictl.servicelog import Log
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
 from tests.waiting import until

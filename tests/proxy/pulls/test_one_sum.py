@@ -26,7 +26,8 @@ from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.reports import Reporter
 from pycrictl.proxy.pulls.status import status_document
-from pycrictl.pulls.tracker import Tracker, View
+from pycrictl.pulls.model import View
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.servicelog import Log
 from pycrictl.show import limiter_tables
 from pycrictl.show.displays import per_image

@@ -9,7 +9,7 @@ from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, PullKey, State
 from pycrictl.proxy.pulls.decisions import Policy
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.reports import ABANDONED, LINGER_S, Reporter
-from pycrictl.pulls.tracker import Item, Phase
+from pycrictl.pulls.model import Item, Phase
 from pycrictl.wire.progress import Report
 
 WEB = PodKey("default", "web", "u1")

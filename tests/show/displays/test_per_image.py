@@ -1,39 +1,31 @@
 from __future__ import annotations
 
-from pycrictl.pulls.tracker import Awaited, Phase, View
+from pycrictl.pulls.model import Awaited, Phase, Pull, View
 from pycrictl.show.displays import per_image
 from tests.show.views import DEMO, MIB, layer, view
 
 
-def test_images_come_in_the_order_of_their_first_items() -> None:
-    items = [layer(1, image="b"), layer(2, image="a"), layer(3, image="b")]
-    pulls = per_image.by_image(items)
-    assert [(pull.image, len(pull.items)) for pull in pulls] == [("b", 2), ("a", 1)]
-
-
 def test_what_is_known_of_an_image() -> None:
-    (pull,) = per_image.by_image(
-        [
-            layer(1, Phase.DONE, 3, 3),
-            layer(2, Phase.PRESENT, 4, 4),
-            layer(3, Phase.WAITING, 0, 5),
-            layer(4, Phase.FAILED, 1, 6),
-            layer(5, Phase.DOWNLOADING, 1, 0),
-        ]
-    )
-    assert pull.name == DEMO
-    assert (pull.progress, pull.total) == (9, 18)
-    assert pull.counts == "2/5 done · 1 waiting · 1 failed"
+    items = [
+        layer(1, Phase.DONE, 3, 3),
+        layer(2, Phase.PRESENT, 4, 4),
+        layer(3, Phase.WAITING, 0, 5),
+        layer(4, Phase.FAILED, 1, 6),
+        layer(5, Phase.DOWNLOADING, 1, 0),
+    ]
+    pull = view(items).pulls[DEMO]
+    assert per_image.name(pull) == DEMO
+    assert per_image.counts(pull) == "2/5 done · 1 waiting · 1 failed"
     assert pull.has_layers
     assert not pull.is_over
 
 
 def test_an_image_is_over_when_all_arrived_or_failed() -> None:
     done, failed = layer(1, Phase.DONE), layer(2, Phase.FAILED)
-    assert per_image.ImagePull(DEMO, (done, failed)).is_over
-    assert not per_image.ImagePull(DEMO, (done, failed)).is_complete
-    assert per_image.ImagePull(DEMO, (done,)).is_complete
-    assert not per_image.ImagePull(DEMO, (done, layer(3, Phase.EXTRACTING))).is_over
+    assert Pull(DEMO, (done, failed)).is_over
+    assert not Pull(DEMO, (done, failed)).is_complete
+    assert Pull(DEMO, (done,)).is_complete
+    assert not Pull(DEMO, (done, layer(3, Phase.EXTRACTING))).is_over
 
 
 def test_only_a_download_stalls() -> None:
@@ -50,7 +42,7 @@ def history_of(*views: View, forget: str = "") -> tuple[str, list[str]]:
     for each in views:
         history.look(each)
         history.forget([forget] if each is views[0] else [])
-    return history.summary(history.images()[0]), notes
+    return history.summary(history.pulls[0]), notes
 
 
 def test_the_time_stops_with_the_pull_and_goes_on_with_it() -> None:

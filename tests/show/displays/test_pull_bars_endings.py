@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.pulls.tracker import Awaited, Item, Phase
+from pycrictl.pulls.model import Awaited, Item, Phase
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.drawing import terminal
 from tests.show.screen import Terminal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies
 
-from pycrictl.pulls.tracker import Awaited, Item, Phase
+from pycrictl.pulls.model import Awaited, Item, Phase
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.drawing import drawn

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pycrictl.environ import Environment
-from pycrictl.pulls.tracker import Awaited, Item, Phase, Totals, View
+from pycrictl.pulls.model import Awaited, Item, Phase, Totals, View
 from pycrictl.show.displays.modes import Outlet
 from pycrictl.show.displays.pull_lines import JsonLines, PlainLines
 from tests.show.views import DEMO, MIB, digest, forty_layers, layer, view
@@ -230,8 +230,9 @@ def test_an_object_for_each_changed_item() -> None:
     found = objects(
         view([first, second, third]), view([failed, second, third], now=1.0, changed=[failed])
     )
-    time = {"time": "2023-11-14T22:13:20.123Z"}
-    later = {"time": "2023-11-14T22:13:21.123Z"}
+    sums = {"image_progress": 12, "image_total": 17}
+    time = {**sums, "time": "2023-11-14T22:13:20.123Z"}
+    later = {**sums, "time": "2023-11-14T22:13:21.123Z"}
     one, two, three = ({"image": DEMO, "layer": digest(number)} for number in (1, 2, 3))
     extracted = {"extracted": 3, "extracted_total": 20}
     assert found == [
@@ -244,7 +245,8 @@ def test_an_object_for_each_changed_item() -> None:
 
 def test_empty_names_are_left_out() -> None:
     (found,) = objects(view([layer(name="", image="", progress=1, total=2)]))
-    assert set(found) == {"progress", "total", "phase", "time"}
+    sums = {"image_progress", "image_total"}
+    assert set(found) == {"progress", "total", "phase", "time", *sums}
 
 
 @pytest.mark.parametrize("phase", [Phase.DONE, Phase.PRESENT])
