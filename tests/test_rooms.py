@@ -180,7 +180,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.upstream": {"proxy.calls", "wire.codes", "wire.limits"},
     "proxy.settings": {
         *("servicelog", "serviceoptions"),
-        *("proxy.pulls.decisions", "kube.kubelet_config", "copy.tree", "copy.rules"),
+        *("proxy.pulls.book", "kube.kubelet_config", "copy.tree", "copy.rules"),
         *("noderoot", "", *_BASE),
     },
     "agent.settings": {
@@ -206,8 +206,7 @@ ARROWS: dict[str, set[str]] = {
         *("_proto", *_BASE),
     },
     "proxy.pulls.book": set(),
-    "proxy.pulls.decisions": set(),
-    "proxy.pulls.queue": {"proxy.pulls.book", "proxy.pulls.decisions", *_BASE},
+    "proxy.pulls.queue": {"proxy.pulls.book", *_BASE},
     "proxy.pulls.reports": {
         *("proxy.pulls.book", "progress.reference", "pulls", "wire.progress"),
     },
@@ -224,10 +223,8 @@ ARROWS: dict[str, set[str]] = {
         *("progress.reference", "streaming.loop", "wire.limits", "_proto", *_BASE),
     },
     "proxy.figures.events": {"proxy.pulls", "pulls.model", "servicelog", "kube", "units"},
-    "proxy.figures.record": {"proxy.pulls.book", "foreign"},
     "proxy.figures.service": {"kube.events", "proxy", "servicelog", "units"},
-    "proxy.figures.history": {"proxy.figures.record", "foreign", "servicelog"},
-    "proxy.figures.summary": {"proxy.figures.record"},
+    "proxy.figures.history": {"proxy.pulls.book", "foreign", "servicelog"},
     "proxy.copies": {
         *("proxy.copies", "proxy.lookup", "proxy.calls", "servicelog"),
         *("proxy.serve.tokens", "copy", "wire.codes", "_proto", *_BASE),

@@ -167,24 +167,14 @@ class ContentWatcher:
         self._meters: dict[str, _Meter] = {}
         self._offset_s = -math.inf
 
-    def expect(self, reference: str, since_s: float, credentials: object = None) -> Expected:
-        """Announce a pull, before it is asked for, so that it will be shown by this name.
+    def expect(self, expected: Expected) -> None:
+        """Announce a pull, before it is asked for, so that it will be shown by its name.
 
         A reference by digest is recognised for certain. One by tag gets the first lease that
         appears from then on and comes from its repository, so pulls of several tags of one
         repository that begin together may be mixed up.
-
-        Args:
-            reference: the image as the caller names it.
-            since_s: wall time.
-            credentials: are not needed: containerd has the manifest.
-
-        Returns:
-            What ``forget`` takes when the pull has ended; it names the lease once that is found.
         """
-        expected = Expected(reference, since_s)
         self._names.expect(expected)
-        return expected
 
     def forget(self, expected: Expected) -> None:
         """Take back an announcement: its pull has ended, or never began."""

@@ -18,6 +18,7 @@ from pycrictl.progress.reference import parse, repository, short_digest
 
 if TYPE_CHECKING:
     from pycrictl.progress.owners import Owners
+    from pycrictl.progress.registry.client import Credentials
 
 _REMEMBERED: Final = 1024
 
@@ -29,11 +30,13 @@ class Expected:
     Attributes:
         reference: its image, as the caller names it.
         since_s: wall time before the call was made.
-        lease_id: the lease that was found to be this pull's.
+        credentials: those of the pull.
+        lease_id: the lease, or the directory, that was found to be this pull's.
     """
 
     reference: str
     since_s: float
+    credentials: Credentials | None = None
     lease_id: str | None = None
 
 

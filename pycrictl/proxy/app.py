@@ -20,7 +20,7 @@ from pycrictl.proxy.figures.service import Figures
 from pycrictl.proxy.lookup import Lookup, PullTarget, answers, version
 from pycrictl.proxy.operators import Operators
 from pycrictl.proxy.program import ENVIRON
-from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.pulls.book import Policy
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
 from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress

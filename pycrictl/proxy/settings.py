@@ -16,7 +16,7 @@ from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.kube.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
-from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.pulls.book import Policy
 from pycrictl.servicelog import LogFormat, LogLevel
 from pycrictl.serviceoptions import Address, Given, option
 from pycrictl.units import quote

@@ -28,8 +28,8 @@ from pycrictl.proxy.calls import Answer, CallRequest, Handler
 from pycrictl.proxy.handover import Predecessor, Successor, refuse
 from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.program import replace as replace_program
-from pycrictl.proxy.pulls.book import Book, Pull
-from pycrictl.proxy.pulls.limiter import Dismissed, PullLimiter
+from pycrictl.proxy.pulls.book import Book, QueuedPull
+from pycrictl.proxy.pulls.limiter import CLOSED, PullLimiter
 from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.systemd import notify
@@ -99,8 +99,9 @@ class Succession:
             if asked is not None:
                 self._remade += 1
                 self._arrived.set()
-            with contextlib.suppress(Dismissed):
-                return await self._limiter.handle(request, asked)
+            answer = await self._limiter.handle(request, asked)
+            if answer is not CLOSED or self._heir is None:
+                return answer
         first = (ASKED, repr(request.came if asked is None else asked))
         return await self._pass_on(replace(request, metadata=(*request.metadata, first)))
 
@@ -261,7 +262,7 @@ class Succession:
         self.successor = successor
         for number, error in self._early:
             successor.ended(number, error)
-        self._limiter.dismiss()
+        self._limiter.close(waiting=True)
         self._streams.leave(lambda target: target.pod in pods)
         if successor.has_streams:
             self._streams.pause()
@@ -318,7 +319,7 @@ def _arrival(request: CallRequest) -> tuple[float | None, CallRequest]:
     return asked, request if asked is None else replace(request, metadata=tuple(metadata))
 
 
-def _document(pull: Pull) -> dict[str, Any]:
+def _document(pull: QueuedPull) -> dict[str, Any]:
     leader = pull.leader
     assert leader is not None
     return {

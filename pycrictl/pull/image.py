@@ -19,7 +19,8 @@ from pycrictl.errors import (
     Unimplemented,
 )
 from pycrictl.progress.endings import Sink
-from pycrictl.progress.registry.question import credentials_of
+from pycrictl.progress.names import Expected
+from pycrictl.progress.registry.client import credentials_of
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.pull.slots import Retry, pull_slot
 from pycrictl.pulls.model import Awaited
@@ -192,7 +193,8 @@ def _look_until_done(
         sink.note(f"the progress cannot be shown: {exc.message}{hint}")
         return
     reference = request.image.image
-    expected = watcher.expect(reference, since_s, credentials_of(request.auth))
+    expected = Expected(reference, since_s, credentials_of(request.auth))
+    watcher.expect(expected)
     looks = _Looks(watcher, reference, since_s, sink)
     try:
         looks.take()

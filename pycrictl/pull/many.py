@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import Interrupted, PycrictlError
 from pycrictl.progress.endings import Endings
+from pycrictl.progress.names import Expected
 from pycrictl.progress.namespaces import bare
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.registry.question import credentials_of
+from pycrictl.progress.registry.client import credentials_of
 from pycrictl.progress.sources import ImageTracker, open_watcher
 from pycrictl.pull.image import FIRST_LOOK_S, ClosableSink
 from pycrictl.units import plural
@@ -138,7 +139,7 @@ class _Show:
         reference = request.image.image
         if self._poll is not None and reference not in self._expected:
             self._expected.add(reference)
-            self._watcher.expect(reference, since_s, credentials_of(request.auth))
+            self._watcher.expect(Expected(reference, since_s, credentials_of(request.auth)))
 
     def look(self) -> None:
         """Take a look, and show it."""

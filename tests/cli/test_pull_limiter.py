@@ -15,11 +15,9 @@ import yaml
 from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.kube.kubelet_config import KubeletConfig
 from pycrictl.proxy.admin import AdminServer, Call
-from pycrictl.proxy.figures.history import append
-from pycrictl.proxy.figures.record import Outcome
+from pycrictl.proxy.figures.history import Outcome, append
 from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.pulls.book import PullKey, State
-from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.pulls.book import Policy, PullKey, State
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from tests.cli.run import Run, start

@@ -15,8 +15,8 @@ from pycrictl.progress.content import Ending, PollResult
 from pycrictl.progress.crio.downloaders import Downloader, PodmanProcesses
 from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.registry import skopeo
+from pycrictl.progress.registry.client import Credentials, Question
 from pycrictl.progress.registry.manifest import ask
-from pycrictl.progress.registry.question import Credentials, Question
 from pycrictl.pulls.model import Phase, View
 from pycrictl.pulls.tracker import Tracker
 

@@ -20,8 +20,7 @@ from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
-from pycrictl.proxy.figures.history import newest
-from pycrictl.proxy.figures.record import PullRecord
+from pycrictl.proxy.figures.history import PullRecord, newest
 from pycrictl.pulls.model import STALLED_S
 from tests.proxy.program import Program
 from tests.waiting import wait_until

@@ -12,6 +12,7 @@ from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.errors import ConnectError, Unavailable
 from pycrictl.progress.content import Ending
+from pycrictl.progress.names import Expected
 from pycrictl.pulls.model import Item, Phase
 from tests.containerd.watching import Watch
 
@@ -300,7 +301,9 @@ def test_announced_pulls_of_an_image_for_several_platforms(lab: Lab, watch: Watc
     reference, _ = lab.push(image), lab.push(other)
     by_digest = lab.reference_by_digest(other)
     lab.throttle.limit(MIB)
-    expected = [watch.watcher.expect(one, time.time()) for one in (by_digest, reference)]
+    expected = [Expected(one, time.time()) for one in (by_digest, reference)]
+    for one in expected:
+        watch.watcher.expect(one)
     pulls = [lab.node.kubelet.start_pull(one) for one in (reference, by_digest)]
     watch.until(lambda: watch.layers(reference) and watch.layers(by_digest))
     lab.throttle.limit(None)

@@ -12,6 +12,7 @@ from pycrictl.containerd.client import ContainerdClient
 from pycrictl.errors import Unavailable
 from pycrictl.progress import content
 from pycrictl.progress.content import Ending
+from pycrictl.progress.names import Expected
 from pycrictl.pulls.model import Phase
 from tests.containerd.fakectd import Blob, FakeContainerd, Ingest, Lease, Replay, Snapshot
 from tests.containerd.fixtures import client, fake
@@ -315,7 +316,8 @@ def test_a_pull_without_label_and_config_is_shown_after_a_second(
 
 def test_an_announced_pull_gets_its_own_name(watch: Watch, fake: FakeContainerd) -> None:
     foreign, own = Made(fake, "other", ["x"]), Made(fake, "app", ["a"])
-    expected = watch.watcher.expect("host:5000/app:1", START_S)
+    expected = Expected("host:5000/app:1", START_S)
+    watch.watcher.expect(expected)
     foreign.begin("foreign", at_s=START_S + 0.1)
     own.begin("own", at_s=START_S + 0.2)
     result = watch.poll(0.0, START_S + 1)
@@ -332,7 +334,7 @@ def test_a_clock_that_is_set_before_an_announced_pull_begins(
     watch: Watch, fake: FakeContainerd, set_by_s: float
 ) -> None:
     watch.poll(0.0, START_S)
-    watch.watcher.expect("host:5000/app:1", START_S)
+    watch.watcher.expect(Expected("host:5000/app:1", START_S))
     made = Made(fake, "app", ["a"])
     made.begin("lease", at_s=START_S + 0.3 + set_by_s)
     made.download(0, 10, at_s=START_S + 0.3 + set_by_s)

@@ -13,7 +13,7 @@ from pycrictl.kube.kubelet_config import (
     find_kubelet_config,
     read_kubelet_config,
 )
-from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.pulls.book import Policy
 from pycrictl.proxy.settings import ProxySettings, load
 from pycrictl.servicelog import LogFormat, LogLevel
 from pycrictl.serviceoptions import Address

@@ -14,8 +14,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.config import Setting, socket_path
 from pycrictl.errors import ConfigError, ConnectError, UsageError
 from pycrictl.proxy import admin
-from pycrictl.proxy.figures.history import STATE_FOLDER, newest
-from pycrictl.proxy.figures.summary import summary_of
+from pycrictl.proxy.figures.history import STATE_FOLDER, newest, summary_of
 from pycrictl.show import headings, history_table, limiter_tables
 from pycrictl.show.custom_columns import SortKey
 from pycrictl.show.inspect_format import InspectFormat

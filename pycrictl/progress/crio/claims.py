@@ -7,7 +7,6 @@ wait for an image. Each of these goes to the first directory that appears from t
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl.progress.crio.log import LoggedPull, LoggedPulls
@@ -16,7 +15,7 @@ from pycrictl.progress.reference import is_same_image
 
 if TYPE_CHECKING:
     from pycrictl.progress.owners import Owners
-    from pycrictl.progress.registry.question import Credentials
+    from pycrictl.progress.registry.client import Credentials
 
 _SOON_S: Final = 2.0
 """How long after its line in the log a pull usually makes its directory."""
@@ -41,12 +40,6 @@ class Claim(NamedTuple):
     logged: LoggedPull | None = None
 
 
-@dataclass(slots=True, eq=False)
-class _Announced:
-    expected: Expected
-    credentials: Credentials | None
-
-
 class Claims:
     """What is known of pulls, and which of it has been given to a directory.
 
@@ -56,20 +49,16 @@ class Claims:
 
     def __init__(self, owners: Owners | None = None) -> None:
         self._owners = owners
-        self._announced: list[_Announced] = []
+        self._expected: list[Expected] = []
         self.logged = LoggedPulls()
 
-    def expect(
-        self, reference: str, since_s: float, credentials: Credentials | None = None
-    ) -> Expected:
-        """Take the announcement of a pull; arguments as for ``CrioWatcher.expect``."""
-        expected = Expected(reference, since_s)
-        self._announced.append(_Announced(expected, credentials))
-        return expected
+    def expect(self, expected: Expected) -> None:
+        """Take the announcement of a pull."""
+        self._expected.append(expected)
 
     def forget(self, expected: Expected) -> None:
         """Drop an announcement."""
-        self._announced = [one for one in self._announced if one.expected is not expected]
+        self._expected = [one for one in self._expected if one is not expected]
 
     def claim(self, folder: str, started_s: float, known: Collection[str]) -> Claim | None:
         """Return what a directory is for; None if nothing is known of it (yet).
@@ -79,16 +68,12 @@ class Claims:
             started_s: wall time at which it was made, or else was first seen.
             known: the images that are being pulled, or are on the node.
         """
-        found: _Announced | None = None
-        for one in self._announced:
-            if one.expected.lease_id is None and one.expected.since_s <= started_s:
-                one.expected.lease_id = folder
-                found = one
-                break
-        reference = found.expected.reference if found is not None else ""
-        logged = self._find_in_log(reference, started_s)
+        open_ = (one for one in self._expected if one.lease_id is None)
+        found = next((one for one in open_ if one.since_s <= started_s), None)
+        logged = self._find_in_log(found.reference if found is not None else "", started_s)
         if found is not None:
-            return Claim(reference, found.credentials, found.expected.since_s, logged)
+            found.lease_id = folder
+            return Claim(found.reference, found.credentials, found.since_s, logged)
         if logged is not None:
             return Claim(logged.reference, None, logged.started_s or None, logged)
         wanted = self._wanted_by_a_pod(known)

@@ -29,8 +29,8 @@ from pycrictl.progress.crio.filelayers import FileLayers
 from pycrictl.progress.crio.pullfolder import CLOCK_SLACK_S, PullFolder
 from pycrictl.progress.crio.storage import DEFAULT_ROOT, Storage
 from pycrictl.progress.names import Expected
+from pycrictl.progress.registry.client import Question
 from pycrictl.progress.registry.manifest import Inquiry, ask
-from pycrictl.progress.registry.question import Credentials, Question
 from pycrictl.progress.weight import Weight
 from pycrictl.pulls.model import Phase
 from pycrictl.pulls.tracker import Tracker
@@ -82,20 +82,13 @@ class CrioWatcher:
         self._pulls: dict[str, PullFolder] = {}
         self._unnamed = 0
 
-    def expect(
-        self, reference: str, since_s: float, credentials: Credentials | None = None
-    ) -> Expected:
-        """Announce a pull, before it is asked for, so that it will be shown by this name.
+    def expect(self, expected: Expected) -> None:
+        """Announce a pull, before it is asked for, so that it will be shown by its name.
 
         The first directory that appears from then on is taken for it, and of several the order in
         which they appear for that of the announcements.
-
-        Args:
-            reference: the image as the caller names it.
-            since_s: wall time.
-            credentials: those of the pull.
         """
-        return self._claims.expect(reference, since_s, credentials)
+        self._claims.expect(expected)
 
     def check(self) -> None:
         """Look at the processes once, to learn whether their files can be seen at all.

@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import re
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies
@@ -22,9 +24,8 @@ from pycrictl.tls import client_context
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
 
-    from pycrictl.progress.registry.question import Question
+    from pycrictl._proto import cri_pb2
 
 _ACCEPT: Final = ", ".join(
     (
@@ -36,6 +37,46 @@ _ACCEPT: Final = ", ".join(
 )
 _PARAMETER: Final = re.compile(r'([a-zA-Z]+)="([^"]*)"')
 _LOOPBACK: Final = re.compile(r"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?")
+
+
+class Credentials(NamedTuple):
+    """Who asks a registry; never shown."""
+
+    username: str = ""
+    password: str = ""
+    identity_token: str = ""
+    registry_token: str = ""
+
+    def __repr__(self) -> str:
+        return "Credentials(…)"
+
+
+def credentials_of(auth: cri_pb2.AuthConfig) -> Credentials | None:
+    """Return the credentials of a PullImage request (CRI ``AuthConfig``); None without any."""
+    username, password = auth.username, auth.password
+    if auth.auth and not username:
+        with suppress(ValueError):
+            text = base64.b64decode(auth.auth).decode()
+            username, _, password = text.rstrip("\0").partition(":")
+    found = Credentials(username, password, auth.identity_token, auth.registry_token)
+    return found if any(found) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a registry is asked, and how the process that pulls reaches it.
+
+    Attributes:
+        reference: the image; a tag is missing where it is ``latest``.
+        credentials: those of the pull; None for what the node's own files say.
+        environ: variables that decide how the registry is reached.
+        verifies_tls: whether its certificate has to be good.
+    """
+
+    reference: str
+    credentials: Credentials | None = None
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    verifies_tls: bool = True
 
 
 def fetch(question: Question, reference: str, *, timeout_s: float) -> bytes | None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
 from pycrictl.progress.reference import parse
 from pycrictl.progress.registry import client, skopeo
-from pycrictl.progress.registry.question import Question
+from pycrictl.progress.registry.client import Question
 
 TIMEOUT_S: Final = 2.0
 

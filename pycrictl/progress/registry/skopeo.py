@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pycrictl.progress.reference import canonical, parse
 
 if TYPE_CHECKING:
-    from pycrictl.progress.registry.question import Credentials, Question
+    from pycrictl.progress.registry.client import Credentials, Question
 
 _NOBODY: Final = "00000000-0000-0000-0000-000000000000"
 """The user beside an identity token, which counts only with one."""

@@ -13,8 +13,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
-from pycrictl.progress.registry.client import fetch
-from pycrictl.progress.registry.question import Question
+from pycrictl.progress.registry.client import Question, fetch
 
 TIMEOUT_S: Final = 1.0
 MOST: Final = 8

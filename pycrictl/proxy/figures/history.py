@@ -1,4 +1,4 @@
-"""The last pulls in a file that survives restarts and crashes of the proxy.
+"""The last pulls in a file that survives restarts and crashes of the proxy, and their sums.
 
 One JSON object a line, each appended by one write. A line that a crash cut short is skipped, and
 the next one begins on a line of its own. A full file becomes the older one of two, so at least
@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pycrictl.foreign import mapping, parse
-from pycrictl.proxy.figures.record import PullRecord
+from pycrictl.foreign import INT64_MAX, mapping, parse
+from pycrictl.proxy.pulls.book import Call, State
 from pycrictl.servicelog import Log
 
 log = Log(__name__)
@@ -34,6 +38,119 @@ FILE_BYTES: Final = KEPT * 1024
 """The size at which a file is full: a record takes 300 to 500 bytes, and rarely more than 1 KiB."""
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_LONGEST_S: Final = 1e9
+_MAX_NAME_CHARS: Final = 512
+_MAX_CAUSE_CHARS: Final = 300
+
+
+class Outcome(StrEnum):
+    """How a call ended. ``GONE``: its caller hung up. ``REFUSED``: by the proxy, not the runtime.
+
+    ``PRESENT``: the runtime had the image before.
+    """
+
+    PULLED = "pulled"
+    PRESENT = "present"
+    FAILED = "failed"
+    REFUSED = "refused"
+    GONE = "gone"
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the caller got its image."""
+        return self in (Outcome.PULLED, Outcome.PRESENT)
+
+
+@dataclass(frozen=True, slots=True)
+class PullRecord:
+    """What is kept of a call. It holds no secret.
+
+    Attributes:
+        ended_s: when it ended, in wall time.
+        image: as the request spelled it.
+        pod: ``NAMESPACE/NAME``; empty if the request named none.
+        code: the name of the gRPC status; empty if the caller did not wait for one.
+        cause: the last error, also that of an earlier attempt if the last one succeeded.
+        waited_s: from the first attempt to the start of the pull.
+        pulled_s: from then to the end.
+        attempts: calls one after another, as for several credentials.
+        is_joined: whether it waited for an equal one, which succeeded.
+        digest: of what the tag named, or the image's ID where only that is known.
+        got_bytes: of layers that were downloaded, compressed; None if not known, as the others.
+        reused_bytes: of layers that were there.
+        extracted_bytes: of layers that were unpacked, on disk.
+        size_bytes: of the image as the runtime counts.
+    """
+
+    ended_s: float
+    image: str
+    pod: str
+    outcome: Outcome
+    code: str
+    cause: str
+    waited_s: float
+    pulled_s: float
+    attempts: int
+    is_joined: bool
+    digest: str = ""
+    got_bytes: int | None = None
+    reused_bytes: int | None = None
+    extracted_bytes: int | None = None
+    size_bytes: int | None = None
+
+    @classmethod
+    def of(cls, call: Call, *, wall_s: float) -> PullRecord:
+        """Return the record of a call that has just ended at ``wall_s``."""
+        began = call.started
+        waited_until = call.ended if began is None else max(began, call.asked)
+        if call.end is State.LEFT:
+            outcome = Outcome.GONE
+        elif call.is_refused:
+            outcome = Outcome.REFUSED
+        elif call.end is State.FAILED:
+            outcome = Outcome.FAILED
+        else:
+            outcome = Outcome.PULLED if call.pull.takes_slot else Outcome.PRESENT
+        return cls(
+            ended_s=wall_s,
+            image=call.reference[:_MAX_NAME_CHARS],
+            pod="" if call.pod is None else str(call.pod)[:_MAX_NAME_CHARS],
+            outcome=outcome,
+            code=call.code,
+            cause=(call.reason or call.cause)[:_MAX_CAUSE_CHARS],
+            waited_s=round(waited_until - call.asked, 3),
+            pulled_s=round(max(call.ended - waited_until, 0.0), 3),
+            attempts=call.attempt,
+            is_joined=call.is_joined,
+            digest=call.image_id,
+        )
+
+    @property
+    def rate(self) -> float | None:
+        """Downloaded bytes a second; None if nothing is known to be downloaded."""
+        return self.got_bytes / self.pulled_s if self.got_bytes and self.pulled_s else None
+
+    def document(self) -> dict[str, Any]:
+        """Return it as the history has it: times in RFC 3339 and seconds, null if not known."""
+        values = {key: getattr(self, name) for key, (name, _) in _FIELDS.items()}
+        return {
+            **{key: None if value == "" else value for key, value in values.items()},
+            "ended": _moment(self.ended_s),
+            "outcome": self.outcome.value,
+            "bytesPerSecond": None if self.rate is None else round(self.rate),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> PullRecord:
+        """Read what ``document`` wrote.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            return cls(**{name: read(document[key]) for key, (name, read) in _FIELDS.items()})
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise ValueError("not the record of a pull") from None
 
 
 def append(folder: Path, record: PullRecord, *, file_bytes: int = FILE_BYTES) -> None:
@@ -60,6 +177,36 @@ def newest(folder: Path, *, kept: int = KEPT) -> list[PullRecord]:
         OSError: it cannot be read.
     """
     return list(deque(_read(folder), maxlen=kept))
+
+
+def summary_of(records: Sequence[PullRecord]) -> dict[str, Any]:
+    """Sum records up.
+
+    Returns:
+        How many there are and how many of them failed; median and 95th percentile of the seconds
+        that calls waited and that images were pulled for; bytes, once for all who shared a pull.
+    """
+    own = [record for record in records if not record.is_joined]
+    return {
+        "count": len(records),
+        "failed": sum(not record.outcome.is_good for record in records),
+        "waitedSeconds": _spread([record.waited_s for record in records]),
+        "pulledSeconds": _spread(
+            [record.pulled_s for record in records if record.outcome is Outcome.PULLED]
+        ),
+        "gotBytes": sum(record.got_bytes or 0 for record in own),
+        "reusedBytes": sum(record.reused_bytes or 0 for record in own),
+    }
+
+
+def _spread(values: list[float]) -> dict[str, float | None]:
+    """Return median and 95th percentile by nearest rank; None of nothing."""
+    values.sort()
+
+    def at(share: float) -> float | None:
+        return values[max(math.ceil(share * len(values)) - 1, 0)] if values else None
+
+    return {"median": at(0.5), "p95": at(0.95)}
 
 
 def _opened(folder: Path, file_bytes: int) -> int:
@@ -103,3 +250,46 @@ def _lines(path: Path) -> Iterator[bytes]:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             rest = file.read(2 * FILE_BYTES)
             yield from rest.splitlines()
+
+
+def _moment(at_s: float) -> str:
+    at = datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+    return at.removesuffix("+00:00") + "Z"
+
+
+def _text(value: object) -> str:
+    if value is not None and not isinstance(value, str):
+        raise TypeError
+    return value or ""
+
+
+def _count(value: object) -> int | None:
+    if value is not None and not (type(value) is int and 0 <= value <= INT64_MAX):
+        raise TypeError
+    return value
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, int | float) or not 0 <= value <= _LONGEST_S:
+        raise TypeError
+    return float(value)
+
+
+_FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+    "ended": ("ended_s", lambda value: datetime.fromisoformat(value).timestamp()),
+    "image": ("image", _text),
+    "digest": ("digest", _text),
+    "pod": ("pod", _text),
+    "outcome": ("outcome", Outcome),
+    "code": ("code", _text),
+    "cause": ("cause", _text),
+    "waitedSeconds": ("waited_s", _seconds),
+    "pulledSeconds": ("pulled_s", _seconds),
+    "gotBytes": ("got_bytes", _count),
+    "reusedBytes": ("reused_bytes", _count),
+    "extractedBytes": ("extracted_bytes", _count),
+    "sizeBytes": ("size_bytes", _count),
+    "attempts": ("attempts", lambda value: _count(value) or 0),
+    "joined": ("is_joined", bool),
+}
+"""Keys of the JSON, with the fields of a record that they are and what reads them."""

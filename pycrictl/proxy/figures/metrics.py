@@ -31,7 +31,7 @@ from pycrictl.cri.calls.methods import method
 from pycrictl.proxy.calls import CallRecord
 from pycrictl.proxy.copies.service import Copies
 from pycrictl.proxy.figures.health import Health
-from pycrictl.proxy.figures.record import Outcome, PullRecord
+from pycrictl.proxy.figures.history import Outcome, PullRecord
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.pages import MakePage, Page
 from pycrictl.proxy.serve.stream_server import StreamServer

@@ -16,16 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
 from pycrictl._proto import cri_pb2
 from pycrictl.progress.reference import canonical
 from pycrictl.proxy.figures import history
-from pycrictl.proxy.figures.record import Outcome, PullRecord
+from pycrictl.proxy.figures.history import Outcome, PullRecord
 from pycrictl.proxy.lookup import CallFailed, Lookup
-from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Call
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.limiter import PullEnd
 from pycrictl.servicelog import Log, Seldom
 from pycrictl.streaming.loop import end_tasks
 
@@ -68,21 +65,16 @@ class PullRecorder:
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[asyncio.TimerHandle, PullRecord] = {}
 
-    def take(self, end: PullEnd) -> None:
+    def take(self, call: Call) -> None:
         """Take a call that is over."""
-        record = PullRecord.of(end, wall_s=time.time())
-        image_id = ""
-        if end.response:
-            with contextlib.suppress(DecodeError):
-                image_id = cri_pb2.PullImageResponse.FromString(end.response).image_ref
-        record = replace(record, digest=image_id)
+        record = PullRecord.of(call, wall_s=time.time())
         # Of equal pulls, the first is the one that took something.
         if record.outcome is Outcome.PULLED and not record.is_joined:
-            task = self._loop.create_task(self._complete(record, end))
+            task = self._loop.create_task(self._complete(record, call))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            self._hand_out(record, end)
+            self._hand_out(record, call)
 
     async def stop(self) -> None:
         """Wait a moment for records that are not complete, then write what there is."""
@@ -96,17 +88,17 @@ class PullRecorder:
         if self._history is not None:
             await asyncio.to_thread(self._history.stop)
 
-    async def _complete(self, record: PullRecord, end: PullEnd) -> None:
+    async def _complete(self, record: PullRecord, call: Call) -> None:
         """Hand out the record when it is known what the pull took."""
         found: dict[str, Any] = {}
         try:
-            found = await self._find_out(record.image, end)
+            found = await self._find_out(record.image, call)
         finally:
-            self._hand_out(replace(record, **found), end)
+            self._hand_out(replace(record, **found), call)
 
-    async def _find_out(self, image: str, end: PullEnd) -> dict[str, Any]:
+    async def _find_out(self, image: str, call: Call) -> dict[str, Any]:
         """Return the fields of the record that only the runtime knows."""
-        elapsed_s = self._loop.time() - (end.call.started or end.call.ended)
+        elapsed_s = self._loop.time() - (call.started or call.ended)
         weight = await self._layers.weigh(canonical(image), time.time() - elapsed_s)
         if weight is not None:
             size_bytes = weight.got_bytes + weight.reused_bytes
@@ -117,21 +109,21 @@ class PullRecorder:
             return {"size_bytes": answer.image.size or None}
         return {}
 
-    def _hand_out(self, record: PullRecord, end: PullEnd) -> None:
+    def _hand_out(self, record: PullRecord, call: Call) -> None:
         fields: dict[str, object] = {
             "image": record.image,
             "pod": record.pod or "-",
             "outcome": record.code or record.outcome.value,
-            "error": end.error,
+            "error": call.reason,
             "waited_s": record.waited_s,
             "pulled_s": record.pulled_s,
             "bytes": "" if record.got_bytes is None else record.got_bytes,
             "reused": "" if record.reused_bytes is None else record.reused_bytes,
             "attempt": record.attempts if record.attempts > 1 else "",
-            "trace": end.trace,
+            "trace": call.trace,
         }
-        for call in self.on_record:
-            call(record)
+        for take in self.on_record:
+            take(record)
         if record.outcome is Outcome.PULLED and not record.is_joined:
             self._log.info("pull", **fields)
         elif not self._log_some[record.outcome](**fields):
@@ -144,7 +136,7 @@ class PullRecorder:
 
         def keep_last() -> None:
             del self._held[timer]
-            if not end.call.is_continued:
+            if not call.is_continued:
                 self._keep(record)
 
         timer = self._loop.call_later(ATTEMPT_GAP_S, keep_last)

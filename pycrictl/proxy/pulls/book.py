@@ -1,4 +1,4 @@
-"""The book of pulls: each PullImage call is kept here once, from its arrival on. Pure.
+"""The book of pulls, where each PullImage call is kept once, and what is decided of it. Pure.
 
 A *call* is one PullImage call of one client. A *pull* is one of them at the runtime or in the line,
 and the calls for the same image that wait for its end. ``PullQueue`` decides what happens and
@@ -16,8 +16,8 @@ from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple
+from enum import Enum, StrEnum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from pycrictl.proxy.lookup import PodKey
@@ -30,6 +30,40 @@ MAX_ENDED: Final = 1000
 
 MAX_FAILURES: Final = 50
 MAX_ERROR_CHARS: Final = 4096
+
+
+class Policy(StrEnum):
+    """What happens to a caller when no slot is free."""
+
+    WAIT = "wait"
+    RETRY = "retry"
+
+
+class Reason(StrEnum):
+    """Why a caller was refused."""
+
+    FULL = "full"
+    DEADLINE = "deadline"
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The call goes to the runtime; ``end`` must follow."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The caller's answer: an error of the proxy, ``message`` says which."""
+
+    ticket: int
+    reason: Reason
+    message: str
+
+
+Decision: TypeAlias = Started | Refused
 
 
 class PullKey(NamedTuple):
@@ -66,7 +100,7 @@ class Slot:
 
 
 @dataclass(slots=True, eq=False)
-class Pull:
+class QueuedPull:
     """A call to the runtime.
 
     Attributes:
@@ -125,10 +159,13 @@ class Call:
         started: when it went to the runtime; None before.
         is_joined: whether an equal call went first, and has not failed.
         is_refused: whether the limit was why it failed.
+        code: the name of the gRPC status that it was answered with; empty if it was not.
+        image_id: what it was answered with.
+        trace: the caller's place in a trace; empty if there is none.
     """
 
     ticket: int
-    pull: Pull
+    pull: QueuedPull
     pod: PodKey | None
     reference: str
     name: str
@@ -142,6 +179,14 @@ class Call:
     is_continued: bool = False
     is_joined: bool = False
     is_refused: bool = False
+    code: str = ""
+    image_id: str = ""
+    trace: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why the caller has no image; empty if it has."""
+        return "the caller hung up" if self.end is State.LEFT else self.error
 
     @property
     def image(self) -> str:
@@ -169,8 +214,8 @@ class Book:
 
     def __init__(self) -> None:
         self.calls: dict[int, Call] = {}
-        self.line: list[Pull] = []
-        self.running: dict[int, Pull] = {}
+        self.line: list[QueuedPull] = []
+        self.running: dict[int, QueuedPull] = {}
         self.ended: deque[Call] = deque()
         self.latest: Call | None = None
         # Of each pod and image: the calls under way, and the last that ended if none followed it.
@@ -179,7 +224,7 @@ class Book:
     def begin(
         self,
         ticket: int,
-        pull: Pull,
+        pull: QueuedPull,
         *,
         pod: PodKey | None,
         reference: str,
@@ -212,7 +257,7 @@ class Book:
         if len(self.ended) > MAX_ENDED:
             self._forget(self.ended.popleft())
 
-    def place(self, pull: Pull) -> int:
+    def place(self, pull: QueuedPull) -> int:
         """Return where a pull stands in the line, from 1; 0 if it does not wait."""
         if not pull.is_waiting:
             return 0

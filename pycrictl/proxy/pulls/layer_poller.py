@@ -11,13 +11,13 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError, Unimplemented
 from pycrictl.progress.sources import open_watcher
-from pycrictl.pulls.model import Item, Pull, Totals
+from pycrictl.pulls.model import Pull, Totals
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.servicelog import Log
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pycrictl.progress.content import ContentWatcher, PollResult
     from pycrictl.progress.crio.watcher import CrioWatcher
     from pycrictl.progress.names import Expected
-    from pycrictl.progress.registry.question import Credentials
     from pycrictl.progress.weight import Weight
 
 POLL_INTERVAL_S: Final = 0.3
@@ -42,14 +41,6 @@ MAX_ENDED: Final = 200
 _TIMEOUT_S: Final = 2.0
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True, eq=False)
-class _Known:
-    reference: str
-    since_s: float
-    credentials: Credentials | None
-    expected: Expected | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +81,7 @@ class LayerPoller:
         self._log = log
         self._on_look = on_look
         self._wants_manifests = wants_manifests
-        self._pulls: dict[int, _Known] = {}
+        self._pulls: dict[int, Expected] = {}
         self._seen: dict[str, Pull] = {}
         self._forgotten: set[str] = set()
         self._strangers: dict[str, float] = {}
@@ -108,66 +99,52 @@ class LayerPoller:
 
     # Which pulls run
 
-    def begin(
-        self,
-        pull: int,
-        reference: str,
-        since_s: float,
-        credentials: Credentials | None = None,
-        *,
-        is_joined: bool = False,
-    ) -> None:
+    def begin(self, number: int, expected: Expected, *, is_joined: bool = False) -> None:
         """Follow a pull that is about to be asked of the runtime.
 
         Args:
-            pull: its number.
-            reference: the image, as the request spells it.
-            since_s: wall time.
-            credentials: those of the request.
+            number: of the pull.
+            expected: the image, as the request spells it.
             is_joined: an equal pull has just succeeded, and its layers are shown until those of
                 this one are known.
         """
-        if not is_joined and not any(
-            known.reference == reference for known in self._pulls.values()
-        ):
+        reference = expected.reference
+        if not is_joined and all(one.reference != reference for one in self._pulls.values()):
             self._seen.pop(reference, None)
             self._forgotten.add(reference)
-        known = self._pulls[pull] = _Known(reference, since_s, credentials)
+        self._pulls[number] = expected
         if self._connection is not None:
-            known.expected = self._connection.watcher.expect(reference, since_s, credentials)
+            self._connection.watcher.expect(expected)
         self._looked.clear()
         self._wanted.set()
 
-    def end(self, pull: int) -> None:
+    def end(self, number: int) -> None:
         """Stop following a pull."""
-        known = self._pulls.pop(pull, None)
-        if known is not None and known.expected is not None and self._connection is not None:
-            self._connection.watcher.forget(known.expected)
+        expected = self._pulls.pop(number, None)
+        if expected is not None and self._connection is not None:
+            self._connection.watcher.forget(expected)
 
     # What is seen of them
 
-    def items(self, reference: str) -> tuple[Item, ...]:
-        """Return the layers of an image as a pull, running or just ended, names it."""
-        seen = self._seen.get(reference)
-        return () if seen is None else seen.items
+    def seen(self, reference: str) -> Pull | None:
+        """Return the pull of an image, running or just ended, by the name that it began with."""
+        return self._seen.get(reference)
 
-    def sums(self, reference: str) -> Totals | None:
-        """Return how far an image is as a pull, running or just ended, names it."""
-        seen = self._seen.get(reference)
+    def totals(self, number: int) -> Totals | None:
+        """Return how far a running pull is; None while nothing is known of its layers."""
+        expected = self._pulls.get(number)
+        seen = None if expected is None else self._seen.get(expected.reference)
         return None if seen is None else seen.totals
 
-    def totals(self, pull: int) -> Totals | None:
-        """Return how far a running pull is; None while nothing is known of its layers."""
-        known = self._pulls.get(pull)
-        return None if known is None else self.sums(known.reference)
-
-    def strangers(self) -> dict[str, tuple[tuple[Item, ...], bool]]:
-        """Return the pulls of others by image: their layers, and whether they are running.
+    def strangers(self) -> dict[str, Pull]:
+        """Return the pulls that did not pass through the proxy, by image.
 
         They are known while somebody watches the whole node, and a moment longer than they run.
         """
-        met = self._strangers.items()
-        return {image: (self.items(image), at == self._met_at) for image, at in met}
+        return {
+            image: replace(self._seen.get(image) or Pull(image), is_running=at == self._met_at)
+            for image, at in self._strangers.items()
+        }
 
     @contextlib.asynccontextmanager
     async def watching(self, *, whole_node: bool = False) -> AsyncIterator[None]:
@@ -262,7 +239,7 @@ class LayerPoller:
         if looked is None:
             return None
         result, seen = looked
-        mine = {known.reference for known in self._pulls.values()}
+        mine = {one.reference for one in self._pulls.values()}
         self._seen = {name: found for name, found in seen.items() if name not in self._forgotten}
         self._meet({pull.image for pull in result.active if pull.image} - mine)
         others = seen.keys() - mine - {pull.image for pull in result.active}
@@ -318,10 +295,9 @@ class LayerPoller:
 
     def _connect(self, connection: _Connection) -> None:
         self._connection = connection
-        for known in self._pulls.values():
-            known.expected = connection.watcher.expect(
-                known.reference, known.since_s, known.credentials
-            )
+        for expected in self._pulls.values():
+            expected.lease_id = None
+            connection.watcher.expect(expected)
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -13,25 +13,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import redact_text
+from pycrictl.progress.names import Expected
 from pycrictl.progress.reference import canonical
-from pycrictl.progress.registry.question import credentials_of
+from pycrictl.progress.registry.client import credentials_of
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.lookup import Lookup, PodKey, pod_key
-from pycrictl.proxy.pulls.book import Call, PullKey, State
-from pycrictl.proxy.pulls.decisions import Decision, Reason, Started
+from pycrictl.proxy.pulls.book import Call, Decision, PullKey, Reason, Started, State
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.pulls.turns import Turns
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.codes import (
@@ -50,38 +49,19 @@ PULL_PATHS: Final = (
 """The call under its two names: on the wire the older API is the same. kubelet spoke it up to 1.25,
 and containerd understands it up to 1.7."""
 
-CLOSED: Final = "pycrictl proxy: the proxy is stopping and takes no new pulls; try again soon"
+CLOSED: Final = Answer(
+    UNAVAILABLE, "pycrictl proxy: the proxy is stopping and takes no new pulls; try again soon"
+)
 
 WITHDRAWN: Final = "pycrictl proxy: the waiting pull was given up by 'pycrictl pull-limiter cancel'"
+
+T = TypeVar("T")
 
 _CODES: Final = {
     Reason.FULL: RESOURCE_EXHAUSTED,
     Reason.DEADLINE: DEADLINE_EXCEEDED,
     Reason.WITHDRAWN: ABORTED,
 }
-
-
-class Dismissed(Exception):
-    """A call was sent away from the line, to be made elsewhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class PullEnd:
-    """A call that is over.
-
-    Attributes:
-        call: as the book has it.
-        code: the name of the gRPC status that it was answered with; empty if it was not.
-        error: its message, without secrets.
-        response: the message that it was answered with.
-        trace: the caller's place in a trace; empty if there is none.
-    """
-
-    call: Call
-    code: str
-    error: str
-    response: bytes = field(repr=False)
-    trace: str = ""
 
 
 class PullLimiter:
@@ -106,7 +86,7 @@ class PullLimiter:
         lookup: Lookup,
         layers: LayerPoller,
         on_change: Callable[[], None],
-        on_end: Callable[[PullEnd], None],
+        on_end: Callable[[Call], None],
         on_over: Callable[[int, str | None], None] = lambda pull, error: None,
     ) -> None:
         self._queue = queue
@@ -120,10 +100,10 @@ class PullLimiter:
         self._tickets = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Answer | None]] = {}
         self._elsewhere: set[asyncio.Task[None]] = set()
-        self._turns = Turns()
+        self._order = ArrivalOrder()
         self._timer: asyncio.TimerHandle | None = None
         self._latest = 0.0
-        self._is_closed = self._is_elsewhere = False
+        self._is_closed = self._is_draining = False
 
     async def handle(self, request: CallRequest, asked: float | None = None) -> Answer:
         """Answer one call; its cancellation means that the caller hung up.
@@ -131,19 +111,16 @@ class PullLimiter:
         Args:
             request: the call.
             asked: when it was first made, if that was before.
-
-        Raises:
-            Dismissed: it was sent away.
         """
         if self._is_closed:
-            return Answer(UNAVAILABLE, CLOSED)
+            return CLOSED
         try:
             message = cri_pb2.PullImageRequest.FromString(request.message)
         except DecodeError:
             return await self._forward(request)  # the runtime's to judge
-        is_present = await self._turns.take(self._lookup.is_present(message.image))
-        if self._is_elsewhere:
-            raise Dismissed
+        is_present = await self._order.keep(self._lookup.is_present(message.image))
+        if self._is_draining:
+            return CLOSED
         ticket, now = next(self._tickets), self._now()
         turn = self._waiting[ticket] = self._loop.create_future()
         decisions = self._queue.submit(
@@ -158,33 +135,27 @@ class PullLimiter:
         )
         call = self._queue.book.latest
         assert call is not None
+        call.trace = request.trace
         self._carry_out(decisions)
         answer: Answer | None = None
-        is_dismissed = False
         try:
             answer = await turn
             if answer is None:
                 answer = await self._pull(request, message.auth, call)
-        except Dismissed:
-            is_dismissed = True
-            raise
         finally:
             del self._waiting[ticket]
-            code, error = ("", "the caller hung up") if answer is None else _outcome(answer)
-            self._end(call, None if answer is None else error)
-            if not is_dismissed:
-                response = answer.response if answer else None
-                self._on_end(PullEnd(call, code, error, response or b"", request.trace))
+            error = None
+            if answer is not None and answer is not CLOSED:
+                call.code, call.image_id = name_of(answer.code), _image_id(answer)
+                error = "" if answer.code == OK else redact_text(answer.message) or call.code
+            self._end(call, error)
+            if answer is not CLOSED:
+                self._on_end(call)
         return answer
 
     async def _pull(self, request: CallRequest, auth: cri_pb2.AuthConfig, call: Call) -> Answer:
-        self._layers.begin(
-            call.pull.number,
-            call.reference,
-            time.time(),
-            credentials_of(auth),
-            is_joined=call.is_joined,
-        )
+        expected = Expected(call.reference, time.time(), credentials_of(auth))
+        self._layers.begin(call.pull.number, expected, is_joined=call.is_joined)
         try:
             return await self._forward(request)
         finally:
@@ -241,7 +212,7 @@ class PullLimiter:
         assert call is not None
         self._carry_out(decisions)
         if is_followed:
-            self._layers.begin(call.pull.number, name, time.time() - began_s)
+            self._layers.begin(call.pull.number, Expected(name, time.time() - began_s))
 
         async def wait() -> None:
             error = None
@@ -256,9 +227,18 @@ class PullLimiter:
         task.add_done_callback(self._elsewhere.discard)
         return task
 
-    def close(self) -> None:
-        """Refuse the calls that come from now on. Those that are there wait and run as before."""
+    def close(self, *, waiting: bool = False) -> None:
+        """Refuse the calls that come from now on; those that are there wait and run as before.
+
+        Args:
+            waiting: refuse those that wait as well.
+        """
+        self._is_draining |= waiting
         self._is_closed = True
+        for call in self.in_line() if waiting else ():
+            turn = self._waiting.get(call.ticket)
+            if turn is not None and not turn.done():
+                turn.set_result(CLOSED)
 
     def set_limit(self, limit: int) -> None:
         """Change the limit at once.
@@ -278,15 +258,7 @@ class PullLimiter:
 
     async def caught_up(self) -> None:
         """Return when all calls that have come have their places."""
-        await self._turns.take(asyncio.sleep(0))
-
-    def dismiss(self) -> None:
-        """Send away all who wait, and all who come from now on."""
-        self._is_elsewhere = True
-        for call in self.in_line():
-            turn = self._waiting.get(call.ticket)
-            if turn is not None and not turn.done():
-                turn.set_exception(Dismissed())
+        await self._order.keep(asyncio.sleep(0))
 
     def in_line(self) -> list[Call]:
         """Return the calls that wait, for a slot or for the end of an equal pull."""
@@ -356,7 +328,36 @@ class PullLimiter:
         return self._latest
 
 
-def _outcome(answer: Answer) -> tuple[str, str]:
-    """Return the name of an answer's code, and its error without secrets."""
-    name = name_of(answer.code)
-    return name, "" if answer.code == OK else redact_text(answer.message) or name
+class ArrivalOrder:
+    """Keeps calls in the order in which they came, though the runtime is asked about each."""
+
+    def __init__(self) -> None:
+        self._last: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._last.set_result(None)
+
+    async def keep(self, work: Coroutine[object, object, T]) -> T:
+        """Return the result of ``work``, not before all earlier work has ended.
+
+        Work that fails or is cancelled does not hold up what came later.
+        """
+        before, mine = self._last, asyncio.get_running_loop().create_future()
+        self._last = mine
+
+        def pass_on(_: asyncio.Future[None] | None = None) -> None:
+            mine.set_result(None)
+
+        try:
+            result = await work
+            await asyncio.shield(before)
+            return result
+        finally:
+            if before.done():
+                pass_on()
+            else:
+                before.add_done_callback(pass_on)
+
+
+def _image_id(answer: Answer) -> str:
+    with contextlib.suppress(DecodeError):
+        return str(cri_pb2.PullImageResponse.FromString(answer.response or b"").image_ref)
+    return ""

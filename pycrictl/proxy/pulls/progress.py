@@ -81,9 +81,8 @@ class PullProgress:
         self._loop = asyncio.get_running_loop()
         self._reporter = Reporter(
             book,
-            layers.items,
+            layers.seen,
             layers.strangers,
-            layers.sums,
             wall_offset_s=time.time() - self._loop.time(),
         )
         self._layers = layers

@@ -30,8 +30,19 @@ import heapq
 from bisect import insort
 from typing import TYPE_CHECKING, Final
 
-from pycrictl.proxy.pulls.book import Book, Call, Pull, PullKey, Slot, State
-from pycrictl.proxy.pulls.decisions import Decision, Policy, Reason, Refused, Started
+from pycrictl.proxy.pulls.book import (
+    Book,
+    Call,
+    Decision,
+    Policy,
+    PullKey,
+    QueuedPull,
+    Reason,
+    Refused,
+    Slot,
+    Started,
+    State,
+)
 from pycrictl.units import format_duration, plural
 
 if TYPE_CHECKING:
@@ -74,9 +85,9 @@ class PullQueue:
         self.taken = 0
         self.is_held = False
         self._last_number = 0
-        self._by_key: dict[PullKey, Pull] = {}
+        self._by_key: dict[PullKey, QueuedPull] = {}
         self._deadlines: list[tuple[float, int]] = []  # heap of (when, ticket), also of gone ones
-        self._retry_times: list[tuple[float, int, Pull]] = []  # heap, also of pulls that left
+        self._retry_times: list[tuple[float, int, QueuedPull]] = []  # heap, also of pulls that left
 
     def submit(
         self,
@@ -222,11 +233,13 @@ class PullQueue:
             self._leave_line(pull)
             self._start(pull, now, out)
 
-    def _new(self, key: PullKey, *, takes_slot: bool, reference: str, asked: float) -> Pull:
+    def _new(self, key: PullKey, *, takes_slot: bool, reference: str, asked: float) -> QueuedPull:
         self._last_number += 1
-        return Pull(self._last_number, key, takes_slot, reference, asked)
+        return QueuedPull(self._last_number, key, takes_slot, reference, asked)
 
-    def _start(self, pull: Pull, now: float, out: list[Decision], slot: Slot | None = None) -> None:
+    def _start(
+        self, pull: QueuedPull, now: float, out: list[Decision], slot: Slot | None = None
+    ) -> None:
         """Let the leader of a pull go to the runtime, in a slot that others have, or a free one."""
         leader = pull.leader
         assert leader is not None
@@ -239,7 +252,7 @@ class PullQueue:
         self.book.running[pull.number] = pull
         out.append(Started(leader.ticket))
 
-    def _ended(self, pull: Pull, how: State, now: float, out: list[Decision]) -> None:
+    def _ended(self, pull: QueuedPull, how: State, now: float, out: list[Decision]) -> None:
         """Let those go on who waited for the end of a pull."""
         del self.book.running[pull.number]
         self._forget_key(pull)
@@ -262,10 +275,10 @@ class PullQueue:
             pull.slot.users -= 1
             self.taken -= not pull.slot.users
 
-    def _wait(self, pull: Pull) -> None:
+    def _wait(self, pull: QueuedPull) -> None:
         insort(self.book.line, pull, key=lambda waiting: waiting.rank)
 
-    def _retry_later(self, pull: Pull, now: float, out: list[Decision]) -> None:
+    def _retry_later(self, pull: QueuedPull, now: float, out: list[Decision]) -> None:
         """Set the time of the next retry; refuse all callers if there is none."""
         if pull.tries < self.retries:
             pull.next_try = now + self.retry_interval_s
@@ -293,7 +306,7 @@ class PullQueue:
         self._lost(call.pull, led)
         return refused
 
-    def _lost(self, pull: Pull, led: bool) -> None:
+    def _lost(self, pull: QueuedPull, led: bool) -> None:
         """Go on with a pull that lost a caller who waited, its leader if ``led``."""
         leader = pull.leader
         if not pull.is_waiting:
@@ -305,7 +318,7 @@ class PullQueue:
             leader.is_joined = False
             pull.reference = leader.reference
 
-    def _leave_line(self, pull: Pull) -> None:
+    def _leave_line(self, pull: QueuedPull) -> None:
         del self.book.line[self.book.place(pull) - 1]
         pull.is_waiting = False
 
@@ -317,7 +330,7 @@ class PullQueue:
             heapq.heapify(heap)
         heapq.heappush(heap, (deadline, ticket))
 
-    def _forget_key(self, pull: Pull) -> None:
+    def _forget_key(self, pull: QueuedPull) -> None:
         """Let nobody wait for the pull any more; another one may have its key already."""
         if self._by_key.get(pull.key) is pull:
             del self._by_key[pull.key]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.progress.reference import is_same_image
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
-from pycrictl.pulls.model import Item, Phase, Totals, report_of, with_sums
+from pycrictl.pulls.model import Item, Phase, Pull, report_of, with_sums
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 if TYPE_CHECKING:
@@ -31,25 +31,22 @@ class Reporter:
 
     Args:
         book: the pulls.
-        layers: finds the layers of an image by the name of its pull at the runtime.
-        strangers: the pulls of others by image: their layers, and whether they are running.
-        sums: finds those of an image in the same way.
+        seen: finds what is seen of a pull by its name at the runtime.
+        strangers: the pulls of others by image.
         wall_offset_s: what added to ``now`` gives the wall time.
     """
 
     def __init__(
         self,
         book: Book,
-        layers: Callable[[str], Sequence[Item]],
-        strangers: Callable[[], Mapping[str, tuple[Sequence[Item], bool]]] = dict,
-        sums: Callable[[str], Totals | None] = lambda name: None,
+        seen: Callable[[str], Pull | None],
+        strangers: Callable[[], Mapping[str, Pull]] = dict,
         *,
         wall_offset_s: float = 0.0,
     ) -> None:
         self._book = book
-        self._layers = layers
+        self._seen = seen
         self._strangers = strangers
-        self._sums = sums
         self._wall_offset_s = wall_offset_s
 
     def reports(self, target: PullTarget, *, now: float, since: float) -> list[Report]:
@@ -67,11 +64,11 @@ class Reporter:
             for calls in images:
                 pods = _pods(calls)
                 found += [report._replace(pod=pods) for report in self._of_image(calls, now)]
-            for image, (items, is_running) in self._strangers().items():
+            for image, pull in self._strangers().items():
                 if image not in known:
-                    state = State.RUNNING if is_running else None
-                    theirs = [_of_layer(item, state, image[:MAX_TEXT], "") for item in items]
-                    found += with_sums(theirs, self._sums(image) if is_running else None)
+                    state = State.RUNNING if pull.is_running else None
+                    theirs = [_of_layer(item, state, image[:MAX_TEXT], "") for item in pull.items]
+                    found += with_sums(theirs, pull.totals if pull.is_running else None)
             return found
         for calls in self._book.of_pod(target.pod):
             is_recent = calls[0].end is None or calls[0].ended > since - LINGER_S
@@ -103,7 +100,7 @@ class Reporter:
         """
         latest = now - ATTEMPT_GAP_S
         if pod is None:
-            if self._book.calls or any(runs for _, runs in self._strangers().values()):
+            if self._book.calls or any(one.is_running for one in self._strangers().values()):
                 return None
             ended = self._book.ended
             return max(latest, ended[-1].ended if ended else latest) + ATTEMPT_GAP_S
@@ -121,18 +118,18 @@ class Reporter:
                 state, error = State.FAILED, error or ABANDONED
             else:  # another attempt may follow
                 state = State.WAITING if call.pull.started is None else State.RUNNING
-        items = [] if state is State.WAITING else self._layers(call.pull.reference)
-        layers = [item for item in items if item.layer]
+        seen = None if state is State.WAITING else self._seen(call.pull.reference)
+        layers = [item for item in seen.items if item.layer] if seen is not None else []
         image, error = call.name[:MAX_TEXT], error[:MAX_TEXT] if state is State.FAILED else ""
         started = call.pull.started
         since_s = 0.0 if started is None else round(started + self._wall_offset_s, 3)
-        if not layers:
+        if seen is None or not layers:
             return [self._whole(call, state, image, error)._replace(started=since_s)]
         reports = [_of_layer(one, state, image, error)._replace(started=since_s) for one in layers]
         if error and not any(report.error for report in reports):
             # All layers are there, and yet it failed: an error needs an item to be seen.
             reports[-1] = reports[-1]._replace(error=error, phase=Phase.FAILED)
-        sums = self._sums(call.pull.reference)
+        sums = seen.totals
         if sums is not None and state is not State.RUNNING:
             sums = sums.at_end(is_done=state is State.DONE)
         return with_sums(reports, sums)

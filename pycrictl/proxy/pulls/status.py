@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.kube.kubelet_config import KubeletConfig
-from pycrictl.proxy.pulls.book import Call, Pull
-from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.pulls.book import Call, Policy, QueuedPull
 from pycrictl.proxy.pulls.forecast import starts, typical_s
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.pulls.model import Totals, stall
@@ -58,7 +57,7 @@ def status_document(
 
     known = {number: totals(number) for number in book.running}
 
-    def running(pull: Pull) -> dict[str, Any]:
+    def running(pull: QueuedPull) -> dict[str, Any]:
         leader = pull.leader
         far = known[pull.number]
         return {
@@ -83,7 +82,7 @@ def status_document(
 
     expected = _starts(queue, known, now)
 
-    def waiting(place: int, pull: Pull) -> dict[str, Any]:
+    def waiting(place: int, pull: QueuedPull) -> dict[str, Any]:
         leader = pull.leader
         asked = None if leader is None else leader.asked
         ahead = book.line[place - 2] if place > 1 else None

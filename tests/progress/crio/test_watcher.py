@@ -19,8 +19,9 @@ from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.content import Ending, PollResult
 from pycrictl.progress.crio.downloaders import CrioProcess, Downloader
 from pycrictl.progress.crio.watcher import CrioWatcher, Processes, open_crio
+from pycrictl.progress.names import Expected
 from pycrictl.progress.owners import Owners
-from pycrictl.progress.registry.question import Credentials, Question
+from pycrictl.progress.registry.client import Credentials, Question
 from pycrictl.pulls.model import Item, Phase, View
 from pycrictl.pulls.tracker import Tracker
 from tests.fakecri import FakeServer
@@ -196,11 +197,13 @@ def test_two_pulls_at_once(crio: FakeCrio) -> None:
     other = "a.io/other:2"
     answers = {IMAGE: manifest(a=10), other: manifest(a=10, b=20)}
     bench = Bench(crio, answers)
-    first = bench.watcher.expect(IMAGE, time.time())
+    first = Expected(IMAGE, time.time())
+    bench.watcher.expect(first)
     one = crio.pull()
     one.write(1, 3)
     bench.poll()
-    second = bench.watcher.expect(other, time.time(), Credentials("me", "secret"))
+    second = Expected(other, time.time(), Credentials("me", "secret"))
+    bench.watcher.expect(second)
     two = crio.pull()
     two.write(1, 4)
     two.write(2, 11)
@@ -228,8 +231,8 @@ def test_pulls_that_are_taken_for_each_other_are_exchanged(crio: FakeCrio) -> No
     bench = Bench(crio, {IMAGE: manifest(a=10, b=30), other: manifest(d=20, e=40)})
     pulls = crio.pull(), crio.pull()
     pulls[0].write(1, 3)
-    bench.watcher.expect(other, time.time() - 2)
-    bench.watcher.expect(IMAGE, time.time() - 1)
+    bench.watcher.expect(Expected(other, time.time() - 2))
+    bench.watcher.expect(Expected(IMAGE, time.time() - 1))
     bench.poll()
     pulls[1].write(1, 3)
     bench.poll()

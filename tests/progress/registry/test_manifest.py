@@ -16,8 +16,8 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import Manifest
 from pycrictl.progress.registry import client, manifest
+from pycrictl.progress.registry.client import Credentials, Question, credentials_of
 from pycrictl.progress.registry.manifest import Inquiry, ask, platform_digest
-from pycrictl.progress.registry.question import Credentials, Question, credentials_of
 from tests.serving import Handler, serving
 
 LAYER, CONFIG, ONE = (f"sha256:{letter * 64}" for letter in "abc")

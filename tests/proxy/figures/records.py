@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pycrictl.proxy.figures.record import Outcome, PullRecord
+from pycrictl.proxy.figures.history import Outcome, PullRecord
 
 _PULLED = PullRecord(
     ended_s=1_700_000_000.0,

@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from pycrictl.proxy.figures.record import Outcome, PullRecord
+from pycrictl.proxy.figures.history import Outcome, PullRecord
 from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.pulls.book import PullKey, State
-from pycrictl.proxy.pulls.decisions import Policy
-from pycrictl.proxy.pulls.limiter import PullEnd
+from pycrictl.proxy.pulls.book import Policy, PullKey, State
 from pycrictl.proxy.pulls.queue import PullQueue
 from tests.proxy.figures.records import record
 
@@ -16,9 +14,10 @@ WEB, DB = PodKey("default", "web", "1"), PodKey("default", "db", "2")
 A = PullKey("docker.io/a/b:1")
 
 
-def ended(queue: PullQueue, code: str = "OK", error: str = "") -> PullRecord:
-    end = PullEnd(queue.book.ended[-1], code, error, b"")
-    return PullRecord.of(end, wall_s=1000.0)
+def ended(queue: PullQueue, code: str = "OK") -> PullRecord:
+    call = queue.book.ended[-1]
+    call.code = code
+    return PullRecord.of(call, wall_s=1000.0)
 
 
 def test_waiting_and_pulling() -> None:
@@ -39,7 +38,7 @@ def test_a_caller_that_waits_for_an_equal_pull_is_pulled_after_it() -> None:
     queue.submit(2, A, now=3, pod=DB)
     queue.submit(3, A, now=4)
     queue.end(3, State.LEFT, now=5)
-    found = ended(queue, "", "the caller hung up")
+    found = ended(queue, "")
     assert (found.outcome, found.waited_s, found.pulled_s) == (Outcome.GONE, 1.0, 0.0)
     queue.end(1, State.DONE, now=10)
     queue.end(2, State.DONE, now=11)
@@ -56,7 +55,7 @@ def test_attempts_and_their_last_cause() -> None:
     queue = PullQueue(0)
     queue.submit(1, A, now=0, pod=WEB)
     queue.end(1, State.FAILED, now=1, error="denied")
-    assert ended(queue, "Unknown", "denied").outcome is Outcome.FAILED
+    assert ended(queue, "Unknown").outcome is Outcome.FAILED
     queue.submit(2, A, now=2, pod=WEB)
     queue.end(2, State.DONE, now=4)
     found = ended(queue)
@@ -70,9 +69,9 @@ def test_present_gone_and_refused() -> None:
     assert ended(queue).outcome is Outcome.PRESENT
     queue.submit(2, A, now=2)
     queue.submit(3, PullKey("c"), now=2)
-    assert ended(queue, "ResourceExhausted", "full").outcome is Outcome.REFUSED
+    assert ended(queue, "ResourceExhausted").outcome is Outcome.REFUSED
     queue.end(2, State.LEFT, now=3)
-    found = ended(queue, "", "the caller hung up")
+    found = ended(queue, "")
     assert (found.outcome, found.pulled_s) == (Outcome.GONE, 1.0)
 
 

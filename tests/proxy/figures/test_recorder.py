@@ -10,8 +10,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.proxy.figures.history import newest
-from pycrictl.proxy.figures.record import PullRecord
+from pycrictl.proxy.figures.history import PullRecord, newest
 from pycrictl.wire import limits
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.made import Made

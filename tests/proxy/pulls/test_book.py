@@ -10,8 +10,8 @@ from pycrictl.proxy.pulls.book import (
     MAX_FAILURES,
     Book,
     Call,
-    Pull,
     PullKey,
+    QueuedPull,
     State,
 )
 
@@ -20,7 +20,7 @@ IMAGE = "docker.io/library/busybox:latest"
 
 
 def begin(book: Book, image: str, pod: PodKey | None = WEB, *, now: float) -> Call:
-    pull = Pull(0, PullKey(image), takes_slot=True, reference=image)
+    pull = QueuedPull(0, PullKey(image), takes_slot=True, reference=image)
     ticket = len(book.calls) + len(book.ended) + 1
     return book.begin(ticket, pull, pod=pod, reference=image, now=now)
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from pycrictl.progress.names import Expected
 from pycrictl.proxy.pulls import layer_poller
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.pulls.model import Item
 from pycrictl.servicelog import Log
 from tests.containerd.fakectd import FakeContainerd, Ingest, Lease
 from tests.fakecri import FakeServer
@@ -22,6 +24,11 @@ CONFIG = "sha256:" + "cd" * 32
 MANIFEST = "sha256:" + "ef" * 32
 IMAGE = "a.io/b:1"
 LABELS = {"containerd.io/distribution.source.a.io": "b", "containerd.io/gc.ref.content.l.0": LAYER}
+
+
+def items_of(poller: LayerPoller) -> tuple[Item, ...]:
+    seen = poller.seen(IMAGE)
+    return () if seen is None else seen.items
 
 
 class Bench:
@@ -74,7 +81,7 @@ def put_pull(containerd: FakeContainerd, lease: str, manifest: str, layer: str) 
 
 def test_nobody_watches(containerd: FakeContainerd) -> None:
     async def test(bench: Bench) -> None:
-        bench.poller.begin(1, IMAGE, time.time())
+        bench.poller.begin(1, Expected(IMAGE, time.time()))
         await asyncio.sleep(0.5)
         assert not containerd.calls
         async with bench.poller.watching():
@@ -99,16 +106,16 @@ def test_nothing_is_pulled(containerd: FakeContainerd) -> None:
 
 def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
     async def test(bench: Bench) -> None:
-        bench.poller.begin(1, IMAGE, time.time() - 0.1)
+        bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
         begin_pull(containerd)
 
         async def watch() -> None:
             async with bench.poller.watching():
-                await until(lambda: bool(bench.poller.items(IMAGE)))
+                await until(lambda: bool(items_of(bench.poller)))
                 await asyncio.sleep(1.0)
 
         await asyncio.gather(*(watch() for _ in range(20)))
-        (item,) = bench.poller.items(IMAGE)
+        (item,) = items_of(bench.poller)
         assert (item.layer, item.progress, item.total) == (LAYER, 400, 1000)
         found = bench.poller.totals(1)
         assert found is not None
@@ -131,12 +138,12 @@ def test_the_pulls_of_others_are_known_while_somebody_watches_the_whole_node(
             assert not bench.poller.strangers()
         async with bench.poller.watching(whole_node=True):
             await until(bench.poller.strangers)
-            ((image, (items, is_running)),) = bench.poller.strangers().items()
+            ((image, pull),) = bench.poller.strangers().items()
             assert image.startswith("a.io/b@sha256:ef")
-            assert [item.progress for item in items] == [400]
-            assert is_running
+            assert [item.progress for item in pull.items] == [400]
+            assert pull.is_running
             containerd.leases.clear()
-            await until(lambda: not next(iter(bench.poller.strangers().values()))[1])
+            await until(lambda: not next(iter(bench.poller.strangers().values())).is_running)
             await until(lambda: not bench.poller.strangers())
 
     run(path_of(containerd), test)
@@ -144,17 +151,17 @@ def test_the_pulls_of_others_are_known_while_somebody_watches_the_whole_node(
 
 def test_a_new_pull_of_an_image_begins_anew(containerd: FakeContainerd) -> None:
     async def test(bench: Bench) -> None:
-        bench.poller.begin(1, IMAGE, time.time() - 0.1)
+        bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
         begin_pull(containerd)
         async with bench.poller.watching():
-            await until(lambda: bool(bench.poller.items(IMAGE)))
+            await until(lambda: bool(items_of(bench.poller)))
             containerd.leases.clear()
             containerd.ingests.clear()
             bench.poller.end(1)
-            assert bench.poller.items(IMAGE)  # as it was at the end
+            assert items_of(bench.poller)  # as it was at the end
             assert bench.poller.totals(1) is None
-            bench.poller.begin(2, IMAGE, time.time())
-            assert bench.poller.items(IMAGE) == ()
+            bench.poller.begin(2, Expected(IMAGE, time.time()))
+            assert items_of(bench.poller) == ()
 
     run(path_of(containerd), test)
 
@@ -167,21 +174,21 @@ def test_a_tag_that_was_pushed_anew_after_a_look_that_ended_early(
     moved = "sha256:" + "12" * 32
 
     async def test(bench: Bench) -> None:
-        bench.poller.begin(1, IMAGE, time.time() - 0.1)
+        bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
         begin_pull(containerd)
         async with bench.poller.watching():
-            await until(lambda: bool(bench.poller.items(IMAGE)))
+            await until(lambda: bool(items_of(bench.poller)))
         await asyncio.sleep(0.5)  # a look may be under way
         containerd.leases.clear()
         containerd.ingests.clear()
         bench.poller.end(1)
-        bench.poller.begin(2, IMAGE, time.time() - 0.1, is_joined=is_joined)
+        bench.poller.begin(2, Expected(IMAGE, time.time() - 0.1), is_joined=is_joined)
         put_pull(containerd, "l2", "sha256:" + "34" * 32, moved)
         seen = set[str]()
         async with bench.poller.watching():
-            await until(lambda: [one.layer for one in bench.poller.items(IMAGE)] == [moved])
+            await until(lambda: [one.layer for one in items_of(bench.poller)] == [moved])
             for _ in range(5):
-                seen |= {one.layer for one in bench.poller.items(IMAGE)}
+                seen |= {one.layer for one in items_of(bench.poller)}
                 await asyncio.sleep(0.2)
         assert seen == {moved}
 
@@ -194,14 +201,14 @@ def test_what_was_seen_last_is_not_shown_to_who_comes_later(
     monkeypatch.setattr(layer_poller, "LINGER_S", 0.0)
 
     async def test(bench: Bench) -> None:
-        bench.poller.begin(1, IMAGE, time.time() - 0.1)
+        bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
         begin_pull(containerd)
         async with bench.poller.watching():
-            await until(lambda: bool(bench.poller.items(IMAGE)))
+            await until(lambda: bool(items_of(bench.poller)))
         containerd.ingests[f"layer-{LAYER}"].offset = 900
         await asyncio.sleep(0.1)
         async with bench.poller.watching():
-            assert [one.progress for one in bench.poller.items(IMAGE)] == [900]
+            assert [one.progress for one in items_of(bench.poller)] == [900]
 
     run(path_of(containerd), test)
 
@@ -211,13 +218,13 @@ def test_the_runtime_comes_back(
 ) -> None:
     async def test(bench: Bench) -> None:
         containerd.failures["list_leases"] = (grpc.StatusCode.UNAVAILABLE, "gone")
-        bench.poller.begin(1, IMAGE, time.time() - 0.1)
+        bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
         begin_pull(containerd)
         async with bench.poller.watching():
             await until(lambda: "layers_unknown" in caplog.text)
-            assert bench.poller.items(IMAGE) == ()
+            assert items_of(bench.poller) == ()
             del containerd.failures["list_leases"]
-            await until(lambda: bool(bench.poller.items(IMAGE)))
+            await until(lambda: bool(items_of(bench.poller)))
 
     run(path_of(containerd), test)
     assert caplog.text.count("layers_unknown") == 1
@@ -229,9 +236,9 @@ def test_another_runtime_is_asked_once(fake: FakeServer, monkeypatch: pytest.Mon
     )  # longer than the test may last
 
     async def test(bench: Bench) -> None:
-        bench.poller.begin(1, IMAGE, time.time())
+        bench.poller.begin(1, Expected(IMAGE, time.time()))
         async with bench.poller.watching():
-            assert bench.poller.items(IMAGE) == ()
+            assert items_of(bench.poller) == ()
         assert await bench.poller.running() is None
         async with bench.poller.watching():
             pass

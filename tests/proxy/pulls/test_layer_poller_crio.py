@@ -12,16 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.progress.registry.question import Credentials
+from pycrictl.progress.names import Expected
+from pycrictl.progress.registry.client import Credentials
 from pycrictl.progress.weight import Weight
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.pulls.model import Phase
+from pycrictl.pulls.model import Item, Phase
 from pycrictl.servicelog import Log
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
 from tests.waiting import until
 
 IMAGE = "a.io/b:1"
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
+
+
+def items_of(poller: LayerPoller) -> tuple[Item, ...]:
+    seen = poller.seen(IMAGE)
+    return () if seen is None else seen.items
 
 
 @pytest.fixture
@@ -42,7 +48,7 @@ def test_a_pull_has_its_bytes_and_its_weight(crio: FakeCrio) -> None:
         began_s = time.time() - 1.0
         try:
             assert await poller.running() == []
-            poller.begin(1, IMAGE, time.time())
+            poller.begin(1, Expected(IMAGE, time.time()))
             pull = crio.pull()
             pull.write(1, 7, closed=True)
             pull.write(2, 3)
@@ -54,8 +60,8 @@ def test_a_pull_has_its_bytes_and_its_weight(crio: FakeCrio) -> None:
                 crio.commit(B, 9, created_s=time.time())
                 crio.commit_image("c" * 64, IMAGE)
                 pull.end()
-                await until(lambda: {i.phase for i in poller.items(IMAGE)} == {Phase.DONE})
-            assert [(item.layer, item.digest) for item in poller.items(IMAGE)] == [
+                await until(lambda: {i.phase for i in items_of(poller)} == {Phase.DONE})
+            assert [(item.layer, item.digest) for item in items_of(poller)] == [
                 ("layer 1", A), ("layer 2", B),
             ]  # fmt: skip
             assert await poller.weigh(IMAGE, began_s) == Weight("", 9, 7, 1)
@@ -87,7 +93,7 @@ def test_the_credentials_go_along(
     async def main() -> None:
         poller = LayerPoller(crio.path, log=Log("pycrictl.proxy.test"), on_look=lambda: None)
         try:
-            poller.begin(1, IMAGE, time.time(), Credentials("me", "secret"))
+            poller.begin(1, Expected(IMAGE, time.time(), Credentials("me", "secret")))
             async with poller.watching():
                 crio.pull().write(1, 7)
                 await until(lambda: numbers(poller) == (7, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
+from pycrictl.proxy.pulls.limiter import ArrivalOrder
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import IMAGE, Pod
 from tests.proxy.program import Program
@@ -431,3 +433,59 @@ def test_a_storm_leaves_nothing_behind(fake: FakeServer, start: Start) -> None:
     proxy.channel.close()
     assert "Traceback" not in proxy.log()
     assert "level=ERROR" not in proxy.log()
+
+
+def test_the_order_is_that_of_arrival_whoever_is_answered_first() -> None:
+    async def main() -> list[int]:
+        arrivals = ArrivalOrder()
+        answers = [asyncio.get_running_loop().create_future() for _ in range(4)]
+        order: list[int] = []
+
+        async def ask(number: int) -> int:
+            await answers[number]
+            return number
+
+        async def come(number: int) -> None:
+            order.append(await arrivals.keep(ask(number)))
+
+        tasks = [asyncio.create_task(come(number)) for number in range(4)]
+        await asyncio.sleep(0)
+        for number in (3, 1, 2):
+            answers[number].set_result(None)
+            await asyncio.sleep(0)
+        assert order == []
+        answers[0].set_result(None)
+        await asyncio.gather(*tasks)
+        return order
+
+    assert asyncio.run(main()) == [0, 1, 2, 3]
+
+
+def test_work_that_fails_or_is_cancelled_holds_up_nothing_but_earlier_work_does() -> None:
+    async def main() -> None:
+        arrivals = ArrivalOrder()
+        first, never = (asyncio.get_running_loop().create_future() for _ in range(2))
+
+        async def ask(answer: asyncio.Future[str]) -> str:
+            return await answer
+
+        async def fail() -> str:
+            raise ConnectionError
+
+        async def now() -> str:
+            return "now"
+
+        works = (ask(first), ask(never), fail(), now())
+        one, gone, failed, last = (asyncio.create_task(arrivals.keep(work)) for work in works)
+        await asyncio.sleep(0)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        with pytest.raises(ConnectionError):
+            await failed
+        assert not last.done()
+        first.set_result("first")
+        assert (await one, await last) == ("first", "now")
+        assert await arrivals.keep(now()) == "now"
+
+    asyncio.run(asyncio.wait_for(main(), 60))

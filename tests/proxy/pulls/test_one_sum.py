@@ -20,6 +20,7 @@ from pycrictl.agent.objects import objects_of
 from pycrictl.diagnosis.pulls import from_proxy
 from pycrictl.kube.pods import parse_pod
 from pycrictl.kubectl.imagepulls import Pulls, Wanted
+from pycrictl.progress.names import Expected
 from pycrictl.proxy.lookup import PodKey, PullTarget
 from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
@@ -101,11 +102,11 @@ class Watchers:
         self.poller = LayerPoller(path, log=Log("pycrictl.proxy.test"), on_look=self.look)
         self.queue.submit(1, PullKey(IMAGE), now=loop.time(), pod=WEB, reference=IMAGE)
         (self.number,) = self.queue.book.running
-        self.poller.begin(self.number, IMAGE, time.time() - 0.1)
+        self.poller.begin(self.number, Expected(IMAGE, time.time() - 0.1))
         offset_s = time.time() - loop.time()
         poller = self.poller
         self.reporter = Reporter(
-            self.queue.book, poller.items, poller.strangers, poller.sums, wall_offset_s=offset_s
+            self.queue.book, poller.seen, poller.strangers, wall_offset_s=offset_s
         )
         self.bars, self.plugin = Tracker(), Tracker()
         self.error: Exception | None = None
@@ -139,7 +140,7 @@ class Watchers:
 
     def _look(self) -> None:
         """Take down what all of them show."""
-        if not self.poller.items(IMAGE):
+        if not self.poller.seen(IMAGE):
             return
         now = asyncio.get_running_loop().time()
         document = status_document(

@@ -17,7 +17,7 @@ from pycrictl.errors import UpgradeRefused
 from pycrictl.progress.stream import follow
 from pycrictl.proxy.calls import CallRequest
 from pycrictl.proxy.lookup import Lookup, PodKey, PullTarget
-from pycrictl.proxy.pulls.book import Book, Pull, PullKey
+from pycrictl.proxy.pulls.book import Book, PullKey, QueuedPull
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress
 from pycrictl.proxy.pulls.reports import LINGER_S
@@ -270,7 +270,7 @@ def test_a_heartbeat_repeats_the_last_record(
             url=lambda token: token,
         )
         target = PullTarget(PodKey("default", "web", "u1"))
-        book.line.append(Pull(1, PullKey("a"), takes_slot=True, reference="a"))
+        book.line.append(QueuedPull(1, PullKey("a"), takes_slot=True, reference="a"))
         book.begin(1, book.line[0], pod=target.pod, reference="a", now=0.0)
         found = []
         async with contextlib.aclosing(progress.follow(target)) as batches:

@@ -8,8 +8,16 @@ import tracemalloc
 import pytest
 
 from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.pulls.book import Pull, PullKey, State
-from pycrictl.proxy.pulls.decisions import Decision, Policy, Reason, Refused, Started
+from pycrictl.proxy.pulls.book import (
+    Decision,
+    Policy,
+    PullKey,
+    QueuedPull,
+    Reason,
+    Refused,
+    Started,
+    State,
+)
 from pycrictl.proxy.pulls.queue import PullQueue
 
 A, B, C, D = (PullKey(f"registry.example/{name}:1") for name in "abcd")
@@ -30,7 +38,7 @@ def place(queue: PullQueue, ticket: int) -> int:
     return queue.book.place(queue.book.calls[ticket].pull)
 
 
-def running(queue: PullQueue) -> list[Pull]:
+def running(queue: PullQueue) -> list[QueuedPull]:
     return list(queue.book.running.values())
 
 

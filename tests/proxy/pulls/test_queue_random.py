@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.pulls.book import PullKey, State
-from pycrictl.proxy.pulls.decisions import Decision, Policy, Reason, Started
+from pycrictl.proxy.pulls.book import Decision, Policy, PullKey, Reason, Started, State
 from pycrictl.proxy.pulls.queue import PullQueue
 
 POD = PodKey("default", "web", "u")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pycrictl.proxy.lookup import PodKey, PullTarget
-from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, PullKey, State
-from pycrictl.proxy.pulls.decisions import Policy
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Policy, PullKey, State
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.reports import ABANDONED, LINGER_S, Reporter
-from pycrictl.pulls.model import Item, Phase
+from pycrictl.pulls.model import Item, Phase, Pull
 from pycrictl.wire.progress import Report
 
 WEB = PodKey("default", "web", "u1")
@@ -27,7 +26,10 @@ class Shop:
         policy = Policy.RETRY if options else Policy.WAIT
         self.queue = PullQueue(limit, policy, **options)  # type: ignore[arg-type]  # retries
         self.layers: dict[str, list[Item]] = {}
-        self.reporter = Reporter(self.queue.book, lambda name: self.layers.get(name, []))
+        self.reporter = Reporter(self.queue.book, self.seen)
+
+    def seen(self, name: str) -> Pull | None:
+        return Pull(name, tuple(self.layers[name])) if name in self.layers else None
 
     def ask(
         self,
@@ -229,7 +231,7 @@ def test_who_is_ahead_in_the_line() -> None:
 
 def test_when_a_pull_began() -> None:
     shop = Shop(limit=1)
-    shop.reporter = Reporter(shop.queue.book, lambda name: [], wall_offset_s=1000.0)
+    shop.reporter = Reporter(shop.queue.book, lambda name: None, wall_offset_s=1000.0)
     shop.ask(1, WEB, "a", now=5)
     shop.ask(2, WEB, "b", now=6)
     assert [report.started for report in shop.reports(WEB, now=7)] == [1005.0, 0.0]
@@ -240,8 +242,8 @@ NODE = PullTarget(None)
 
 def test_the_whole_node() -> None:
     shop = Shop(limit=1)
-    others: dict[str, tuple[list[Item], bool]] = {}
-    shop.reporter = Reporter(shop.queue.book, lambda name: [], lambda: others)
+    others: dict[str, Pull] = {}
+    shop.reporter = Reporter(shop.queue.book, lambda name: None, lambda: others)
     assert shop.reporter.busy_until(None, now=50) == 50
     shop.ask(1, WEB, "a", now=50, reference="r/a")
     shop.ask(2, DB, "b", now=51, reference="r/b")
@@ -259,12 +261,13 @@ def test_the_whole_node() -> None:
     assert shop.reporter.busy_until(None, now=53) == 53 + ATTEMPT_GAP_S
     assert len(shop.reporter.reports(NODE, now=54, since=50)) == 3
     assert shop.reporter.reports(NODE, now=60, since=60) == []
-    others["r/d"] = [layer(Phase.DOWNLOADING, 3)], True
-    others["r/a"] = [layer(Phase.DOWNLOADING, 3)], True
+    others["r/d"] = Pull("r/d", (layer(Phase.DOWNLOADING, 3),))
+    others["r/a"] = Pull("r/a", (layer(Phase.DOWNLOADING, 3),))
     images = [report.image for report in shop.reporter.reports(NODE, now=54, since=50)]
     assert sorted(images) == ["r/a", "r/b", "r/c", "r/d"]
     assert shop.reporter.busy_until(None, now=60) is None
-    others["r/d"] = [replace(layer(Phase.FAILED, 3), error="gone")], False
+    failed = replace(layer(Phase.FAILED, 3), error="gone")
+    others["r/d"] = Pull("r/d", (failed,), is_running=False)
     del others["r/a"]
     (report,) = shop.reporter.reports(NODE, now=60, since=60)
     assert (report.image, report.phase, report.error) == ("r/d", "failed", "gone")
