@@ -43,7 +43,6 @@ from pycrictl.errors import (
     UsageError,
 )
 from pycrictl.progress.causes import Causes
-from pycrictl.progress.crio.downloaders import PodmanProcesses
 from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import Sink
 from pycrictl.progress.failures import Failures
@@ -51,7 +50,7 @@ from pycrictl.progress.namespaces import NamespacesWatcher, bare
 from pycrictl.progress.outcome import Pace, WatchOutcome, conclude
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.registry import tags
+from pycrictl.progress.registry.manifest import resolve
 from pycrictl.progress.sources import ImageTracker, open_namespaces, watch_content
 from pycrictl.progress.stream_watch import Unreachable, watch_stream
 from pycrictl.streaming.target import Target, beside, parse_url
@@ -65,7 +64,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pycrictl.progress")
 
-Source = Literal["auto", "cri", "containerd", "crio", "podman"]
+Source = Literal["auto", "cri", "containerd", "crio"]
 
 _NOT_OFFERED: Final = (404, 405)
 
@@ -78,7 +77,7 @@ class WatchRequest:
         wants_manifests: whether registries may be asked for what CRI-O does not show.
 
     Raises:
-        UsageError: the source needs a pod or a container, or takes none.
+        UsageError: the source needs a pod or a container.
     """
 
     pod: str = ""
@@ -90,8 +89,6 @@ class WatchRequest:
     def __post_init__(self) -> None:
         if self.source == "cri" and not self.pod and not self.container:
             raise UsageError("--source cri needs a pod or a container")
-        if self.source == "podman" and (self.pod or self.container):
-            raise UsageError("--source podman takes neither a pod nor a container")
 
 
 class WatchTarget:
@@ -150,18 +147,6 @@ class WatchTarget:
         if not url:
             raise RemoteProtocolError("the runtime answered ImagePullProgress without a URL")
         return beside(parse_url(url), self._asked.path)
-
-
-def watch_podman(request: WatchRequest, sink: Sink, pace: Pace) -> None:
-    """Watch the pulls of podman on this node; for the rest see ``watch``."""
-    watcher = CrioWatcher(PodmanProcesses(), name="podman", wants_manifests=request.wants_manifests)
-    try:
-        watcher.check()
-        tracker = ImageTracker(request.image)
-        outcome = watch_content(watcher, PullSettings(), tracker, sink, pace=pace)
-    except KeyboardInterrupt:
-        raise Interrupted("stopped watching; the pulls go on") from None
-    conclude(outcome, request.pod, sink)
 
 
 class PodsOfNode(Protocol):
@@ -262,8 +247,8 @@ def _watch_inside(
     image, references = request.image, _references(target, knowledge.pods)
     owners = None
     if knowledge.pods is not None:
-        resolve = tags.resolve if request.wants_manifests else None
-        owners = Owners(knowledge.pods.pods, resolve, names_pods=references is None)
+        tags = resolve if request.wants_manifests else None
+        owners = Owners(knowledge.pods.pods, tags, names_pods=references is None)
     crio = None if request.source == "containerd" else _open_crio(client, request, owners)
     runtime = "containerd" if crio is None else "CRI-O"
     if references is None and not image and target.container is not None:

@@ -96,7 +96,7 @@ def start(cluster: Cluster, crio: CriO, agents: Agents) -> None:
         ],
         envs=[
             cri_pb2.KeyValue(key="PYTHONPATH", value=bytes(ROOT)),
-            cri_pb2.KeyValue(key="PATH", value=b"/nowhere"),  # the image has no skopeo
+            cri_pb2.KeyValue(key="PATH", value=b"/nowhere"),
         ],
         log_path="agent.log",
         mounts=[

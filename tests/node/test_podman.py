@@ -1,10 +1,8 @@
-"""Pulls of a real podman, watched by the files that it downloads to, as those of CRI-O are."""
+"""Pulls of a real podman in CRI-O's place: it downloads with the same library to the same files."""
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pycrictl.progress.content import Ending, PollResult
-from pycrictl.progress.crio.downloaders import Downloader, PodmanProcesses
+from pycrictl.progress.crio.downloaders import CrioProcess, Downloader
 from pycrictl.progress.crio.watcher import CrioWatcher
-from pycrictl.progress.registry import skopeo
+from pycrictl.progress.names import Expected
 from pycrictl.progress.registry.client import Credentials, Question
 from pycrictl.progress.registry.manifest import ask
 from pycrictl.pulls.model import Phase, View
@@ -29,40 +27,46 @@ RATE = 6 * MIB
 FINAL = {Phase.DONE, Phase.PRESENT}
 
 
-class OwnPodmans(PodmanProcesses):
-    """Those of one store only: other tests may run podman, too."""
+class Podmans(CrioProcess):
+    """Running podmans in CRI-O's place."""
 
-    def __init__(self, store: Path) -> None:
-        super().__init__()
-        self._store = str(store)
+    def __init__(self, podman: Podman, pulls: Sequence[subprocess.Popen[bytes]]) -> None:
+        super().__init__("", str(podman.store), podman.environ["TMPDIR"])
+        self._pulls = pulls
 
     def look(self) -> list[Downloader]:
-        return [found for found in super().look() if found.store == self._store]
+        running = (pull.pid for pull in self._pulls if pull.poll() is None)
+        return [Downloader(pid, self._store, self._base) for pid in running]
 
 
 class Watching:
     """What was seen of some pulls, look by look."""
 
     def __init__(self, podman: Podman, *, wants_manifests: bool = True) -> None:
-        self._watcher = CrioWatcher(
-            OwnPodmans(podman.store), name="podman", wants_manifests=wants_manifests
-        )
+        self._podman = podman
+        self._wants_manifests = wants_manifests
         self._tracker = Tracker()
         self.views: list[View] = []
         self.results: list[PollResult] = []
 
-    def until_over(self, pulls: Sequence[subprocess.Popen[bytes]]) -> None:
-        """Looks 20 times a second until the pulls have ended, and once more."""
+    def until_over(self, *references: str) -> list[subprocess.Popen[bytes]]:
+        """Pulls images, looks 20 times a second until that has ended, and once more."""
+        pulls: list[subprocess.Popen[bytes]] = []
+        watcher = CrioWatcher(Podmans(self._podman, pulls), wants_manifests=self._wants_manifests)
+        for reference in references:
+            watcher.expect(Expected(reference, time.time()))
+            pulls.append(self._podman.pull(reference))
         give_up_at = time.monotonic() + 120
         is_over = False
         while not is_over:
             assert time.monotonic() < give_up_at
             is_over = all(pull.poll() is not None for pull in pulls)
             now = time.monotonic()
-            self.results.append(self._watcher.poll(self._tracker, now))
+            self.results.append(watcher.poll(self._tracker, now))
             self.views.append(self._tracker.view(now))
             time.sleep(0.05)
         assert not self.results[-1].active
+        return pulls
 
     @property
     def endings(self) -> dict[str, Ending]:
@@ -107,18 +111,11 @@ def arrived(watching: Watching, reference: str) -> dict[str, int]:
     return {item.digest or item.layer: item.progress for item in items}
 
 
-@pytest.mark.parametrize("has_skopeo", [True, False])
-def test_a_pull_with_its_manifest(
-    lab: Lab, podman: Podman, monkeypatch: pytest.MonkeyPatch, has_skopeo: bool
-) -> None:
-    if not has_skopeo:
-        monkeypatch.setenv("PATH", "/nonexistent")
-    assert bool(skopeo.program()) is has_skopeo
-    image, reference = push(lab, f"podman{has_skopeo:d}:1", seed=100 + has_skopeo)
+def test_a_pull_with_its_manifest(lab: Lab, podman: Podman) -> None:
+    image, reference = push(lab, "podman1:1", seed=101)
     lab.throttle.limit(RATE)
     watching = Watching(podman)
-    pull = podman.pull(reference)
-    watching.until_over([pull])
+    (pull,) = watching.until_over(reference)
     assert pull.returncode == 0, podman.stderr()
     watching.check_that_nothing_goes_back()
     assert watching.endings == {reference: Ending.DONE}
@@ -134,7 +131,7 @@ def test_a_pull_without_a_manifest(lab: Lab, podman: Podman) -> None:
     image, reference = push(lab, "podman2:1", seed=102)
     lab.throttle.limit(RATE)
     watching = Watching(podman, wants_manifests=False)
-    watching.until_over([podman.pull(reference)])
+    watching.until_over(reference)
     watching.check_that_nothing_goes_back()
     assert watching.endings == {reference: Ending.DONE}
     running = zip(watching.views, watching.results, strict=True)
@@ -147,7 +144,7 @@ def test_a_layer_that_is_present(lab: Lab, podman: Podman) -> None:
     image, reference = push(lab, "podman3:1", seed=103)
     lab.throttle.limit(RATE)
     watching = Watching(podman)
-    watching.until_over([podman.pull(reference)])
+    watching.until_over(reference)
     watching.check_that_nothing_goes_back()
     assert arrived(watching, reference) == whole(image)
     phases = {item.digest or item.layer: item.phase for item in watching.views[-1].items}
@@ -161,8 +158,7 @@ def test_a_pull_that_fails(lab: Lab, podman: Podman) -> None:
     lab.throttle.limit(RATE)
     lab.throttle.cut(image.layers[2].digest, after_bytes=MIB)
     watching = Watching(podman)
-    pull = podman.pull(reference)
-    watching.until_over([pull])
+    (pull,) = watching.until_over(reference)
     assert pull.returncode != 0
     watching.check_that_nothing_goes_back()
     assert watching.endings == {reference: Ending.FAILED}
@@ -177,7 +173,7 @@ def test_two_pulls_at_once(lab: Lab, podman: Podman) -> None:
     pushed = [push(lab, f"podman{number}:1", seed=100 + number) for number in (5, 6)]
     lab.throttle.limit(RATE)
     watching = Watching(podman)
-    watching.until_over([podman.pull(reference) for _, reference in pushed])
+    watching.until_over(*(reference for _, reference in pushed))
     watching.check_that_nothing_goes_back()
     for image, reference in pushed:
         assert watching.endings[reference] is Ending.DONE
@@ -185,37 +181,12 @@ def test_two_pulls_at_once(lab: Lab, podman: Podman) -> None:
     assert any(len(result.active) == 2 for result in watching.results)
 
 
-def test_the_command_shows_it(lab: Lab, podman: Podman) -> None:
-    image, reference = push(lab, "podman7:1", seed=107)
-    lab.throttle.limit(RATE)
-    pull = podman.pull(reference)
-    words = ["image-pull-progress", "--source", "podman", "--progress", "json", "--interval", "0.1"]
-    time.sleep(0.7)
-    done = subprocess.run(
-        [sys.executable, "-m", "pycrictl", *words, "--image", reference], capture_output=True
-    )
-    assert pull.wait() == 0
-    assert (done.returncode, done.stderr) == (0, b"")
-    last = {}
-    for line in done.stdout.splitlines():
-        report = json.loads(line)
-        last[report["layer"]] = report
-    assert {one.get("digest", one["layer"]): one["progress"] for one in last.values()} == whole(
-        image
-    )
-
-
-@pytest.mark.parametrize("has_skopeo", [True, False])
-def test_a_registry_with_a_login(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, has_skopeo: bool
-) -> None:
+def test_a_registry_with_a_login(lab: Lab) -> None:
     image, reference = push(lab, "podman8:1", seed=108)
-    if not has_skopeo:
-        monkeypatch.setenv("PATH", "/nonexistent")
     lab.throttle.require_login("me", "se:cret")
 
     def found(credentials: Credentials | None) -> dict[str, int] | None:
-        manifest = ask(Question(reference, credentials, verifies_tls=False))
+        manifest = ask(Question(reference, credentials))
         return manifest and {layer.digest: layer.size_bytes for layer in manifest.layers}
 
     assert found(None) is None

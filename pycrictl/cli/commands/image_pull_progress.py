@@ -61,7 +61,7 @@ def image_pull_progress(
         typer.Option(
             "--source",
             help="Where progress comes from: the runtime's ImagePullProgress, containerd's API, "
-            "or the files of CRI-O or podman.",
+            "or the files of CRI-O.",
         ),
     ] = "auto",
     no_manifest: options.NoManifest = False,
@@ -100,10 +100,6 @@ def image_pull_progress(
     pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)
     root = Path(noderoot.directory())
     with ExitStack() as stack:
-        if source == "podman":
-            stack.callback(display.close)
-            watch.watch_podman(request, display, pace)
-            return
         client = stack.enter_context(app.open_client("runtime"))
         stack.callback(display.close)
         found = proxy_of(client, admin_socket)

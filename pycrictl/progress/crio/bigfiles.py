@@ -10,11 +10,9 @@ committed. Nothing in it names the blob. Which directories a process uses can be
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import stat
-import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,9 +20,6 @@ from typing import Final, NamedTuple
 _BLOB: Final = re.compile(r"(/.*/(?:container_images_)?storage[0-9]+)/([1-9][0-9]{0,6})")
 DEFAULT_BASE: Final = "/var/tmp"
 _MOST_FILES: Final = 10_000
-_AT_FDCWD: Final = -100
-_STATX_BTIME: Final = 0x800
-_BTIME_OFFSET: Final = 80  # of stx_btime in struct statx
 
 
 class BlobFile(NamedTuple):
@@ -99,29 +94,13 @@ def read_folder(folder: str, open_numbers: set[int]) -> list[BlobFile] | None:
 
 
 def newest_folder(base: str) -> str:
-    """Return the directory of a pull that was made last below a directory; empty without any."""
+    """Return the directory of the pull that began a file last; empty without any."""
     found: list[tuple[float, str]] = []
     with suppress(OSError), os.scandir(base) as entries:
         for entry in entries:
             if _BLOB.fullmatch(f"{entry.path}/1") is not None and os.path.exists(f"{entry.path}/1"):  # noqa: PTH110  # one habit in one module
-                found.append((born_s(entry.path) or 0.0, entry.path))
+                found.append((entry.stat().st_mtime, entry.path))
     return max(found, default=(0.0, ""))[1]
-
-
-def born_s(folder: str) -> float | None:
-    """Return when a directory was made, in wall time; None where the file system does not say.
-
-    It is in ``statx(2)`` alone, which Python has no function for.
-    """
-    buffer = ctypes.create_string_buffer(256)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "statx"):
-        return None
-    if libc.statx(_AT_FDCWD, os.fsencode(folder), 0, _STATX_BTIME, buffer) != 0:
-        return None
-    (mask,) = struct.unpack_from("I", buffer, 0)
-    seconds, nanoseconds = struct.unpack_from("qI", buffer, _BTIME_OFFSET)
-    return seconds + nanoseconds / 1e9 if mask & _STATX_BTIME and seconds > 0 else None
 
 
 def is_document(folder: str, number: int) -> bool:

@@ -1,13 +1,11 @@
-"""The processes that pull images with containers/image: CRI-O behind a socket, podman as it runs.
+"""The process that pulls images with containers/image: the CRI-O behind a socket.
 
-What only the process knows is read from ``/proc``: which configuration it was started with, and
-for podman which image it pulls.
+Which configuration it was started with is read from ``/proc``.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,21 +21,12 @@ from pycrictl.progress.crio.log import Log, open_log
 from pycrictl.progress.crio.storage import DEFAULT_ROOT
 
 _PROC: Final = Path("/proc")
-_SEARCH_PAUSE_S: Final = 0.5
 _PASSED_ON: Final = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("HOME", "XDG_RUNTIME_DIR", "TMPDIR"),
 )
 """Variables that decide how a registry is reached."""
-
-_WITH_VALUE: Final = frozenset(
-    "--root --runroot --tmpdir --storage-driver --storage-opt --cgroup-manager --events-backend "
-    "--log-level --authfile --creds --cert-dir --arch --os --platform --variant --policy --conmon "
-    "--runtime --network-cmd-path --hooks-dir --registries-conf --module --retry --retry-delay "
-    "--decryption-key".split()
-)
-"""Options of podman that a value follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +35,16 @@ class Downloader:
 
     Attributes:
         pid: its number; its children may pull for it.
-        reference: what it pulls; empty if that is unknown.
         store: the root of its containers/storage, as it sees it.
         base: where it makes the directories of pulls, as it sees it.
         environ: the variables that decide how it reaches a registry.
-        verifies_tls: whether it was started without ``--tls-verify=false``.
         log: its log; None if that says nothing of pulls, or cannot be read.
     """
 
     pid: int
-    reference: str = ""
     store: str = DEFAULT_ROOT
     base: str = DEFAULT_BASE
     environ: dict[str, str] = field(default_factory=dict, repr=False)
-    verifies_tls: bool = True
     log: Log | None = None
 
 
@@ -95,7 +80,7 @@ class CrioProcess:
                 environ["REGISTRY_AUTH_FILE"] = auth
             with suppress(PermissionError):
                 log = open_log(pid, root_of(pid), _value(words, "--log"))
-            self._known = Downloader(pid, "", self._store, self._base, environ, log=log)
+            self._known = Downloader(pid, self._store, self._base, environ, log=log)
         return [self._known]
 
     def _find(self) -> int:
@@ -114,60 +99,6 @@ class CrioProcess:
             "the process of CRI-O cannot be seen from here, and only its files show its pulls",
             hint="run on the node itself, not in another PID namespace, or ask pycrictl proxy",
         )
-
-
-class PodmanProcesses:
-    """The podmans that are running. All processes of the node are looked at twice a second."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, Downloader] = {}
-        self._next_at = 0.0
-
-    def look(self) -> list[Downloader]:
-        """Return those that may be pulling."""
-        now = time.monotonic()
-        pids = list(self._known)
-        if now >= self._next_at:
-            pids, self._next_at = _pids(), now + _SEARCH_PAUSE_S
-        running = [pid for pid in pids if _program(pid) == "podman"]
-        found = ((pid, self._known.get(pid) or _podman(pid)) for pid in running)
-        self._known = {pid: podman for pid, podman in found if podman is not None}
-        return list(self._known.values())
-
-
-def _podman(pid: int) -> Downloader | None:
-    """Return what a podman does; None if it has no arguments: it begins, or has ended.
-
-    execve(2) gives a process its name a moment before its arguments.
-    """
-    words, environ = _words(pid), _environ(pid)
-    if not words:
-        return None
-    return Downloader(
-        pid,
-        pulled_reference(words),
-        _value(words, "--root") or DEFAULT_ROOT,
-        environ.get("TMPDIR") or DEFAULT_BASE,
-        environ,
-        _value(words, "--tls-verify") not in ("false", "0"),
-    )
-
-
-def pulled_reference(words: Sequence[str]) -> str:
-    """Return the one image that ``podman ... pull ... IMAGE`` pulls; else nothing."""
-    plain, takes_value = [], False
-    for word in words[1:]:
-        if takes_value:
-            takes_value = False
-        elif word.startswith("-"):
-            takes_value = word in _WITH_VALUE
-        else:
-            plain.append(word)
-    if plain[:1] == ["image"]:
-        plain = plain[1:]
-    if len(plain) != 2 or plain[0] != "pull":
-        return ""
-    return plain[1].removeprefix("docker://")
 
 
 def children(pid: int) -> list[int]:

@@ -3,7 +3,7 @@
 A file grows to the compressed size of its layer and does not say which one that is (``bigfiles``).
 The manifest says which layers there are and how large; containers/storage says which are there. So
 a file is a layer's once it is complete and has that layer's size, once nothing else is left that it
-could be, or once a log line says so. Until then it is ``layer 3 of 7``, and under that name it is
+could be. Until then it is ``layer 3 of 7``, and under that name it is
 reported to the end, since a name is a key for whoever watches; its digest comes beside the name.
 
 The totals are right from the beginning: each unknown file is supposed to be one of the layers that
@@ -73,11 +73,9 @@ class FileLayers:
 
     Args:
         manifest: the layers of the image, lowest first; None if it is unknown for good.
-        since_s: when the pull began, in wall time.
     """
 
-    def __init__(self, manifest: Sequence[LayerDescriptor] | None, since_s: float = 0.0) -> None:
-        self._since_s = since_s
+    def __init__(self, manifest: Sequence[LayerDescriptor] | None) -> None:
         self._sizes: dict[str, int] | None = None
         if manifest is not None:
             self._sizes = {layer.digest: layer.size_bytes for layer in manifest}
@@ -116,11 +114,7 @@ class FileLayers:
         return None
 
     def look(
-        self,
-        files: Sequence[BlobFile],
-        stored: Mapping[str, StoredLayer],
-        wall_s: float,
-        said: Mapping[int, str] | None = None,
+        self, files: Sequence[BlobFile], stored: Mapping[str, StoredLayer], wall_s: float
     ) -> None:
         """Move every layer to where it is now.
 
@@ -128,7 +122,6 @@ class FileLayers:
             files: the pull's files in the order of their numbers.
             stored: the node's complete layers by digest.
             wall_s: wall time.
-            said: digests by the number of their file, as far as the runtime's log says that.
         """
         if not self._has_begun:
             self._has_begun = True
@@ -141,15 +134,12 @@ class FileLayers:
             if layer is not None and layer.phase not in _FINAL:
                 self._grow(layer, file, wall_s)
         self._seen = {file.number for file in files}
-        for number, digest in (said or {}).items():
-            self._take_word(number, digest)
-        self._identify(stored)
-        self._suppose()
         if self._sizes is not None:
+            self._identify()
+            self._suppose()
             for layer in self.unsettled:
                 if layer.digest in stored and layer.is_complete:
                     layer.settle(Phase.DONE)
-
         turn = self.applied_next
         for layer in self.unsettled:
             if layer.is_complete:
@@ -158,8 +148,7 @@ class FileLayers:
 
     def fit(self, stored: Mapping[str, StoredLayer]) -> bool:
         """Return whether these may be layers of an image, whose layers are ``stored``."""
-        known = set(self._sizes or ()) or {layer.digest for layer in self if layer.digest}
-        return known <= stored.keys() and len(self) <= len(stored)
+        return set(self._sizes or ()) <= stored.keys() and len(self) <= len(stored)
 
     def finish(self, stored: Mapping[str, StoredLayer]) -> None:
         """Settle all layers of a pull that succeeded.
@@ -168,15 +157,11 @@ class FileLayers:
             stored: the layers of its image; may be empty.
         """
         left = {digest: one.size_bytes for digest, one in stored.items()}
-        for layer in self:
-            if left.pop(layer.digest, None) is None and self._sizes is None:
-                layer.digest = ""
-        if self._sizes is None:
-            for layer in sorted(self._unknown, key=lambda layer: -layer.progress):
-                fits = [digest for digest, size in left.items() if size >= layer.progress]
-                if fits:
-                    layer.digest = min(fits, key=left.__getitem__)
-                    layer.size_bytes = left.pop(layer.digest)
+        for layer in sorted(self if self._sizes is None else (), key=lambda layer: -layer.progress):
+            fits = [digest for digest, size in left.items() if size >= layer.progress]
+            if fits:
+                layer.digest = min(fits, key=left.__getitem__)
+                layer.size_bytes = left.pop(layer.digest)
         for layer in self.unsettled:
             layer.settle(Phase.DONE if layer.progress else Phase.PRESENT)
 
@@ -236,42 +221,16 @@ class FileLayers:
             layer.phase = Phase.DOWNLOADING
             layer.idle_s = max(wall_s - file.modified_s, 0.0)
 
-    def _take_word(self, number: int, digest: str) -> None:
-        layer = self._by_number.get(number)
-        if layer is None or layer.digest or any(other.digest == digest for other in self):
-            return
-        if self._sizes is None:
-            layer.digest = digest
-        elif layer.progress <= self._left.get(digest, -1) and not layer.is_complete:
-            self._know(layer, digest)
-
-    def _identify(self, stored: Mapping[str, StoredLayer]) -> None:
-        for layer in self:
-            is_wrong = layer.is_complete and layer.digest and layer.file_bytes != layer.size_bytes
-            if is_wrong and self._sizes is not None and layer.phase not in _FINAL:
-                self._left[layer.digest] = layer.size_bytes  # so the log's order was another
-                layer.digest, layer.progress = "", layer.file_bytes
+    def _identify(self) -> None:
         for layer in self._unknown:
-            if not layer.is_complete:
-                continue
-            if self._sizes is None:
-                known = {other.digest for other in self}
-                fits = [
-                    one.digest
-                    for one in stored.values()
-                    if one.size_bytes == layer.file_bytes
-                    and one.digest not in known
-                    and one.is_new(self._since_s)
-                ]
-                layer.digest = fits[-1] if fits else ""  # the newest
-                continue
-            fits = [digest for digest, size in self._left.items() if size == layer.file_bytes]
-            if fits:
-                self._know(layer, layer.supposed if layer.supposed in fits else fits[0])
-            elif any(other.digest and other.size_bytes == layer.file_bytes for other in self):
-                self._pass_over(layer)
+            if layer.is_complete:
+                fits = [digest for digest, size in self._left.items() if size == layer.file_bytes]
+                if fits:
+                    self._know(layer, layer.supposed if layer.supposed in fits else fits[0])
+                elif any(other.digest and other.size_bytes == layer.file_bytes for other in self):
+                    self._pass_over(layer)
         unknown = self._unknown
-        if self._sizes is not None and len(unknown) == len(self._left) == 1:
+        if len(unknown) == len(self._left) == 1:
             (digest,) = self._left
             if unknown[0].progress <= self._left[digest] and not unknown[0].is_complete:
                 self._know(unknown[0], digest)
@@ -300,8 +259,6 @@ class FileLayers:
 
     def _suppose(self) -> None:
         """Suppose anew if a file has become too large for what it was supposed to be."""
-        if self._sizes is None:
-            return
         unknown = self._unknown
         self.is_doubtful = any(layer.is_complete for layer in unknown)
         if all(layer.progress <= layer.size_bytes for layer in unknown):

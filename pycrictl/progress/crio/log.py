@@ -1,11 +1,8 @@
 """What CRI-O's log says of its pulls.
 
-At its usual level ``info`` it has the reference and the moment of each pull and that it succeeded.
-At ``debug``, with ``pull_progress_timeout`` set, it names each layer as its download begins, in the
-order of the files (``bigfiles``), so a file's digest is known from the beginning::
+At its usual level ``info`` it has the reference and the moment of each pull and that it succeeded::
 
     msg="Pulling image: REF" … id=…
-    msg="ImagePull (0): REF (sha256:…): 0 bytes (0.00%)" … id=…
     msg="Pulled image: IMAGE ID" … id=…
 
 The log is a file, if CRI-O's standard error or ``--log`` is one, or the journal. Lines are in the
@@ -20,7 +17,7 @@ import shutil
 import subprocess
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -30,12 +27,10 @@ _MOST_BYTES: Final = 8 * 1024 * 1024
 _REMEMBERED: Final = 200
 
 _EVENT: Final = re.compile(
-    r'msg"?[=:]"(?:Pulling image: (?P<begun>[^"\\ ]+)|Pulled image: (?P<ended>[^"\\ ]+)'
-    r'|ImagePull \((?P<kind>\d)\): [^"\\ ]+ \((?P<layer>sha256:[0-9a-f]{64})\))'
+    r'msg"?[=:]"(?:Pulling image: (?P<begun>[^"\\ ]+)|Pulled image: (?P<ended>[^"\\ ]+))'
 )
 _ID: Final = re.compile(r'\bid"?[=:]"?([0-9a-f-]{36})')
 _TIME: Final = re.compile(r'\btime"?[=:]"([^"]+)"')
-_BEGINS: Final = "0"
 
 
 @dataclass(slots=True, eq=False)
@@ -44,14 +39,12 @@ class LoggedPull:
 
     Attributes:
         started_s: wall time.
-        layers: digests in the order in which their downloads began.
         has_ended: it succeeded; a failure has no line.
         is_claimed: its directory is known.
     """
 
     reference: str
     started_s: float
-    layers: list[str] = field(default_factory=list)
     has_ended: bool = False
     is_claimed: bool = False
 
@@ -67,7 +60,7 @@ class LoggedPulls:
         """Take the next bytes of the log."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            if b"mage: " in line or b"ImagePull (" in line:
+            if b"mage: " in line:
                 self._take(line.decode("utf-8", "replace"))
 
     def running(self) -> list[LoggedPull]:
@@ -88,10 +81,7 @@ class LoggedPulls:
                 while len(self._pulls) > _REMEMBERED:
                     del self._pulls[next(iter(self._pulls))]
         elif (pull := self._pulls.get(name[1])) is not None:
-            if event["ended"]:
-                pull.has_ended = True
-            elif event["kind"] == _BEGINS and event["layer"] not in pull.layers:
-                pull.layers.append(event["layer"])
+            pull.has_ended = True
 
 
 class Log(Protocol):

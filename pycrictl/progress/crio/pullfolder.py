@@ -1,4 +1,4 @@
-"""One pull of CRI-O or podman, as its directory and the node's storage show it."""
+"""One pull of CRI-O, as its directory and the node's storage show it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from pycrictl.progress.crio.claims import Claim
     from pycrictl.progress.registry.manifest import Inquiry
 
-CLOCK_SLACK_S: Final = 0.05
-"""File systems round times down to ticks of up to 10 ms."""
-
 _DOCUMENT_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -31,7 +28,7 @@ class PullFolder:
 
     Attributes:
         folder: as it can be reached from here, which names the pull.
-        started_s: when that was made, in wall time; ``seen_s`` when it was first seen.
+        started_s: when it was first seen, in wall time.
         owner: the process.
         image: its name, for good; empty while it is unknown.
         claim: what is known of it otherwise.
@@ -43,7 +40,6 @@ class PullFolder:
     owner: Downloader
     storage: Storage
     started_s: float
-    seen_s: float
     image: str = ""
     inquiry: Inquiry | None = None
     layers: FileLayers | None = None
@@ -57,18 +53,10 @@ class PullFolder:
     pods: str = ""
     error: str = ""
 
-    def said(self, files: Sequence[BlobFile]) -> dict[int, str]:
-        """Return the digests of files as far as the log says them, by number."""
-        logged = self.claim.logged if self.claim is not None else None
-        names = logged.layers if logged is not None else []
-        if not files or len(names) < files[-1].number:
-            return {}  # lines are missing: debugging was switched on meanwhile, or nothing is said
-        return dict(enumerate(names, 1))
-
     def new_layers(self) -> FileLayers:
         """Return its layers as they are before the first look."""
         manifest = self.manifest.layers if self.manifest is not None else None
-        return FileLayers(manifest, self.started_s - 2 * CLOCK_SLACK_S)
+        return FileLayers(manifest)
 
     def would_fit(self, other: PullFolder) -> bool:
         """Return whether its files may be layers of another pull's image."""

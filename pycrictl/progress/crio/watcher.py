@@ -1,9 +1,9 @@
-"""Watches image pulls of CRI-O, or of podman, from outside: by the files that they download to.
+"""Watches image pulls of CRI-O from outside: by the files that they download to.
 
-Neither has a call that shows a pull. What there is lies on the node: the directory and the files of
-each pull (``bigfiles``), the layers that are stored already (``storage``), and which image a pull
-is for: the caller's own knowledge, podman's arguments, or CRI-O's log (``criolog``). The sizes come
-from the image's manifest (``manifest``). All of it takes root, and is only read.
+No call shows a pull. What there is lies on the node: the directory and the files of each pull
+(``bigfiles``), the layers that are stored already (``storage``), and which image a pull is for: the
+caller's own knowledge, CRI-O's log (``log``), or what pods wait for. The sizes come from the
+image's manifest (``registry.manifest``). All of it takes root, and is only read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import PycrictlError, RuntimeFault
@@ -26,7 +26,7 @@ from pycrictl.progress.crio.downloaders import (
     unpacker_read_bytes,
 )
 from pycrictl.progress.crio.filelayers import FileLayers
-from pycrictl.progress.crio.pullfolder import CLOCK_SLACK_S, PullFolder
+from pycrictl.progress.crio.pullfolder import PullFolder
 from pycrictl.progress.crio.storage import DEFAULT_ROOT, Storage
 from pycrictl.progress.names import Expected
 from pycrictl.progress.registry.client import Question
@@ -42,21 +42,13 @@ if TYPE_CHECKING:
     from pycrictl.progress.owners import Owners
 
 
-class Processes(Protocol):
-    """Finds the processes that pull."""
-
-    def look(self) -> list[Downloader]:
-        """Return them as they are now."""
-
-
 class CrioWatcher:
-    """Looks at the pulls of some processes, and feeds a tracker with every layer of each.
+    """Looks at the pulls of CRI-O, and feeds a tracker with every layer of each.
 
     It can take the place of a ``ContentWatcher``.
 
     Args:
-        processes: finds them.
-        name: of the program, for messages.
+        process: finds CRI-O.
         owners: knows what the node's pods need; None if nobody knows.
         wants_manifests: whether registries may be asked how large the layers are.
         find_manifest: asks one.
@@ -66,15 +58,13 @@ class CrioWatcher:
 
     def __init__(
         self,
-        processes: Processes,
+        process: CrioProcess,
         *,
-        name: str = "CRI-O",
         owners: Owners | None = None,
         wants_manifests: bool = True,
         find_manifest: Callable[[Question], Manifest | None] = ask,
     ) -> None:
-        self._processes = processes
-        self._name = name
+        self._process = process
         self._wants_manifests = wants_manifests
         self._find_manifest = find_manifest
         self._claims = Claims(owners)
@@ -96,7 +86,7 @@ class CrioWatcher:
         Raises:
             ConnectError, PycrictlError: as ``poll``.
         """
-        self._find_folders(self._processes.look(), time.time())
+        self._find_folders(self._process.look(), time.time())
 
     def forget(self, expected: Expected) -> None:
         """Take back an announcement: its pull has ended, or never began."""
@@ -114,7 +104,7 @@ class CrioWatcher:
             PycrictlError: its files cannot be seen from here.
         """
         wall_s = time.time() if wall_s is None else wall_s
-        owners = self._processes.look()
+        owners = self._process.look()
         for owner in owners:
             if owner.log is not None:
                 self._claims.logged.feed(owner.log.read())
@@ -127,16 +117,16 @@ class CrioWatcher:
                 ended.append(self._end(pull, tracker, now, wall_s, is_orphan=is_orphan))
                 continue
             if not pull.image:
-                self._christen(pull, tracker, wall_s)
+                self._assign_name(pull, tracker, wall_s)
             is_known = pull.inquiry is None or pull.inquiry.is_over
             if pull.layers is None and pull.image and is_known:
                 pull.manifest = pull.inquiry.manifest if pull.inquiry is not None else None
                 pull.layers = pull.new_layers()
             if pull.layers is not None:
                 pull.files = files = pull.without_documents(files)
-                if pull.layers.is_doubtful and not pull.owner.reference:
+                if pull.layers.is_doubtful:
                     self._exchange(pull, tracker)
-                pull.layers.look(files, pull.storage.layers(), wall_s, pull.said(files))
+                pull.layers.look(files, pull.storage.layers(), wall_s)
                 pull.watch_unpacking()
                 pull.pods = pull.pods or self._claims.pods_of(pull.image)
                 _report(tracker, pull, now, wall_s)
@@ -154,7 +144,7 @@ class CrioWatcher:
         Returns:
             None if its image is not there any more.
         """
-        for owner in self._processes.look():
+        for owner in self._process.look():
             storage = self._storage(f"{bigfiles.root_of(owner.pid)}{owner.store}")
             if (weight := storage.weigh(name, since_s)) is not None:
                 return weight
@@ -177,7 +167,7 @@ class CrioWatcher:
                     continue
                 except PermissionError:
                     raise PycrictlError(
-                        f"the pulls of {self._name} can be seen only by root, in its files",
+                        "the pulls of CRI-O can be seen only by root, in its files",
                         hint="run as root on the node, or ask pycrictl proxy",
                     ) from None
                 for path, numbers in opened.items():
@@ -202,26 +192,24 @@ class CrioWatcher:
         pull = self._pulls.get(folder)
         if pull is None:
             storage = self._storage(store)
-            born_s = (bigfiles.born_s(folder) or wall_s) + CLOCK_SLACK_S
-            pull = self._pulls[folder] = PullFolder(folder, owner, storage, born_s, wall_s)
+            pull = self._pulls[folder] = PullFolder(folder, owner, storage, wall_s)
             pull.images_before = storage.images()
         pull.open_numbers |= numbers
 
-    def _christen(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
+    def _assign_name(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
         """Give a pull its name, and ask how large its layers are."""
         running = {other.image for other in self._pulls.values() if other.image}
-        reference = pull.owner.reference
-        if not reference:
-            stored = (name for image in pull.storage.images() for name in image.names)
-            known = {*running, *stored}
-            pull.claim = self._claims.claim(pull.folder, pull.started_s, known)
-            if pull.claim is None and wall_s - pull.seen_s < PATIENCE_S:
-                return
-            reference = pull.claim.reference if pull.claim is not None else ""
-        if reference and self._wants_manifests:
-            credentials = pull.claim.credentials if pull.claim is not None else None
-            question = Question(reference, credentials, pull.owner.environ, pull.owner.verifies_tls)
-            pull.inquiry = Inquiry(question, self._find_manifest)
+        stored = (name for image in pull.storage.images() for name in image.names)
+        pull.claim = self._claims.claim(pull.folder, pull.started_s, {*running, *stored})
+        if pull.claim is None and wall_s - pull.started_s < PATIENCE_S:
+            return
+        reference = ""
+        if pull.claim is not None:
+            reference, credentials, _, _ = pull.claim
+            if self._wants_manifests:
+                root = bigfiles.root_of(pull.owner.pid)
+                question = Question(reference, credentials, pull.owner.environ, root)
+                pull.inquiry = Inquiry(question, self._find_manifest)
         if not reference or reference in running:
             self._unnamed += 1
             reference = f"{reference or 'unknown image'} ({self._unnamed})"
@@ -229,10 +217,7 @@ class CrioWatcher:
         tracker.forget(reference)  # what an earlier attempt has left
 
     def _exchange(self, one: PullFolder, tracker: Tracker) -> None:
-        """Exchange the images of two pulls that began together, if that explains their files.
-
-        Only of those whose names are guessed.
-        """
+        """Exchange the images of two pulls that began together, if that explains their files."""
         for other in self._pulls.values():
             if other is not one and one.would_fit(other) and other.would_fit(one):
                 for image in (one.image, other.image):
@@ -256,7 +241,7 @@ class CrioWatcher:
             layers.finish(pull.storage.layers_of(image) if image is not None else {})
             ending = Ending.DONE
         else:
-            reason = f"{self._name} ended during the pull" if is_orphan else "the pull ended"
+            reason = "CRI-O ended during the pull" if is_orphan else "the pull ended"
             there = len(layers) - len(layers.unsettled)
             what = f" ({there} of {len(layers)})" if len(layers) else ""
             pull.error = f"{reason} before all layers were there{what}"
@@ -311,7 +296,7 @@ def open_crio(
         images = Path(info.image_filesystems[0].fs_id.mountpoint)
         if images.name.endswith("-images"):
             store = str(images.parent)
-    processes = CrioProcess(client.path, store)
-    watcher = CrioWatcher(processes, owners=owners, wants_manifests=wants_manifests)
+    process = CrioProcess(client.path, store)
+    watcher = CrioWatcher(process, owners=owners, wants_manifests=wants_manifests)
     watcher.check()
     return watcher

@@ -1,8 +1,8 @@
 """Registries (OCI distribution specification), by urllib3; a manifest of one in an image's name.
 
-Anonymous, or with the credentials of the pull. A registry that wants a token says where to get one
-(Docker's token authentication). Certificates are verified against the system's store. Registries on
-this machine's loopback are asked over plain HTTP first, as Docker and containerd do.
+With the credentials of the pull, those of the node's files or none. A registry that wants a token
+says where to get one (Docker's token authentication). Registries on this machine's loopback are
+asked over plain HTTP first, as Docker and containerd do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.request import getproxies
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
 from pycrictl.foreign import parsed, text
 from pycrictl.progress.reference import DEFAULT_TAG, parse
-from pycrictl.tls import client_context
+from pycrictl.progress.registry.nodefiles import Location, context_for, locations, login
 
 if TYPE_CHECKING:
     import ssl
@@ -68,33 +68,44 @@ class Question:
 
     Attributes:
         reference: the image; a tag is missing where it is ``latest``.
-        credentials: those of the pull; None for what the node's own files say.
+        credentials: those of the pull.
         environ: variables that decide how the registry is reached.
-        verifies_tls: whether its certificate has to be good.
+        root: leads to the files of the process that pulls, which name mirrors, logins and
+            authorities; None to read none.
     """
 
     reference: str
     credentials: Credentials | None = None
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    verifies_tls: bool = True
+    root: str | None = None
 
 
 def fetch(question: Question, reference: str, *, timeout_s: float) -> bytes | None:
-    """Return the manifest or index that a reference names, as the registry has it.
+    """Return the manifest or index that a reference names, as the registry or a mirror has it.
 
     Returns:
-        None if the registry refuses or has not answered after ``timeout_s``.
+        None if all refuse or have not answered after ``timeout_s``.
     """
     import urllib3  # noqa: PLC0415 - on CRI-O alone
 
-    host, path, tag, digest = parse(reference)
-    site = "registry-1.docker.io" if host == "docker.io" else host
-    schemes = ("http", "https") if _LOOPBACK.fullmatch(site) else ("https",)
+    root, environ = question.root, question.environ
     until = time.monotonic() + timeout_s
-    for scheme in schemes:
-        url = f"{scheme}://{site}/v2/{path}/manifests/{digest or tag or DEFAULT_TAG}"
-        with suppress(urllib3.exceptions.HTTPError, OSError, ValueError, RecursionError):
-            return _Exchange(question, until).manifest(url)
+    places = [Location(reference)] if root is None else locations(reference, root, environ)
+    for place in places:
+        host, path, tag, digest = parse(place.reference)
+        site = "registry-1.docker.io" if host == "docker.io" else host
+        # What a pull knows is for the registry that it names, and not for a mirror.
+        known = None if place.is_mirror else question.credentials
+        if known is None and root is not None and (found := login(place.reference, root, environ)):
+            known = Credentials(*found)
+        schemes = ["https", "http"] if place.is_insecure else ["https"]
+        if _LOOPBACK.fullmatch(site):
+            schemes = ["http", "https"]
+        context = context_for(host, root, verifies=not place.is_insecure)
+        for scheme in schemes:
+            url = f"{scheme}://{site}/v2/{path}/manifests/{digest or tag or DEFAULT_TAG}"
+            with suppress(urllib3.exceptions.HTTPError, OSError, ValueError, RecursionError):
+                return _Exchange(known, environ, context, until).manifest(url)
     return None
 
 
@@ -144,10 +155,16 @@ class _Refused(ValueError):
 class _Exchange:
     """The requests that one manifest takes."""
 
-    def __init__(self, question: Question, until: float) -> None:
-        self._credentials = question.credentials
-        self._environ = question.environ
-        self._verifies_tls = question.verifies_tls
+    def __init__(
+        self,
+        credentials: Credentials | None,
+        environ: Mapping[str, str],
+        context: ssl.SSLContext,
+        until: float,
+    ) -> None:
+        self._credentials = credentials
+        self._environ = environ
+        self._context = context
         self._until = until
 
     def manifest(self, url: str) -> bytes:
@@ -193,7 +210,7 @@ class _Exchange:
         answer = request(
             url,
             until=self._until,
-            context=client_context(verifies=self._verifies_tls),
+            context=self._context,
             authorization=authorization,
             form=form,
             proxy=self._proxy(url),

@@ -1,26 +1,31 @@
 """Which layers an image has, asked of its registry while it is being pulled.
 
-CRI-O and podman show the bytes that have come and never how many will. The manifest does. It is
-asked for once a pull, in a thread of its own and for two seconds at most; a pull never waits for
-it. First ``skopeo`` is tried, which reads the node's ``registries.conf``, mirrors, certificates and
-auth files as CRI-O does; without it the registry in the image's name is asked (``registry``).
+CRI-O shows the bytes that have come and never how many will. The manifest does. It is asked for
+once a pull, in a thread of its own and for two seconds at most; a pull never waits for it. Tags of
+which only the digest is wanted are asked for anonymously, and mirrors are not.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from hashlib import sha256
 from typing import Any, Final
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
 from pycrictl.progress.reference import parse
-from pycrictl.progress.registry import client, skopeo
+from pycrictl.progress.registry import client
 from pycrictl.progress.registry.client import Question
 
 TIMEOUT_S: Final = 2.0
+TAGS_TIMEOUT_S: Final = 1.0
+MOST_TAGS: Final = 8
+"""Most tags that are asked for at once."""
 
 _ARCHITECTURES: Final = {
     "x86_64": "amd64",
@@ -60,15 +65,11 @@ class Inquiry:
 def ask(question: Question) -> Manifest | None:
     """Return an image's manifest for this machine's platform; None if that cannot be had."""
     until = time.monotonic() + TIMEOUT_S
-    token = question.credentials is not None and question.credentials.registry_token
-    by_skopeo = "" if token else skopeo.program()
 
     def fetch(reference: str) -> bytes | None:
         left_s = until - time.monotonic()
         if left_s <= 0:
             return None
-        if by_skopeo:
-            return skopeo.fetch(by_skopeo, question, reference, timeout_s=left_s)
         return client.fetch(question, reference, timeout_s=left_s)
 
     data = fetch(question.reference)
@@ -102,3 +103,29 @@ def platform_digest(index: bytes, machine: str = "") -> str:
     wanted = {"armv7l": "v7", "armv6l": "v6", "aarch64": "v8"}.get(machine, "")
     fitting.sort(key=lambda found: found[0] != wanted)
     return fitting[0][1] if fitting else ""
+
+
+def resolve(references: Iterable[str], *, timeout_s: float = TAGS_TIMEOUT_S) -> dict[str, str]:
+    """Return the digests that tags stand for now, as far as their registries say so in time.
+
+    Args:
+        references: images by tag.
+        timeout_s: limit for all together.
+    """
+    found: dict[str, str] = {}
+
+    def ask(reference: str) -> None:
+        with suppress(Exception):  # whatever a registry does, the tag is not known then
+            question = Question(reference, environ=os.environ)
+            if (content := client.fetch(question, reference, timeout_s=timeout_s)) is not None:
+                found[reference] = f"sha256:{sha256(content).hexdigest()}"
+
+    threads = [
+        threading.Thread(target=ask, args=(one,), daemon=True) for one in [*references][:MOST_TAGS]
+    ]
+    for thread in threads:
+        thread.start()
+    give_up_at = time.monotonic() + timeout_s
+    for thread in threads:
+        thread.join(max(give_up_at - time.monotonic(), 0.0))
+    return dict(found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -41,18 +40,6 @@ def test_what_is_no_blob_is_left_out(tmp_path: Path) -> None:
         found = bigfiles.open_blobs(os.getpid())
     assert not [path for path in found if path.startswith(str(tmp_path))]
     assert bigfiles.read_folder(str(tmp_path / "storage12"), set()) == []
-
-
-def test_when_a_directory_was_made(tmp_path: Path) -> None:
-    before_s = time.time() - 0.1
-    (tmp_path / "storage1").mkdir()
-    born_s = bigfiles.born_s(str(tmp_path / "storage1"))
-    after_s = time.time() + 0.1
-    time.sleep(0.3)
-    (tmp_path / "storage1" / "1").touch()
-    assert born_s is None or before_s <= born_s <= after_s
-    assert bigfiles.born_s(str(tmp_path / "storage1")) == born_s
-    assert bigfiles.born_s(str(tmp_path / "storage2")) is None
 
 
 def test_a_directory_that_is_gone(tmp_path: Path) -> None:

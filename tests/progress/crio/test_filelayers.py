@@ -110,23 +110,6 @@ def test_a_file_that_fits_nothing_makes_doubtful() -> None:
     assert layers.is_doubtful
 
 
-def test_the_log_says_which_file_is_which() -> None:
-    layers = FileLayers(manifest(a=10, b=20, c=30))
-    layers.look(files(1, 1, 1), {}, 0.0, {1: digest("c"), 2: digest("a"), 3: digest("b")})
-    assert [layer.digest for layer in layers] == [digest("c"), digest("a"), digest("b")]
-    assert [layer.size_bytes for layer in layers] == [30, 10, 20]
-
-
-def test_the_log_is_not_believed_against_a_size() -> None:
-    layers = FileLayers(manifest(a=10, b=20, c=30))
-    said = {1: digest("a"), 2: digest("b"), 3: digest("c")}
-    layers.look(files(1, 1, 1), {}, 0.0, said)
-    layers.look(files(20, 10, 1, closed=(1, 2)), {}, 0.0, said)
-    layers.look(files(20, 10, 1, closed=(1, 2)), {}, 0.0, said)
-    assert [layer.digest for layer in layers] == [digest("b"), digest("a"), digest("c")]
-    assert [layer.progress for layer in layers] == [20, 10, 1]
-
-
 def test_a_layer_that_is_in_the_image_twice_may_be_fetched_twice() -> None:
     layers = FileLayers([*manifest(a=50, b=20, c=30), *manifest(a=50)])
     look(layers, *files(50, 50, 1))
@@ -153,18 +136,6 @@ def test_a_layer_that_another_pull_has_stored_meanwhile() -> None:
     ]  # fmt: skip
 
 
-def test_without_a_manifest_an_older_layer_of_the_same_size_is_another() -> None:
-    layers = FileLayers(None, since_s=1e9)
-    old = {digest("x"): StoredLayer(digest("x"), 7, 7, "2001-01-01T00:00:00Z")}
-    look(layers, *files(7), there=old)
-    look(layers, *files(7, closed=(1,)), there=old)
-    assert [layer.digest for layer in layers] == [""]
-    look(layers, *files(7, closed=(1,)), there=old | stored(a=7))
-    assert [layer.digest for layer in layers] == [digest("a")]
-    layers.finish(stored(b=7))
-    assert [(layer.digest, layer.progress) for layer in layers] == [(digest("b"), 7)]
-
-
 def test_without_a_manifest_there_are_bytes_and_no_totals() -> None:
     layers = FileLayers(None)
     look(layers, *files(5))
@@ -172,10 +143,8 @@ def test_without_a_manifest_there_are_bytes_and_no_totals() -> None:
     assert [(layer.name, layer.progress, layer.size_bytes) for layer in layers] == [
         ("layer 1", 7, 0), ("layer 2", 3, 0),
     ]  # fmt: skip
-    look(layers, *files(7, 4, closed=(1,)), there=stored(a=7))
-    assert [layer.digest for layer in layers] == [digest("a"), ""]
     assert layers.fit(stored(a=7, b=9))
-    assert not layers.fit(stored(b=7, c=9))
+    assert not layers.fit(stored(a=7))
     layers.finish(stored(a=7, b=9))
     assert [(layer.digest, layer.progress, layer.phase) for layer in layers] == [
         (digest("a"), 7, Phase.DONE), (digest("b"), 9, Phase.DONE),
@@ -185,9 +154,8 @@ def test_without_a_manifest_there_are_bytes_and_no_totals() -> None:
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=12),
     st.integers(0, 2**32),
-    st.booleans(),
 )
-def test_any_pull(sizes: list[int], seed: int, has_log: bool) -> None:
+def test_any_pull(sizes: list[int], seed: int) -> None:
     """Names stay, bytes never get fewer, sums hold at each look, and the end is exact."""
     dice = random.Random(seed)
     image = {f"l{number}": size for number, size in enumerate(sizes)}
@@ -199,20 +167,18 @@ def test_any_pull(sizes: list[int], seed: int, has_log: bool) -> None:
     opened: set[int] = set()
     before: dict[str, int] = {}
     store = stored(**there)
-    said: dict[int, str] = {}
     for _ in range(200):
         for number, name in enumerate(order, 1):
             if number not in opened and len(opened) < 6 + len(store) and dice.random() < 0.5:
                 if number == 1 or number - 1 in opened:
                     opened.add(number)
-                    said |= {number: digest(name)} if has_log else {}
             if number in opened:
                 now[number] = min(now[number] + dice.randint(0, 9), image[name])
         seen = [
             BlobFile(number, now[number], now[number] < image[order[number - 1]], 0.0)
             for number in sorted(opened)
         ]
-        layers.look(seen, store, 0.0, said)
+        layers.look(seen, store, 0.0)
         for number in opened:
             if now[number] == image[order[number - 1]] and dice.random() < 0.3:
                 store |= stored(**{order[number - 1]: now[number]})

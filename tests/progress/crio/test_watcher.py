@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import ConnectError
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.content import Ending, PollResult
-from pycrictl.progress.crio.downloaders import CrioProcess, Downloader
-from pycrictl.progress.crio.watcher import CrioWatcher, Processes, open_crio
+from pycrictl.progress.crio.downloaders import CrioProcess
+from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.names import Expected
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.registry.client import Credentials, Question
@@ -50,18 +49,6 @@ def process_of(crio: FakeCrio) -> CrioProcess:
     return CrioProcess(crio.path, str(crio.store), str(crio.big_files))
 
 
-class Named:
-    """Programs that each pull one image, as their command lines say."""
-
-    def __init__(self, programs: dict[str, FakeCrio]) -> None:
-        self._programs = {name: process_of(crio) for name, crio in programs.items()}
-
-    def look(self) -> list[Downloader]:
-        return [
-            replace(process.look()[0], reference=name) for name, process in self._programs.items()
-        ]
-
-
 class Bench:
     """A watcher of a fake CRI-O, its tracker, and what it has asked registries."""
 
@@ -69,12 +56,11 @@ class Bench:
         self,
         crio: FakeCrio,
         answers: dict[str, Manifest] | None = None,
-        processes: Processes | None = None,
     ) -> None:
         self.questions: list[Question] = []
         self._answers = answers or {}
         self.watcher = CrioWatcher(
-            processes or process_of(crio),
+            process_of(crio),
             wants_manifests=answers is not None,
             find_manifest=self._find,
         )
@@ -249,27 +235,6 @@ def test_pulls_that_are_taken_for_each_other_are_exchanged(crio: FakeCrio) -> No
     }  # fmt: skip
 
 
-def test_pulls_whose_images_are_known_are_not_exchanged(crio: FakeCrio) -> None:
-    other = "a.io/other:2"
-    with fake_crio() as second:
-        processes = Named({IMAGE: crio, other: second})
-        manifests = {IMAGE: manifest(a=10, b=30), other: manifest(d=20, e=40)}
-        bench = Bench(crio, manifests, processes)
-        pulls = crio.pull(), second.pull()
-        for pull in pulls:
-            pull.write(1, 3)
-        bench.poll()
-        bench.poll_until(lambda: len(bench.items) == 4)
-        # As if each were the other's: what is seen in the middle of a change may be odd.
-        pulls[0].write(1, 20, closed=True)
-        pulls[1].write(1, 10, closed=True)
-        for _ in range(3):
-            assert {active.lease_id: active.image for active in bench.poll().active} == {
-                str(pulls[0].folder): IMAGE, str(pulls[1].folder): other,
-            }  # fmt: skip
-            assert len(bench.items) == 4
-
-
 def test_an_image_that_only_one_pod_waits_for(crio: FakeCrio) -> None:
     crio.commit(digest("a"), 5)
     crio.commit_image("d" * 64, "a.io/sidecar:1")
@@ -309,20 +274,6 @@ def test_without_a_manifest_the_end_is_exact(crio: FakeCrio) -> None:
         (digest("a"), Phase.DONE, 7), (digest("b"), Phase.DONE, 9),
     ]  # fmt: skip
     assert not bench.questions
-
-
-def test_the_log_names_the_layers(crio: FakeCrio) -> None:
-    bench = Bench(crio, {IMAGE: manifest(a=10, b=20, d=30)})
-    crio.say(f"Pulling image: {IMAGE}")
-    pull = crio.pull()
-    for number, letter in enumerate("dab", 1):
-        crio.say(f"ImagePull (0): {IMAGE} ({digest(letter)}): 0 bytes (0.00%)")
-        pull.write(number, number)
-    bench.poll()
-    bench.poll_until(lambda: bench.items)
-    assert [(item.digest, item.progress, item.total) for item in bench.items] == [
-        (digest("d"), 1, 30), (digest("a"), 2, 10), (digest("b"), 3, 20),
-    ]  # fmt: skip
 
 
 def test_an_unknown_image_has_a_name_of_its_own(crio: FakeCrio) -> None:

@@ -1,13 +1,12 @@
-"""Manifests: of a registry of our own on the loopback, and by a program in skopeo's place."""
+"""Manifests and digests of tags, of a registry on the loopback."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,11 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import Manifest
 from pycrictl.progress.registry import client, manifest
 from pycrictl.progress.registry.client import Credentials, Question, credentials_of
-from pycrictl.progress.registry.manifest import Inquiry, ask, platform_digest
-from tests.serving import Handler, serving
+from pycrictl.progress.registry.manifest import Inquiry, ask, platform_digest, resolve
+from pycrictl.progress.registry.nodefiles import locations, login
+from tests.fakeregistry import LAYER, MANIFEST, FakeRegistry, fake_registry
 
-LAYER, CONFIG, ONE = (f"sha256:{letter * 64}" for letter in "abc")
-MANIFEST: dict[str, Any] = {
-    "config": {"digest": CONFIG},
-    "layers": [{"digest": LAYER, "size": 1000, "mediaType": "application/x-tar"}],
-}
+ONE = f"sha256:{'c' * 64}"
 INDEX = {
     "manifests": [
         {"digest": f"sha256:{'0' * 64}", "platform": {"os": "windows", "architecture": "amd64"}},
@@ -38,53 +34,11 @@ ME = Credentials("me", "se:cret")
 BASIC = f"Basic {base64.b64encode(b'me:se:cret').decode()}"
 
 
-class FakeRegistry:
-    """A registry, and the requests that it got: method, path, authorization, body."""
-
-    def __init__(self) -> None:
-        self.documents: dict[str, bytes] = {"/v2/b/manifests/1": json.dumps(MANIFEST).encode()}
-        self.challenge = ""
-        self.wanted = ""
-        self.delay_s = 0.0
-        self.requests: list[tuple[str, str, str, str]] = []
-        self.host = ""
-
-    def answer(self, handler: Handler) -> None:
-        authorization = handler.headers["Authorization"] or ""
-        body = handler.rfile.read(int(handler.headers["Content-Length"] or 0)).decode()
-        self.requests.append((handler.command, handler.path, authorization, body))
-        time.sleep(self.delay_s)
-        path = handler.path.partition("?")[0]
-        status, content = 200, self.documents.get(path)
-        if content is None:
-            status, content = 404, b"{}"
-        elif path.startswith("/v2/") and self.wanted not in ("", authorization):
-            status, content = 401, b"{}"
-        headers = {"WWW_Authenticate": self.challenge} if status == 401 else {}
-        handler.send(status, content, **headers)
-
-
-@contextmanager
-def running() -> Iterator[FakeRegistry]:
-    registry = FakeRegistry()
-
-    class Answering(Handler):
-        def do_GET(self) -> None:
-            registry.answer(self)
-
-        do_POST = do_GET
-
-    with serving(Answering) as port:
-        registry.host = f"127.0.0.1:{port}"
-        yield registry
-
-
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    """A registry, and no skopeo; who asks has time, also on a busy machine."""
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
+    """A registry; there is time for answers, also on a busy machine."""
     monkeypatch.setattr(manifest, "TIMEOUT_S", 30.0)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with running() as registry:
+    with fake_registry() as registry:
         yield registry
 
 
@@ -146,7 +100,7 @@ def test_a_registry_token_is_sent_as_it_is(server: FakeRegistry) -> None:
 
 
 def test_credentials_go_nowhere_else_in_clear(server: FakeRegistry) -> None:
-    with running() as other:
+    with fake_registry() as other:
         other.documents["/token"] = b'{"token": "good"}'
         server.wanted = "Bearer good"
         server.challenge = f'Bearer realm="http://localhost:{other.host.partition(":")[2]}/token"'
@@ -178,9 +132,8 @@ def test_a_slow_registry_is_given_up(server: FakeRegistry, monkeypatch: pytest.M
     assert inquiry.manifest is None
 
 
-def test_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with running() as gone:
+def test_nobody_listens() -> None:
+    with fake_registry() as gone:
         pass
     assert ask(question(gone)) is None
 
@@ -214,74 +167,108 @@ def test_credentials_of_a_request() -> None:
     assert "cret" not in repr(ME)
 
 
-SKOPEO = """#!/bin/sh
-# Does what skopeo does with its arguments, and keeps them.
-echo "$@" >>"$0.args"
-tr '\\0' ' ' </proc/$$/cmdline >>"$0.args"
-while [ $# -gt 0 ]; do
-  if [ "$1" = --authfile ]; then cat "$2" >"$0.auth"; fi
-  shift
-done
-env | grep -i proxy >"$0.env"
-cat "$0.answer" && exit $(cat "$0.status")
+def digest_of(document: object) -> str:
+    return f"sha256:{sha256(json.dumps(document).encode()).hexdigest()}"
+
+
+def test_digests_of_tags(server: FakeRegistry) -> None:
+    server.documents["/v2/b/manifests/latest"] = json.dumps(INDEX).encode()
+    host = server.host
+    odd = ["127.0.0.1:1/shop/web:1", "::/odd", f"{host}/none:1"]
+    assert resolve([f"{host}/b:1", f"{host}/b", *odd], timeout_s=30) == {
+        f"{host}/b:1": digest_of(MANIFEST),
+        f"{host}/b": digest_of(INDEX),
+    }
+
+
+def test_tags_are_not_waited_for(server: FakeRegistry) -> None:
+    server.delay_s = 3.0
+    began_at = time.monotonic()
+    assert resolve([f"{server.host}/b:1"], timeout_s=0.3) == {}
+    assert time.monotonic() - began_at < 2.5
+
+
+AUTH = {"auth": base64.b64encode(b"me:se:cret").decode()}
+
+
+def files(folder: Path, registries: str, auths: dict[str, Any] | None = None) -> str:
+    """A node's files below a folder, which is returned as the root."""
+    conf = folder / "etc/containers/registries.conf.d/50-own.conf"
+    conf.parent.mkdir(parents=True)
+    conf.write_text(registries)
+    auth = folder / "run/containers/0/auth.json"
+    auth.parent.mkdir(parents=True)
+    auth.write_text(json.dumps({"auths": auths or {}}))
+    return str(folder)
+
+
+def test_a_mirror_is_asked_first_and_without_the_credentials_of_the_pull(
+    server: FakeRegistry, tmp_path: Path
+) -> None:
+    mirror = f'[[registry.mirror]]\nlocation = "{server.host}"'
+    root = files(tmp_path, f'[[registry]]\nlocation = "registry.test"\n{mirror}')
+    found = ask(Question("registry.test/b:1", ME, root=root))
+    assert sizes(found) == [1000]
+    assert [request[:3] for request in server.requests] == [("GET", "/v2/b/manifests/1", "")]
+
+
+def test_a_login_of_the_node(server: FakeRegistry, tmp_path: Path) -> None:
+    server.challenge, server.wanted = 'Basic realm="r"', BASIC
+    root = files(tmp_path, "[[", {server.host: AUTH})
+    assert sizes(ask(Question(f"{server.host}/b:1", root=root))) == [1000]
+    assert ask(Question(f"{server.host}/b:1")) is None
+
+
+PREFIXES = """
+[[registry]]
+prefix = "a.test/team"
+location = "b.test/moved"
+mirror-by-digest-only = true
+[[registry.mirror]]
+location = "m.test"
+insecure = true
+[[registry]]
+location = "a.test"
+[[registry]]
+prefix = "*.wild.test"
+[[registry.mirror]]
+location = "m.test/wild"
+[[registry]]
+location = "no.test"
+blocked = true
 """
+DIGEST = f"@sha256:{'1' * 64}"
 
 
-@pytest.fixture
-def skopeo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(manifest, "TIMEOUT_S", 30.0)
-    program = tmp_path / "skopeo"
-    program.write_text(SKOPEO)
-    program.chmod(0o755)
-    (tmp_path / "skopeo.answer").write_text(json.dumps(MANIFEST))
-    (tmp_path / "skopeo.status").write_text("0")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    return program
+@pytest.mark.parametrize(
+    ("reference", "found"),
+    [
+        ("a.test/team/x:1", [("b.test/moved/x:1", False, False)]),
+        (
+            f"a.test/team/x{DIGEST}",
+            [(f"m.test/x{DIGEST}", True, True), (f"b.test/moved/x{DIGEST}", False, False)],
+        ),
+        ("a.test/teams/x:1", [("a.test/teams/x:1", False, False)]),
+        (
+            "r.wild.test/x",
+            [("m.test/wild/x:latest", False, True), ("r.wild.test/x:latest", False, False)],
+        ),
+        ("wild.test/x:1", [("wild.test/x:1", False, False)]),
+        ("no.test/x:1", []),
+    ],
+)
+def test_where_an_image_is_looked_for(
+    tmp_path: Path, reference: str, found: list[tuple[str, bool, bool]]
+) -> None:
+    assert locations(reference, files(tmp_path, PREFIXES), {}) == found
 
 
-def said(skopeo: Path, what: str) -> str:
-    return skopeo.with_suffix(f".{what}").read_text()
-
-
-def test_skopeo_is_asked_first(skopeo: Path) -> None:
-    environ = {"HTTPS_PROXY": "http://p:1", "CONTAINERS_REGISTRIES_CONF": "/r.conf"}
-    assert sizes(ask(Question("busybox", None, environ, verifies_tls=False))) == [1000]
-    assert said(skopeo, "args").splitlines()[0] == (
-        "--registries-conf /r.conf inspect --raw --tls-verify=false "
-        "docker://docker.io/library/busybox:latest"
-    )
-    assert "HTTPS_PROXY=http://p:1" in said(skopeo, "env")
-
-
-def open_files() -> set[str]:
-    return {path.name for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
-
-
-def test_credentials_are_never_in_arguments_or_on_a_disk(skopeo: Path) -> None:
-    before = open_files()
-    assert sizes(ask(Question("r.io/b:1", ME))) == [1000]
-    entry = {"auth": base64.b64encode(b"me:se:cret").decode()}
-    assert json.loads(said(skopeo, "auth")) == {"auths": {"r.io": entry}}
-    assert "--authfile /proc/self/fd/" in said(skopeo, "args")
-    for secret in ("se:cret", entry["auth"]):
-        assert secret not in said(skopeo, "args")
-    assert open_files() == before
-    assert sizes(ask(Question("r.io/b:1", Credentials(identity_token="tok")))) == [1000]
-    assert json.loads(said(skopeo, "auth"))["auths"]["r.io"]["identitytoken"] == "tok"
-
-
-def test_when_skopeo_fails_nobody_else_is_asked(skopeo: Path) -> None:
-    (skopeo.parent / "skopeo.status").write_text("1")
-    with running() as server:
-        assert ask(Question(f"{server.host}/b:1")) is None
-        assert not server.requests
-        # It takes no registry token but in its arguments.
-        assert ask(Question(f"{server.host}/b:1", Credentials(registry_token="t"))) is not None
-
-
-def test_skopeo_is_not_waited_for(skopeo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "TIMEOUT_S", 0.3)
-    skopeo.write_text("#!/bin/sh\nexec sleep 1000\n")
-    began = time.monotonic()
-    assert ask(Question("r.io/b:1")) is None
-    assert time.monotonic() - began < 10
+@pytest.mark.parametrize(
+    ("key", "is_found"),
+    [("r.test/a/b", True), ("r.test/a", True), ("r.test", True), ("r.test:5000", False)],
+)
+def test_the_login_for_an_image(tmp_path: Path, key: str, is_found: bool) -> None:
+    root = files(tmp_path, "", {key: AUTH, "other.test": {"auth": "%%"}})
+    assert login("r.test/a/b:1", root, {}) == (("me", "se:cret", "") if is_found else None)
+    assert login("other.test/b:1", root, {}) is None
+    assert login("r.test/a/b:1", root, {"REGISTRY_AUTH_FILE": "/none"}) is None

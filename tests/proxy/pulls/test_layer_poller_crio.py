@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
-import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +14,7 @@ from pycrictl.progress.weight import Weight
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.pulls.model import Item, Phase
 from pycrictl.servicelog import Log
+from tests.fakeregistry import fake_registry
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
 from tests.waiting import until
 
@@ -73,34 +70,18 @@ def test_a_pull_has_its_bytes_and_its_weight(crio: FakeCrio) -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-SKOPEO = """#!/bin/sh
-while [ $# -gt 0 ]; do
-  if [ "$1" = --authfile ]; then cat "$2" >"$0.auth"; fi
-  shift
-done
-exit 1
-"""
-
-
-def test_the_credentials_go_along(
-    crio: FakeCrio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    skopeo = tmp_path / "skopeo"
-    skopeo.write_text(SKOPEO)
-    skopeo.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-
+def test_the_credentials_go_along(crio: FakeCrio) -> None:
     async def main() -> None:
         poller = LayerPoller(crio.path, log=Log("pycrictl.proxy.test"), on_look=lambda: None)
-        try:
-            poller.begin(1, Expected(IMAGE, time.time(), Credentials("me", "secret")))
-            async with poller.watching():
-                crio.pull().write(1, 7)
-                await until(lambda: numbers(poller) == (7, 0))
-        finally:
-            await poller.close()
+        with fake_registry() as registry:
+            registry.challenge, registry.wanted = 'Basic realm="r"', "Basic bWU6c2VjcmV0"
+            image = f"{registry.host}/b:1"
+            try:
+                poller.begin(1, Expected(image, time.time(), Credentials("me", "secret")))
+                async with poller.watching():
+                    crio.pull().write(1, 7)
+                    await until(lambda: numbers(poller) == (7, 1000))
+            finally:
+                await poller.close()
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    assert json.loads(skopeo.with_suffix(".auth").read_text()) == {
-        "auths": {"a.io": {"auth": base64.b64encode(b"me:secret").decode()}}
-    }

@@ -1,0 +1,135 @@
+"""What the files of a node say of registries: mirrors, logins, authorities.
+
+They are read as CRI-O reads them: containers-registries.conf(5) with its drop-ins,
+containers-auth.json(5) and containers-certs.d(5); credential helpers and short names are left out.
+Paths are those of the process that pulls, and ``root`` leads to its files.
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import tomli
+
+from pycrictl.foreign import mapping, mappings, parsed, text
+from pycrictl.progress.reference import DEFAULT_HOST, DEFAULT_TAG, parse
+from pycrictl.tls import client_context
+
+REGISTRIES: Final = "/etc/containers/registries.conf"
+_LIMIT_BYTES: Final = 1 << 20
+_CERTIFICATES: Final = ("/etc/containers/certs.d", "/etc/docker/certs.d")
+_DOCKER_HUB: Final = "https://index.docker.io/v1/"
+
+
+class Location(NamedTuple):
+    """Where an image may be had.
+
+    Attributes:
+        reference: its name there.
+        is_insecure: certificates do not count there, and plain HTTP will do.
+        is_mirror: it is another place than the one that the image's name stands for.
+    """
+
+    reference: str
+    is_insecure: bool = False
+    is_mirror: bool = False
+
+
+def locations(reference: str, root: str, environ: Mapping[str, str]) -> list[Location]:
+    """Return where an image is looked for, in order."""
+    host, path, tag, digest = parse(reference)
+    name = f"{host}/{path}"
+    end = f"@{digest}" if digest else f":{tag or DEFAULT_TAG}"
+    fitting = [(_fit(prefix, name), table) for prefix, table in _tables(root, environ).items()]
+    matched, table = max(fitting, key=lambda one: one[0], default=(0, {}))
+    if not matched:
+        return [Location(reference)]
+    found = []
+    by_digest = "digest-only" if table.get("mirror-by-digest-only") is True else "all"
+    for mirror in mappings(table.get("mirror")):
+        kind = text(mirror.get("pull-from-mirror")) or by_digest
+        if kind == "all" or (kind == "digest-only") == bool(digest):
+            moved = f"{text(mirror.get('location'))}{name[matched:]}{end}"
+            found.append(Location(moved, mirror.get("insecure") is True, is_mirror=True))
+    if table.get("blocked") is not True:
+        moved = f"{text(table.get('location')) or name[:matched]}{name[matched:]}{end}"
+        found.append(Location(moved, table.get("insecure") is True))
+    return found
+
+
+def login(reference: str, root: str, environ: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """Return user, password and identity token for an image's registry; None without any."""
+    host, path, _, _ = parse(reference)
+    keys = [f"{host}/{path}"]
+    while "/" in keys[-1]:
+        keys.append(keys[-1].rpartition("/")[0])
+    if host == DEFAULT_HOST:
+        keys.append(_DOCKER_HUB)
+    for file in _auth_files(environ):
+        entries = mapping(parsed(_read(Path(f"{root}{file}"))).get("auths"))
+        for key in keys:
+            entry = mapping(entries.get(key))
+            with suppress(ValueError):
+                pair = base64.b64decode(text(entry.get("auth"))).decode()
+                user, _, password = pair.rstrip("\0").partition(":")
+                found = user, password, text(entry.get("identitytoken"))
+                if any(found):
+                    return found
+    return None
+
+
+def context_for(host: str, root: str | None, *, verifies: bool) -> ssl.SSLContext:
+    """Return the TLS settings for a registry, with the authorities and keys that are for it."""
+    context = client_context(verifies=verifies)
+    for folder in _CERTIFICATES if root is not None else ():
+        for file in sorted(Path(f"{root}{folder}/{host}").glob("*")):
+            with suppress(OSError):  # ssl.SSLError is one
+                if file.suffix == ".crt":
+                    context.load_verify_locations(file)
+                elif file.suffix == ".cert":
+                    context.load_cert_chain(file, file.with_suffix(".key"))
+    return context
+
+
+def _tables(root: str, environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the tables of ``[[registry]]`` by their prefix; a later file's count."""
+    main = environ.get("CONTAINERS_REGISTRIES_CONF") or REGISTRIES
+    drop_ins = sorted(Path(f"{root}{REGISTRIES}.d").glob("*.conf"))
+    found = {}
+    for file in (Path(f"{root}{main}"), *drop_ins):
+        with suppress(ValueError, RecursionError):
+            for table in mappings(tomli.loads(_read(file).decode()).get("registry")):
+                found[text(table.get("prefix")) or text(table.get("location"))] = table
+    return found
+
+
+def _fit(prefix: str, name: str) -> int:
+    """Return how much of a repository's name a prefix stands for; 0 if it does not fit."""
+    host, _, _ = name.partition("/")
+    if prefix.startswith("*."):
+        return len(host) if host.endswith(prefix[1:]) else 0
+    is_whole = name[len(prefix) : len(prefix) + 1] in ("", "/")
+    return len(prefix) if prefix and name.startswith(prefix) and is_whole else 0
+
+
+def _auth_files(environ: Mapping[str, str]) -> Iterator[str]:
+    if named := environ.get("REGISTRY_AUTH_FILE"):
+        yield named
+        return
+    runtime = environ.get("XDG_RUNTIME_DIR")
+    yield f"{runtime}/containers/auth.json" if runtime else "/run/containers/0/auth.json"
+    home = environ.get("HOME") or "/root"
+    yield f"{home}/.config/containers/auth.json"
+    yield f"{home}/.docker/config.json"
+
+
+def _read(path: Path) -> bytes:
+    """Return a file's content, or nothing if it cannot be read."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(_LIMIT_BYTES)
+    return b""

@@ -1,0 +1,64 @@
+"""A registry on the loopback that answers what a test gives it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.serving import Handler, serving
+
+LAYER, CONFIG = (f"sha256:{letter * 64}" for letter in "ab")
+MANIFEST: dict[str, Any] = {
+    "config": {"digest": CONFIG},
+    "layers": [{"digest": LAYER, "size": 1000, "mediaType": "application/x-tar"}],
+}
+
+
+class FakeRegistry:
+    """A registry with the image ``b:1``, and the requests that it got.
+
+    Attributes:
+        documents: by path.
+        challenge, wanted: what it answers to others than this ``Authorization``.
+        requests: method, path, authorization, body.
+    """
+
+    def __init__(self) -> None:
+        self.documents: dict[str, bytes] = {"/v2/b/manifests/1": json.dumps(MANIFEST).encode()}
+        self.challenge = ""
+        self.wanted = ""
+        self.delay_s = 0.0
+        self.requests: list[tuple[str, str, str, str]] = []
+        self.host = ""
+
+    def answer(self, handler: Handler) -> None:
+        authorization = handler.headers["Authorization"] or ""
+        body = handler.rfile.read(int(handler.headers["Content-Length"] or 0)).decode()
+        self.requests.append((handler.command, handler.path, authorization, body))
+        time.sleep(self.delay_s)
+        path = handler.path.partition("?")[0]
+        status, content = 200, self.documents.get(path)
+        if content is None:
+            status, content = 404, b"{}"
+        elif path.startswith("/v2/") and self.wanted not in ("", authorization):
+            status, content = 401, b"{}"
+        headers = {"WWW_Authenticate": self.challenge} if status == 401 else {}
+        handler.send(status, content, **headers)
+
+
+@contextmanager
+def fake_registry() -> Iterator[FakeRegistry]:
+    registry = FakeRegistry()
+
+    class Answering(Handler):
+        def do_GET(self) -> None:
+            registry.answer(self)
+
+        do_POST = do_GET
+
+    with serving(Answering) as port:
+        registry.host = f"127.0.0.1:{port}"
+        yield registry
