@@ -43,7 +43,7 @@ _NAMED_FIELDS: Final = 5
 
 
 class OtherNamespace(PycrictlError):
-    """A question is about a namespace that the agents do not serve."""
+    pass
 
 
 class Scope(NamedTuple):
@@ -73,11 +73,9 @@ class Scope(NamedTuple):
 
     @property
     def query_of_peers(self) -> dict[str, str]:
-        """What other agents are asked with."""
         return {key: value for key, value in self._asdict().items() if value}
 
     def has(self, document: Document) -> bool:
-        """Return whether an object belongs to it."""
         metadata, spec = document["metadata"], document["spec"]
         return (
             (not self.namespace or metadata["namespace"] == self.namespace)
@@ -103,7 +101,6 @@ class Round(NamedTuple):
 
     @property
     def warnings(self) -> list[str]:
-        """What to say to who asks."""
         found = [f"node {node} did not answer: {why}" for node, why in self.silent.items()]
         odd = [f"node {node} answers what is not valid: {what}" for node, what in self.odd.items()]
         unsure = [f"node {node} does not know them: {why}" for node, why in self.unsure.items()]
@@ -129,14 +126,7 @@ class _Answer(NamedTuple):
 
 
 class Cluster:
-    """Asks for pulls.
-
-    Args:
-        api: the API server, for the pods.
-        own: the pulls of this node.
-        peers: the other agents.
-        namespaces: whose pods may be listed; none for all.
-    """
+    """Asks for pulls."""
 
     def __init__(
         self, api: AsyncApiClient, own: NodePulls, peers: Peers, namespaces: Sequence[str] = ()
@@ -151,11 +141,9 @@ class Cluster:
 
     @property
     def node(self) -> str:
-        """The name of this node."""
         return self._own.node
 
     async def pods(self, scope: Scope) -> list[Pod]:
-        """Return the pods that a list is about."""
         found: dict[str, Pod] = {}
         for path in paths_of_pods(self._within(scope)):
             some, _ = await list_all(self._api, path, scope.query, parse_pod)
@@ -163,7 +151,6 @@ class Cluster:
         return list(found.values())
 
     def reflector(self, scope: Scope) -> Reflectors[Pod]:
-        """Return what keeps that list up to date."""
         return pods_in(self._api, self._within(scope), scope.query)
 
     def _within(self, scope: Scope) -> tuple[str, ...]:
@@ -180,7 +167,6 @@ class Cluster:
         return (scope.namespace,)
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
-        """Return one pod; None if it does not exist."""
         found = await self.pods(Scope(namespace, name))
         return found[0] if found else None
 
@@ -279,7 +265,6 @@ class Cluster:
         )
 
     async def _ask(self, node: str, host_ip: str, scope: Scope, pods: list[Pod]) -> _Answer:
-        """Return what a node answers on which these pods wait, and perhaps others."""
         try:
             if node == self._own.node:
                 return _Answer(await self.of_own_node(scope))

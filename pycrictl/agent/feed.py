@@ -79,13 +79,7 @@ class Watcher:
 
 
 class Feed:
-    """The objects of a scope.
-
-    Args:
-        cluster: asks for them.
-        scope: which they are.
-        tag: of the versions of this agent.
-    """
+    """The objects of a scope."""
 
     def __init__(self, cluster: Cluster, scope: Scope, tag: int) -> None:
         self.store = Store(tag, time.time())
@@ -105,12 +99,10 @@ class Feed:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody uses it, or has lately."""
         return not self._watchers and time.monotonic() - self.used_at > IDLE_S
 
     @property
     def watchers(self) -> int:
-        """How many watch it."""
         return len(self._watchers)
 
     async def refresh(self, version: int = 0) -> None:
@@ -156,7 +148,6 @@ class Feed:
                 await self.stop()
 
     async def stop(self) -> None:
-        """End the rounds."""
         # Both at once: while they end, somebody may begin to watch.
         task, self._task = self._task, None
         reflector, self._reflector = self._reflector, None
@@ -177,7 +168,6 @@ class Feed:
             await asyncio.sleep(max(PACE_S, took_s / LEAST_SHARE))
 
     async def _round(self) -> None:
-        """Ask the nodes once, and let the watchers know what has changed."""
         pods = await self._pods()
         for pod in pods:
             if pod.node and pod.host_ip:
@@ -192,7 +182,6 @@ class Feed:
         return await self._cluster.pods(self._scope)
 
     def _unfinished(self) -> dict[str, str]:
-        """Return the nodes of pulls that were not over when they were last seen."""
         nodes: dict[str, str] = {}
         for one in self.store.objects():
             node = one["spec"].get("nodeName", "")
@@ -226,15 +215,12 @@ class Feed:
 
 
 class Feeds:
-    """All feeds, by their scopes."""
-
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._tag = tag_of(cluster.node)
         self._feeds: OrderedDict[Scope, Feed] = OrderedDict()
 
     def get(self, scope: Scope) -> Feed:
-        """Return the feed of a scope."""
         feed = self._feeds.get(scope)
         if feed is None or feed.is_idle:
             feed = self._feeds[scope] = Feed(self._cluster, scope, self._tag)
@@ -254,16 +240,13 @@ class Feeds:
 
     @property
     def watchers(self) -> int:
-        """How many watch."""
         return sum(feed.watchers for feed in self._feeds.values())
 
     @property
     def rounds(self) -> int:
-        """How many rounds the feeds that are remembered have made."""
         return sum(feed.rounds for feed in self._feeds.values())
 
     async def close(self) -> None:
-        """End all rounds."""
         for feed in self._feeds.values():
             await feed.stop()
 

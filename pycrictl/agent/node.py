@@ -61,7 +61,7 @@ ReadJournal = Callable[[float], "Sequence[JournalLine]"]
 
 
 class _Unasked(PycrictlError):
-    """Nobody asks any more."""
+    pass
 
 
 class _Source:
@@ -76,7 +76,6 @@ class _Source:
         self.alive_at = time.monotonic()
 
     def run(self, connect: Connect) -> None:
-        """Follow the pulls of the node until nobody asks."""
         # A quarter of the memory: not before it is used.
         from pycrictl.progress.watch import Knowledge, WatchRequest, watch  # noqa: PLC0415
 
@@ -100,7 +99,6 @@ class _Source:
             owner.ended_with(self, PycrictlError("the source has ended"))
 
     def show(self, view: View) -> None:
-        """Take a picture of all pulls."""
         self.alive_at = time.monotonic()
         self.pulls, self.has_looked = pulls_in(view, self._began), view.is_known
         self._began = {one.image: one.began_s for one in self.pulls}
@@ -110,7 +108,6 @@ class _Source:
         self._owner.wake()
 
     def note(self, text: str) -> None:
-        """Log a line."""
         self.noted = text
         self._owner.log.info("source", note=text)
 
@@ -127,8 +124,6 @@ class _Source:
 
 
 class _Known:
-    """The pods of the node, as the source's thread wants them."""
-
     def __init__(self, pods: Callable[[], Sequence[Pod]]) -> None:
         self._pods = pods
 
@@ -189,7 +184,6 @@ class NodePulls:
 
     @property
     def is_running(self) -> bool:
-        """Whether a source is being followed."""
         return self._source is not None
 
     @property
@@ -207,7 +201,6 @@ class NodePulls:
         return self._error
 
     def pods(self) -> tuple[Pod, ...]:
-        """Return the pods of the node as they are known."""
         return tuple(self._reflector.items.values())
 
     async def ask(self) -> tuple[list[Pull], tuple[Pod, ...]]:
@@ -252,7 +245,6 @@ class NodePulls:
         self._reflector.start()
 
     async def close(self) -> None:
-        """End what is followed."""
         with self._lock:
             self._asked_at, self._source = 0.0, None
         if self._timer is not None:
@@ -273,7 +265,6 @@ class NodePulls:
             return False
 
     def ended_with(self, source: _Source, error: PycrictlError) -> None:
-        """Note that a source has failed."""
         is_news = False
         with self._lock:
             if self._source is source:
@@ -285,7 +276,6 @@ class NodePulls:
         self.wake()
 
     def keep(self, ended: Sequence[Pull]) -> None:
-        """Remember how pulls ended."""
         with self._lock:
             for one in ended:
                 self._ended.pop(one.image, None)
@@ -307,7 +297,6 @@ class NodePulls:
             self.retries = {}
 
     def wake(self) -> None:
-        """Let all who wait look again."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._ring)
@@ -344,12 +333,7 @@ class NodePulls:
 
 
 def pulls_in(view: View, began: Mapping[str, float]) -> list[Pull]:
-    """Return the pulls that a picture shows.
-
-    Args:
-        view: the picture.
-        began: when pulls began as it was worked out before, so that it stays the same.
-    """
+    """Return the pulls that a picture shows."""
     now_s = time.time()
     found = []
     shown = view.pulls

@@ -47,15 +47,12 @@ class PullPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """An image that a pod needs, and the containers that need it."""
-
     pod: Pod
     image: str
     uses: tuple[PodImage, ...]
 
     @property
     def name(self) -> str:
-        """The name of its object."""
         return f"{self.pod.name}.{self.uses[0].container}"
 
     @property

@@ -55,17 +55,11 @@ def is_of(version: int, node: str) -> bool:
 
 
 def key_of(document: Document) -> Key:
-    """Return what an object is found by."""
     return document["metadata"]["namespace"], document["metadata"]["name"]
 
 
 class Store:
-    """What is listed and watched.
-
-    Args:
-        tag: see ``tag_of``.
-        now_s: wall time at which it begins.
-    """
+    """What is listed and watched."""
 
     def __init__(self, tag: int, now_s: float) -> None:
         self._tag = tag
@@ -74,11 +68,9 @@ class Store:
         self.version = self._oldest = self._version(now_s)
 
     def objects(self) -> list[Document]:
-        """Return all objects, in the order of namespaces and names."""
         return [self._objects[key][0] for key in sorted(self._objects)]
 
     def find(self, key: Key) -> Document | None:
-        """Return one object."""
         found = self._objects.get(key)
         return None if found is None else found[0]
 
@@ -115,7 +107,6 @@ class Store:
         return events
 
     def is_own(self, version: int) -> bool:
-        """Return whether a version is one of this agent."""
         return version % _TAGS == self._tag
 
     def since(self, version: int) -> list[Event]:

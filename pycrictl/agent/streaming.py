@@ -37,13 +37,7 @@ NDJSON: Final = "application/x-ndjson"
 
 
 class Streams:
-    """Serves them.
-
-    Args:
-        own: the pulls of this node.
-        peers: the other agents.
-        is_off: serve none of pods of this node.
-    """
+    """Serves them."""
 
     def __init__(self, own: NodePulls, peers: Peers, *, is_off: bool = False) -> None:
         self.open = 0
@@ -100,7 +94,6 @@ class Streams:
         return await self._send(request, self._follow(pod, container, limit_s), limit_s)
 
     async def find(self, namespace: str, name: str) -> Pod | None:
-        """Return a pod of this node."""
         await self._own.ask()
         return self._own.known.find(namespace, name)
 

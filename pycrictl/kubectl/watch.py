@@ -128,8 +128,6 @@ async def _follow_pod(
 
 
 class _Listing:
-    """The pulls of several pods, by lists and watches of ``imagepulls``."""
-
     def __init__(
         self,
         kubectl: Kubectl,

@@ -23,12 +23,7 @@ LOOK_AGAIN_S: Final = 5.0
 
 
 class Causes:
-    """Adds to what a watch of containerd sees.
-
-    Args:
-        failures: where causes are written.
-        clock: wall time.
-    """
+    """Adds to what a watch of containerd sees."""
 
     def __init__(self, failures: Failures, *, clock: Callable[[], float] = time.time) -> None:
         self._failures = failures
@@ -64,7 +59,6 @@ class Causes:
         return replace(result, ended=ended, is_settling=self._look_at is not None)
 
     def _show_found(self, tracker: ImageTracker, active: list[str], now: float) -> None:
-        """Show what pods wait for in vain, and what was written since the watch began."""
         self._failures.look(self._clock())
         for failure in (*self._failures.waiting(), *self._failures.since(self._began_s)):
             if tracker.wants(failure.image) and not _same(failure.image, active):
@@ -73,7 +67,6 @@ class Causes:
     def _explained(
         self, tracker: ImageTracker, active: list[str], now: float
     ) -> Iterable[EndedPull]:
-        """Return the endings that were held back, with their causes."""
         held, self._held = self._held, []
         self._failures.look(self._clock())
         found = self._failures.since(self._began_s - SETTLE_S)

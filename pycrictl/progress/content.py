@@ -63,8 +63,7 @@ class Receiver(Protocol):
 
     def apply(
         self, report: Report, *, now: float, idle_s: float = 0.0, age_s: float | None = None
-    ) -> None:
-        """Take in one report."""
+    ) -> None: ...
 
     def forget(self, image: str) -> None:
         """Drop what is known of an image: what follows is of another pull."""
@@ -126,8 +125,6 @@ class PollResult:
 
 @dataclass(slots=True)
 class _Meter:
-    """The size of one active snapshot, and when it may be asked for again."""
-
     size_bytes: int = 0
     next_at: float = 0.0
 
@@ -177,7 +174,6 @@ class ContentWatcher:
         self._names.expect(expected)
 
     def forget(self, expected: Expected) -> None:
-        """Take back an announcement: its pull has ended, or never began."""
         self._names.forget(expected)
 
     def weigh(self, name: str, since_s: float) -> Weight | None:
@@ -264,7 +260,6 @@ class ContentWatcher:
             nameless += not pull.image
 
     def _is_shared(self, pull: Pull) -> bool:
-        """Return whether another running pull has the name of this one."""
         return any(one is not pull and one.image == pull.image for one in self._pulls.values())
 
     def _greet(
@@ -282,7 +277,6 @@ class ContentWatcher:
             pull.is_shown = True
 
     def _follow(self, pull: Pull, sight: Sight, now: float, wall_s: float) -> None:
-        """Move the layers of a pull to where they are now."""
         is_doubtful = pull.layers.look(sight, pull.snapshotter, wall_s)
         if is_doubtful or now >= pull.recheck_at:
             self._confirm(pull)
@@ -300,7 +294,6 @@ class ContentWatcher:
             self._book.moved(pull.lease_id, wall_s)
 
     def _confirm(self, pull: Pull) -> None:
-        """Ask the stores about what is not settled, whoever holds it."""
         layers = pull.layers.unsettled
         infos = self._client.infos(layer.digest for layer in layers if not layer.is_complete)
         names = [name for layer in layers for name in layer.chain_ids]
@@ -317,7 +310,6 @@ class ContentWatcher:
         )
 
     def _measure(self, snapshotter: str, key: str, now: float) -> int:
-        """Return how many bytes an extraction has written so far."""
         meter = self._meters[key]
         if now >= meter.next_at:
             began_at = time.monotonic()

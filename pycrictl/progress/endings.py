@@ -27,11 +27,9 @@ _REMEMBERED: Final = 1024
 class Sink(Protocol):
     """Where views go: a display."""
 
-    def show(self, view: View) -> None:
-        """Show a picture of all pulls."""
+    def show(self, view: View) -> None: ...
 
-    def note(self, text: str) -> None:
-        """Show one line beside the pulls."""
+    def note(self, text: str) -> None: ...
 
     def end(self, images: Collection[str]) -> None:
         """Show that the pulls of these images have ended; later views are without them."""

@@ -106,11 +106,7 @@ class Failure(NamedTuple):
         return f"next try about {when}"
 
     def text(self, wall_s: float) -> str:
-        """Return the cause, and when the kubelet tries again.
-
-        Args:
-            wall_s: wall time.
-        """
+        """Return the cause, and when the kubelet tries again."""
         return "; ".join(filter(None, (self.explained, self.next_try(wall_s))))
 
 
@@ -233,7 +229,6 @@ def as_text(message: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Return what a quoted text of a log line stands for."""
     try:
         return str(json.loads(f'"{text}"'))
     except ValueError:

@@ -84,7 +84,6 @@ class Pull:
         return [*self.manifests, *filter(None, [self.index_digest])]
 
     def add(self, digest: str, manifest: Manifest, now: float) -> None:
-        """Add a manifest with its layers."""
         self.manifest_at = now if not self.manifests else self.manifest_at
         self.manifests[digest] = manifest
         self.unplaced.add(digest)
@@ -101,8 +100,6 @@ class Pull:
 
 
 class Identifier:
-    """Reads the documents of pulls and names the pulls."""
-
     def __init__(self, client: ContainerdClient, documents: Documents, names: Names) -> None:
         self._client = client
         self._documents = documents

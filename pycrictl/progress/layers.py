@@ -107,7 +107,6 @@ class Layer:
             self.extracted = min(self.extracted, unpacked_bytes)
 
     def settle(self, phase: Phase) -> None:
-        """Set the layer's final phase."""
         self.is_settled = self.is_complete = True
         self.phase, self.idle_s, self.extraction = phase, 0.0, None
         self.progress, self.extracted = self.size_bytes, self.extracted_total or self.extracted
@@ -138,7 +137,6 @@ class Layers:
         return len(self._layers)
 
     def add(self, descriptors: Iterable[LayerDescriptor]) -> None:
-        """Add the layers of a manifest."""
         for digest, size_bytes, media_type in descriptors:
             layer = Layer(digest, size_bytes, is_gzip(media_type))
             if media_type.endswith(".tar"):  # not compressed
@@ -156,7 +154,6 @@ class Layers:
 
     @property
     def unsettled(self) -> list[Layer]:
-        """The layers that something may still happen to."""
         return [layer for layer in self if not layer.is_settled]
 
     @property

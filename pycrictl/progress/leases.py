@@ -149,5 +149,4 @@ class LeaseBook:
 
 
 def created_at(lease: leases_pb2.Lease) -> float:
-    """Return when a lease was created, in wall time."""
     return lease.created_at.ToNanoseconds() / 1e9

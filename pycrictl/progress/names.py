@@ -41,11 +41,7 @@ class Expected:
 
 
 class Names:
-    """Names pulls, each for good: the name is a key for whoever watches.
-
-    Args:
-        owners: knows what the node's pods need; None if nobody knows.
-    """
+    """Names pulls, each for good: the name is a key for whoever watches."""
 
     def __init__(self, owners: Owners | None = None) -> None:
         self._owners = owners
@@ -53,7 +49,6 @@ class Names:
         self._known: OrderedDict[str, str] = OrderedDict()
 
     def expect(self, expected: Expected) -> None:
-        """Add a pull that is about to begin."""
         self._expected.append(expected)
 
     def set_back(self, by_s: float) -> None:
@@ -62,7 +57,6 @@ class Names:
             expected.since_s -= by_s
 
     def forget(self, expected: Expected) -> None:
-        """Drop a pull that has ended; nothing happens if it was dropped before."""
         if expected in self._expected:
             self._expected.remove(expected)
 

@@ -24,13 +24,7 @@ MAX_NAMESPACES: Final = 20
 
 
 class NamespacesWatcher:
-    """Polls the watchers of several namespaces as if they were one.
-
-    Args:
-        open_watcher: makes the watcher of a namespace.
-        list_namespaces: returns those that there are; asked again every few seconds.
-        wanted: the namespaces to watch; none for all.
-    """
+    """Polls the watchers of several namespaces as if they were one."""
 
     def __init__(
         self,
@@ -71,12 +65,10 @@ class _Named:
     def apply(
         self, report: Report, *, now: float, idle_s: float = 0.0, age_s: float | None = None
     ) -> None:
-        """Take in one report."""
         report = report._replace(image=named(report.image, self._namespace))
         self._receiver.apply(report, now=now, idle_s=idle_s, age_s=age_s)
 
     def forget(self, image: str) -> None:
-        """Drop what is known of an image."""
         self._receiver.forget(named(image, self._namespace))
 
 

@@ -39,7 +39,6 @@ class WatchOutcome:
 
 
 def failed_items(view: View) -> dict[str, str]:
-    """Return the last reason of each image with a failed item."""
     failures: dict[str, str] = {}
     for item in view.items:
         if item.phase is Phase.FAILED:
@@ -49,9 +48,6 @@ def failed_items(view: View) -> dict[str, str]:
 
 def conclude(outcome: WatchOutcome, pod: str, sink: Sink) -> None:
     """Report how a watch ended.
-
-    Args:
-        pod: whose pulls were watched; empty for all.
 
     Raises:
         PullFailed: at least one pull failed.

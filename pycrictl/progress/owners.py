@@ -73,7 +73,6 @@ class Owners:
         return name
 
     def wanted(self) -> list[str]:
-        """Return the images that pods wait for."""
         return list(dict.fromkeys(one.image for _, one in self._waiting()))
 
     def pods_of(self, name: str) -> str:

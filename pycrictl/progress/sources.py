@@ -56,7 +56,6 @@ class ImageTracker(Tracker):
         self._verdicts: dict[str, bool] = {}
 
     def wants(self, image: str) -> bool:
-        """Return whether reports on ``image`` are taken."""
         if self._is_wanted is not None and image and not self._is_wanted(image):
             return False
         if not self._wanted or not image:
@@ -71,7 +70,6 @@ class ImageTracker(Tracker):
     def apply(
         self, report: Report, *, now: float, idle_s: float = 0.0, age_s: float | None = None
     ) -> None:
-        """Take in a report on a wanted image."""
         if self.wants(report.image):
             super().apply(report, now=now, idle_s=idle_s, age_s=age_s)
 
@@ -94,11 +92,6 @@ def open_watcher(
 ) -> tuple[ContentWatcher | CrioWatcher, PullSettings]:
     """Return a watcher of the runtime behind ``client``'s socket, and containerd's pull settings.
 
-    Args:
-        client: of the runtime.
-        owners: knows what the node's pods need; None if nobody knows.
-        wants_manifests: whether registries may be asked for what CRI-O does not show.
-
     Raises:
         Unimplemented: the runtime is neither containerd nor CRI-O.
         PycrictlError: it is CRI-O, whose files cannot be seen from here.
@@ -117,11 +110,6 @@ def open_namespaces(
     client: CriClient, wanted: Collection[str], owners: Owners | None = None
 ) -> tuple[NamespacesWatcher, PullSettings]:
     """Return what ``open_watcher`` does for several namespaces of containerd.
-
-    Args:
-        client: of the runtime.
-        wanted: the namespaces; none for all.
-        owners: knows what the node's pods need; None if nobody knows.
 
     Raises:
         Unimplemented: the runtime is not containerd.
@@ -165,8 +153,6 @@ Explain: TypeAlias = Callable[[PollResult, ImageTracker, float], PollResult]
 
 
 class _ContentWatch:
-    """One watch of containerd's content store, or of another runtime's files."""
-
     def __init__(
         self,
         watcher: ContentWatcher | NamespacesWatcher | CrioWatcher,
@@ -260,9 +246,6 @@ def watch_content(
     explain: Explain | None = None,
 ) -> WatchOutcome:
     """Watch containerd's content store, or another runtime's files, until no wanted pull is left.
-
-    Args:
-        explain: adds why pulls failed; None if nobody shall look.
 
     Raises:
         ConnectError, Unavailable: the runtime went away and stayed away.

@@ -32,14 +32,11 @@ class Decoder(Protocol):
     bad_count: int
     first_bad: str | None
 
-    def receive_message(self, message: bytes) -> Report | None:
-        """Decode the message of a WebSocket."""
+    def receive_message(self, message: bytes) -> Report | None: ...
 
-    def receive_data(self, data: bytes) -> list[Report]:
-        """Take the next bytes of a stream of lines."""
+    def receive_data(self, data: bytes) -> list[Report]: ...
 
-    def receive_eof(self) -> list[Report]:
-        """Take the end of a stream of lines."""
+    def receive_eof(self) -> list[Report]: ...
 
 
 async def follow(
@@ -148,7 +145,6 @@ class _Feed:
         self._has_told_bad = False
 
     async def take_messages(self, reader: _MessageReader) -> None:
-        """Read a WebSocket to its end."""
         decode = self._decoder.receive_message
         try:
             while messages := await self._wait_for(reader.read):
@@ -157,7 +153,6 @@ class _Feed:
             self._tell_bad_count()
 
     async def take_lines(self, exchange: Exchange) -> None:
-        """Read a body of newline-delimited JSON to its end."""
         try:
             while data := await self._wait_for(exchange.read):
                 self._pass_on(self._decoder.receive_data(data))

@@ -49,8 +49,6 @@ class Unreachable(ConnectError):
 
 
 class _StreamWatch:
-    """One watch of a stream, over as many connections as it takes."""
-
     def __init__(self, follow: Follow, tracker: Tracker, sink: Sink, pace: Pace) -> None:
         self._follow_stream = follow
         self._tracker = tracker

@@ -92,13 +92,7 @@ class WatchRequest:
 
 
 class WatchTarget:
-    """The pod and the container that are meant, asked of the runtime.
-
-    Args:
-        client: of the runtime.
-        request: names them.
-        proxy: of the proxy in front of it that is asked for progress; None without one.
-    """
+    """The pod and the container that are meant, asked of the runtime."""
 
     def __init__(
         self, client: CriClient, request: WatchRequest, proxy: CriClient | None = None
@@ -117,7 +111,6 @@ class WatchTarget:
 
     @property
     def pod_sandbox_id(self) -> str:
-        """The pod's full ID; empty without a pod."""
         return self.pod.id if self.pod is not None else ""
 
     @property
@@ -150,10 +143,7 @@ class WatchTarget:
 
 
 class PodsOfNode(Protocol):
-    """The pods of the node as they are known at the moment."""
-
-    def pods(self) -> Sequence[Pod]:
-        """Return all of them."""
+    def pods(self) -> Sequence[Pod]: ...
 
     def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
         """Return one; None if it is not known."""

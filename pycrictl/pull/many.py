@@ -39,7 +39,6 @@ class Outcome(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The same as a cell of a table."""
         if self.error is not None:
             return f"failed: {self.error.message.partition(': ')[2] or self.error.message}"
         return "up to date" if self.reference else NOT_TRIED
@@ -135,14 +134,12 @@ class _Show:
             self._poll = partial(self._watcher.poll, self._tracker)
 
     def expect(self, request: cri_pb2.PullImageRequest, since_s: float) -> None:
-        """Tell what a pull is called that began at a wall time."""
         reference = request.image.image
         if self._poll is not None and reference not in self._expected:
             self._expected.add(reference)
             self._watcher.expect(Expected(reference, since_s, credentials_of(request.auth)))
 
     def look(self) -> None:
-        """Take a look, and show it."""
         if self._poll is None:
             return
         now = time.monotonic()
@@ -155,7 +152,6 @@ class _Show:
         self._sink.show(self._tracker.view(now))
 
     def end(self, outcome: Outcome) -> None:
-        """Show that a pull has ended."""
         now = time.monotonic()
         names = dict.fromkeys(one.image for one in self._tracker.view(now).items)
         ended = [name for name in names if is_same_image(outcome.image, bare(name))]

@@ -143,7 +143,6 @@ class _Locks:
         return None if kind == fcntl.F_UNLCK else int(byte)
 
     def held(self, start: int, end: int) -> list[int]:
-        """Return all such bytes, in no particular order."""
         found: list[int] = []
         todo = [(start, end)]
         while todo:
@@ -155,8 +154,6 @@ class _Locks:
 
 
 class _Waiter:
-    """One process on its way to a slot."""
-
     def __init__(
         self,
         locks: _Locks,
@@ -211,7 +208,6 @@ class _Waiter:
         )
 
     def _draw_ticket(self) -> int:
-        """Take a place behind everybody else's."""
         with self._admission():
             ticket = max(self._locks.held(_LINE.start, _LINE.stop), default=_LINE.start - 1) + 1
             while not self._locks.try_lock(ticket):

@@ -53,11 +53,9 @@ class Claims:
         self.logged = LoggedPulls()
 
     def expect(self, expected: Expected) -> None:
-        """Take the announcement of a pull."""
         self._expected.append(expected)
 
     def forget(self, expected: Expected) -> None:
-        """Drop an announcement."""
         self._expected = [one for one in self._expected if one is not expected]
 
     def claim(self, folder: str, started_s: float, known: Collection[str]) -> Claim | None:
@@ -80,7 +78,6 @@ class Claims:
         return Claim(wanted) if wanted else None
 
     def pods_of(self, image: str) -> str:
-        """Return the pods that wait for an image; empty if that is unknown."""
         return self._owners.pods_of(image) if self._owners is not None else ""
 
     def _find_in_log(self, reference: str, started_s: float) -> LoggedPull | None:

@@ -49,13 +49,7 @@ class Downloader:
 
 
 class CrioProcess:
-    """The CRI-O behind a socket.
-
-    Args:
-        endpoint: the socket as an absolute path.
-        store: the root of its containers/storage.
-        base: where it makes the directories of pulls.
-    """
+    """The CRI-O behind a socket."""
 
     def __init__(self, endpoint: str, store: str, base: str = DEFAULT_BASE) -> None:
         self._endpoint = endpoint
@@ -102,7 +96,6 @@ class CrioProcess:
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of a process; none where that cannot be seen."""
     found: list[int] = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208  # pathlib takes longer

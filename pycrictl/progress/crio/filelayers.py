@@ -62,7 +62,6 @@ class FileLayer:
     extracted_total: int = 0
 
     def settle(self, phase: Phase) -> None:
-        """Set the final phase of a layer that is there."""
         self.phase, self.idle_s = phase, 0.0
         self.size_bytes = self.size_bytes or self.progress
         self.progress, self.extracted = self.size_bytes, self.extracted_total
@@ -95,7 +94,6 @@ class FileLayers:
 
     @property
     def unsettled(self) -> list[FileLayer]:
-        """The layers that something may still happen to."""
         return [layer for layer in self if layer.phase not in _FINAL]
 
     @property
@@ -116,13 +114,7 @@ class FileLayers:
     def look(
         self, files: Sequence[BlobFile], stored: Mapping[str, StoredLayer], wall_s: float
     ) -> None:
-        """Move every layer to where it is now.
-
-        Args:
-            files: the pull's files in the order of their numbers.
-            stored: the node's complete layers by digest.
-            wall_s: wall time.
-        """
+        """Move every layer to where it is now."""
         if not self._has_begun:
             self._has_begun = True
             self._begin(files, stored)
@@ -151,11 +143,7 @@ class FileLayers:
         return set(self._sizes or ()) <= stored.keys() and len(self) <= len(stored)
 
     def finish(self, stored: Mapping[str, StoredLayer]) -> None:
-        """Settle all layers of a pull that succeeded.
-
-        Args:
-            stored: the layers of its image; may be empty.
-        """
+        """Settle all layers of a pull that succeeded."""
         left = {digest: one.size_bytes for digest, one in stored.items()}
         for layer in sorted(self if self._sizes is None else (), key=lambda layer: -layer.progress):
             fits = [digest for digest, size in left.items() if size >= layer.progress]

@@ -50,14 +50,11 @@ class LoggedPull:
 
 
 class LoggedPulls:
-    """The pulls in a log. Pure."""
-
     def __init__(self) -> None:
         self._pulls: dict[str, LoggedPull] = {}
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the log."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             if b"mage: " in line:
@@ -85,18 +82,11 @@ class LoggedPulls:
 
 
 class Log(Protocol):
-    """Where log lines come from."""
-
-    def read(self) -> bytes:
-        """Return what is new, without waiting."""
+    def read(self) -> bytes: ...
 
 
 class LogFile:
-    """A log that is a file; it may be rotated or truncated.
-
-    Args:
-        path: as it can be reached from here.
-    """
+    """A log that is a file; it may be rotated or truncated."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -121,11 +111,7 @@ class LogFile:
 
 
 class Journal:
-    """The journal of a process, by ``journalctl``, which runs until this object is gone.
-
-    Args:
-        pid: of the process.
-    """
+    """The journal of a process, by ``journalctl``, which runs until this object is gone."""
 
     def __init__(self, pid: int) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -144,7 +130,6 @@ class Journal:
             weakref.finalize(self, _end, self._process)
 
     def read(self) -> bytes:
-        """Return what is new."""
         if self._process is None or self._process.stdout is None:
             return b""
         found = b""
@@ -165,13 +150,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def open_log(pid: int, root: str, named: str) -> Log | None:
-    """Return a process's log; None if it goes nowhere that can be read.
-
-    Args:
-        pid: of CRI-O.
-        root: leads to its files, see ``bigfiles.root_of``.
-        named: what it was given as ``--log``; may be empty.
-    """
+    """Return a process's log; None if it goes nowhere that can be read."""
     if named:
         return LogFile(f"{root}{named}")
     with suppress(OSError):

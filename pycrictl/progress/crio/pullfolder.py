@@ -54,7 +54,6 @@ class PullFolder:
     error: str = ""
 
     def new_layers(self) -> FileLayers:
-        """Return its layers as they are before the first look."""
         manifest = self.manifest.layers if self.manifest is not None else None
         return FileLayers(manifest)
 
@@ -79,7 +78,6 @@ class PullFolder:
         return found
 
     def watch_unpacking(self) -> None:
-        """Learn how far the layer is that is being unpacked."""
         assert self.layers is not None
         layer = self.layers.applied_next
         if layer is None or not layer.is_complete:

@@ -53,8 +53,6 @@ class StoredImage(NamedTuple):
 
 
 class _List:
-    """One of the JSON files."""
-
     def __init__(self, root: Path, kind: str) -> None:
         self._root = root
         self._kind = kind
@@ -101,7 +99,6 @@ class Storage:
         return self._layers
 
     def images(self) -> list[StoredImage]:
-        """Return the images."""
         if self._image_list.refresh():
             self._images = [
                 StoredImage(

@@ -47,12 +47,6 @@ class CrioWatcher:
 
     It can take the place of a ``ContentWatcher``.
 
-    Args:
-        process: finds CRI-O.
-        owners: knows what the node's pods need; None if nobody knows.
-        wants_manifests: whether registries may be asked how large the layers are.
-        find_manifest: asks one.
-
     Not thread-safe, except for ``expect`` and ``forget``.
     """
 
@@ -89,7 +83,6 @@ class CrioWatcher:
         self._find_folders(self._process.look(), time.time())
 
     def forget(self, expected: Expected) -> None:
-        """Take back an announcement: its pull has ended, or never began."""
         self._claims.forget(expected)
 
     def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
@@ -154,7 +147,6 @@ class CrioWatcher:
         return self._stores.setdefault(root, Storage(root))
 
     def _find_folders(self, owners: Iterable[Downloader], wall_s: float) -> None:
-        """Take up the directories that processes have files open in."""
         for pull in self._pulls.values():
             pull.open_numbers = set()
         for owner in owners:
@@ -197,7 +189,6 @@ class CrioWatcher:
         pull.open_numbers |= numbers
 
     def _assign_name(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
-        """Give a pull its name, and ask how large its layers are."""
         running = {other.image for other in self._pulls.values() if other.image}
         stored = (name for image in pull.storage.images() for name in image.names)
         pull.claim = self._claims.claim(pull.folder, pull.started_s, {*running, *stored})
@@ -275,11 +266,6 @@ def open_crio(
     client: CriClient, owners: Owners | None = None, *, wants_manifests: bool = True
 ) -> CrioWatcher | None:
     """Return a watcher of the CRI-O behind ``client``'s socket; None for another runtime.
-
-    Args:
-        client: of the runtime.
-        owners: knows what the node's pods need; None if nobody knows.
-        wants_manifests: whether registries may be asked for what CRI-O does not show.
 
     Raises:
         PycrictlError: its files cannot be seen from here.

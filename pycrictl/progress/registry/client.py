@@ -135,7 +135,6 @@ class Challenge:
         return text(self._terms.get("realm"))
 
     def query(self, scope: str = "") -> dict[str, str]:
-        """Return what the realm is asked for."""
         terms = self._terms | ({"scope": scope} if scope else {})
         return {key: terms[key] for key in ("service", "scope") if key in terms}
 
@@ -149,12 +148,10 @@ class Challenge:
 
 
 class _Refused(ValueError):
-    """An answer that is no help."""
+    pass
 
 
 class _Exchange:
-    """The requests that one manifest takes."""
-
     def __init__(
         self,
         credentials: Credentials | None,

@@ -38,8 +38,6 @@ _ARCHITECTURES: Final = {
 
 
 class Inquiry:
-    """One question, asked in the background."""
-
     def __init__(self, question: Question, ask: Callable[[Question], Manifest | None]) -> None:
         self._until = time.monotonic() + TIMEOUT_S
         self._answer: Manifest | None = None
@@ -50,12 +48,10 @@ class Inquiry:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is an answer, or will be none."""
         return not self._thread.is_alive() or time.monotonic() >= self._until
 
     @property
     def manifest(self) -> Manifest | None:
-        """What was answered."""
         return self._answer
 
     def _run(self, question: Question, ask: Callable[[Question], Manifest | None]) -> None:

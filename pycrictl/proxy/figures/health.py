@@ -15,11 +15,7 @@ FRESH_S: Final = 1.0
 
 
 class Health:
-    """Asks the runtime for its version; any answer of its own will do.
-
-    Args:
-        upstream: makes the call.
-    """
+    """Asks the runtime for its version; any answer of its own will do."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream

@@ -100,7 +100,6 @@ class PullRecord:
 
     @classmethod
     def of(cls, call: Call, *, wall_s: float) -> PullRecord:
-        """Return the record of a call that has just ended at ``wall_s``."""
         began = call.started
         waited_until = call.ended if began is None else max(began, call.asked)
         if call.end is State.LEFT:

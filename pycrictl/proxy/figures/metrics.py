@@ -90,8 +90,6 @@ def method_class(path: str) -> str:
 
 @dataclass(frozen=True)
 class Sources:
-    """The parts of the proxy that are looked at."""
-
     queue: PullQueue
     copies: Copies
     quotas: Quotas
@@ -101,11 +99,7 @@ class Sources:
 
 
 class Metrics:
-    """All metrics of a proxy, and the pages that show them.
-
-    Args:
-        sources: what is looked at.
-    """
+    """All metrics of a proxy, and the pages that show them."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -182,7 +176,6 @@ class Metrics:
     # What has happened
 
     def pull(self, record: PullRecord) -> None:
-        """Count a PullImage call that is over."""
         code = "other" if record.code.isdigit() else record.code
         self._pulls.labels(record.outcome.value, code).inc()
         if record.is_joined:
@@ -212,7 +205,6 @@ class Metrics:
             self._handovers.labels(_HANDOVERS[name]).inc()
 
     def call(self, record: CallRecord) -> None:
-        """Count a call that is over."""
         path = record.path if method_class(record.path) != "other" else "other"
         self._calls[path, record.code] += 1
 
@@ -248,7 +240,6 @@ class Metrics:
     # Pages
 
     def pages(self) -> dict[str, MakePage]:
-        """Return what is shown, by path."""
         return {"/metrics": self._metrics, "/livez": self._live, "/readyz": self._ready}
 
     async def _metrics(self) -> Page:
@@ -275,7 +266,6 @@ class _Counted(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics as they are now."""
         return self._metrics.families()
 
 

@@ -66,7 +66,6 @@ class PullRecorder:
         self._held: dict[asyncio.TimerHandle, PullRecord] = {}
 
     def take(self, call: Call) -> None:
-        """Take a call that is over."""
         record = PullRecord.of(call, wall_s=time.time())
         # Of equal pulls, the first is the one that took something.
         if record.outcome is Outcome.PULLED and not record.is_joined:
@@ -89,7 +88,6 @@ class PullRecorder:
             await asyncio.to_thread(self._history.stop)
 
     async def _complete(self, record: PullRecord, call: Call) -> None:
-        """Hand out the record when it is known what the pull took."""
         found: dict[str, Any] = {}
         try:
             found = await self._find_out(record.image, call)
@@ -148,12 +146,7 @@ class PullRecorder:
 
 
 class HistoryWriter:
-    """Appends records to the history in a thread of its own, so that no disk delays a call.
-
-    Args:
-        folder: of the history; made if it is missing.
-        log: gets a line when nothing can be written, once until it works again.
-    """
+    """Appends records to the history in a thread of its own, so that no disk delays a call."""
 
     def __init__(self, folder: str, *, log: Log) -> None:
         self._folder = Path(folder)
@@ -163,7 +156,6 @@ class HistoryWriter:
         self._has_complained = False
 
     def add(self, record: PullRecord) -> None:
-        """Have a record written soon."""
         if self._thread is None:
             # Not one of a pool: it must not keep the program alive if a disk hangs.
             self._thread = threading.Thread(target=self._run, name="history", daemon=True)

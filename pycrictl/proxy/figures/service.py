@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 class Figures:
     """Records, history, metrics, traces and Events of a proxy.
 
-    Args:
-        settings: of the proxy.
-        upstream: the runtime.
-        lookup: asks the runtime.
-        layers: knows the layers of pulls.
-        log: of the proxy.
-
     Attributes:
         recorder: takes the ends of pulls.
         call: takes the ends of all calls.
@@ -83,7 +76,6 @@ class Figures:
         tokens: Tokens[Any],
         streams: StreamServer[Any],
     ) -> None:
-        """Have metrics and Events made of the parts of the proxy."""
         if self._settings.metrics_address is not None:
             from pycrictl.proxy.figures.metrics import Metrics, Sources  # noqa: PLC0415 - an option
 

@@ -33,15 +33,11 @@ MAX_ERROR_CHARS: Final = 4096
 
 
 class Policy(StrEnum):
-    """What happens to a caller when no slot is free."""
-
     WAIT = "wait"
     RETRY = "retry"
 
 
 class Reason(StrEnum):
-    """Why a caller was refused."""
-
     FULL = "full"
     DEADLINE = "deadline"
     WITHDRAWN = "withdrawn"
@@ -131,7 +127,6 @@ class QueuedPull:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """What a line is ordered by."""
         return self.asked, self.number
 
     @property
@@ -190,12 +185,10 @@ class Call:
 
     @property
     def image(self) -> str:
-        """The image in its canonical spelling."""
         return self.pull.key.image
 
     @property
     def state(self) -> State:
-        """Where the call stands."""
         if self.end is not None:
             return self.end
         return State.WAITING if self.pull.started is None else State.RUNNING
@@ -247,7 +240,6 @@ class Book:
         return call
 
     def end(self, call: Call, how: State, *, now: float, error: str = "") -> None:
-        """Note the end of a call."""
         call.end, call.ended, call.error = how, now, error[:MAX_ERROR_CHARS]
         del self.calls[call.ticket], call.pull.calls[call.ticket]
         if call.pod is not None:

@@ -65,14 +65,7 @@ class _Connection:
 
 
 class LayerPoller:
-    """What is known of the layers of all pulls.
-
-    Args:
-        path: of the runtime's socket.
-        log: gets a line when the runtime cannot be asked.
-        on_look: called after every look.
-        wants_manifests: whether registries may be asked for what CRI-O does not show.
-    """
+    """What is known of the layers of all pulls."""
 
     def __init__(
         self, path: str, *, log: Log, on_look: Callable[[], None], wants_manifests: bool = True
@@ -119,7 +112,6 @@ class LayerPoller:
         self._wanted.set()
 
     def end(self, number: int) -> None:
-        """Stop following a pull."""
         expected = self._pulls.pop(number, None)
         if expected is not None and self._connection is not None:
             self._connection.watcher.forget(expected)
@@ -205,7 +197,6 @@ class LayerPoller:
         return await self._ask(lambda connection: connection.watcher.weigh(name, since_s))
 
     async def close(self) -> None:
-        """End polling for good."""
         if self._timer is not None:
             self._timer.cancel()
         self._stop_polling()
@@ -248,7 +239,6 @@ class LayerPoller:
         return result
 
     def _meet(self, images: set[str]) -> None:
-        """Note whose pulls are running that did not pass through the proxy."""
         now = self._met_at = asyncio.get_running_loop().time()
         self._strangers |= dict.fromkeys(images, now)
         kept = {image: at for image, at in self._strangers.items() if now - at < STRANGER_S}

@@ -249,11 +249,9 @@ class PullLimiter:
         self._carry_out(self._queue.set_limit(limit, now=self._now()))
 
     def hold(self) -> None:
-        """Give no slots before ``release``."""
         self._queue.is_held = True
 
     def release(self) -> None:
-        """Give slots again."""
         self._carry_out(self._queue.release(now=self._now()))
 
     async def caught_up(self) -> None:

@@ -44,28 +44,17 @@ class Bell:
         self._rung = asyncio.Event()
 
     def ring(self) -> None:
-        """Wake them."""
         self._rung.set()
         self._rung = asyncio.Event()
 
     async def wait(self, timeout_s: float) -> None:
-        """Return at the next ring, or after so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._rung.wait()
 
 
 class PullProgress:
-    """Answers ``ImagePullProgress`` and fills the streams behind its URLs.
-
-    Args:
-        lookup: finds pods and containers.
-        book: the pulls that pass through the proxy.
-        layers: knows their layers.
-        bell: rings when anything of that changes.
-        tokens: of all streams' URLs.
-        url: makes a URL of a token.
-    """
+    """Answers ``ImagePullProgress`` and fills the streams behind its URLs."""
 
     def __init__(
         self,
@@ -91,7 +80,6 @@ class PullProgress:
         self._url = url
 
     async def handle(self, request: CallRequest) -> Answer:
-        """Answer the call with the URL of a stream."""
         try:
             message = cri_pb2.ImagePullProgressRequest.FromString(request.message)
         except DecodeError:

@@ -253,7 +253,6 @@ class PullQueue:
         out.append(Started(leader.ticket))
 
     def _ended(self, pull: QueuedPull, how: State, now: float, out: list[Decision]) -> None:
-        """Let those go on who waited for the end of a pull."""
         del self.book.running[pull.number]
         self._forget_key(pull)
         calls = list(pull.calls.values())

@@ -135,7 +135,6 @@ class Reporter:
         return with_sums(reports, sums)
 
     def _whole(self, call: Call, state: State, image: str, error: str) -> Report:
-        """Return the report on an image of which nothing but its state is known."""
         position, behind = 0, ""
         if state is State.WAITING:
             phase = Phase.WAITING

@@ -32,15 +32,7 @@ def status_document(
     totals: Callable[[int], Totals | None],
     limit_origin: str,
 ) -> dict[str, Any]:
-    """Return the limiter's part of the document.
-
-    Args:
-        queue: what to show.
-        now: the queue's time.
-        wall_s: the same moment in wall time.
-        totals: how far a running pull is; None where that is not known.
-        limit_origin: where the limit came from.
-    """
+    """Return the limiter's part of the document."""
     book = queue.book
 
     def moment(at: float | None) -> str | None:
@@ -163,12 +155,7 @@ def _pod(call: Call | None) -> str | None:
 
 
 def kubelet_document(pulls: KubeletConfig | None, problem: str) -> dict[str, Any]:
-    """Return what kubelet itself limits.
-
-    Args:
-        pulls: its configuration; None if it cannot be read.
-        problem: why not.
-    """
+    """Return what kubelet itself limits."""
     if pulls is None:
         return {"problem": problem}
     return {

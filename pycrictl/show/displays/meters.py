@@ -71,7 +71,6 @@ class Meters:
         return max(columns - 1, 1), rows
 
     def draw(self, lines: Sequence[Meter | str], now: float) -> None:
-        """Show lines that were made for the size measured last, at ``now`` (seconds)."""
         repaints = now - self._painted_s >= REPAINT_S
         if repaints:
             self._painted_s = now
@@ -87,7 +86,6 @@ class Meters:
         self.write([phrases.clean(text)])
 
     def write(self, lines: Iterable[str]) -> None:
-        """Leave lines above the block."""
         for line in self._encodable(lines):
             self._block.print_above(line)
 
@@ -96,7 +94,6 @@ class Meters:
         self._block.close(self._encodable(lines))
 
     def close(self) -> None:
-        """Remove the block."""
         self.replace(())
 
     def _encodable(self, lines: Iterable[str]) -> list[str]:
@@ -167,7 +164,6 @@ def join(words: Iterable[str]) -> str:
 
 
 def has_room(left: str, right: str, width: int, bar: int) -> bool:
-    """Return whether a bar of so many columns fits between the words."""
     return phrases.width(left) + phrases.width(right) + 2 + bar <= min(width, WIDEST)
 
 

@@ -42,7 +42,6 @@ class Outlet:
 
     @property
     def interval_s(self) -> float:
-        """Seconds between two looks at what is shown."""
         return BAR_INTERVAL_S if self.form == "bar" else LINE_INTERVAL_S
 
 

@@ -33,7 +33,6 @@ def awaited(pull: Awaited) -> tuple[str, str]:
 
 
 def awaited_name(pull: Awaited) -> str:
-    """Return the reference, safe to show, if it is known."""
     return phrases.short_image(pull.image) or "an image"
 
 
@@ -49,7 +48,6 @@ def queue(item: Item) -> str:
 
 
 def failure(item: Item) -> str:
-    """Return ``failed: REASON`` of an item that failed."""
     reason = phrases.clean(item.error)
     return f"failed: {reason}" if reason else "failed"
 
@@ -99,11 +97,7 @@ def summary(pull: Pull, elapsed_s: float) -> str:
 
 
 class History:
-    """What a display remembers of the views that it has shown.
-
-    Args:
-        note: shows one line beside them.
-    """
+    """What a display remembers of the views that it has shown."""
 
     def __init__(self, note: Callable[[str], object]) -> None:
         self._note = note
@@ -130,11 +124,9 @@ class History:
 
     @property
     def pulls(self) -> list[Pull]:
-        """Those of the last view."""
         return list(self.last.pulls.values()) if self.last else []
 
     def summary(self, pull: Pull) -> str:
-        """Return the last line of one of them, without its name."""
         now = self.last.now if self.last else 0.0
         began, ended = self._spans.get(pull.image, (now, None))  # Ctrl-C may have come between
         return summary(pull, (now if ended is None else ended) - began)
@@ -149,7 +141,6 @@ class History:
 
 
 def amount(totals: Totals) -> phrases.Amount:
-    """Return how far something is."""
     return phrases.Amount(
         totals.progress,
         totals.total,

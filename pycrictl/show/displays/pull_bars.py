@@ -38,13 +38,7 @@ _RANKS: Final = {
 
 
 class Bars(Meters):
-    """Bars that follow the views and the window's size.
-
-    Args:
-        stderr: open on a terminal.
-        environ: gives the size where the terminal does not know it.
-        aggregate: the total line only.
-    """
+    """Bars that follow the views and the window's size."""
 
     def __init__(
         self, stderr: TextIO, environ: Mapping[str, str], *, aggregate: bool = False
@@ -55,7 +49,6 @@ class Bars(Meters):
         self._first_s = 0.0
 
     def show(self, view: View) -> None:
-        """Bring the bars up to a view and to the window's present size."""
         if self._history.last is None or not view.items:
             self._first_s = view.now
         pulls = self._history.look(view)
@@ -116,7 +109,6 @@ class Bars(Meters):
 
 
 def total_line(view: View, width: int, *, shows_resumed: bool = False) -> Meter | str:
-    """Return the line below all others."""
     if not view.items:
         return phrases.cut("Total  nothing is being pulled", width)
     amount, words = per_image.totals(view)

@@ -38,7 +38,6 @@ class PlainLines(Lines):
         self._heartbeat: float | None = None
 
     def show(self, view: View) -> None:
-        """Write the lines for what is new in a view."""
         pulls = self._history.look(view)
         lines = [line for pull in pulls for line in self._begins(pull)]
         if not self._aggregate:
@@ -164,7 +163,6 @@ class JsonLines(Objects):
         self._history = per_image.History(self.note)
 
     def show(self, view: View) -> None:
-        """Write an object for each item that changed since the view before."""
         self._history.look(view)
         if view.changed:
             self.write_objects(
@@ -178,7 +176,6 @@ class JsonLines(Objects):
 
     @staticmethod
     def _image(image: str, view: View) -> dict[str, Any]:
-        """Return the sums of an image."""
         totals = view.images.get(image)
         if totals is None or not totals.total:
             return {}

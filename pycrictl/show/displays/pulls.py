@@ -11,11 +11,7 @@ PullDisplay = Bars | PlainLines | JsonLines | Silent
 
 
 def open_display(outlet: Outlet, *, aggregate: bool = False) -> PullDisplay:
-    """Open the display that was chosen.
-
-    Args:
-        aggregate: show the totals only.
-    """
+    """Open the display that was chosen."""
     env = outlet.env
     if outlet.form == "none":
         return Silent()

@@ -25,7 +25,6 @@ class Lines:
         self.write([clean(text)])
 
     def write(self, lines: Iterable[str]) -> None:
-        """Write lines at once."""
         self._stderr = _write(self._stderr, lines)
 
     def close(self) -> None:
@@ -61,8 +60,7 @@ class Silent:
 
     interval_s: float | None = None
 
-    def _ignore(self, *args: object, **named: object) -> None:
-        """Do nothing."""
+    def _ignore(self, *args: object, **named: object) -> None: ...
 
     show = note = skip = end = close = _ignore
 
