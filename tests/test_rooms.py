@@ -45,7 +45,7 @@ ARROWS: dict[str, set[str]] = {
     "kube": {"kube", "config", "environ", "noderoot", "tls", "yamltree", *_BASE},
     "kube.events": {"kube.apiclient", "streaming.loop", "servicelog", *_BASE},
     "kubectl": {
-        *("kubectl", "agent.api.names", "progress.endings", "progress.outcome", "progress.stream"),
+        *("kubectl", "agent.api.names", "progress.endings", "progress.stream"),
         *("progress.stream_watch", "pulls", "streaming", "wire.progress", *_BASE),
     },
     "kubectl.refusals": {"", "agent.api.names", "errors", "foreign"},
@@ -87,7 +87,6 @@ ARROWS: dict[str, set[str]] = {
             *_BASE,
         ),
     },
-    "progress.outcome": {"progress.endings", "pulls", "cri.calls.redact", *_BASE},
     "progress.reference": _BASE,
     "progress.crio": {
         *("progress", "pulls", "containerd.daemon", "containerd.store", "wire.progress", "cri"),
@@ -213,7 +212,6 @@ ARROWS: dict[str, set[str]] = {
     "proxy.pulls.status": {
         *("proxy.pulls", "pulls.model", "containerd.config_toml", "kube.kubelet_config", *_BASE),
     },
-    "proxy.pulls.forecast": {"proxy.pulls.book"},
     "proxy.figures": {
         "servicelog",
         *("proxy.calls", "proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.serve"),
@@ -263,9 +261,8 @@ ARROWS: dict[str, set[str]] = {
     "agent.trust.frontproxy": {"agent.api.names", "foreign"},
     "agent.objects": {
         *("agent.api.names", "agent.api.openapi", "kube.pods", "progress.failures"),
-        *("progress.reference", "pulls", "units"),
+        *("progress.reference", "pulls", "units", "wire.progress"),
     },
-    "agent.records": {"agent.objects", "kube.pods", "pulls", "wire.progress"},
     "cli": {
         *("", "agent", "cli", "proxy", "show", "progress", "pull", "pulls", "copy", "streaming"),
         *("top", "nsenter"),
@@ -298,6 +295,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "wire.http1": {"h11"},
     "wire.messages": {"websockets"},
     "wire.upgrade": {"websockets"},
+    "progress.registry.nodefiles": {"tomli"},
     "progress.registry.client": {"urllib3"},
     "diagnosis.registry": {"urllib3"},
     "proxy.operators": {"google"},

@@ -20,8 +20,8 @@ from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.reflector import pods_in
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod
+from pycrictl.progress.endings import Pace
 from pycrictl.progress.failures import REASONS, Failures
-from pycrictl.progress.outcome import Pace
 from pycrictl.progress.reference import canonical
 from pycrictl.pulls.model import Pull
 from pycrictl.servicelog import Log

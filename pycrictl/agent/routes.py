@@ -36,8 +36,7 @@ from pycrictl.agent.cluster import Cluster, OtherNamespace, Scope
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
-from pycrictl.agent.objects import pod_of
-from pycrictl.agent.records import wanted
+from pycrictl.agent.objects import pod_of, wanted
 from pycrictl.agent.store import Gone
 from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, Streams
 from pycrictl.agent.trust.access import Access

@@ -12,9 +12,8 @@ from aiohttp import web
 
 from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.node import NodePulls
-from pycrictl.agent.objects import needs_of
+from pycrictl.agent.objects import needs_of, reports_of, wanted
 from pycrictl.agent.peers import Peers
-from pycrictl.agent.records import reports_of, wanted
 from pycrictl.errors import Denied, NotFound, PycrictlError, Unimplemented
 from pycrictl.kube.pods import Pod
 from pycrictl.units import escape

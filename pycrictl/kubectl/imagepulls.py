@@ -53,7 +53,7 @@ class Wanted(NamedTuple):
     has_pod: Callable[[str, str], bool] = lambda namespace, name: True
 
 
-class Pull(NamedTuple):
+class PullObject(NamedTuple):
     """What is kept of an object.
 
     Attributes:
@@ -79,21 +79,21 @@ class Pull(NamedTuple):
     def is_over(self) -> bool:
         return self.phase in _ENDED
 
-    def shares(self, other: Pull) -> bool:
+    def shares(self, other: PullObject) -> bool:
         return (self.image, self.node) == (other.image, other.node)
 
 
-class Pulls:
+class PullObjects:
     """Reads lists and watch events, and knows which pulls are under way."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.version = ""
         self.silent: dict[str, str] = {}
-        self.lost: list[Pull] = []
+        self.lost: list[PullObject] = []
         self.bad_count = 0
         self.first_bad: str | None = None
         self._wanted = wanted
-        self._objects: dict[str, Pull] = {}
+        self._objects: dict[str, PullObject] = {}
         self._line = bytearray()
 
     @property
@@ -161,7 +161,7 @@ class Pulls:
     def _take_version(self, document: dict[str, Any]) -> None:
         self.version = text(mapping(document.get("metadata")).get("resourceVersion"))
 
-    def _apply(self, document: dict[str, Any], before: dict[str, Pull]) -> Iterator[Report]:
+    def _apply(self, document: dict[str, Any], before: dict[str, PullObject]) -> Iterator[Report]:
         metadata, spec, status = (
             mapping(document.get(key)) for key in ("metadata", "spec", "status")
         )
@@ -177,7 +177,7 @@ class Pulls:
         stands = text(status.get("phase"))
         phase = _PHASES.get(stands, "waiting")
         name = image if self._wanted.node or not node else f"{image} on {node}"
-        pull = Pull(
+        pull = PullObject(
             name, image, node, namespace, pod, f"{namespace}/{pod}", phase, stands != "Waiting"
         )
         others = [before.get(uid), *self._objects.values()]
@@ -215,7 +215,7 @@ class Pulls:
             and wanted.has_pod(namespace, pod)
         )
 
-    def _lose(self, pull: Pull) -> None:
+    def _lose(self, pull: PullObject) -> None:
         if not pull.is_over and not any(one.shares(pull) for one in self._objects.values()):
             self.lost.append(pull)
 

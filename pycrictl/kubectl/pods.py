@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from pycrictl.errors import Denied, NotFound, PycrictlError, UsageError
 from pycrictl.foreign import mapping, text
-from pycrictl.kubectl.imagepulls import Pull
+from pycrictl.kubectl.imagepulls import PullObject
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.units import plural, quote
 
@@ -215,7 +215,7 @@ def documents_of(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:
     return found
 
 
-def ending_of(kubectl: Kubectl, pull: Pull) -> str:
+def ending_of(kubectl: Kubectl, pull: PullObject) -> str:
     """Return why a pull that is not reported any more did not succeed; empty if it did."""
     try:
         pod = kubectl.documents(

@@ -21,13 +21,12 @@ from pycrictl.errors import (
     UpgradeRefused,
 )
 from pycrictl.kubectl import pods, refusals
-from pycrictl.kubectl.imagepulls import ExpiredError, Pulls, Wanted
+from pycrictl.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
 from pycrictl.kubectl.pods import Asked, FoundPod, Selection
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.proxy import Proxy
 from pycrictl.progress import stream
-from pycrictl.progress.endings import SETTLE_S, Sink
-from pycrictl.progress.outcome import Pace, conclude
+from pycrictl.progress.endings import SETTLE_S, Pace, Sink, conclude
 from pycrictl.progress.stream_watch import Follow, watch_reports
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streaming.bytestream import dial
@@ -141,7 +140,7 @@ class _Listing:
         self._selection = selection
         self._is_endless = is_endless
         wanted = Wanted(selection.namespace, asked.node, asked.container, selection.has)
-        self._pulls = Pulls(wanted)
+        self._pulls = PullObjects(wanted)
         namespace = f"/namespaces/{selection.namespace}" if selection.namespace else ""
         self._path = f"{_ROOT}{namespace}/imagepulls"
         self._query = {"fieldSelector": f"spec.nodeName={asked.node}"} if asked.node else {}

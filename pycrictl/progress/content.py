@@ -21,7 +21,7 @@ from pycrictl._proto.containerd import snapshots_pb2
 from pycrictl.containerd.client import Documents
 from pycrictl.containerd.store import CRI_NAMESPACE, extracted_chain_id, parse_ingest
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
-from pycrictl.progress.identify import Held, Identifier, Pull
+from pycrictl.progress.identify import Held, Identifier, LeasePull
 from pycrictl.progress.layers import Ingest, Sight, Snapshot
 from pycrictl.progress.leases import (
     CONTENT,
@@ -159,7 +159,7 @@ class ContentWatcher:
         self._names = Names(owners)
         self._identifier = Identifier(client, self._documents, self._names)
         self._book = LeaseBook(client)
-        self._pulls: dict[str, Pull] = {}
+        self._pulls: dict[str, LeasePull] = {}
         self._ended: list[EndedPull] = []
         self._meters: dict[str, _Meter] = {}
         self._offset_s = -math.inf
@@ -209,7 +209,9 @@ class ContentWatcher:
             self._end_others(running, {lease.id for lease in leases}, tracker, now, wall_s)
             for lease in running:
                 if lease.id not in self._pulls:
-                    self._pulls[lease.id] = Pull(lease.id, created_at(lease), self._snapshotter)
+                    self._pulls[lease.id] = LeasePull(
+                        lease.id, created_at(lease), self._snapshotter
+                    )
             if self._pulls:
                 self._look(tracker, now, wall_s)
         except PycrictlError:
@@ -259,11 +261,11 @@ class ContentWatcher:
                     _report(tracker, pull, now, wall_s)
             nameless += not pull.image
 
-    def _is_shared(self, pull: Pull) -> bool:
+    def _is_shared(self, pull: LeasePull) -> bool:
         return any(one is not pull and one.image == pull.image for one in self._pulls.values())
 
     def _greet(
-        self, pull: Pull, held: Held, statuses: Iterable[content_pb2.Status], wall_s: float
+        self, pull: LeasePull, held: Held, statuses: Iterable[content_pb2.Status], wall_s: float
     ) -> None:
         """Decide whether a lease is a pull that should be shown, though it may have no image."""
         if pull.manifests:
@@ -276,7 +278,7 @@ class ContentWatcher:
         if held.ingests or (is_young and (held.blobs or not held.snapshotter)):
             pull.is_shown = True
 
-    def _follow(self, pull: Pull, sight: Sight, now: float, wall_s: float) -> None:
+    def _follow(self, pull: LeasePull, sight: Sight, now: float, wall_s: float) -> None:
         is_doubtful = pull.layers.look(sight, pull.snapshotter, wall_s)
         if is_doubtful or now >= pull.recheck_at:
             self._confirm(pull)
@@ -293,7 +295,7 @@ class ContentWatcher:
             pull.pulse = pulse
             self._book.moved(pull.lease_id, wall_s)
 
-    def _confirm(self, pull: Pull) -> None:
+    def _confirm(self, pull: LeasePull) -> None:
         layers = pull.layers.unsettled
         infos = self._client.infos(layer.digest for layer in layers if not layer.is_complete)
         names = [name for layer in layers for name in layer.chain_ids]
@@ -347,7 +349,7 @@ class ContentWatcher:
             for other in self._pulls.values():  # it may have held layers of theirs
                 other.recheck_at = -math.inf
 
-    def _may_be_kept(self, pull: Pull, now: float) -> bool:
+    def _may_be_kept(self, pull: LeasePull, now: float) -> bool:
         """Learn the rest of a pull that has ended; return whether to look for its image again."""
         if not pull.manifests:
             return False
@@ -357,14 +359,14 @@ class ContentWatcher:
         pull.is_missed = not is_late and not self._has_image(pull)
         return pull.is_missed
 
-    def _has_all(self, pull: Pull) -> bool:
+    def _has_all(self, pull: LeasePull) -> bool:
         return all(layer.is_complete for layer in pull.layers)
 
-    def _has_image(self, pull: Pull) -> bool:
+    def _has_image(self, pull: LeasePull) -> bool:
         """Return whether the runtime made an image of what it pulled, as the CRI does."""
         return self._client.namespace != CRI_NAMESPACE or bool(self._identifier.images(pull))
 
-    def _end(self, pull: Pull, reason: str) -> EndedPull | None:
+    def _end(self, pull: LeasePull, reason: str) -> EndedPull | None:
         """Return the verdict on a pull; None for a lease that was never shown as one."""
         if not pull.manifests:
             if not pull.is_shown:
@@ -421,7 +423,7 @@ def _add_ingests(
     sight.is_crowded = 0 < max_downloads < open_count
 
 
-def _report(tracker: Receiver, pull: Pull, now: float, wall_s: float) -> None:
+def _report(tracker: Receiver, pull: LeasePull, now: float, wall_s: float) -> None:
     age_s = max(wall_s - pull.started_s, 0.0)
     # Where all layers are there, and yet it failed, one of them has the error.
     blamed = pull.layers.unsettled or [*pull.layers][-1:] if pull.error else []

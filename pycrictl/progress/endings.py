@@ -8,9 +8,19 @@ for a while; what is repeated of it later is left out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pycrictl.cri.calls.redact import quote_reference
+from pycrictl.errors import PullFailed
+from pycrictl.pulls.model import Phase
+
+if TYPE_CHECKING:
+    from pycrictl.pulls.model import View
+
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pycrictl.pulls.model import View
@@ -93,3 +103,52 @@ class Endings:
         changed = tuple(item for item in view.changed if item.image not in images)
         # Whatever moved was in the view that is replaced, so the new one knows of no change.
         return replace(self._tracker.view(view.now), changed=changed)
+
+
+REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
+"""Pauses before a broken source is tried again; as many tries as there are pauses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often to look, and whether to go on when nothing is being pulled any more."""
+
+    interval_s: float
+    follow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOutcome:
+    """How the watched pulls ended.
+
+    Attributes:
+        seen: whether there was any.
+        failures: image (empty if that was never known) and reason of each that failed.
+    """
+
+    seen: bool
+    failures: tuple[tuple[str, str], ...] = ()
+
+
+def failed_items(view: View) -> dict[str, str]:
+    failures: dict[str, str] = {}
+    for item in view.items:
+        if item.phase is Phase.FAILED:
+            failures[item.image] = item.error or failures.get(item.image, "")
+    return failures
+
+
+def conclude(outcome: WatchOutcome, pod: str, sink: Sink) -> None:
+    """Report how a watch ended.
+
+    Raises:
+        PullFailed: at least one pull failed.
+    """
+    if not outcome.seen:
+        whose = f' for "{pod}"' if pod else ""
+        sink.note(f"no image is being pulled{whose}")
+    if outcome.failures:
+        image, reason = outcome.failures[0]
+        more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
+        name = f" of {quote_reference(image)}" if image else ""
+        raise PullFailed(f"the pull{name} failed: {reason}{more}")

@@ -43,7 +43,7 @@ class Held(NamedTuple):
     snapshotter: str
 
 
-class Pull:
+class LeasePull:
     """What is known of a lease that is a pull or may become one.
 
     Attributes:
@@ -105,7 +105,7 @@ class Identifier:
         self._documents = documents
         self._names = names
 
-    def look(self, pull: Pull, held: Held, nameless: int, now: float) -> None:
+    def look(self, pull: LeasePull, held: Held, nameless: int, now: float) -> None:
         """Learn what can be learned of a pull from what its lease holds.
 
         Args:
@@ -120,19 +120,19 @@ class Identifier:
         if pull.manifests and not pull.image:
             self._name(pull, nameless, is_final=pull.is_late(now))
 
-    def conclude(self, pull: Pull, now: float) -> None:
+    def conclude(self, pull: LeasePull, now: float) -> None:
         """Learn the rest about a pull whose lease is gone; it gets a name in any case."""
         pull.retry_at = -math.inf
         self._place(pull, frozenset(), now)
         if not pull.image:
             self._name(pull, 0, is_final=True)
 
-    def images(self, pull: Pull) -> list[str]:
+    def images(self, pull: LeasePull) -> list[str]:
         """Return the names of the pulled image on the node; its ID is among them."""
         filters = (f"target.digest=={digest}" for digest in pull.digests)
         return [image.name for image in self._client.images(*filters)]
 
-    def _find_manifest(self, pull: Pull, digests: Set[str], now: float) -> None:
+    def _find_manifest(self, pull: LeasePull, digests: Set[str], now: float) -> None:
         infos = self._client.infos(digests).values()
         pull.judged.update(info.digest for info in infos if info.size > DOCUMENT_LIMIT_BYTES)
         small = [info for info in infos if info.size <= DOCUMENT_LIMIT_BYTES]
@@ -143,7 +143,7 @@ class Identifier:
             elif not pull.manifests:  # among layers, and perhaps not labelled yet
                 self._read(pull, info.digest, now, is_likely=False)
 
-    def _read(self, pull: Pull, digest: str, now: float, *, is_likely: bool = True) -> None:
+    def _read(self, pull: LeasePull, digest: str, now: float, *, is_likely: bool = True) -> None:
         document = self._documents.get(digest, is_likely=is_likely)
         pull.judged.add(digest)
         if isinstance(document, Index):
@@ -152,7 +152,7 @@ class Identifier:
         elif isinstance(document, Manifest):
             pull.add(digest, document, now)
 
-    def _place(self, pull: Pull, blobs: Set[str], now: float) -> None:
+    def _place(self, pull: LeasePull, blobs: Set[str], now: float) -> None:
         for digest in list(pull.unplaced):
             manifest = pull.manifests[digest]
             is_there = manifest.config_digest in blobs
@@ -167,7 +167,7 @@ class Identifier:
             pull.unplaced.remove(digest)
             pull.recheck_at = -math.inf
 
-    def _name(self, pull: Pull, nameless: int, *, is_final: bool) -> None:
+    def _name(self, pull: LeasePull, nameless: int, *, is_final: bool) -> None:
         infos = self._client.infos(pull.digests).values()
         pull.image = self._names.choose(
             pull.lease_id,

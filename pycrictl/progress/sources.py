@@ -27,9 +27,16 @@ from pycrictl.errors import (
 )
 from pycrictl.progress.content import ContentWatcher, Ending, PollResult
 from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
-from pycrictl.progress.endings import SETTLE_S, Endings, Sink
+from pycrictl.progress.endings import (
+    REOPEN_PAUSES_S,
+    SETTLE_S,
+    Endings,
+    Pace,
+    Sink,
+    WatchOutcome,
+    failed_items,
+)
 from pycrictl.progress.namespaces import NamespacesWatcher, bare
-from pycrictl.progress.outcome import REOPEN_PAUSES_S, Pace, WatchOutcome, failed_items
 from pycrictl.progress.reference import is_same_image
 from pycrictl.pulls.model import STALLED_S, Awaited, Phase, View
 from pycrictl.pulls.tracker import Tracker

@@ -19,9 +19,15 @@ from pycrictl.errors import (
     UpgradeRefused,
 )
 from pycrictl.progress import stream
-from pycrictl.progress.endings import Endings, Sink
+from pycrictl.progress.endings import (
+    REOPEN_PAUSES_S,
+    Endings,
+    Pace,
+    Sink,
+    WatchOutcome,
+    failed_items,
+)
 from pycrictl.progress.failures import cause
-from pycrictl.progress.outcome import REOPEN_PAUSES_S, Pace, WatchOutcome, failed_items
 from pycrictl.pulls.model import Item, Phase, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streaming.loop import in_thread, run_in_loop

@@ -44,10 +44,9 @@ from pycrictl.errors import (
 )
 from pycrictl.progress.causes import Causes
 from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
-from pycrictl.progress.endings import Sink
+from pycrictl.progress.endings import Pace, Sink, WatchOutcome, conclude
 from pycrictl.progress.failures import Failures
 from pycrictl.progress.namespaces import NamespacesWatcher, bare
-from pycrictl.progress.outcome import Pace, WatchOutcome, conclude
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry.manifest import resolve

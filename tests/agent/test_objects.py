@@ -10,8 +10,7 @@ import pytest
 from pycrictl.agent.api.selectors import fits_labels, parse_fields
 from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.api.table import age, cells
-from pycrictl.agent.objects import is_waiting, objects_of
-from pycrictl.agent.records import reports_of, wanted
+from pycrictl.agent.objects import is_waiting, objects_of, reports_of, wanted
 from pycrictl.agent.store import Gone, Store
 from pycrictl.agent.trust.frontproxy import is_signed_by, parse_trust
 from pycrictl.kube.pods import Pod, parse_pod

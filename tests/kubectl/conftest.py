@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.progress.outcome import REOPEN_PAUSES_S
+from pycrictl.progress.endings import REOPEN_PAUSES_S
 from tests.kubectl.cluster import Cluster, running
 from tests.kubectl.plugin import Plugin
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.kubectl.imagepulls import ExpiredError, Pulls, Wanted
+from pycrictl.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
 from tests.kube.objects import status
 from tests.kubectl.cluster import event, pull
 
@@ -24,7 +24,7 @@ def line(document: Any) -> bytes:
 
 
 def test_a_layer() -> None:
-    pulls = Pulls(Wanted())
+    pulls = PullObjects(Wanted())
     (report,) = pulls.receive_list(
         listing(pull("web", progress=3, total=9, queuePosition=2, startTime="2026-11-22T10:00:00Z"))
     )
@@ -48,7 +48,7 @@ def test_a_layer() -> None:
     ],
 )
 def test_phases(phase: str, is_idle: bool, said: str) -> None:
-    pulls = Pulls(Wanted())
+    pulls = PullObjects(Wanted())
     pulls.receive_list(listing())
     begun = pull("web", phase, startTime="2026-11-22T10:00:00Z")
     (report,) = pulls.receive_data(line(event("ADDED", begun)))
@@ -58,7 +58,7 @@ def test_phases(phase: str, is_idle: bool, said: str) -> None:
 
 def test_what_was_over_before() -> None:
     """It is no part of what is watched; a pod that comes later may find its image there."""
-    pulls = Pulls(Wanted())
+    pulls = PullObjects(Wanted())
     over = pull("web", "Succeeded", total=27, progress=27, startTime="2026-11-22T10:00:00Z")
     assert pulls.receive_list(listing(over)) == []
     assert pulls.is_idle
@@ -67,7 +67,7 @@ def test_what_was_over_before() -> None:
 
 
 def test_pods_of_one_node_share_a_pull() -> None:
-    pulls = Pulls(Wanted(node="n1"))
+    pulls = PullObjects(Wanted(node="n1"))
     one, two = pull("a", total=5), pull("b", total=5)
     reports = pulls.receive_list(listing(one, two))
     assert {(report.image, report.pod) for report in reports} == {("web:1", "default/a")}
@@ -80,7 +80,7 @@ def test_pods_of_one_node_share_a_pull() -> None:
 
 
 def test_what_a_new_list_lacks_is_lost() -> None:
-    pulls = Pulls(Wanted())
+    pulls = PullObjects(Wanted())
     pulls.receive_list(listing(pull("a"), pull("b", "Succeeded", image="x:1")))
     assert pulls.receive_list(listing()) == []
     assert [lost.name for lost in pulls.lost] == ["a"]
@@ -89,7 +89,7 @@ def test_what_a_new_list_lacks_is_lost() -> None:
 
 def test_what_is_not_wanted_is_left_out() -> None:
     wanted = Wanted("default", "n1", "app", lambda namespace, name: name != "other")
-    pulls = Pulls(wanted)
+    pulls = PullObjects(wanted)
     others = [
         pull("a", namespace="else"),
         pull("b", node="n2"),
@@ -101,7 +101,7 @@ def test_what_is_not_wanted_is_left_out() -> None:
 
 
 def test_events_come_in_pieces() -> None:
-    pulls = Pulls(Wanted())
+    pulls = PullObjects(Wanted())
     data = line(event("ADDED", pull("a"))) + line(event("ADDED", pull("b", image="b:1")))
     found = [report for byte in data for report in pulls.receive_data(bytes([byte]))]
     assert [report.image for report in found] == ["web:1 on n1", "b:1 on n1"]
@@ -111,21 +111,21 @@ def test_events_come_in_pieces() -> None:
 
 
 def test_a_bookmark_moves_the_version() -> None:
-    pulls = Pulls(Wanted())
+    pulls = PullObjects(Wanted())
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99"}}}
     assert pulls.receive_data(line(bookmark)) == []
     assert pulls.version == "99"
 
 
 def test_an_error_ends_the_watch() -> None:
-    pulls = Pulls(Wanted())
+    pulls = PullObjects(Wanted())
     with pytest.raises(ExpiredError, match="too old"):
         pulls.receive_data(line({"type": "ERROR", "object": status(410, "too old", "Expired")}))
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b"3", b'{"type": "ADDED"}', b"\xff" * 100])
 def test_what_is_not_an_event_is_counted(text: bytes) -> None:
-    pulls = Pulls(Wanted())
+    pulls = PullObjects(Wanted())
     assert pulls.receive_data(text + b"\n") == []
     assert (pulls.bad_count, pulls.first_bad is not None) == (1, True)
 
@@ -133,7 +133,7 @@ def test_what_is_not_an_event_is_counted(text: bytes) -> None:
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"kind": "Status"}'])
 def test_what_is_not_a_list(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Pulls(Wanted()).receive_list(text)
+        PullObjects(Wanted()).receive_list(text)
 
 
 _KEYS = (
@@ -158,10 +158,10 @@ _ANYTHING = st.recursive(
 
 @given(st.lists(_ANYTHING, max_size=3))
 def test_no_object_does_harm(items: list[Any]) -> None:
-    pulls = Pulls(Wanted(container="app"))
+    pulls = PullObjects(Wanted(container="app"))
     for report in pulls.receive_list(listing(*items)):
         assert report.progress >= 0
-    pulls = Pulls(Wanted())
+    pulls = PullObjects(Wanted())
     pulls.receive_list(listing(*items))
     for item in items:
         pulls.receive_data(line({"type": "MODIFIED", "object": item}))

@@ -23,7 +23,7 @@ from pycrictl.errors import PullFailed
 from pycrictl.kube.node import NodePods, Origin
 from pycrictl.logs import journal
 from pycrictl.progress import watch
-from pycrictl.progress.outcome import Pace
+from pycrictl.progress.endings import Pace
 from pycrictl.pulls.model import Phase, View
 from tests.kube.access import User
 from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, serve, write_kubeconfig

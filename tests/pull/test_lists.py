@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.errors import ConfigError
-from pycrictl.pull.lists import MAX_IMAGES, images_in
+from pycrictl.pull.many import MAX_IMAGES, images_in
 
 
 @pytest.mark.parametrize(

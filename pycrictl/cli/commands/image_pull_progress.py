@@ -16,7 +16,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.kube.node import NodePods
 from pycrictl.logs import journal
 from pycrictl.progress import watch
-from pycrictl.progress.outcome import Pace
+from pycrictl.progress.endings import Pace
 from pycrictl.show.displays.pulls import open_display
 
 

@@ -13,7 +13,7 @@ from pycrictl.errors import PycrictlError
 from pycrictl.kubectl.pods import Asked
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.watch import watch
-from pycrictl.progress.outcome import Pace
+from pycrictl.progress.endings import Pace
 from pycrictl.show.displays.modes import choose
 from pycrictl.show.displays.pulls import open_display
 from pycrictl.units import plural

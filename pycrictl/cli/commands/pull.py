@@ -18,8 +18,7 @@ from pycrictl.config import read_text
 from pycrictl.cri.specs.loading import auth_config
 from pycrictl.errors import ConfigError, MissingArgument, RuntimeFault, UsageError
 from pycrictl.pull.image import Turns
-from pycrictl.pull.lists import images_in
-from pycrictl.pull.many import Outcome
+from pycrictl.pull.many import Outcome, images_in
 from pycrictl.pull.slots import MAX_LIMIT, Retry, default_directory
 from pycrictl.show.render import Table, write_table
 from pycrictl.units import quote

@@ -30,13 +30,15 @@ from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.methods import method
 from pycrictl.proxy.calls import CallRecord
 from pycrictl.proxy.copies.service import Copies
-from pycrictl.proxy.figures.health import Health
 from pycrictl.proxy.figures.history import Outcome, PullRecord
+from pycrictl.proxy.lookup import version
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.pages import MakePage, Page
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.proxy.upstream import Upstream
 from pycrictl.wire import codes
+from pycrictl.wire.codes import DEADLINE_EXCEEDED, UNAVAILABLE
 
 _MIB: Final = 1024**2
 _GIB: Final = 1024**3
@@ -61,6 +63,10 @@ _SESSIONS: Final = ("Exec", "ExecSync", "Attach", "PortForward")
 _STATUS_ENDINGS: Final = ("Status", "Stats", "Version", "Config", "Info", "Metrics")
 _HANDOVERS: Final = {"took_over": "taken", "not_handed_over": "failed"}
 """Events of the log, and what they are counted as."""
+
+TIMEOUT_S: Final = 2.0
+FRESH_S: Final = 1.0
+"""How long an answer counts for all who ask."""
 
 _REFUSING: Final = {"ResourceExhausted": "pull_slots", "DeadlineExceeded": "pull_deadline"}
 
@@ -96,6 +102,27 @@ class Sources:
     tokens: Tokens[Any]
     streams: StreamServer[Any]
     health: Health
+
+
+class Health:
+    """Asks the runtime for its version; any answer of its own will do."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._asked_at = -FRESH_S
+        self._problem = ""
+        self._lock = asyncio.Lock()
+
+    async def problem(self) -> str:
+        """Return why the runtime does not answer; empty if it does."""
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            if loop.time() - self._asked_at >= FRESH_S:
+                answer = await version(self._upstream, TIMEOUT_S)
+                is_down = answer.code in (UNAVAILABLE, DEADLINE_EXCEEDED)
+                self._problem = answer.message if is_down else ""
+                self._asked_at = loop.time()
+        return self._problem
 
 
 class Metrics:

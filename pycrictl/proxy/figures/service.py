@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy.calls import CallRecord, Handler
 from pycrictl.proxy.figures.events import recorder
-from pycrictl.proxy.figures.health import Health
 from pycrictl.proxy.figures.recorder import PullRecorder
 from pycrictl.proxy.figures.tracing import PullTracer
 from pycrictl.proxy.lookup import Lookup
@@ -77,7 +76,7 @@ class Figures:
         streams: StreamServer[Any],
     ) -> None:
         if self._settings.metrics_address is not None:
-            from pycrictl.proxy.figures.metrics import Metrics, Sources  # noqa: PLC0415 - an option
+            from pycrictl.proxy.figures.metrics import Health, Metrics, Sources  # noqa: PLC0415 - an option
 
             health = Health(self._upstream)
             metrics = Metrics(Sources(queue, copies, quotas, tokens, streams, health))

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.proxy.pulls.book import PullKey, State
-from pycrictl.proxy.pulls.forecast import starts, typical_s
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.pulls.status import starts, typical_s
 
 
 @pytest.mark.parametrize(

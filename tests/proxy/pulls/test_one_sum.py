@@ -19,7 +19,7 @@ from pycrictl.agent.node import pulls_in
 from pycrictl.agent.objects import objects_of
 from pycrictl.diagnosis.pulls import from_proxy
 from pycrictl.kube.pods import parse_pod
-from pycrictl.kubectl.imagepulls import Pulls, Wanted
+from pycrictl.kubectl.imagepulls import PullObjects, Wanted
 from pycrictl.progress.names import Expected
 from pycrictl.proxy.lookup import PodKey, PullTarget
 from pycrictl.proxy.pulls.book import PullKey
@@ -156,7 +156,7 @@ class Watchers:
         assert pod is not None
         (one,) = objects_of([pod], pulls_in(view, {}), "n1")
         body = {"kind": "ImagePullList", "metadata": {}, "items": [one]}
-        for report in Pulls(Wanted(node="n1")).receive_list(json.dumps(body).encode()):
+        for report in PullObjects(Wanted(node="n1")).receive_list(json.dumps(body).encode()):
             self.plugin.apply(report, now=now)
         self.moments.append(
             {
