@@ -11,7 +11,7 @@ from pycrictl.cli import crictl
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.diagnosis.errors import Words, pull_words, sandbox_words
 from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable
-from pycrictl.pull.image import pull, pull_in_turn
+from pycrictl.pull.image import Show, pull
 from pycrictl.pull.many import Outcome, PullOne, pull_many
 from pycrictl.show.displays.pulls import open_display
 from pycrictl.units import quote
@@ -19,7 +19,7 @@ from pycrictl.units import quote
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.pull.image import Turns
+    from pycrictl.pull.image import SharedLimit
     from pycrictl.show.displays.modes import Outlet
 
 
@@ -29,7 +29,7 @@ def pull_image(
     outlet: Outlet,
     *,
     timeout_s: float,
-    turns: Turns | None = None,
+    limit: SharedLimit | None = None,
     wants_manifests: bool = True,
 ) -> str:
     """Pull one image and return the runtime's reference to it.
@@ -37,19 +37,12 @@ def pull_image(
     Args:
         outlet: where its progress is shown.
         timeout_s: limit of the pull, 0 for none.
-        turns: the limit of parallel pulls to keep; None for none.
+        limit: of parallel pulls; None for none.
         wants_manifests: whether to ask the registry for what CRI-O does not show.
     """
-    run = pull if turns is None else partial(pull_in_turn, turns=turns)
+    show = _shown(outlet, wants_manifests=wants_manifests)
     try:
-        return run(
-            client,
-            request,
-            timeout_s=timeout_s or None,
-            open_sink=None if outlet.form == "none" else partial(open_display, outlet),
-            interval_s=outlet.interval_s,
-            wants_manifests=wants_manifests,
-        )
+        return pull(client, request, timeout_s=timeout_s or None, show=show, limit=limit)
     except RuntimeFault as error:
         image = redact_text(request.image.image)
         raise worded(error, pull_words(error.details, image), f"pulling {quote(image)}") from None
@@ -70,9 +63,14 @@ def pull_together(
         pull_one,
         parallel=parallel,
         keeps_going=keeps_going,
-        open_sink=None if outlet.form == "none" else partial(open_display, outlet),
-        interval_s=outlet.interval_s,
+        show=_shown(outlet),
     )
+
+
+def _shown(outlet: Outlet, *, wants_manifests: bool = True) -> Show | None:
+    if outlet.form == "none":
+        return None
+    return Show(partial(open_display, outlet), outlet.interval_s, wants_manifests)
 
 
 def worded(error: RuntimeFault, words: Words | None, what: str) -> RuntimeFault:

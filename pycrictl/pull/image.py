@@ -42,7 +42,21 @@ FIRST_LOOK_S: Final = 0.3
 """A pull that ends sooner, such as that of a present image, is not shown."""
 
 
-class Turns(NamedTuple):
+class Show(NamedTuple):
+    """How pulls are shown that take long enough, of containerd and CRI-O.
+
+    Attributes:
+        open_sink: opens the display.
+        interval_s: pause between two looks.
+        wants_manifests: whether the registry may be asked for what CRI-O does not show.
+    """
+
+    open_sink: Callable[[], ClosableSink]
+    interval_s: float
+    wants_manifests: bool = True
+
+
+class SharedLimit(NamedTuple):
     """The limit of parallel pulls that all processes of the node keep together.
 
     Attributes:
@@ -58,49 +72,47 @@ class Turns(NamedTuple):
     on_wait: Callable[[int], None]
 
 
-def pull_in_turn(
+def pull(
     client: CriClient,
     request: cri_pb2.PullImageRequest,
-    turns: Turns,
     *,
     timeout_s: float | None,
-    open_sink: Callable[[], ClosableSink] | None,
-    interval_s: float,
-    wants_manifests: bool = True,
+    show: Show | None = None,
+    limit: SharedLimit | None = None,
 ) -> str:
-    """Pull an image once a slot is free; a present image is not pulled and takes none.
+    """Pull one image (CRI ``PullImage``) and return the runtime's reference to it.
 
     Args:
-        timeout_s: limit of the waiting and the pull together.
-        turns: the limit; for the rest see ``pull``.
+        client: of the image service.
+        request: is sent as it is.
+        timeout_s: limit of the waiting for a slot and the pull together, None for none.
+        show: None to show nothing.
+        limit: with one, an image that the runtime has is not pulled and takes no slot.
 
     Raises:
-        DeadlineExceeded: no slot became free in time.
-        Exhausted: none was free at any retry.
+        RuntimeFault: the pull failed.
+        DeadlineExceeded: it took too long, or no slot became free in time.
+        Exhausted: no slot was free at any retry.
+        Interrupted: Ctrl-C; the pull was cancelled.
     """
+    if limit is None:
+        return _pull(client, request, timeout_s, show)
     if image_id := _present(client, request.image):
         return image_id
     began_at = time.monotonic()
     reference = request.image.image
     try:
         with pull_slot(
-            turns.limit,
+            limit.limit,
             image=redact_text(reference),
-            directory=turns.directory,
+            directory=limit.directory,
             timeout_s=timeout_s,
-            retry=turns.retry,
-            on_wait=turns.on_wait,
+            retry=limit.retry,
+            on_wait=limit.on_wait,
         ):
             if timeout_s is not None:
                 timeout_s = max(timeout_s - (time.monotonic() - began_at), 0.001)
-            return pull(
-                client,
-                request,
-                timeout_s=timeout_s,
-                open_sink=open_sink,
-                interval_s=interval_s,
-                wants_manifests=wants_manifests,
-            )
+            return _pull(client, request, timeout_s, show)
     except KeyboardInterrupt:
         raise Interrupted(f"stopped waiting to pull {quote_reference(reference)}") from None
 
@@ -115,28 +127,12 @@ def _present(client: CriClient, image: cri_pb2.ImageSpec) -> str:
     return image_id
 
 
-def pull(
+def _pull(
     client: CriClient,
     request: cri_pb2.PullImageRequest,
-    *,
     timeout_s: float | None,
-    open_sink: Callable[[], ClosableSink] | None,
-    interval_s: float,
-    wants_manifests: bool = True,
+    show: Show | None,
 ) -> str:
-    """Pull one image (CRI ``PullImage``) and return the runtime's reference to it.
-
-    Args:
-        timeout_s: limit of the whole pull, None for none.
-        open_sink: opens what shows the pull, if it takes long enough and the runtime is
-            containerd or CRI-O; None to show nothing.
-        interval_s: pause between looks at the pull.
-        wants_manifests: whether the registry may be asked for what CRI-O does not show.
-
-    Raises:
-        RuntimeFault: the pull failed.
-        Interrupted: Ctrl-C; the pull was cancelled.
-    """
     reference = request.image.image
     since_s = time.time()
     try:
@@ -148,17 +144,9 @@ def pull(
             timeout_flag="--pull-timeout",
         )
         try:
-            if open_sink is not None and not call.wait(FIRST_LOOK_S):
-                with closing(open_sink()) as sink:
-                    _look_until_done(
-                        client,
-                        call,
-                        request,
-                        since_s,
-                        sink=sink,
-                        interval_s=interval_s,
-                        wants_manifests=wants_manifests,
-                    )
+            if show is not None and not call.wait(FIRST_LOOK_S):
+                with closing(show.open_sink()) as sink:
+                    _look_until_done(client, call, request, since_s, sink, show)
             image_ref: str = call.answer().image_ref
         finally:
             call.cancel()  # does nothing to a call that has ended
@@ -177,14 +165,12 @@ def _look_until_done(
     call: Call,
     request: cri_pb2.PullImageRequest,
     since_s: float,
-    *,
     sink: Sink,
-    interval_s: float,
-    wants_manifests: bool,
+    show: Show,
 ) -> None:
     """Show the pull until it has ended. Trouble with that is noted and never ends the pull."""
     try:
-        watcher, _ = open_watcher(client, wants_manifests=wants_manifests)
+        watcher, _ = open_watcher(client, wants_manifests=show.wants_manifests)
     except Unimplemented:
         sink.note("this runtime does not show the progress of a pull")
         return
@@ -198,7 +184,7 @@ def _look_until_done(
     looks = _Looks(watcher, reference, since_s, sink)
     try:
         looks.take()
-        while not call.wait(interval_s):
+        while not call.wait(show.interval_s):
             looks.take()
         looks.take()
         if call.has_failed:

@@ -19,7 +19,7 @@ from pycrictl.progress.namespaces import bare
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry.client import credentials_of
 from pycrictl.progress.sources import ImageTracker, open_watcher
-from pycrictl.pull.image import FIRST_LOOK_S, ClosableSink
+from pycrictl.pull.image import FIRST_LOOK_S, ClosableSink, Show
 from pycrictl.units import plural
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def pull_many(
     *,
     parallel: int,
     keeps_going: bool,
-    open_sink: Callable[[], ClosableSink] | None,
-    interval_s: float,
+    show: Show | None,
 ) -> list[Outcome]:
     """Pull images, so many at once, and return how each ended, in their order.
 
@@ -64,8 +63,7 @@ def pull_many(
         pull_one: pulls one; called in threads.
         parallel: how many at once.
         keeps_going: whether others are begun after a failure.
-        open_sink: opens what shows all pulls, if they take long enough; None to show nothing.
-        interval_s: pause between two looks.
+        show: one display for all; None to show nothing.
 
     Raises:
         Interrupted: Ctrl-C; the pulls that ran were cancelled.
@@ -81,7 +79,7 @@ def pull_many(
     with ExitStack() as stack:
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         stack.callback(branch.close)  # which cancels what still runs
-        show: _Show | None = None
+        display: _Display | None = None
         try:
             while running or (todo and (keeps_going or not has_failed)):
                 while todo and len(running) < parallel and (keeps_going or not has_failed):
@@ -89,20 +87,20 @@ def pull_many(
                     began_s[place] = time.time()
                     running[pool.submit(_pull, branch, request, pull_one)] = place
                 is_late = time.monotonic() - began_at >= FIRST_LOOK_S
-                if open_sink is not None and show is None and is_late:
-                    sink = stack.enter_context(closing(open_sink()))
-                    show = _Show(client, [one.image.image for one in requests], sink)
-                pause_s = interval_s if show is not None else FIRST_LOOK_S
+                if show is not None and display is None and is_late:
+                    sink = stack.enter_context(closing(show.open_sink()))
+                    display = _Display(client, [one.image.image for one in requests], sink)
+                pause_s = show.interval_s if show is not None and display else FIRST_LOOK_S
                 done, _ = wait(running, timeout=pause_s, return_when=FIRST_COMPLETED)
-                if show is not None:
+                if display is not None:
                     for place in running.values():
-                        show.expect(requests[place], began_s[place])
-                    show.look()
+                        display.expect(requests[place], began_s[place])
+                    display.look()
                 for future in done:
                     outcome = found[running.pop(future)] = future.result()
                     has_failed = has_failed or outcome.error is not None
-                    if show is not None:
-                        show.end(outcome)
+                    if display is not None:
+                        display.end(outcome)
         except KeyboardInterrupt:
             raise Interrupted(f"cancelled {plural(len(running), 'pull')}") from None
     return [found.get(n, Outcome(one.image.image)) for n, one in enumerate(requests)]
@@ -118,7 +116,7 @@ def _pull(client: CriClient, request: cri_pb2.PullImageRequest, pull_one: PullOn
     return Outcome(request.image.image, reference, failure, time.monotonic() - began_at)
 
 
-class _Show:
+class _Display:
     """Shows the pulls of some images. Trouble with that is noted once, and never ends a pull."""
 
     def __init__(self, client: CriClient, images: Sequence[str], sink: ClosableSink) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import Interrupted
-from pycrictl.pull.image import pull
+from pycrictl.pull.image import Show, pull
 from pycrictl.pulls.model import View
 from tests.containerd.fakectd import FakeContainerd, Lease
 
@@ -91,7 +91,7 @@ def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered
     sink = Recorder(play)
     request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=REFERENCE))
     with CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=WAIT_S) as client:
-        image_ref = pull(client, request, timeout_s=WAIT_S, open_sink=lambda: sink, interval_s=0.01)
+        image_ref = pull(client, request, timeout_s=WAIT_S, show=Show(lambda: sink, 0.01))
     assert image_ref == f"ref of {REFERENCE}"
     assert sink.is_closed
     awaited = [one for view in sink.views for one in view.awaited]
@@ -121,5 +121,5 @@ def test_an_interrupt_while_the_call_begins_cancels_the_pull(
         CriClient(path, timeout_s=WAIT_S) as client,
         pytest.raises(Interrupted, match="cancelled the pull of"),
     ):
-        pull(client, request, timeout_s=WAIT_S, open_sink=None, interval_s=0.01)
+        pull(client, request, timeout_s=WAIT_S)
     assert answered.wait(WAIT_S)

@@ -17,7 +17,7 @@ from pycrictl.cli.results import Results
 from pycrictl.config import read_text
 from pycrictl.cri.specs.loading import auth_config
 from pycrictl.errors import ConfigError, MissingArgument, RuntimeFault, UsageError
-from pycrictl.pull.image import Turns
+from pycrictl.pull.image import SharedLimit
 from pycrictl.pull.many import Outcome, images_in
 from pycrictl.pull.slots import MAX_LIMIT, Retry, default_directory
 from pycrictl.show.render import Table, write_table
@@ -151,13 +151,13 @@ def pull(
         )
         for image in images
     ]
-    turns = None
+    limit = None
     if max_parallel_image_pulls:
-        turns = _turns(app, max_parallel_image_pulls, when_full, retry_interval, retries)
+        limit = _shared_limit(app, max_parallel_image_pulls, when_full, retry_interval, retries)
     results = Results(app.env)
     at_once = min(parallel or max_parallel_image_pulls or 1, MAX_PARALLEL, len(requests))
     pull_one = partial(
-        pull_image, timeout_s=pull_timeout, turns=turns, wants_manifests=not no_manifest
+        pull_image, timeout_s=pull_timeout, limit=limit, wants_manifests=not no_manifest
     )
 
     def report(outcome: Outcome) -> None:
@@ -207,9 +207,9 @@ def _listed(app: AppContext, path: str) -> list[str]:
         raise ConfigError(f"{name}: {exc.message}") from None
 
 
-def _turns(
+def _shared_limit(
     app: AppContext, limit: int, when_full: str, retry_interval_s: float, retries: int
-) -> Turns:
+) -> SharedLimit:
     if not 0 < limit <= MAX_LIMIT:
         raise UsageError(f"--max-parallel-image-pulls must be from 0 to {MAX_LIMIT}")
     if retry_interval_s <= 0 or retries < 0:
@@ -219,7 +219,7 @@ def _turns(
         where = f"place {place} in line" if place else "trying again"
         app.env.note(f"waiting for another pull to end: {where}")
 
-    return Turns(
+    return SharedLimit(
         limit=limit,
         directory=default_directory(app.env.environ, os.geteuid()),
         retry=Retry(retry_interval_s, retries) if when_full == "retry" else None,
