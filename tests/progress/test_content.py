@@ -149,24 +149,6 @@ def test_present_layers(watch: Watch, fake: FakeContainerd) -> None:
     assert watch.layers(made.shown_name)[1].phase is Phase.DONE
 
 
-def test_an_extraction_snapshot_is_there_before_its_layer(
-    watch: Watch, fake: FakeContainerd
-) -> None:
-    made = Made(fake, "app", ["a", "b"])
-    made.begin("lease")
-    made.download(0, 300)
-    made.extract(0, 4096)
-    watch.poll(0.0, START_S + 1)
-    first = watch.layers(made.shown_name)[0]
-    assert (first.phase, first.progress, first.extracted) == (Phase.DOWNLOADING, 300, 0)
-    made.complete(0)
-    made.complete(1)
-    watch.poll(0.5, START_S + 1.5)
-    first, second = watch.layers(made.shown_name)
-    assert (first.phase, first.extracted) == (Phase.EXTRACTING, 4096)
-    assert (second.phase, second.progress) == (Phase.WAITING, second.total)  # for its turn
-
-
 def test_a_shared_layer_is_followed_under_both_images(watch: Watch, fake: FakeContainerd) -> None:
     """The second lease never holds what the first one fetches."""
     one, two = Made(fake, "one", ["base", "a"]), Made(fake, "two", ["base", "b"])
@@ -209,14 +191,6 @@ def test_a_resumed_layer_counts_what_is_left_of_an_earlier_pull(
     assert watch.tracker.view(1.0).totals.resumed == 600
 
 
-def test_idle_time_of_a_stalled_layer(watch: Watch, fake: FakeContainerd) -> None:
-    made = Made(fake, "app", ["a"])
-    made.begin("lease")
-    made.download(0, 10, at_s=START_S + 5)
-    watch.poll(0.0, START_S + 45)
-    assert watch.layers(made.shown_name)[0].idle_s == pytest.approx(40.0)
-
-
 def test_a_failed_pull_keeps_its_last_state_and_a_retry_revives_it(
     watch: Watch, fake: FakeContainerd
 ) -> None:
@@ -246,18 +220,6 @@ def test_a_failed_pull_keeps_its_last_state_and_a_retry_revives_it(
         Phase.WAITING,
     ]
     assert [item.error for item in watch.layers(made.shown_name)] == ["", ""]
-
-
-def test_a_fetch_without_unpacking_is_done(watch: Watch, fake: FakeContainerd) -> None:
-    made = Made(fake, "app", ["a"])
-    made.begin("lease")
-    made.complete(0)
-    watch.poll(0.0, START_S + 1)
-    fake.images["host/app:1"] = made.manifest
-    del fake.leases["lease"]
-    watch.poll(0.3, START_S + 1.3)
-    assert [one[1] for one in watch.endings] == [Ending.DONE]
-    assert watch.layers(made.shown_name)[0].phase is Phase.DONE
 
 
 def test_a_pull_between_two_polls_shows_nothing(watch: Watch, fake: FakeContainerd) -> None:

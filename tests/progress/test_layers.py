@@ -85,13 +85,6 @@ def test_a_layer_that_vanishes_is_doubtful_and_keeps_its_state() -> None:
     assert states(layers) == [(Phase.WAITING, 100)]
 
 
-def test_a_retried_layer_may_fall_back() -> None:
-    layers = make("a")
-    look(layers, sight(ingests={"a": 60}))
-    look(layers, sight(ingests={"a": 10}))
-    assert states(layers) == [(Phase.DOWNLOADING, 10)]
-
-
 def test_only_what_was_there_before_the_pull_is_resumed() -> None:
     layers = make("a", "b")
     look(layers, sight(ingests={"a": 60, "b": 10}, updated_s=STARTED_S - 50))
@@ -107,12 +100,6 @@ def test_a_layer_that_is_not_compressed_is_as_large_unpacked() -> None:
     layers = Layers(STARTED_S)
     layers.add([LayerDescriptor("a", 100, "application/vnd.oci.image.layer.v1.tar")])
     assert next(iter(layers)).extracted_total == 100
-
-
-def test_an_ingest_never_exceeds_its_layer() -> None:
-    layers = make("a")
-    look(layers, sight(ingests={"a": 5000}))
-    assert states(layers) == [(Phase.DOWNLOADING, 100)]
 
 
 def test_a_snapshot_that_was_not_seen_growing_is_asked_about() -> None:

@@ -86,22 +86,3 @@ def test_progress_never_goes_backwards_and_ends_at_100(name: str, data: st.DataO
         assert view.totals.progress <= view.totals.total == sum(one.total for one in sizes.values())
         is_over = bool(view.items) and all(item.phase in COMPLETE for item in view.items)
         assert (view.totals.percent == 100.0) == is_over
-
-
-@pytest.mark.parametrize(
-    ("name", "images"),
-    [
-        ("pull-ctd2-unpack.jsonl", 1),
-        ("pull-ctd2-concurrent.jsonl", 2),
-        ("pull-ctd16-abort.jsonl", 2),
-    ],
-)
-def test_all_of_a_recorded_pull_ends_at_100(name: str, images: int) -> None:
-    tracker = Tracker()
-    for now, reports in history(name):
-        for report in reports:
-            tracker.apply(report, now=now)
-        view = tracker.view(now)
-    assert len(view.images) == images
-    assert view.totals.percent == 100.0
-    assert view.totals.progress == view.totals.total

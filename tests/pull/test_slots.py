@@ -142,13 +142,6 @@ def test_a_killed_process_frees_its_slot_and_its_place(start: Start) -> None:
     assert second.line()[0] == "start"
 
 
-def test_an_interrupted_waiter_leaves_the_line(start: Start) -> None:
-    _, first, second = holder_and_waiters(start, 2)
-    first.process.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in first.release()[1]
-    assert second.line() == ["place", "1"]
-
-
 def test_a_child_process_does_not_keep_the_slot(directory: Path, tmp_path: Path) -> None:
     code = (
         "import os, subprocess, sys, time\n"
@@ -189,11 +182,6 @@ def test_a_limit_counts_all_slots_that_are_held(directory: Path) -> None:
         assert not is_free(directory, 3)
         assert is_free(directory, 4)
     assert is_free(directory, 1)
-
-
-def test_without_a_limit_nothing_is_touched(directory: Path) -> None:
-    with pull_slot(0, image="a", directory=directory):
-        assert not directory.exists()
 
 
 @pytest.mark.parametrize("limit", [-1, slots.MAX_LIMIT + 1])
@@ -279,17 +267,6 @@ def test_a_retry_takes_a_slot_that_became_free(directory: Path) -> None:
         assert not is_free(directory)
 
 
-def test_a_deadline_ends_retries(directory: Path) -> None:
-    fake = FakeTime()
-    with (
-        pull_slot(1, image="a", directory=directory),
-        pytest.raises(DeadlineExceeded),
-        slot_in_fake_time(fake, directory, timeout_s=15, retry=Retry()),
-    ):
-        pass
-    assert fake.pauses == [10, 5]
-
-
 def test_nobody_overtakes_the_line(directory: Path) -> None:
     holder = pull_slot(1, image="a", directory=directory)
     holder.__enter__()
@@ -329,12 +306,6 @@ def test_a_process_stopped_at_the_worst_moment_does_not_silence_the_others(
         ):
             pass
     assert 60 <= fake.now < 61
-    assert is_free(directory)
-
-
-def test_an_error_in_the_block_frees_the_slot(directory: Path) -> None:
-    with pytest.raises(OSError, match="disk"), pull_slot(1, image="a", directory=directory):
-        raise OSError("disk")
     assert is_free(directory)
 
 
@@ -386,12 +357,6 @@ def test_a_directory_of_somebody_else_is_refused(
 def test_a_missing_parent_is_told(tmp_path: Path) -> None:
     with pytest.raises(PycrictlError, match="No such file or directory"):
         pull_slot(1, image="a", directory=tmp_path / "no" / "slots").__enter__()
-
-
-def test_a_file_in_place_of_the_directory_is_told(directory: Path) -> None:
-    directory.touch()
-    with pytest.raises(PycrictlError, match="Not a directory"):
-        pull_slot(1, image="a", directory=directory).__enter__()
 
 
 @pytest.mark.parametrize(

@@ -57,22 +57,6 @@ def test_rare_samples_reach_back_beyond_the_window() -> None:
         assert speed.rate(second) == pytest.approx(100.0)
 
 
-def test_the_first_start_counts() -> None:
-    speed = Speed(8.0)
-    speed.start(0.0)
-    speed.start(5.0)
-    speed.record(1000, 10.0)
-    assert speed.rate(10.0) == pytest.approx(100.0)
-
-
-def test_bytes_without_a_start() -> None:
-    speed = Speed(8.0)
-    speed.record(1000, 10.0)
-    assert speed.rate(10.5) is None
-    speed.record(1000, 12.0)
-    assert speed.rate(12.0) == pytest.approx(500.0)
-
-
 def test_memory_does_not_depend_on_how_often_it_is_asked() -> None:
     speed = Speed(8.0)
     speed.start(0.0)

@@ -7,7 +7,7 @@ import pytest
 from pycrictl.pulls.model import Phase, Totals, View
 from pycrictl.pulls.tracker import MAX_ERROR, Tracker
 from pycrictl.wire.progress import Report
-from tests.pulls.tracking import FINISHED, keys, only, see
+from tests.pulls.tracking import keys, only, see
 
 # Phases
 
@@ -57,37 +57,11 @@ def test_an_error_without_numbers_leaves_the_numbers() -> None:
     assert (only(view).progress, only(view).total) == (5, 10)
 
 
-def test_an_error_with_numbers_brings_them() -> None:
-    view = see(("a", "l", 5, 10), Report("a", "l", 7, 10, "boom"))
-    assert (only(view).progress, only(view).total) == (7, 10)
-
-
 def test_a_long_error_is_cut() -> None:
     assert only(see(Report("a", "l", 1, 2, "x" * 5000))).error == "x" * MAX_ERROR
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_a_finished_item_has_arrived_or_failed(phase: Phase) -> None:
-    item = only(see(Report("a", "l", 1, 9, phase=phase)))
-    assert item.is_finished == (phase in FINISHED)
-
-
 # Numbers
-
-
-@pytest.mark.parametrize(
-    ("reported", "shown"),
-    [
-        ((-5, 10), (0, 10)),
-        ((5, -10), (5, 0)),
-        ((5, 0), (5, 0)),
-        ((-5, -10), (0, 0)),
-        ((15, 10), (15, 15)),
-    ],
-)
-def test_numbers_make_sense_together(reported: tuple[int, int], shown: tuple[int, int]) -> None:
-    item = only(see(("a", "l", *reported)))
-    assert (item.progress, item.total) == shown
 
 
 @pytest.mark.parametrize("phase", ["done", "present"])
@@ -95,29 +69,6 @@ def test_a_finished_item_is_whole(phase: str) -> None:
     view = see(Report("a", "l", 0, 10, phase=phase), Report("a", "m", 4, 0, phase=phase))
     assert [(item.progress, item.total) for item in view.items] == [(10, 10), (4, 4)]
     assert view.totals.percent == 100
-
-
-def test_progress_may_fall_and_total_may_grow() -> None:
-    tracker = Tracker()
-    see(("a", "l", 50, 100), tracker=tracker)
-    item = only(see(("a", "l", 3, 200), tracker=tracker))
-    assert (item.progress, item.total, item.phase) == (3, 200, Phase.DOWNLOADING)
-
-
-def test_additional_numbers_are_shown() -> None:
-    item = only(see(Report("a", "l", 5, 10, "", "waiting", 3, 7, 20)))
-    assert (item.queue_position, item.extracted, item.extracted_total) == (3, 7, 20)
-
-
-def test_additional_numbers_make_sense_together() -> None:
-    view = see(
-        Report("a", "l", 5, 10, "", "", -3, -7, -20),
-        Report("a", "m", 5, 10, "", "", 0, 30, 20),
-        Report("a", "n", 5, 10, "", "", 0, 30, 0),
-    )
-    assert [item.queue_position for item in view.items] == [0, 0, 0]
-    assert [item.extracted for item in view.items] == [0, 30, 30]
-    assert [item.extracted_total for item in view.items] == [0, 30, 0]
 
 
 # The finest level, and order
@@ -128,18 +79,6 @@ def test_layers_hide_their_image() -> None:
     assert keys(view.items) == [("a", "l"), ("b", "")]
     assert (view.totals.progress, view.totals.total) == (4, 16)
     assert (view.totals.count, view.totals.to_come) == (1, 1)
-
-
-def test_anything_hides_the_pod() -> None:
-    tracker = Tracker()
-    assert keys(see(("", "", 5, 10), tracker=tracker).items) == [("", "")]
-    assert keys(see(("a", "", 1, 5), tracker=tracker).items) == [("a", "")]
-    assert keys(see(("a", "l", 1, 5), tracker=tracker).items) == [("a", "l")]
-    assert keys(see(("", "", 9, 10), tracker=tracker).items) == [("a", "l")]
-
-
-def test_layers_without_an_image_hide_the_pod() -> None:
-    assert keys(see(("", "", 5, 10), ("", "l", 1, 5)).items) == [("", "l")]
 
 
 def test_order_is_of_first_appearance() -> None:
@@ -278,12 +217,6 @@ def test_changed() -> None:
     assert keys(see(Report("a", "l", 1, 9, phase="waiting"), tracker=tracker).changed) == [
         ("a", "l")
     ]
-
-
-def test_hidden_items_do_not_change() -> None:
-    tracker = Tracker()
-    see(("a", "l", 1, 9), tracker=tracker)
-    assert see(("a", "", 5, 9), ("", "", 5, 9), tracker=tracker).changed == ()
 
 
 def test_what_an_unchanged_finished_item_costs() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
-from tests.pulls.tracking import MIB, pull, see
+from tests.pulls.tracking import MIB, pull
 
 
 def test_rate_and_time_left() -> None:
@@ -29,15 +29,6 @@ def test_a_resumed_layer_counts_from_first_sight() -> None:
     assert totals.resumed == 40 * MIB  # and 20 had come before anybody watched
     assert totals.rate == pytest.approx(2 * MIB)
     assert totals.eta_s == pytest.approx(16)
-
-
-def test_first_sight_is_the_first_report_not_the_first_view() -> None:
-    tracker = Tracker()
-    tracker.apply(Report("a", "l", 60 * MIB, 100 * MIB), now=0.0)
-    tracker.apply(Report("a", "l", 68 * MIB, 100 * MIB), now=4.0)
-    totals = tracker.view(4.0).totals
-    assert totals.resumed == 0
-    assert totals.rate == pytest.approx(2 * MIB)
 
 
 @pytest.mark.parametrize("phase", ["present", "done", ""])
@@ -72,23 +63,6 @@ def test_a_retry_counts_what_it_downloads_again() -> None:
     assert view.totals.rate == pytest.approx(MIB)
 
 
-def test_a_retry_from_nothing_has_resumed_nothing() -> None:
-    tracker = Tracker()
-    see(Report("a", "l", 50, 100, resumed=50), tracker=tracker)
-    assert see(("a", "l", 0, 100), tracker=tracker).totals.resumed == 0
-    assert see(("a", "l", 80, 100), tracker=tracker).totals.resumed == 0
-
-
-def test_shared_layers_make_no_double_rate() -> None:
-    tracker = Tracker()
-    for second in range(10):
-        for image in ("a", "b"):
-            tracker.apply(Report(image, "l", second * MIB, 100 * MIB), now=float(second))
-        view = tracker.view(float(second))
-    assert view.totals.rate == pytest.approx(MIB)
-    assert view.totals.resumed == 0
-
-
 def test_coarser_reports_make_no_rate() -> None:
     tracker = Tracker()
     for second in range(10):
@@ -97,14 +71,6 @@ def test_coarser_reports_make_no_rate() -> None:
         tracker.apply(Report("", "", second * MIB, 100 * MIB), now=float(second))
         view = tracker.view(float(second))
     assert view.totals.rate == pytest.approx(MIB)
-
-
-def test_no_time_left_is_told_of_a_standstill() -> None:
-    tracker = Tracker()
-    pull(tracker, range(10))
-    totals = pull(tracker, range(10, 40), per_s=0).totals
-    assert totals.rate == 0.0
-    assert totals.eta_s is None
 
 
 def test_no_time_left_is_told_while_a_total_is_unknown() -> None:

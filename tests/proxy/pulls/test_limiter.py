@@ -193,31 +193,6 @@ def test_a_tag_that_moves_meanwhile_is_looked_up_again(fake: FakeServer, start: 
     assert (first.result(60).image_ref, second.result(60).image_ref) == ("old", "new")
 
 
-def test_who_waited_for_a_pull_that_fails_is_tried_next(fake: FakeServer, start: Start) -> None:
-    gate = Gate()
-
-    def pull(request: Any, context: grpc.ServicerContext) -> Any:
-        answer = gate(request, context)
-        if not request.auth.password:
-            context.abort(grpc.StatusCode.UNKNOWN, "denied")
-        return answer
-
-    prepare(fake, pull)
-    proxy = start("--max-parallel-image-pulls", "1")
-    auth = cri_pb2.AuthConfig(password="good")
-    futures: list[Any] = []
-    for number, secret in enumerate((None, None, auth, auth)):
-        futures.append(proxy.kubelet.start_pull("a/b:1", pod(f"p{number}"), auth=secret))
-        wait_until(lambda: len(status(proxy)["joined"]) == len(futures) - 1)
-    for count in (1, 2, 3):
-        wait_until(lambda: len(pulls(fake)) == count)  # noqa: B023
-        gate.one.release()
-    gate.open.set()
-    assert [code_of(future) for future in futures[:2]] == [grpc.StatusCode.UNKNOWN] * 2
-    assert all(future.result(60).image_ref for future in futures[2:])
-    assert status(proxy)["slotsTaken"] == 0
-
-
 def test_who_goes_and_who_stays(fake: FakeServer, start: Start) -> None:
     gate = Gate()
     prepare(fake, gate)
@@ -237,26 +212,6 @@ def test_who_goes_and_who_stays(fake: FakeServer, start: Start) -> None:
     assert queued.result(60).image_ref == "ref of a/b:2"
     assert gate.peak <= 2  # the fake notices the end of a call a moment later
     wait_until(lambda: proxy.log().count("outcome=gone") == 2)
-
-
-def test_a_deadline_ends_the_waiting_of_its_caller_only(fake: FakeServer, start: Start) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    proxy = start("--max-parallel-image-pulls", "1")
-    running = proxy.kubelet.start_pull("a/b:1")
-    wait_until(lambda: gate.running)
-    hasty = proxy.kubelet.start_pull("a/b:2", timeout_s=0.3)
-    patient = proxy.kubelet.start_pull("a/b:2")
-    assert code_of(hasty) is grpc.StatusCode.DEADLINE_EXCEEDED
-
-    def line() -> tuple[int, int]:
-        found = status(proxy)
-        return len(found["waiting"]), len(found["joined"])
-
-    wait_until(lambda: line() == (1, 0))
-    gate.open.set()
-    assert running.result(60).image_ref
-    assert patient.result(60).image_ref == "ref of a/b:2"
 
 
 def test_retries_and_then_a_refusal(fake: FakeServer, start: Start) -> None:

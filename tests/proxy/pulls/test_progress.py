@@ -127,22 +127,6 @@ def test_nothing_is_pulled(fake: FakeServer, start: Start) -> None:
     assert read(ask(proxy, WEB.id)) == []
 
 
-def test_attempts_with_several_credentials_are_one_pull(fake: FakeServer, start: Start) -> None:
-    denied = Status(grpc.StatusCode.UNKNOWN, "denied")
-    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse(), repeat=True)
-    fake.prepare("PullImage", denied, cri_pb2.PullImageResponse(image_ref="r"))
-    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
-    proxy = start()
-    first = proxy.kubelet.start_pull("a/b:1", WEB, auth=cri_pb2.AuthConfig(password="1"))
-    assert first.exception(60) is not None
-    url = ask(proxy, WEB.id)
-    proxy.kubelet.pull("a/b:1", WEB, auth=cri_pb2.AuthConfig(password="2"))
-    found = read(url)
-    assert not any(one.error for one in found)
-    assert found[-1].phase == "done"
-    assert status(proxy)["failures"] == []
-
-
 def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
     prepare(fake, Status(grpc.StatusCode.UNKNOWN, "denied by https://u:pw@host/x"))
     fake.prepare("ListPodSandbox", sandboxes, repeat=True)

@@ -103,23 +103,6 @@ def test_equal_pulls_are_tried_one_after_the_other_while_they_fail() -> None:
     assert queue.taken == 0
 
 
-def test_an_equal_pull_that_comes_after_the_end_is_a_new_one() -> None:
-    queue = PullQueue(1)
-    queue.submit(1, A, now=0)
-    queue.end(1, DONE, now=2)
-    assert queue.submit(2, A, now=3) == [Started(2)]
-    assert not queue.book.calls[2].is_joined
-
-
-def test_a_present_image_does_not_disturb_an_equal_pull() -> None:
-    queue = held()
-    queue.submit(2, A, now=1)
-    assert queue.submit(3, A, now=1, is_present=True) == [Started(3)]
-    assert queue.end(3, DONE, now=1) == []
-    assert queue.submit(4, A, now=2) == []
-    assert queue.book.calls[4].pull is queue.book.calls[2].pull
-
-
 def test_pulls_for_another_runtime_handler_are_not_equal() -> None:
     queue = PullQueue(0)
     queue.submit(1, A, now=0)
@@ -151,15 +134,6 @@ def test_a_leader_that_goes_leaves_its_place_to_the_next() -> None:
     assert queue.end(1, DONE, now=2) == [Started(4)]
 
 
-def test_who_waits_for_an_equal_pull_may_go() -> None:
-    queue = held()
-    key = PullKey("registry.example/held-1")
-    queue.submit(2, key, now=0)
-    queue.submit(3, key, now=0)
-    assert queue.end(2, LEFT, now=1) == []
-    assert queue.end(1, DONE, now=2) == [Started(3)]
-
-
 def test_a_deadline_ends_those_who_wait() -> None:
     queue = PullQueue(1)
     queue.submit(1, A, now=0, deadline=5)
@@ -173,33 +147,6 @@ def test_a_deadline_ends_those_who_wait() -> None:
     # At the runtime it has the deadline itself.
     assert queue.tick(5) == []
     assert queue.next_wakeup() is None
-
-
-def test_a_caller_whose_deadline_passed_unnoticed_is_not_started() -> None:
-    queue = held()
-    queue.submit(2, A, now=0, deadline=3)
-    queue.submit(3, B, now=0)
-    late, started = queue.end(1, DONE, now=4)
-    assert refused([late]) == [(2, Reason.DEADLINE)]
-    assert started == Started(3)
-
-
-def test_the_deadline_of_a_caller_that_is_gone_means_nothing() -> None:
-    queue = held()
-    queue.submit(2, A, now=0, deadline=3)
-    queue.end(2, LEFT, now=1)
-    assert queue.tick(3) == []
-
-
-@pytest.mark.parametrize("equal", [False, True])
-def test_a_caller_that_comes_too_late_is_refused(equal: bool) -> None:
-    queue = PullQueue(0)
-    if equal:
-        queue.submit(2, A, now=0)
-    assert refused(queue.submit(1, A, now=5, deadline=5)) == [(1, Reason.DEADLINE)]
-    assert len(running(queue)) == equal
-    assert 1 not in queue.book.calls
-    assert queue.submit(3, B, now=6) == [Started(3)]
 
 
 def test_far_deadlines_of_gone_callers_do_not_pile_up() -> None:
@@ -278,14 +225,6 @@ def test_who_waits_for_an_equal_pull_is_in_line_while_slots_are_held(how: State)
 # The limit changes
 
 
-def test_a_lower_limit_lets_running_pulls_go_on() -> None:
-    queue = held(3)
-    queue.submit(4, A, now=0)
-    assert queue.set_limit(1, now=1) == []
-    assert queue.end(1, DONE, now=2) == queue.end(2, DONE, now=2) == []
-    assert queue.end(3, DONE, now=2) == [Started(4)]
-
-
 def test_a_higher_limit_and_none_start_the_next() -> None:
     queue = held()
     for ticket, key in ((2, A), (3, B), (4, C)):
@@ -337,22 +276,6 @@ def test_a_late_tick_is_one_retry() -> None:
     assert queue.next_wakeup() == 110
 
 
-def test_a_caller_that_retries_may_hang_up() -> None:
-    queue = held(policy=Policy.RETRY)
-    queue.submit(2, A, now=0)
-    queue.submit(3, B, now=0)
-    assert queue.end(2, LEFT, now=1) == queue.end(3, LEFT, now=1) == queue.tick(10) == []
-    queue.submit(4, A, now=11)
-    queue.end(4, LEFT, now=12)
-    assert queue.next_wakeup() is None
-
-
-def test_without_retries_the_refusal_is_immediate() -> None:
-    queue = PullQueue(1, Policy.RETRY, retries=0)
-    queue.submit(1, A, now=0)
-    assert refused(queue.submit(2, B, now=0)) == [(2, Reason.FULL)]
-
-
 # Misuse
 
 
@@ -370,39 +293,6 @@ def test_misuse_is_an_error() -> None:
 
 
 # What is written down
-
-
-def test_the_book_holds_who_runs_and_waits() -> None:
-    queue = PullQueue(1)
-    for now, (key, pod) in enumerate(((A, ONE), (A, TWO), (B, THREE), (C, FOUR), (C, FIVE)), 1):
-        queue.submit(now, key, now=now, pod=pod)
-    assert (queue.limit, queue.policy, queue.taken) == (1, Policy.WAIT, 1)
-    (pull,) = running(queue)
-    assert (pull.key, pull.started, len(pull.calls)) == (A, 1, 2)
-    assert [(waiting.key, len(waiting.calls)) for waiting in queue.book.line] == [(B, 1), (C, 2)]
-    calls = queue.book.calls.values()
-    assert [(call.pod, call.asked, call.attempt, call.state) for call in calls] == [
-        (ONE, 1, 1, State.RUNNING),
-        (TWO, 2, 1, State.RUNNING),
-        (THREE, 3, 1, State.WAITING),
-        (FOUR, 4, 1, State.WAITING),
-        (FIVE, 5, 1, State.WAITING),
-    ]
-    assert [leader.pod for call in calls if (leader := call.pull.leader) not in (None, call)] == [
-        ONE,
-        FOUR,
-    ]
-
-
-def test_attempts_with_other_credentials_are_one_pull() -> None:
-    queue = PullQueue(1)
-    queue.submit(1, A, now=0, pod=ONE)
-    queue.end(1, FAILED, now=1, error="denied")
-    queue.submit(2, A, now=2, pod=ONE)
-    (call,) = queue.book.calls.values()
-    assert (call.attempt, call.asked, call.cause) == (2, 0, "denied")
-    queue.end(2, FAILED, now=3, error="denied again")
-    assert [failed.error for failed in queue.book.failures()] == ["denied again"]
 
 
 # Work and memory

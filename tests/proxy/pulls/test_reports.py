@@ -156,14 +156,6 @@ def test_a_failure_followed_by_another_attempt_was_none() -> None:
     assert shop.phases(WEB, now=9) == {"a": "done"}
 
 
-def test_a_failure_without_another_attempt_is_reported() -> None:
-    shop = Shop()
-    shop.ask(1, WEB, "a", now=0)
-    shop.finish(1, now=1, error="denied")
-    report = shop.only(WEB, now=1 + ATTEMPT_GAP_S)
-    assert (report.phase, report.error) == ("failed", "denied")
-
-
 def test_a_caller_that_goes_and_one_that_is_refused() -> None:
     shop = Shop(limit=1, retry_interval_s=1.0, retries=1)
     shop.ask(1, None, "x", now=0)
@@ -207,14 +199,6 @@ def test_what_ended_is_forgotten_although_nobody_else_pulls() -> None:
     assert shop.reports(WEB, now=too_late, since=too_late) == []
     # Who has watched from the beginning loses nothing.
     assert len(shop.reports(WEB, now=900.0, since=0.5)) == 2
-
-
-def test_a_new_pull_of_an_image_that_ended_is_reported() -> None:
-    shop = Shop(limit=0)
-    shop.ask(1, WEB, "a", now=0)
-    shop.finish(1, now=0)
-    shop.ask(2, WEB, "a", now=900)
-    assert len(shop.reports(WEB, now=901, since=901)) == 1
 
 
 def test_who_is_ahead_in_the_line() -> None:

@@ -128,20 +128,6 @@ def test_follows_the_window(terminal: Terminal, rewraps: bool) -> None:
     assert terminal.screen.everything == [*above, "done"]
 
 
-@pytest.mark.parametrize("rewraps", [True, False])
-def test_a_window_that_becomes_tiny_shows_the_block_right(
-    terminal: Terminal, rewraps: bool
-) -> None:
-    block = Block(terminal.stderr)
-    for columns, rows in [(80, 24), (20, 5), (80, 24), (10, 1), (80, 24)]:
-        terminal.resize(columns, rows, rewraps=rewraps)
-        frame = [f"{number} {'x' * (columns - 3)}" for number in range(min(10, rows))]
-        block.draw(frame, size=(columns, rows))
-        assert terminal.look()[-len(frame) :] == frame
-        assert terminal.screen.cut == 0
-    block.close()
-
-
 def test_a_whole_frame_repairs_what_others_wrote(terminal: Terminal) -> None:
     block = Block(terminal.stderr)
     frame = ["one", "two", "total"]

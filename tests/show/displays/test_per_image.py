@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pycrictl.pulls.model import Awaited, Phase, Pull, View
+from pycrictl.pulls.model import Phase, Pull, View
 from pycrictl.show.displays import per_image
 from tests.show.views import DEMO, MIB, layer, view
 
@@ -28,13 +28,6 @@ def test_an_image_is_over_when_all_arrived_or_failed() -> None:
     assert not Pull(DEMO, (done, layer(3, Phase.EXTRACTING))).is_over
 
 
-def test_only_a_download_stalls() -> None:
-    assert per_image.is_stalled(layer(1, Phase.DOWNLOADING, idle_s=10.0))
-    assert not per_image.is_stalled(layer(1, Phase.DOWNLOADING, idle_s=9.9))
-    assert not per_image.is_stalled(layer(1, Phase.EXTRACTING, idle_s=99.0))
-    assert per_image.stall(layer(1, idle_s=42.9)) == "no data for 42 s"
-
-
 def history_of(*views: View, forget: str = "") -> tuple[str, list[str]]:
     """The last line of image ``a`` after these views, and what was noted."""
     notes: list[str] = []
@@ -57,22 +50,3 @@ def test_the_time_stops_with_the_pull_and_goes_on_with_it() -> None:
 def test_says_once_that_items_are_left_out() -> None:
     _, notes = history_of(*(view([layer(1)], now=now, dropped=min(now, 7)) for now in range(10)))
     assert notes == ["only 1 items are kept; others were reported and are not shown"]
-
-
-def test_what_is_said_of_a_pull_that_waits() -> None:
-    assert per_image.awaited(Awaited(DEMO, True, 9.9)) == ("waiting for the registry", "waiting")
-    assert per_image.awaited(Awaited(DEMO, False, 70.5)) == (
-        "waiting for the runtime, 1 min 10 s",
-        "waiting, 1 min 10 s",
-    )
-    assert per_image.awaited_name(Awaited("", True, 0.0)) == "an image"
-    assert per_image.awaited_name(Awaited("a\x1b[1m", True, 0.0)) == "a\\x1b[1m"
-
-
-def test_how_far_all_items_are() -> None:
-    items = [layer(1, progress=38 * MIB, total=61 * MIB), layer(2, Phase.FAILED)]
-    amount, words = per_image.totals(view(items, rate=10.2 * MIB, eta_s=2.0))
-    assert amount.words == ("62%", "38.0/61.0 MiB", "", " 10.2 MiB/s", "ETA 0:02")
-    assert words == ["0/2 layers", "1 failed"]
-    amount, words = per_image.totals(view([layer(name="", progress=5)]))
-    assert (amount.words, words) == (("", "5 B", "", "", ""), ["0/1 image"])

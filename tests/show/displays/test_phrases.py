@@ -125,11 +125,6 @@ def test_what_is_cut_fits(text: str, columns: int) -> None:
         assert phrases.width(phrases.fill(text, columns)) == columns
 
 
-def test_what_fits_is_not_cut() -> None:
-    assert phrases.cut("宽宽", 4) == "宽宽"
-    assert phrases.cut_middle("宽宽", 4) == "宽宽"
-
-
 def test_cut() -> None:
     assert phrases.cut("abcdef", 4) == "abc…"
     assert phrases.cut("宽宽宽", 4) == "宽…"

@@ -121,16 +121,6 @@ def test_several_images_take_turns() -> None:
     assert lines[-2] == "  … 16 more"
 
 
-def test_each_image_that_moves_has_a_line() -> None:
-    items = [
-        layer(number, progress=MIB, total=4 * MIB, image=f"registry.example/image-{number % 3}:1")
-        for number in range(30)
-    ]
-    lines = drawn(*items)
-    assert [index for index, line in enumerate(lines) if "0/10 done" in line] == [0, 3, 6]
-    assert lines[9:-1] == ["  … 24 more"]
-
-
 def test_more_images_than_lines() -> None:
     items = [
         layer(number, progress=MIB, total=4 * MIB, image=f"registry.example/image-{number}:1")
@@ -161,14 +151,6 @@ def test_what_has_arrived_collapses_into_a_count() -> None:
     lines = drawn(*items)
     assert lines[0].endswith("  13/14 done · 1 waiting")
     assert len(lines) == 3
-
-
-def test_a_long_name_is_shortened_from_its_registry_on() -> None:
-    image = f"registry.example/{'path/' * 30}name:1.2.3"
-    heading = drawn(layer(image=image, progress=MIB, total=4 * MIB))[0]
-    assert heading.startswith("…/path/path/")
-    assert heading.endswith("name:1.2.3  0/1 done")
-    assert len(heading) <= 79
 
 
 @pytest.mark.parametrize(
@@ -234,14 +216,6 @@ def test_a_pull_that_waits_is_named_with_its_age(
     awaited = [Awaited(DEMO, is_begun, waited_s)]
     assert drawn(awaited=awaited, size=(columns, 10)) == expected
     assert drawn(awaited=awaited, size=(columns, 10), aggregate=True) == expected
-
-
-def test_a_pull_that_waits_without_a_name() -> None:
-    awaited = [Awaited("", True, 12.0), Awaited("", True, 3.0)]
-    assert drawn(awaited=awaited) == [
-        "an image  waiting for the registry, 12 s",
-        "an image  waiting for the registry",
-    ]
 
 
 HOSTILE = [

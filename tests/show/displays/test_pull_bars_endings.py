@@ -147,14 +147,6 @@ def test_the_last_lines_of_very_many_images() -> None:
     assert lines[-1] == "… and 150 more images"
 
 
-def test_close_without_a_view_leaves_the_one_shown_last(terminal: Terminal) -> None:
-    bars = Bars(terminal.stderr, {})
-    bars.show(view([layer(1, Phase.DONE, MIB, MIB)], now=2.0))
-    bars.close()
-    bars.close()
-    assert terminal.look() == [f"{DEMO}  1 layer  1.0 MiB  in 0.0 s"]
-
-
 def test_close_before_anything_was_shown_writes_nothing(terminal: Terminal) -> None:
     Bars(terminal.stderr, {}).close()
     terminal.look()

@@ -38,30 +38,6 @@ def test_forty_layers_fit_in_every_window(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("rewraps", [True, False])
-def test_follows_the_window(rewraps: bool) -> None:
-    sizes = [(80, 24), (200, 50), (80, 30), (50, 24), (120, 20), (80, 24), (45, 24), (80, 12)]
-    with Terminal() as terminal:
-        terminal.stderr.write("$ pycrictl pull\n")
-        bars = Bars(terminal.stderr, {})
-        step = 0
-        for columns, rows in sizes:
-            terminal.resize(columns, rows, rewraps=rewraps)
-            for _ in range(3):
-                step += 1
-                bars.show(view(forty_layers(step), now=step / 4))
-                lines = terminal.look()
-                text = terminal.screen.everything
-                assert text[0] == "$ pycrictl pull"
-                assert sum("Total" in line for line in text) == 1
-                assert sum(DEMO in line for line in text) <= 1
-                assert all(width(line) < columns for line in lines)
-        bars.show(view(forty_layers(60), now=15.0))
-        bars.close()
-        terminal.look()
-        assert not any("downloading" in line for line in terminal.screen.everything)
-
-
-@pytest.mark.parametrize("rewraps", [True, False])
 def test_a_window_that_becomes_tiny_and_grows_again(rewraps: bool) -> None:
     with Terminal(200, 50) as terminal:
         bars = Bars(terminal.stderr, {})

@@ -165,12 +165,6 @@ def test_aggregate_leaves_the_layers_out() -> None:
     assert sum(line.startswith("total ") for line in lines) == 5
 
 
-def test_a_whole_run_is_short_and_clean() -> None:
-    lines = plain(*(view(forty_layers(step), now=step) for step in range(60)))
-    assert len(lines) == 2 + 3 + 40 * 3 + 3 + 5  # two images wait at first
-    assert max(map(len, lines)) < 80
-
-
 def test_one_item_for_an_image_or_a_pod() -> None:
     image = layer(name="", progress=MIB, total=4 * MIB)
     pod = layer(name="", image="", phase=Phase.DONE, progress=MIB, total=MIB)
@@ -265,11 +259,6 @@ def test_aggregate_is_one_object_for_all() -> None:
     found = objects(view(items), view(items, now=1.0, changed=[]), aggregate=True)
     assert [set(each) for each in found] == [{"progress", "total", "time"}]
     assert (found[0]["progress"], found[0]["total"]) == (3, 6)
-
-
-def test_what_did_not_change_is_not_written() -> None:
-    shown = view([layer(1, progress=1, total=2)])
-    assert len(objects(shown, view(shown.items, now=1.0, changed=[]))) == 1
 
 
 def test_a_pull_that_is_queued_has_not_started() -> None:
