@@ -139,9 +139,3 @@ def test_names_are_not_remembered_without_limit() -> None:
         stream.report(f"image-{number}", "1", "done", 1.0)
     view = stream.endings.show(1.0)
     assert len({item.image for item in view.items}) == _REMEMBERED
-
-
-def test_nothing_ended_is_nothing_told() -> None:
-    stream = Stream()
-    stream.endings.end([], 0.0)
-    assert stream.sink.events == []

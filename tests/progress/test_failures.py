@@ -113,29 +113,6 @@ def test_whose_pull_it_was_as_the_kubelet_wrote(line: str) -> None:
     assert (failure.pod, failure.cause) == ("shop/web", f"{WEB}: not found")
 
 
-X509 = "x509: certificate signed by unknown authority"
-LOOKUP = "dial tcp: lookup registry.example on 10.96.0.10:53: no such host"
-BEFORE_THE_FIRST_BYTE = r"""
-level=info msg="PullImage \"WEB\""
-level=info msg="trying next host" error="failed to do request: Head \"URL\": WHY" host="HOST"
-level=error msg="PullImage \"WEB\" failed" error="failed to pull and unpack image \"WEB\": ↵
-failed to resolve reference \"WEB\": failed to do request: Head \"URL\": WHY"
-"""
-"""What containerd 1.6 writes of one attempt."""
-
-
-@pytest.mark.parametrize("why", [X509, LOOKUP])
-def test_a_pull_that_fails_before_the_first_byte(why: str) -> None:
-    url = "https://registry.example/v2/shop/web/manifests/1.4"
-    text = BEFORE_THE_FIRST_BYTE.replace("↵\n", "")
-    for name, value in (("WEB", WEB), ("URL", url), ("HOST", "registry.example"), ("WHY", why)):
-        text = text.replace(name, value)
-    stamp = 'time="2026-11-22T20:58:10.373161263Z"'
-    lines = [JournalLine(7.0, "containerd", f"{stamp} {line}") for line in text.split("\n")]
-    expected = Failure(WEB, f'Head "{url}": {why}', 7.0, 1)
-    assert list(from_journal(lines).values()) == [expected]
-
-
 def test_what_pods_wait_for_in_vain() -> None:
     assert from_pods([pod("ContainerCreating")]) == {}
     (failure,) = from_pods([pod("ImagePullBackOff", f'Back-off pulling image "{WEB}"')]).values()
@@ -249,14 +226,6 @@ def test_a_failure_of_the_same_name_gives_way_to_its_layers() -> None:
     assert len(scene.tracker.view(1.0).items) == 1
     scene.add(1.0 + LOOK_AGAIN_S, active=(WEB,))  # the pod's status is late
     assert scene.failed(2.0 + LOOK_AGAIN_S) == {}
-
-
-def test_other_images_are_left_out() -> None:
-    scene = Scene(pod("ErrImagePull", "no"), image="registry.example/other:1")
-    scene.add(0.0, ended=(UNKNOWN,))
-    scene.lines = [containerd(1000.2)]
-    scene.add(SETTLE_S)
-    assert scene.failed(1.0) == {}
 
 
 def test_a_journal_that_is_too_slow_once() -> None:

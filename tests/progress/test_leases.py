@@ -45,12 +45,6 @@ def test_oldest_first(fake: FakeContainerd, book: LeaseBook) -> None:
     assert running(fake, book, NOW_S + 5) == ["1", "2", "3"]
 
 
-def test_other_labels(fake: FakeContainerd, book: LeaseBook) -> None:
-    fake.leases["none"] = Lease(NOW_S, labels={})
-    fake.leases["more"] = Lease(NOW_S, labels={"containerd.io/gc.expire": "x", "a": "b"})
-    assert running(fake, book, NOW_S) == []
-
-
 def test_a_lease_of_before_the_daemon_is_dead(fake: FakeContainerd, book: LeaseBook) -> None:
     this_process(fake)
     fake.leases["dead"] = Lease(1000.0)
@@ -106,19 +100,6 @@ def test_suspects_show_signs_of_life(fake: FakeContainerd, book: LeaseBook, what
         fake.snapshots[EXTRACTION].usage += 1
     running(fake, book, NOW_S + 4)
     assert running(fake, book, NOW_S + 5) == ["old"]
-
-
-def test_suspects_take_turns(fake: FakeContainerd, book: LeaseBook) -> None:
-    for number in range(20):
-        fake.leases[str(number)] = Lease(NOW_S - 1000)
-    for step in range(40):
-        assert running(fake, book, NOW_S + step) == []
-    assert fake.calls["list_resources"] == 40
-    for number in range(20):
-        fake.leases[str(number)].holds = [("content", "sha256:new")]
-    for step in range(20):
-        running(fake, book, NOW_S + step)
-    assert len(running(fake, book, NOW_S + 20)) == 20
 
 
 def test_a_slow_usage_breaks_nothing(fake: FakeContainerd, book: LeaseBook) -> None:

@@ -80,12 +80,6 @@ def test_an_expected_pull() -> None:
     assert choose(names, lease_id="retry") == "host:5000/app:1"
 
 
-def test_docker_hub_is_meant_by_a_short_reference() -> None:
-    names = Names()
-    expect(names, "busybox")
-    assert choose(names, repositories=["docker.io/library/busybox"]) == "busybox"
-
-
 def test_a_pull_from_before_is_not_the_expected_one() -> None:
     names = Names()
     expect(names, "host:5000/app:1", since_s=101.0)
@@ -125,15 +119,6 @@ def test_without_labels_the_order_decides_in_the_end() -> None:
     expect(names, "host:5000/app:1")
     assert choose(names, repositories=()) == ""
     assert choose(names, repositories=(), is_final=True) == "host:5000/app:1"
-
-
-def test_a_forgotten_pull_is_not_waited_for() -> None:
-    names = Names()
-    first, second = expect(names, "host:5000/app:1"), expect(names, "host:5000/app:1")
-    names.forget(first)
-    names.forget(first)
-    assert choose(names) == "host:5000/app:1"
-    assert (first.lease_id, second.lease_id) == (None, "lease")
 
 
 def test_what_is_remembered_is_bounded() -> None:

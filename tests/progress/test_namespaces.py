@@ -68,15 +68,3 @@ def test_only_one_namespace(fakes: dict[str, FakeContainerd]) -> None:
     watcher(fakes, "moby").poll(tracker, 0.0)
     assert names(tracker) == [f"{made[1].shown_name} (moby)"]
     assert not fakes["k8s.io"].calls
-
-
-def test_only_one_image_in_any_namespace(fakes: dict[str, FakeContainerd]) -> None:
-    for fake in fakes.values():
-        begin(fake)
-    fakes["k8s.io"].namespaces = ["k8s.io", "moby"]
-    tracker = ImageTracker("host/app:1")
-    watcher(fakes).poll(tracker, 0.0)
-    assert len(names(tracker)) == 2
-    tracker = ImageTracker("host/other:1")
-    watcher(fakes).poll(tracker, 0.0)
-    assert names(tracker) == []

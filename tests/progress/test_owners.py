@@ -81,11 +81,6 @@ def test_two_tags_that_may_both_be_meant() -> None:
     assert [known.is_one_of(found, [tag]) for tag in tags] == [True, True, False]
 
 
-def test_a_pull_without_a_pods_name_is_found_by_what_containerd_says_of_it() -> None:
-    shown = f"registry.example/shop/web@{DIGEST[:19]}"
-    assert owners().is_one_of(shown, ["registry.example/shop/web:1"])
-
-
 def choose(names: Names, lease: str, digest: str) -> str:
     return names.choose(
         lease, 0.0, digests=[digest], repositories=REPOSITORY, images=(), earlier=0, is_final=True

@@ -154,27 +154,6 @@ def test_a_failed_pull_that_is_tried_again_is_told_and_appears_anew(fake: FakeCo
     assert names(sink.views[-1]) == {made.shown_name}
 
 
-def test_an_image_that_another_pull_still_fetches_has_not_ended(fake: FakeContainerd) -> None:
-    made = Made(fake, "app", ["a"])
-    made.begin("lease-1", at_s=time.time())
-    made.download(0, 10, at_s=time.time())
-
-    def play(view: View) -> None:
-        if len(sink.views) == 3:
-            run_out(made)
-            made.begin("lease-2", at_s=time.time())
-            made.download(0, 30, at_s=time.time())
-        elif len(sink.views) == 8:
-            raise Enough
-
-    sink = Recorder(play)
-    with pytest.raises(Enough):
-        watch(fake, sink, PullSettings(), follow=True)
-    assert sink.ended == []
-    assert all(names(view) == {made.shown_name} for view in sink.views)
-    assert sink.views[-1].items[0].progress == 30
-
-
 def test_a_pull_of_which_nothing_is_known_yet_is_awaited(fake: FakeContainerd) -> None:
     began_s = time.time() - 20
     fake.leases["lease"] = Lease(began_s)
@@ -192,21 +171,6 @@ def test_a_pull_of_which_nothing_is_known_yet_is_awaited(fake: FakeContainerd) -
     assert (awaited.image, awaited.is_begun) == ("", True)
     assert 20 <= awaited.waited_s < 40
     assert not sink.views[0].items
-
-
-def test_only_what_has_no_items_is_awaited(fake: FakeContainerd) -> None:
-    made = Made(fake, "app", ["a"])
-    made.begin("lease", at_s=time.time())
-    made.download(0, 10, at_s=time.time())
-
-    def play(view: View) -> None:
-        if view.items:
-            raise Enough
-
-    sink = Recorder(play)
-    with pytest.raises(Enough):
-        watch(fake, sink, PullSettings())
-    assert sink.views[-1].awaited == ()
 
 
 def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:

@@ -84,20 +84,6 @@ def test_websocket(more: tuple[str, ...]) -> None:
     assert watcher.notes == []
 
 
-def test_reports_in_the_same_packet_as_the_handshake() -> None:
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(accept_upgrade(await read_head(reader)) + FRAMES + END)
-        await reader.read()
-
-    assert watch(handler).reports == REPORTS
-
-
-def test_a_slow_drip_of_frames() -> None:
-    stream = FRAMES + END
-    pieces = [stream[start : start + 7] for start in range(0, len(stream), 7)]
-    assert watch(websocket(*pieces, pause_s=0.001)).reports == REPORTS
-
-
 def test_a_reset_in_the_middle_of_a_frame() -> None:
     watcher = Watcher()
 
@@ -121,10 +107,6 @@ def test_a_wrong_handshake() -> None:
     assert type(failure(plain(answer, FRAMES))) is RemoteProtocolError
 
 
-def test_broken_frames() -> None:
-    assert type(failure(websocket(FRAMES, b"\xff" * 100), reports=3)) is RemoteProtocolError
-
-
 # Lines
 
 
@@ -144,12 +126,6 @@ def test_lines(pieces: list[bytes]) -> None:
     watcher = watch(plain(*pieces))
     assert watcher.reports == REPORTS
     assert watcher.notes == []
-
-
-def test_a_slow_drip_of_lines() -> None:
-    stream = CHUNKED + chunk(LINES) + b"0\r\n\r\n"
-    pieces = [stream[start : start + 7] for start in range(0, len(stream), 7)]
-    assert watch(plain(*pieces, pause_s=0.001)).reports == REPORTS
 
 
 def test_lines_are_passed_on_at_once() -> None:
@@ -180,11 +156,6 @@ def test_lines_that_break_off(data: bytes) -> None:
     error = failure(plain(data), reports=3)
     assert type(error) is StreamError
     assert error.message.startswith("the connection ended before the HTTP response did (from ")
-
-
-def test_broken_chunks() -> None:
-    error = failure(plain(CHUNKED + chunk(LINES), b"nonsense\r\n"), reports=3)
-    assert type(error) is RemoteProtocolError
 
 
 # TLS
@@ -235,13 +206,6 @@ def test_a_server_that_accepts_and_says_nothing() -> None:
     assert 0.2 <= time.monotonic() - start < 30
     assert '"http://127.0.0.1:' in caught.value.message
     assert SECRET not in caught.value.message
-
-
-def test_a_server_that_hangs_up() -> None:
-    async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_head(reader)
-
-    assert type(failure(nothing)) is StreamError
 
 
 @pytest.mark.parametrize(
