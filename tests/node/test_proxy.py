@@ -489,25 +489,6 @@ def test_drain_has_an_end(lab: Lab, start: Callable[..., Program]) -> None:
     wait_until(lambda: not lab.node.store.leases())
 
 
-def test_the_limit_is_changed_live(lab: Lab, start: Callable[..., Program]) -> None:
-    proxy = start("--max-parallel-image-pulls", "1")
-    references = images(lab, 3, seed=9000)
-    lab.throttle.stall("blobs/")
-    pulls = [proxy.kubelet.start_pull(reference) for reference in references]
-    wait_until(lambda: len(status(proxy)["waiting"]) == 2)
-    table = pycrictl("pull-limiter", "status", "--admin-socket", str(proxy.admin_path))
-    text = table.communicate(timeout=60)[0]
-    assert references[0] in text
-    assert "any running pull" in text
-    assert "containerd: downloads 3 layers at once" in text
-    change = pycrictl("pull-limiter", "set", "3", "--admin-socket", str(proxy.admin_path))
-    assert change.communicate(timeout=60)[0] == "limit 1 -> 3\n"
-    wait_until(lambda: len(status(proxy)["running"]) == 3)
-    wait_until(lambda: any(pull["total"] for pull in status(proxy)["running"]))
-    lab.throttle.heal()
-    assert all(pull.result(timeout=60).image_ref for pull in pulls)
-
-
 def test_a_watch_of_the_node_by_the_proxys_own_socket(
     lab: Lab, start: Callable[..., Program]
 ) -> None:

@@ -42,16 +42,6 @@ def look(layers: FileLayers, *seen: BlobFile, there: dict[str, StoredLayer] | No
     layers.look(seen, there or {}, 0.0)
 
 
-def test_a_layer_that_is_there_has_no_file() -> None:
-    layers = FileLayers(manifest(a=10, b=20, c=30))
-    look(layers, *files(5, 5), there=stored(a=10))
-    found = by_name(layers)
-    assert list(found) == [digest("a"), "layer 2 of 3", "layer 3 of 3"]
-    assert found[digest("a")].phase is Phase.PRESENT
-    assert (found[digest("a")].progress, found[digest("a")].size_bytes) == (10, 10)
-    assert sum(layer.size_bytes for layer in layers) == 60
-
-
 def test_a_file_is_a_layer_when_it_is_complete_and_has_its_size() -> None:
     layers = FileLayers(manifest(a=10, b=20, c=30))
     look(layers, *files(10, 9))
@@ -62,16 +52,6 @@ def test_a_file_is_a_layer_when_it_is_complete_and_has_its_size() -> None:
     assert by_name(layers)["layer 2 of 3"].phase is Phase.WAITING  # the others come first
     look(layers, *files(10, 30, closed=(2,)), there=stored(c=30))
     assert [layer.phase for layer in layers][:2] == [Phase.DOWNLOADING, Phase.DONE]
-
-
-def test_the_last_one_that_is_left_is_known_at_once() -> None:
-    layers = FileLayers(manifest(a=10, b=20))
-    look(layers, *files(3), there=stored(a=10))
-    assert [layer.name for layer in layers] == [digest("a"), digest("b")]
-    layers = FileLayers(manifest(a=10, b=20))
-    look(layers, *files(10, 3))
-    look(layers, *files(10, 3, closed=(1,)))
-    assert [layer.digest for layer in layers] == [digest("a"), digest("b")]
 
 
 def test_a_new_file_is_not_complete_at_its_first_look() -> None:
@@ -92,15 +72,6 @@ def test_who_comes_late_knows_what_is_complete() -> None:
     assert found[digest("b")].phase is Phase.DONE  # its file shows that this pull fetched it
     assert found[digest("d")].phase is Phase.WAITING
     assert found["layer 3 of 4"].digest == digest("c")
-
-
-def test_a_supposition_that_proves_wrong_changes_no_sum() -> None:
-    layers = FileLayers(manifest(a=10, b=1000))
-    look(layers, *files(1, 1))
-    assert [layer.size_bytes for layer in layers] == [10, 1000]
-    look(layers, *files(11, 1))
-    assert [(layer.progress, layer.size_bytes) for layer in layers] == [(11, 1000), (1, 10)]
-    assert not layers.is_doubtful
 
 
 def test_a_file_that_fits_nothing_makes_doubtful() -> None:

@@ -12,18 +12,16 @@ from pathlib import Path
 import pytest
 
 from pycrictl.containerd.store import LayerDescriptor, Manifest
-from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import ConnectError
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.content import Ending, PollResult
 from pycrictl.progress.crio.downloaders import CrioProcess
-from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
+from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.names import Expected
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.registry.client import Credentials, Question
 from pycrictl.pulls.model import Item, Phase, View
 from pycrictl.pulls.tracker import Tracker
-from tests.fakecri import FakeServer
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
 
 IMAGE = "a.io/b:1"
@@ -313,14 +311,6 @@ def test_crio_is_killed_and_comes_again(crio: FakeCrio) -> None:
     assert ended.reason == "CRI-O ended during the pull before all layers were there (0 of 1)"
     crio.pull().write(1, 5)
     assert len(bench.poll().active) == 1
-
-
-def test_a_runtime_is_known_by_its_version(crio: FakeCrio, fake: FakeServer) -> None:
-    with CriClient(crio.path, timeout_s=5.0) as client:
-        watcher = open_crio(client)
-    assert watcher is not None
-    crio.pull().write(1, 5)
-    assert len(watcher.poll(Tracker(), 0.0).active) == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -98,9 +98,3 @@ def test_a_document_and_back(fields: dict[str, Any]) -> None:
 def test_documents_that_are_none(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not the record of a pull"):
         PullRecord.from_document(record().document() | change)
-
-
-def test_the_rate() -> None:
-    assert record().rate == 2 * 1024**2
-    assert record(got_bytes=None).rate is None
-    assert record(pulled_s=0.0).rate is None

@@ -108,15 +108,6 @@ def test_callers_that_share_a_pull_ask_once_what_it_took(fake: FakeServer, start
     assert fake.methods().count("ImageStatus") == 5 + 1
 
 
-def test_a_present_image_asks_for_nothing_more(fake: FakeServer, start: Start) -> None:
-    prepare(fake, cri_pb2.PullImageResponse(image_ref="sha256:1"), status=PRESENT)
-    proxy = start()
-    proxy.kubelet.pull("a/b:1")
-    (found,) = history(proxy, 1)
-    assert (found.outcome, found.digest, found.pod) == ("present", "sha256:1", "")
-    assert fake.methods().count("ImageStatus") == 1
-
-
 def test_a_disk_that_does_not_write_is_reported_once(
     fake: FakeServer, start: Start, folder: Path
 ) -> None:
@@ -127,16 +118,6 @@ def test_a_disk_that_does_not_write_is_reported_once(
         assert proxy.kubelet.pull("a/b:1")
     wait_until(lambda: proxy.log().count(" pull ") == 3 and " no_history " in proxy.log())
     assert proxy.log().count(" no_history ") == 1
-
-
-def test_no_history_is_kept_if_none_is_wanted(fake: FakeServer, start: Start) -> None:
-    prepare(fake, cri_pb2.PullImageResponse(image_ref="r"))
-    proxy = start("--state-dir", "")
-    assert proxy.kubelet.pull("a/b:1")
-    wait_until(lambda: " pull " in proxy.log())
-    proxy.terminate()
-    assert proxy.wait() == 0
-    assert not proxy.state_path.exists()
 
 
 class _Cri(grpc.GenericRpcHandler):

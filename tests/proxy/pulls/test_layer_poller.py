@@ -95,15 +95,6 @@ def test_nobody_watches(containerd: FakeContainerd) -> None:
     run(path_of(containerd), test)
 
 
-def test_nothing_is_pulled(containerd: FakeContainerd) -> None:
-    async def test(bench: Bench) -> None:
-        async with bench.poller.watching():
-            await asyncio.sleep(0.5)
-            assert not containerd.calls
-
-    run(path_of(containerd), test)
-
-
 def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
     async def test(bench: Bench) -> None:
         bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
