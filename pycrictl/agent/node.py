@@ -87,7 +87,7 @@ class _Source:
                     WatchRequest(),
                     self,
                     Pace(LOOK_S, follow=True),
-                    Knowledge(proxy=proxy, pods=owner.known),
+                    Knowledge(proxy=proxy, pods=owner),
                 )
         except _Unasked:
             pass
@@ -123,21 +123,6 @@ class _Source:
         )
 
 
-class _Known:
-    def __init__(self, pods: Callable[[], Sequence[Pod]]) -> None:
-        self._pods = pods
-
-    def pods(self) -> Sequence[Pod]:
-        return self._pods()
-
-    def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
-        wanted = namespace, name
-        return next(
-            (one for one in self._pods() if (one.namespace, one.name) == wanted or uid == one.uid),
-            None,
-        )
-
-
 class NodePulls:
     """What this node pulls.
 
@@ -163,7 +148,6 @@ class NodePulls:
         self.node = node
         self.retries: dict[str, float] = {}
         self.log = Log(__name__)
-        self.known = _Known(self.pods)
         self.starts = 0
         self._connect = connect
         own = {"fieldSelector": f"spec.nodeName={node}"}
@@ -202,6 +186,14 @@ class NodePulls:
 
     def pods(self) -> tuple[Pod, ...]:
         return tuple(self._reflector.items.values())
+
+    def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
+        """Return a pod of the node; None if it is not known."""
+        wanted = namespace, name
+        return next(
+            (one for one in self.pods() if (one.namespace, one.name) == wanted or uid == one.uid),
+            None,
+        )
 
     async def ask(self) -> tuple[list[Pull], tuple[Pod, ...]]:
         """Return the pulls and the pods of the node.

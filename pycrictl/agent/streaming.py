@@ -94,7 +94,7 @@ class Streams:
 
     async def find(self, namespace: str, name: str) -> Pod | None:
         await self._own.ask()
-        return self._own.known.find(namespace, name)
+        return self._own.find(namespace, name)
 
     async def _send(
         self, request: web.BaseRequest, lines: AsyncGenerator[bytes, None], limit_s: float
@@ -139,7 +139,7 @@ class Streams:
         has_pulled, since_s = False, time.time()
         while time.monotonic() - begun_at < limit_s:
             pulls, _ = await self._own.ask()
-            current = self._own.known.find(pod.namespace, pod.name)
+            current = self._own.find(pod.namespace, pod.name)
             if current is None and time.monotonic() - begun_at < SETTLE_S:
                 current = pod  # it may be newer than what is known of the node's pods
             if current is None or current.uid != pod.uid:

@@ -285,7 +285,7 @@ class Collector(Asking):
 
     def _images_of(
         self, owner: str, needed: list[str], pod: Pod | None, failed: Sequence[Failure]
-    ) -> tuple[tuple[facts.Image, ...], dict[str, facts.Pull]]:
+    ) -> tuple[tuple[facts.Image, ...], dict[str, facts.PullState]]:
         present = {reference: self._is_present(reference) for reference in needed}
         pulls = Pulls()
         is_known = bool(needed)

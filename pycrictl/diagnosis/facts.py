@@ -56,7 +56,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Pull:
+class PullState:
     """A pull that is under way or in line.
 
     Attributes:
@@ -119,7 +119,7 @@ class Image:
 
     reference: str
     is_present: bool | None = None
-    pull: Pull | None = None
+    pull: PullState | None = None
     failure: str = ""
     says: str = ""
     next_try: str = ""
@@ -165,7 +165,7 @@ class PodFacts:
     sandbox: Sandbox | None = None
     containers: tuple[Container, ...] = ()
     images: tuple[Image, ...] = ()
-    stray_pulls: dict[str, Pull] = field(default_factory=dict)
+    stray_pulls: dict[str, PullState] = field(default_factory=dict)
     stray_failures: dict[str, str] = field(default_factory=dict)
     disks: tuple[Disk, ...] = ()
     problems: tuple[tuple[str, str], ...] = ()

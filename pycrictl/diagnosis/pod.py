@@ -16,7 +16,7 @@ from pycrictl.diagnosis.errors import (
     sandbox_words,
     shortened,
 )
-from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, Pull
+from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState
 from pycrictl.diagnosis.findings import Finding, Missing, Weight, ranked
 from pycrictl.units import age_in_words, format_duration, ordinal, plural, quote
 
@@ -325,7 +325,7 @@ def _images(facts: PodFacts) -> Iterator[Finding]:
             yield Finding(trouble.kind, Weight.SERIOUS, text, advice, trouble.rank)
 
 
-def _pulling(pod: str, name: str, image: Image, pull: Pull) -> Finding:
+def _pulling(pod: str, name: str, image: Image, pull: PullState) -> Finding:
     watch = f"'pycrictl image-pull-progress {pod}' shows how it goes on"
     contrary = ""
     if image.says in ("ImagePullBackOff", "ErrImagePull"):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl.diagnosis.facts import Pull
+from pycrictl.diagnosis.facts import PullState
 from pycrictl.progress.namespaces import bare
 from pycrictl.progress.owners import Owners
 from pycrictl.progress.reference import is_same_image
@@ -32,8 +32,8 @@ class Pulls(NamedTuple):
         failed: errors of the pod's last pulls.
     """
 
-    own: Mapping[str, Pull] = {}
-    stray: Mapping[str, Pull] = {}
+    own: Mapping[str, PullState] = {}
+    stray: Mapping[str, PullState] = {}
     failed: Mapping[str, str] = {}
 
     def joined(self, other: Pulls) -> Pulls:
@@ -46,8 +46,8 @@ class Pulls(NamedTuple):
 
 def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
     """Return what the status of a proxy says of the pulls of a pod."""
-    own: dict[str, Pull] = {}
-    stray: dict[str, Pull] = {}
+    own: dict[str, PullState] = {}
+    stray: dict[str, PullState] = {}
     for pod, image, pull in all_of(status):
         (own if pod == owner else stray).setdefault(image, pull)
     failed = {
@@ -56,20 +56,20 @@ def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
     return Pulls(own, stray, failed)
 
 
-def all_of(status: Mapping[str, Any]) -> list[tuple[str, str, Pull]]:
+def all_of(status: Mapping[str, Any]) -> list[tuple[str, str, PullState]]:
     """Return all pulls in the status of a proxy: pod (empty if unknown), image, and how far.
 
     One that has joined another is as far as that one.
     """
-    found: list[tuple[str, str, Pull]] = []
-    by_number: dict[int, Pull] = {}
+    found: list[tuple[str, str, PullState]] = []
+    by_number: dict[int, PullState] = {}
     for one in status.get("running", ()):
-        pull = by_number[one["pull"]] = Pull(Totals.from_json(one.get("sums")))
+        pull = by_number[one["pull"]] = PullState(Totals.from_json(one.get("sums")))
         found.append((one["pod"] or "", one["image"], pull))
     ahead = [one["pod"] or one["image"] for one in status.get("running", ())]
     first = ahead[0] if len(ahead) == 1 else "any running pull"
     for one in status.get("waiting", ()):
-        pull = by_number[one["pull"]] = Pull(
+        pull = by_number[one["pull"]] = PullState(
             place=one["place"],
             behind=one["behindPod"] or one["behind"] or first,
             starts_in=one["startsIn"] or "",
@@ -98,10 +98,10 @@ class ContainerdPulls:
         self.is_measured = not active or bool(
             view.images and all(view.images[name].rate for name in active if name in view.images)
         )
-        own: dict[str, Pull] = {}
-        stray: dict[str, Pull] = {}
+        own: dict[str, PullState] = {}
+        stray: dict[str, PullState] = {}
         for name in active:
-            pull = Pull(view.images.get(name))
+            pull = PullState(view.images.get(name))
             choices = [one for one in references if _may_be(one, name, self._owners)]
             if choices:
                 own.setdefault(choices[0], pull)

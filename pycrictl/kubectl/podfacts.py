@@ -164,9 +164,9 @@ def _is_of(pull: dict[str, Any], pod: Pod, reference: str) -> bool:
     return (spec.get("podUID"), spec.get("image")) == (pod.uid, reference)
 
 
-def _pull(status: dict[str, Any]) -> facts.Pull:
+def _pull(status: dict[str, Any]) -> facts.PullState:
     if place := count(status.get("queuePosition")):
-        return facts.Pull(place=place)
+        return facts.PullState(place=place)
     total = count(status.get("totalBytes"))
     percent = status.get("percent")
     totals = Totals(
@@ -183,7 +183,7 @@ def _pull(status: dict[str, Any]) -> facts.Pull:
         share=count(percent) / 100 if percent is not None else None,
         idle_s=float(count(status.get("stalledSeconds"))),
     )
-    return facts.Pull(totals)
+    return facts.PullState(totals)
 
 
 def _lines(pod: Pod, events: Iterable[dict[str, Any]]) -> Iterator[facts.Line]:

@@ -75,7 +75,7 @@ class Causes:
                 failure = next((each for each in found if _same(each.image, [one.image])), None)
                 if failure is not None:
                     error = failure.text(self._clock())
-                    tracker.blame(one.image, error)
+                    tracker.replace_error(one.image, error)
                     one = replace(one, reason=error)
                 yield one
             elif found:

@@ -215,7 +215,7 @@ class ContentWatcher:
             if self._pulls:
                 self._look(tracker, now, wall_s)
         except PycrictlError:
-            self._book.doubt()
+            self._book.forget_daemon()
             raise
         ended, self._ended = tuple(self._ended), []
         active = [
@@ -253,7 +253,7 @@ class ContentWatcher:
                 self._identifier.look(pull, held[pull.lease_id], nameless, now)
                 if pull.image and not had_name and not self._is_shared(pull):
                     tracker.forget(pull.image)  # what an earlier pull has left
-                self._greet(pull, held[pull.lease_id], statuses, wall_s)
+                self._decide_whether_shown(pull, held[pull.lease_id], statuses, wall_s)
                 self._follow(pull, sight, now, wall_s)
                 if pull.is_ready(now):
                     if self._owners is not None and not pull.pods:
@@ -264,7 +264,7 @@ class ContentWatcher:
     def _is_shared(self, pull: LeasePull) -> bool:
         return any(one is not pull and one.image == pull.image for one in self._pulls.values())
 
-    def _greet(
+    def _decide_whether_shown(
         self, pull: LeasePull, held: Held, statuses: Iterable[content_pb2.Status], wall_s: float
     ) -> None:
         """Decide whether a lease is a pull that should be shown, though it may have no image."""
@@ -426,14 +426,14 @@ def _add_ingests(
 def _report(tracker: Receiver, pull: LeasePull, now: float, wall_s: float) -> None:
     age_s = max(wall_s - pull.started_s, 0.0)
     # Where all layers are there, and yet it failed, one of them has the error.
-    blamed = pull.layers.unsettled or [*pull.layers][-1:] if pull.error else []
+    with_error = pull.layers.unsettled or [*pull.layers][-1:] if pull.error else []
     for layer in pull.layers:
         report = Report(
             image=pull.image,
             layer=layer.digest,
             progress=layer.progress,
             total=layer.size_bytes,
-            error=pull.error if layer in blamed else "",
+            error=pull.error if layer in with_error else "",
             phase=layer.phase,
             extracted=layer.extracted,
             extracted_total=layer.extracted_total,

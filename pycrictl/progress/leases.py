@@ -59,7 +59,7 @@ class LeaseBook:
             self._daemon = find_daemon(self._client)
             self._must_ask = False
 
-    def doubt(self) -> None:
+    def forget_daemon(self) -> None:
         """Look at the daemon again, after a failed call: it may be another one by now."""
         self._must_ask = True
 

@@ -138,7 +138,7 @@ class _StreamWatch:
                     # Whatever it is now, the stream was offered.
                     raise StreamError(exc.message, hint=exc.hint) from exc
                 self._broken_at = time.monotonic()
-                self._tracker.doubt()
+                self._tracker.drop_given_sums()
                 if not tries:
                     self._sink.note(f"{exc.message}; connecting again")
                 await asyncio.sleep(REOPEN_PAUSES_S[tries])

@@ -23,7 +23,7 @@ from pycrictl.proxy.program import ENVIRON
 from pycrictl.proxy.pulls.book import Policy
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
-from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress
+from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Notifier, PullProgress
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
@@ -76,14 +76,14 @@ class App:
             retry_interval_s=settings.retry_interval_s,
             retries=settings.retries,
         )
-        bell = Bell()
+        notifier = Notifier()
         tokens = Tokens[PullTarget | CopyJob]()
         upstream = self._upstream = Upstream(settings.upstream)
         lookup = Lookup(upstream)
         self._layers = LayerPoller(
             settings.upstream,
             log=self._log,
-            on_look=bell.ring,
+            on_look=notifier.notify,
             wants_manifests=settings.wants_manifests,
         )
         self._figures = Figures(
@@ -94,7 +94,7 @@ class App:
             upstream=upstream,
             lookup=lookup,
             layers=self._layers,
-            on_change=bell.ring,
+            on_change=notifier.notify,
             on_end=self._figures.recorder.take,
             on_over=lambda pull, error: self._succession.pull_ended(pull, error),
         )
@@ -102,7 +102,7 @@ class App:
             lookup,
             self._queue.book,
             self._layers,
-            bell=bell,
+            notifier=notifier,
             tokens=tokens,
             url=lambda token: self._streams.url(token),
         )
@@ -151,7 +151,7 @@ class App:
         )
         self._figures.look_at(
             queue=self._queue,
-            bell=bell,
+            notifier=notifier,
             copies=self._copies,
             quotas=quotas,
             tokens=tokens,

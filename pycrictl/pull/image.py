@@ -218,7 +218,7 @@ class _Looks:
         result = self._watcher.poll(self._tracker, now)
         if is_failed:
             for image in dict.fromkeys(one.image for one in self._tracker.view(now).items):
-                self._tracker.blame(image, "")
+                self._tracker.replace_error(image, "")
         view = self._tracker.view(now)
         if not view.items:
             # For good: a lease that holds nothing for long no longer counts as a pull.

@@ -157,7 +157,7 @@ class _Display:
         ended = [name for name in names if is_same_image(outcome.image, bare(name))]
         for name in ended:
             if outcome.error is not None:
-                self._tracker.blame(name, "")
+                self._tracker.replace_error(name, "")
         if ended:
             self._sink.show(self._tracker.view(now))
             self._endings.end(ended, now)

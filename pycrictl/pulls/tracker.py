@@ -171,7 +171,7 @@ class Tracker:
         self._sums.forget(image)
         self._finest = None
 
-    def blame(self, image: str, error: str) -> None:
+    def replace_error(self, image: str, error: str) -> None:
         """Give the failed items of an image another reason; empty if others say it."""
         for tracked in self._images.get(image, _NO_ITEMS).values():
             if tracked.report.error:
@@ -179,7 +179,7 @@ class Tracker:
                 tracked.phase = Phase.FAILED
                 tracked.is_viewed = False
 
-    def doubt(self) -> None:
+    def drop_given_sums(self) -> None:
         """Add up anew what a source has said that does not answer any more."""
         self._given.clear()
 

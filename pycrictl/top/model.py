@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
 from pycrictl.diagnosis.errors import exit_words
-from pycrictl.diagnosis.facts import Container, PodFacts, Pull
+from pycrictl.diagnosis.facts import Container, PodFacts, PullState
 from pycrictl.diagnosis.findings import Finding
 from pycrictl.diagnosis.pod import PodReport
 from pycrictl.units import age_in_words, plural
@@ -81,7 +81,7 @@ class OtherPull(NamedTuple):
 
     pod: str
     image: str
-    pull: Pull
+    pull: PullState
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Row:
     gravity: tuple[int, int] = (0, 0)
     restarts: int = 0
     usage: Usage = NOTHING
-    pull: Pull | None = None
+    pull: PullState | None = None
     is_over: bool = False
 
     @property
@@ -185,7 +185,7 @@ def ordered(rows: Iterable[Row], by: Measure = "cpu") -> tuple[Row, ...]:
     """Return rows as the screen has them: what is sick, then pulls, then the others."""
 
     def place(row: Row) -> tuple[Any, ...]:
-        pull = row.pull or Pull()
+        pull = row.pull or PullState()
         own: Any = {
             "cpu": -(row.usage.cores or 0.0),
             "memory": -(row.usage.memory_bytes or 0),
@@ -275,7 +275,7 @@ def _row(facts: PodFacts, one: Container, report: PodReport) -> Row:
     return replace(base, state=State.WAITING, what=one.state or "to be started")
 
 
-def _pull_row(pod: str, container: str, image: str, pull: Pull) -> Row:
+def _pull_row(pod: str, container: str, image: str, pull: PullState) -> Row:
     if pull.place:
         state, what, detail = State.WAITING, "in line", str(pull)
     else:

@@ -11,7 +11,7 @@ import pytest
 
 from pycrictl.diagnosis.disks import Disk
 from pycrictl.diagnosis.errors import pull_trouble, shortened
-from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, Pull, Sandbox
+from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState, Sandbox
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.pod import diagnose, document
 from pycrictl.show.diagnosis_text import write_pod
@@ -67,12 +67,12 @@ def waits_for(**image: Any) -> PodFacts:
 
 TWELVE = {
     "pulling": (
-        waits_for(pull=Pull(sums(3 << 20, 24 << 20, 1.5 * (1 << 20), 13.5))),
+        waits_for(pull=PullState(sums(3 << 20, 24 << 20, 1.5 * (1 << 20), 13.5))),
         'is waiting: image "reg.example/web:1" is being pulled, 12 %, 3.0 of 24.0 MiB,'
         " 1.5 MiB/s, 14s left",
     ),
     "queued": (
-        waits_for(pull=Pull(place=2, behind="default/batch", starts_in="30s")),
+        waits_for(pull=PullState(place=2, behind="default/batch", starts_in="30s")),
         'is waiting: image "reg.example/web:1" is queued, 2nd in line, behind default/batch,'
         " expected to start in 30s",
     ),
@@ -171,7 +171,7 @@ def test_a_full_disk_while_an_image_is_unpacked() -> None:
 
 def test_what_the_kubelet_says_stands_beside_what_is() -> None:
     """Bytes flow while the kubelet still shows its back-off, and the last failure is history."""
-    pull = Pull(sums(1, 2, 1.0))
+    pull = PullState(sums(1, 2, 1.0))
     found = waits_for(pull=pull, says="ImagePullBackOff", failure="dial tcp: i/o timeout")
     (cause,) = diagnose(found)
     assert cause.kind == "pulling"
@@ -179,7 +179,7 @@ def test_what_the_kubelet_says_stands_beside_what_is() -> None:
 
 
 def test_a_stalled_pull_is_serious() -> None:
-    cause = diagnose(waits_for(pull=Pull(sums(1 << 20, 2 << 20, 0.0, idle_s=95.0))))[0]
+    cause = diagnose(waits_for(pull=PullState(sums(1 << 20, 2 << 20, 0.0, idle_s=95.0))))[0]
     assert (cause.kind, cause.weight.name) == ("stalled", "SERIOUS")
     assert "has stalled for About a minute" not in cause.text
     assert "has stalled for 1m35s" in cause.text
@@ -232,7 +232,7 @@ def test_a_network_that_is_not_there_at_all() -> None:
 
 
 def test_nothing_is_known() -> None:
-    cause = diagnose(facts(containers=(), images=(), stray_pulls={"x": Pull(sums(1, 100))}))[0]
+    cause = diagnose(facts(containers=(), images=(), stray_pulls={"x": PullState(sums(1, 100))}))[0]
     assert cause.kind == "maybe-pulling"
     cause = diagnose(facts(containers=(), images=()))[0]
     assert (cause.kind, "no error is known" in cause.text) == ("unknown", True)

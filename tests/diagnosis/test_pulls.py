@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pycrictl.diagnosis.facts import Pull
+from pycrictl.diagnosis.facts import PullState
 from pycrictl.diagnosis.pulls import from_proxy
 from tests.pulls.tracking import sums
 
@@ -33,13 +33,13 @@ STATUS = {
         {"image": "a/other", "pod": "default/batch", "error": "denied"},
     ],
 }
-RUNNING = Pull(SUMS)
+RUNNING = PullState(SUMS)
 
 
 def test_what_a_proxy_says_of_a_pod() -> None:
     found = from_proxy(STATUS, "default/web")
     assert found.own == {
-        "a/two": Pull(place=1, behind="default/batch", starts_in="2s"),
+        "a/two": PullState(place=1, behind="default/batch", starts_in="2s"),
         "a/one": RUNNING,
     }
     assert found.failed == {"a/bad": "denied"}

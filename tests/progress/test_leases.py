@@ -114,7 +114,7 @@ def test_another_daemon(fake: FakeContainerd, book: LeaseBook) -> None:
     for _ in range(3):
         running(fake, book, NOW_S)
     assert fake.calls["server"] == 1
-    book.doubt()
+    book.forget_daemon()
     fake.failures["server"] = (grpc.StatusCode.UNAVAILABLE, "restarting")
     with pytest.raises(Unavailable):
         book.refresh()

@@ -240,6 +240,6 @@ def test_a_failure_whose_cause_others_say() -> None:
     tracker = Tracker()
     tracker.apply(Report("a", "l", 100, 100, "it ended", phase="waiting"), now=0.0)
     tracker.apply(Report("a", "m", 100, 100, phase="done"), now=0.0)
-    tracker.blame("a", "")
+    tracker.replace_error("a", "")
     found = [(item.phase, item.error) for item in tracker.view(0.0).items]
     assert found == [(Phase.FAILED, ""), (Phase.DONE, "")]

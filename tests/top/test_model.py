@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.facts import Container, Image, PodFacts, Pull, Sandbox
+from pycrictl.diagnosis.facts import Container, Image, PodFacts, PullState, Sandbox
 from pycrictl.diagnosis.pod import PodReport, diagnose
 from pycrictl.pulls.model import Totals
 from pycrictl.show.displays.phrases import width
@@ -50,10 +50,10 @@ def image(**more: Any) -> tuple[Image, ...]:
     return (Image("reg.example/web:1", is_present=False, **more),)
 
 
-PULLING = Pull(
+PULLING = PullState(
     Totals(47 << 20, 100 << 20, 1, 3, 0, 0, rate=4.5 * (1 << 20), eta_s=18.0, share=0.47)
 )
-QUEUED = Pull(place=1, behind="default/web", starts_in="18s")
+QUEUED = PullState(place=1, behind="default/web", starts_in="18s")
 REPORTS = [
     report("web", RUNNING),
     report("api", CRASHED),

@@ -13,7 +13,7 @@ from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PullState
 from pycrictl.kube.kubelet import Kubelet, find_kubelet
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.progress import Bell
+from pycrictl.proxy.pulls.progress import Notifier
 from pycrictl.pulls.model import Totals, stall
 from pycrictl.servicelog import Log
 from pycrictl.units import format_bytes, format_duration, format_part, ordinal
@@ -25,13 +25,13 @@ _IDLE_S: Final = 60.0
 
 
 def recorder(
-    kubeconfig: str, *, book: Book, layers: LayerPoller, bell: Bell, log: Log
+    kubeconfig: str, *, book: Book, layers: LayerPoller, notifier: Notifier, log: Log
 ) -> EventRecorder:
     """Return what writes the Events of a node.
 
     Args:
         kubeconfig: empty for the kubelet's, wherever that is.
-        bell: rings when a pull begins or ends.
+        notifier: wakes when a pull begins or ends.
     """
     pulls = PodPulls(book, layers.totals)
     loop = asyncio.get_running_loop()
@@ -47,7 +47,7 @@ def recorder(
         return found
 
     api = ApiClient(load, timeout_s=TIMEOUT_S)
-    return EventRecorder(api, states, lambda: bell.wait(_IDLE_S), log)
+    return EventRecorder(api, states, lambda: notifier.wait(_IDLE_S), log)
 
 
 class PodPulls:

@@ -15,7 +15,7 @@ from pycrictl.proxy.figures.recorder import PullRecorder
 from pycrictl.proxy.figures.tracing import PullTracer
 from pycrictl.proxy.lookup import Lookup
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.progress import Bell
+from pycrictl.proxy.pulls.progress import Notifier
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.pages import PageServer
 from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
@@ -69,7 +69,7 @@ class Figures:
         self,
         *,
         queue: PullQueue,
-        bell: Bell,
+        notifier: Notifier,
         copies: Copies,
         quotas: Quotas,
         tokens: Tokens[Any],
@@ -89,7 +89,7 @@ class Figures:
                 "" if wanted == OWN_KUBECONFIG else wanted,
                 book=queue.book,
                 layers=self._layers,
-                bell=bell,
+                notifier=notifier,
                 log=self._log,
             )
 

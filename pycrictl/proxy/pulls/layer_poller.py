@@ -78,7 +78,7 @@ class LayerPoller:
         self._seen: dict[str, Pull] = {}
         self._forgotten: set[str] = set()
         self._strangers: dict[str, float] = {}
-        self._met_at = 0.0
+        self._looked_at = 0.0
         self._watchers = self._node_watchers = 0
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -134,7 +134,7 @@ class LayerPoller:
         They are known while somebody watches the whole node, and a moment longer than they run.
         """
         return {
-            image: replace(self._seen.get(image) or Pull(image), is_running=at == self._met_at)
+            image: replace(self._seen.get(image) or Pull(image), is_running=at == self._looked_at)
             for image, at in self._strangers.items()
         }
 
@@ -232,14 +232,14 @@ class LayerPoller:
         result, seen = looked
         mine = {one.reference for one in self._pulls.values()}
         self._seen = {name: found for name, found in seen.items() if name not in self._forgotten}
-        self._meet({pull.image for pull in result.active if pull.image} - mine)
+        self._note_strangers({pull.image for pull in result.active if pull.image} - mine)
         others = seen.keys() - mine - {pull.image for pull in result.active}
         if len(others) > MAX_ENDED:
             self._forgotten |= others
         return result
 
-    def _meet(self, images: set[str]) -> None:
-        now = self._met_at = asyncio.get_running_loop().time()
+    def _note_strangers(self, images: set[str]) -> None:
+        now = self._looked_at = asyncio.get_running_loop().time()
         self._strangers |= dict.fromkeys(images, now)
         kept = {image: at for image, at in self._strangers.items() if now - at < STRANGER_S}
         self._strangers = kept if self._node_watchers else {}

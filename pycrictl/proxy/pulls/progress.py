@@ -37,20 +37,20 @@ _SETTLE_S: Final = ATTEMPT_GAP_S
 """How long a new stream waits for a first pull, since the next one of a pod may be on its way."""
 
 
-class Bell:
+class Notifier:
     """Wakes all who wait for something to happen."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    def ring(self) -> None:
-        self._rung.set()
-        self._rung = asyncio.Event()
+    def notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def wait(self, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._rung.wait()
+                await self._changed.wait()
 
 
 class PullProgress:
@@ -62,7 +62,7 @@ class PullProgress:
         book: Book,
         layers: LayerPoller,
         *,
-        bell: Bell,
+        notifier: Notifier,
         tokens: Tokens[Any],
         url: Callable[[str], str],
     ) -> None:
@@ -75,7 +75,7 @@ class PullProgress:
             wall_offset_s=time.time() - self._loop.time(),
         )
         self._layers = layers
-        self._bell = bell
+        self._notifier = notifier
         self._tokens = tokens
         self._url = url
 
@@ -122,4 +122,4 @@ class PullProgress:
                 if until is not None and max(until, opened_at + _SETTLE_S) <= now:
                     return
                 await asyncio.sleep(PACE_S)
-                await self._bell.wait(1.0)
+                await self._notifier.wait(1.0)

@@ -19,7 +19,7 @@ from pycrictl.proxy.calls import CallRequest
 from pycrictl.proxy.lookup import Lookup, PodKey, PullTarget
 from pycrictl.proxy.pulls.book import Book, PullKey, QueuedPull
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Bell, PullProgress
+from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Notifier, PullProgress
 from pycrictl.proxy.pulls.reports import LINGER_S
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
@@ -198,13 +198,13 @@ def test_a_url_works_once_and_not_for_long(
             return super().redeem(token, now=now + self.age_s)
 
     async def run() -> list[int]:
-        bell, log, tokens = Bell(), Log("pycrictl.proxy.test"), Ageing()
-        layers = LayerPoller(fake.path, log=log, on_look=bell.ring)
+        notifier, log, tokens = Notifier(), Log("pycrictl.proxy.test"), Ageing()
+        layers = LayerPoller(fake.path, log=log, on_look=notifier.notify)
         progress = PullProgress(
             Lookup(Upstream(fake.path)),
             Book(),
             layers,
-            bell=bell,
+            notifier=notifier,
             tokens=tokens,
             url=lambda token: streams.url(token),
         )
@@ -243,13 +243,13 @@ def test_a_heartbeat_repeats_the_last_record(
     monkeypatch.setattr("pycrictl.proxy.pulls.progress.HEARTBEAT_S", 0.5)
 
     async def run() -> list[list[Report]]:
-        bell, book = Bell(), Book()
-        layers = LayerPoller(fake.path, log=Log("pycrictl.proxy.test"), on_look=bell.ring)
+        notifier, book = Notifier(), Book()
+        layers = LayerPoller(fake.path, log=Log("pycrictl.proxy.test"), on_look=notifier.notify)
         progress = PullProgress(
             Lookup(Upstream(fake.path)),
             book,
             layers,
-            bell=bell,
+            notifier=notifier,
             tokens=Tokens(),
             url=lambda token: token,
         )
