@@ -434,7 +434,7 @@ _pycrictl_describe() {
                 '--container=@'
                 '--image=@'
                 '--progress=auto|bar|plain|json|none'
-                '--source=auto|cri|containerd|crio|podman'
+                '--source=auto|cri|containerd|crio'
                 '--containerd-namespace='
                 '--admin-socket=@socket'
                 '--interval='

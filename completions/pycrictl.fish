@@ -641,7 +641,7 @@ function __pycrictl_describe --no-scope-shadowing
                 '--container'\t'@'\t'Only for this container' \
                 '--image'\t'@'\t'Only pulls of this image' \
                 '--progress'\t'auto|bar|plain|json|none'\t'How to show progress; auto is bars on a terminal' \
-                '--source'\t'auto|cri|containerd|crio|podman'\t'Where progress comes from: the runtime\'s ImagePullProgress, containerd\'s API, or the files of CRI-O or podman' \
+                '--source'\t'auto|cri|containerd|crio'\t'Where progress comes from: the runtime\'s ImagePullProgress, containerd\'s API, or the files of CRI-O' \
                 '--containerd-namespace'\t''\t'Only pulls in this containerd namespace, such as k8s.io, default or moby' \
                 '--admin-socket'\t'@socket'\t'Admin socket of the proxy on this node; queried if it exists' \
                 '--interval'\t''\t'Polling interval (default: 0.25 for bars, else 1)'

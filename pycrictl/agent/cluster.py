@@ -126,8 +126,6 @@ class _Answer(NamedTuple):
 
 
 class Cluster:
-    """Asks for pulls."""
-
     def __init__(
         self, api: AsyncApiClient, own: NodePulls, peers: Peers, namespaces: Sequence[str] = ()
     ) -> None:

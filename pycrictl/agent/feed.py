@@ -79,8 +79,6 @@ class Watcher:
 
 
 class Feed:
-    """The objects of a scope."""
-
     def __init__(self, cluster: Cluster, scope: Scope, tag: int) -> None:
         self.store = Store(tag, time.time())
         self.warnings: list[str] = []

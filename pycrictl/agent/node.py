@@ -112,7 +112,6 @@ class _Source:
         self._owner.log.info("source", note=text)
 
     def end(self, images: Collection[str]) -> None:
-        """Take the last picture of these images for how they ended."""
         now_s = time.time()
         self._owner.keep(
             [
@@ -188,7 +187,6 @@ class NodePulls:
         return tuple(self._reflector.items.values())
 
     def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
-        """Return a pod of the node; None if it is not known."""
         wanted = namespace, name
         return next(
             (one for one in self.pods() if (one.namespace, one.name) == wanted or uid == one.uid),
@@ -325,7 +323,6 @@ class NodePulls:
 
 
 def pulls_in(view: View, began: Mapping[str, float]) -> list[Pull]:
-    """Return the pulls that a picture shows."""
     now_s = time.time()
     found = []
     shown = view.pulls

@@ -36,8 +36,6 @@ _ONE_OF: Final = "one of "
 
 
 class PullPhase(StrEnum):
-    """Where a pull stands (``status.phase``)."""
-
     WAITING = "Waiting"
     QUEUED = "Queued"
     PULLING = "Pulling"
@@ -64,7 +62,6 @@ class Need:
 
     @property
     def reason(self) -> PodImage | None:
-        """The container that says why the image cannot be had; None if none does."""
         return next((one for one in self.uses if one.reason in REASONS), None)
 
 

@@ -59,8 +59,6 @@ def key_of(document: Document) -> Key:
 
 
 class Store:
-    """What is listed and watched."""
-
     def __init__(self, tag: int, now_s: float) -> None:
         self._tag = tag
         self._objects: dict[Key, tuple[Document, int, int]] = {}  # made at, changed at

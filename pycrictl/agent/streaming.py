@@ -36,8 +36,6 @@ NDJSON: Final = "application/x-ndjson"
 
 
 class Streams:
-    """Serves them."""
-
     def __init__(self, own: NodePulls, peers: Peers, *, is_off: bool = False) -> None:
         self.open = 0
         self.is_off = is_off

@@ -45,7 +45,6 @@ class Pulls(NamedTuple):
 
 
 def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
-    """Return what the status of a proxy says of the pulls of a pod."""
     own: dict[str, PullState] = {}
     stray: dict[str, PullState] = {}
     for pod, image, pull in all_of(status):

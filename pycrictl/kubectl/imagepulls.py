@@ -245,7 +245,6 @@ def _sums(status: dict[str, Any], layers: list[dict[str, Any]]) -> dict[str, Any
 
 
 def _report(image: str, part: dict[str, Any], phase: str, common: dict[str, Any]) -> Report:
-    """Return the report of a layer, or of the whole image where ``part`` is its status."""
     own = text(part.get("phase")).lower()
     digest, name = text(part.get("digest")), text(part.get("name"))
     return Report(

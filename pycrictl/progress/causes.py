@@ -23,8 +23,6 @@ LOOK_AGAIN_S: Final = 5.0
 
 
 class Causes:
-    """Adds to what a watch of containerd sees."""
-
     def __init__(self, failures: Failures, *, clock: Callable[[], float] = time.time) -> None:
         self._failures = failures
         self._clock = clock

@@ -59,8 +59,6 @@ _UNKNOWN_REASON: Final = (
 
 
 class Receiver(Protocol):
-    """What a watcher feeds: a tracker, or what stands before it."""
-
     def apply(
         self, report: Report, *, now: float, idle_s: float = 0.0, age_s: float | None = None
     ) -> None: ...
@@ -367,7 +365,6 @@ class ContentWatcher:
         return self._client.namespace != CRI_NAMESPACE or bool(self._identifier.images(pull))
 
     def _end(self, pull: LeasePull, reason: str) -> EndedPull | None:
-        """Return the verdict on a pull; None for a lease that was never shown as one."""
         if not pull.manifests:
             if not pull.is_shown:
                 return None
@@ -388,7 +385,6 @@ class ContentWatcher:
 
 
 def _sort(resources: Iterable[leases_pb2.Resource], sight: Sight) -> Held:
-    """Sort what a lease holds, and add it to the sight of all pulls."""
     ingests, blobs, snapshotter = set(), set(), ""
     for resource in resources:
         if resource.type == INGESTS:

@@ -35,8 +35,6 @@ _REMEMBERED: Final = 1024
 
 
 class Sink(Protocol):
-    """Where views go: a display."""
-
     def show(self, view: View) -> None: ...
 
     def note(self, text: str) -> None: ...

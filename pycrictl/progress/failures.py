@@ -80,7 +80,6 @@ class Failure(NamedTuple):
 
     @property
     def explained(self) -> str:
-        """The cause, with what secrets if it is about access."""
         if self.secrets is None or not re.search(_ACCESS, self.cause):
             return self.cause
         names = ", ".join(self.secrets)
@@ -106,7 +105,6 @@ class Failure(NamedTuple):
         return f"next try about {when}"
 
     def text(self, wall_s: float) -> str:
-        """Return the cause, and when the kubelet tries again."""
         return "; ".join(filter(None, (self.explained, self.next_try(wall_s))))
 
 
@@ -156,7 +154,6 @@ def awaited(lines: Iterable[JournalLine]) -> Iterator[tuple[str, str]]:
 
 
 def from_pods(pods: Iterable[Pod]) -> dict[str, Failure]:
-    """Return the images that containers wait for in vain, by their canonical reference."""
     found: dict[str, Failure] = {}
     for pod in pods:
         for one in pod.images:
@@ -191,11 +188,9 @@ class Failures:
             self._written = from_journal(lines)
 
     def waiting(self) -> list[Failure]:
-        """Return what pods wait for in vain, with what the journal said at the last look."""
         return [self._with_times(key, one) for key, one in from_pods(self._pods()).items()]
 
     def since(self, wall_s: float) -> list[Failure]:
-        """Return what the journal said of failures since then at the last look."""
         waiting = from_pods(self._pods())
         owned = {canonical(one.image): pod for pod in self._pods() for one in pod.images}
         found = []

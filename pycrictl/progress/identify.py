@@ -80,7 +80,6 @@ class LeasePull:
 
     @property
     def digests(self) -> list[str]:
-        """Of the manifests, and then of the index if there is one."""
         return [*self.manifests, *filter(None, [self.index_digest])]
 
     def add(self, digest: str, manifest: Manifest, now: float) -> None:
@@ -91,7 +90,6 @@ class LeasePull:
         self.recheck_at = -math.inf
 
     def is_late(self, now: float) -> bool:
-        """Return whether it is time to show the pull with what is known."""
         return now - self.manifest_at >= SETTLE_S
 
     def is_ready(self, now: float) -> bool:

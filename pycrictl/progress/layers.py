@@ -92,7 +92,6 @@ class Layer:
 
     @property
     def wants_trailer(self) -> bool:
-        """Whether the end of its blob should be read for its unpacked size."""
         is_readable = self.is_gzip and self.size_bytes >= _SMALLEST_GZIP_BYTES
         is_unpacked = self.phase not in (Phase.DOWNLOADING, Phase.PRESENT, Phase.FAILED)
         return is_readable and not self.has_trailer and self.is_complete and is_unpacked

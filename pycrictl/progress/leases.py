@@ -43,8 +43,6 @@ _Held: TypeAlias = frozenset[tuple[str, str, int]]
 
 
 class LeaseBook:
-    """Distinguishes leases of running pulls from those of dead ones and of other work."""
-
     def __init__(self, client: ContainerdClient) -> None:
         self._client = client
         self._daemon: Daemon | None = None
@@ -122,7 +120,6 @@ class LeaseBook:
         return bool(labels) and labels <= _OTHERS_LABELS
 
     def _examine_one(self, wall_s: float) -> None:
-        """Look at the suspect that was not looked at for longest."""
         if not self._suspects:
             return
         lease_id = next(iter(self._suspects))

@@ -122,7 +122,6 @@ class Names:
 
 
 def _best(images: Iterable[str], repositories: Sequence[str]) -> str:
-    """Return the best of an image's names: of the right repository, and by tag."""
     # CRI keeps a record under each image's ID as well.
     names = [name for name in images if not is_digest(name)]
     return min(

@@ -24,8 +24,6 @@ MAX_NAMESPACES: Final = 20
 
 
 class NamespacesWatcher:
-    """Polls the watchers of several namespaces as if they were one."""
-
     def __init__(
         self,
         open_watcher: Callable[[str], ContentWatcher],
@@ -39,7 +37,6 @@ class NamespacesWatcher:
         self._list_at = 0.0
 
     def poll(self, tracker: Receiver, now: float) -> PollResult:
-        """Look at the pulls of all namespaces; see ``ContentWatcher.poll``."""
         if not self._wanted and now >= self._list_at:
             self._list_at = now + LIST_AGAIN_S
             with suppress(PycrictlError):  # without the right to list them, the CRI's is left
@@ -56,8 +53,6 @@ class NamespacesWatcher:
 
 
 class _Named:
-    """Passes reports on under names that carry a namespace."""
-
     def __init__(self, receiver: Receiver, namespace: str) -> None:
         self._receiver = receiver
         self._namespace = namespace
@@ -73,7 +68,6 @@ class _Named:
 
 
 def bare(name: str) -> str:
-    """Return an image's name without its namespace."""
     return name.partition(" (")[0]
 
 

@@ -76,7 +76,6 @@ class Owners:
         return list(dict.fromkeys(one.image for _, one in self._waiting()))
 
     def pods_of(self, name: str) -> str:
-        """Return the pods that wait for an image, ``NAMESPACE/NAME``; empty if that is unknown."""
         if not self._names_pods or not name:
             return ""
         wanted = set(map(canonical, self._choices.get(name, (name,))))
@@ -92,7 +91,6 @@ class Owners:
         return any(is_same_image(one, choice) for one in references for choice in choices)
 
     def _waiting(self) -> Iterator[tuple[Pod, PodImage]]:
-        """Iterate over the images that may be on their way."""
         for pod in self._pods():
             for one in pod.images:
                 if not one.has_started:

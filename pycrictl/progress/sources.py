@@ -231,7 +231,6 @@ class _ContentWatch:
         return self._watcher.poll(tracker, time.monotonic())
 
     def _note_timeout(self, view: View) -> None:
-        """Say once, when a pull stalls, when containerd will give it up."""
         timeout_s = self._settings.progress_timeout_s
         if self._has_noted_timeout or not timeout_s:
             return

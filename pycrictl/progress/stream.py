@@ -27,8 +27,6 @@ _Input = TypeVar("_Input")
 
 
 class Decoder(Protocol):
-    """Turns what a stream says into reports, as ``ProgressDecoder`` does."""
-
     bad_count: int
     first_bad: str | None
 
@@ -127,8 +125,6 @@ class _MessageReader:
 
 
 class _Feed:
-    """Hands out what a stream says, and what has to be said about the stream."""
-
     def __init__(
         self,
         label: str,

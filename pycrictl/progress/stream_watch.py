@@ -90,7 +90,6 @@ class _StreamWatch:
         return [item for item in view.items if not item.is_finished]
 
     def _may_go_on(self) -> bool:
-        """Return whether pulls may go on that nobody speaks of since the source broke."""
         is_early = self._broken_at is not None and time.monotonic() - self._broken_at < RESUME_S
         return is_early and bool(self._unfinished(self._settled()))
 

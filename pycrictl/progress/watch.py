@@ -91,8 +91,6 @@ class WatchRequest:
 
 
 class WatchTarget:
-    """The pod and the container that are meant, asked of the runtime."""
-
     def __init__(
         self, client: CriClient, request: WatchRequest, proxy: CriClient | None = None
     ) -> None:
@@ -114,13 +112,11 @@ class WatchTarget:
 
     @property
     def container_name(self) -> str:
-        """The container's name, as typed as long as it does not exist; empty without one."""
         if self.container is not None:
             return self.container.metadata.name
         return self._name.rpartition("/")[2]
 
     def look_for_container(self) -> bool:
-        """Look for a container that was named and may have been created by now."""
         if self._name and self.container is None:
             self.container = find_container(
                 self._client, self._name, pod_sandbox_id=self.pod_sandbox_id
@@ -144,8 +140,7 @@ class WatchTarget:
 class PodsOfNode(Protocol):
     def pods(self) -> Sequence[Pod]: ...
 
-    def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
-        """Return one; None if it is not known."""
+    def find(self, namespace: str, name: str, uid: str = "") -> Pod | None: ...
 
 
 class Knowledge(NamedTuple):
@@ -274,7 +269,6 @@ def _open_crio(
 
 
 def _references(target: WatchTarget, pods: PodsOfNode | None) -> list[str] | None:
-    """Return the images that a pod or one of its containers needs; None if nobody knows."""
     pod = _spec(target, pods)
     if pod is None:
         return None
@@ -283,7 +277,6 @@ def _references(target: WatchTarget, pods: PodsOfNode | None) -> list[str] | Non
 
 
 def _of_container(target: WatchTarget, pods: PodsOfNode | None) -> list[str]:
-    """Return the images of the container that is named, whether it exists yet or not, if known."""
     pod, name = _spec(target, pods), target.container_name
     images = pod.images if pod is not None and name else ()
     return [one.image for one in images if one.container == name]

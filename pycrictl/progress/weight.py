@@ -79,7 +79,6 @@ def _manifest(client: ContainerdClient, documents: Documents, digest: str) -> Ma
 
 
 def _snapshot_names(documents: Documents, manifest: Manifest) -> dict[str, str]:
-    """Return the chain IDs of the layers by their digests; none for what nobody unpacks."""
     config = documents.get(manifest.config_digest)
     if not isinstance(config, ImageConfig) or len(config.diff_ids) != len(manifest.layers):
         return {}

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 
 class ClosableSink(Sink, Protocol):
-    """A display that is opened for one pull."""
-
-    def close(self) -> None:
-        """Leave the final state on the screen."""
+    def close(self) -> None: ...
 
 
 FIRST_LOOK_S: Final = 0.3
@@ -118,7 +115,6 @@ def pull(
 
 
 def _present(client: CriClient, image: cri_pb2.ImageSpec) -> str:
-    """Return the ID of an image that the runtime has, else an empty string."""
     try:
         answer = client.call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
     except NotFound:  # the CRI answers without an image, some runtimes with this
@@ -196,8 +192,6 @@ def _look_until_done(
 
 
 class _Looks:
-    """Looks at one pull, whose layers are unknown until the registry has named them."""
-
     def __init__(
         self, watcher: ContentWatcher | CrioWatcher, reference: str, since_s: float, sink: Sink
     ) -> None:

@@ -94,7 +94,6 @@ def read_folder(folder: str, open_numbers: set[int]) -> list[BlobFile] | None:
 
 
 def newest_folder(base: str) -> str:
-    """Return the directory of the pull that began a file last; empty without any."""
     found: list[tuple[float, str]] = []
     with suppress(OSError), os.scandir(base) as entries:
         for entry in entries:
@@ -104,7 +103,6 @@ def newest_folder(base: str) -> str:
 
 
 def is_document(folder: str, number: int) -> bool:
-    """Return whether a file is a JSON document, such as an image's config, rather than a layer."""
     with suppress(OSError), (Path(folder) / str(number)).open("rb") as file:
         return file.read(1) == b"{"
     return False

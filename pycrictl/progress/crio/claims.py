@@ -101,7 +101,6 @@ class Claims:
         return found
 
     def _wanted_by_a_pod(self, known: Collection[str]) -> str:
-        """Return the image that a pod waits for, if it is the only one."""
         open_ = [
             wanted
             for wanted in (self._owners.wanted() if self._owners is not None else ())

@@ -49,8 +49,6 @@ class Downloader:
 
 
 class CrioProcess:
-    """The CRI-O behind a socket."""
-
     def __init__(self, endpoint: str, store: str, base: str = DEFAULT_BASE) -> None:
         self._endpoint = endpoint
         self._store = store

@@ -139,11 +139,9 @@ class FileLayers:
                 layer.phase = Phase.EXTRACTING if is_its_turn else Phase.WAITING
 
     def fit(self, stored: Mapping[str, StoredLayer]) -> bool:
-        """Return whether these may be layers of an image, whose layers are ``stored``."""
         return set(self._sizes or ()) <= stored.keys() and len(self) <= len(stored)
 
     def finish(self, stored: Mapping[str, StoredLayer]) -> None:
-        """Settle all layers of a pull that succeeded."""
         left = {digest: one.size_bytes for digest, one in stored.items()}
         for layer in sorted(self if self._sizes is None else (), key=lambda layer: -layer.progress):
             fits = [digest for digest, size in left.items() if size >= layer.progress]

@@ -61,7 +61,6 @@ class LoggedPulls:
                 self._take(line.decode("utf-8", "replace"))
 
     def running(self) -> list[LoggedPull]:
-        """Return the pulls that have not succeeded so far, oldest first."""
         return [pull for pull in self._pulls.values() if not pull.has_ended]
 
     def _take(self, line: str) -> None:
@@ -150,7 +149,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def open_log(pid: int, root: str, named: str) -> Log | None:
-    """Return a process's log; None if it goes nowhere that can be read."""
     if named:
         return LogFile(f"{root}{named}")
     with suppress(OSError):

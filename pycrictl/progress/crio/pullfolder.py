@@ -91,7 +91,6 @@ class PullFolder:
             layer.extracted = max(layer.extracted, min(read, layer.extracted_total))
 
     def find_image(self, layers: FileLayers) -> StoredImage | None:
-        """Return what it has become once its directory is gone; None if nothing has."""
         layers.look((), self.storage.layers(), 0.0)
         images = self.storage.images()
         if self.manifest is not None:

@@ -33,7 +33,6 @@ class StoredLayer(NamedTuple):
     created: str = ""
 
     def is_new(self, since_s: float) -> bool:
-        """Return whether it was stored at or after a moment, in wall time."""
         try:
             return datetime.fromisoformat(self.created).timestamp() >= since_s
         except ValueError:
@@ -82,8 +81,6 @@ class _List:
 
 
 class Storage:
-    """What is stored below a root, by default ``/var/lib/containers/storage``."""
-
     def __init__(self, root: str) -> None:
         self.root = root
         self._layer_list = _List(Path(root), "layer")
@@ -114,7 +111,6 @@ class Storage:
         return self._images
 
     def layers_of(self, image: StoredImage) -> dict[str, StoredLayer]:
-        """Return the layers of an image by digest, lowest first, as far as they are known."""
         self.layers()
         entries = {str(entry.get("id")): entry for entry in self._layer_list.entries}
         found: list[StoredLayer] = []

@@ -52,7 +52,6 @@ class Credentials(NamedTuple):
 
 
 def credentials_of(auth: cri_pb2.AuthConfig) -> Credentials | None:
-    """Return the credentials of a PullImage request (CRI ``AuthConfig``); None without any."""
     username, password = auth.username, auth.password
     if auth.auth and not username:
         with suppress(ValueError):
@@ -131,7 +130,6 @@ class Challenge:
 
     @property
     def realm(self) -> str:
-        """Where a token is to be had."""
         return text(self._terms.get("realm"))
 
     def query(self, scope: str = "") -> dict[str, str]:
@@ -140,7 +138,6 @@ class Challenge:
 
     @staticmethod
     def authorization(body: bytes) -> str:
-        """Return the header for the token that a realm has answered with; empty if it has none."""
         answer = parsed(body)
         tokens = (text(answer.get(key), DOCUMENT_LIMIT_BYTES) for key in ("token", "access_token"))
         token = next(filter(None, tokens), "")

@@ -41,7 +41,6 @@ class Location(NamedTuple):
 
 
 def locations(reference: str, root: str, environ: Mapping[str, str]) -> list[Location]:
-    """Return where an image is looked for, in order."""
     host, path, tag, digest = parse(reference)
     name = f"{host}/{path}"
     end = f"@{digest}" if digest else f":{tag or DEFAULT_TAG}"
@@ -63,7 +62,6 @@ def locations(reference: str, root: str, environ: Mapping[str, str]) -> list[Loc
 
 
 def login(reference: str, root: str, environ: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """Return user, password and identity token for an image's registry; None without any."""
     host, path, _, _ = parse(reference)
     keys = [f"{host}/{path}"]
     while "/" in keys[-1]:
@@ -129,7 +127,6 @@ def _auth_files(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _read(path: Path) -> bytes:
-    """Return a file's content, or nothing if it cannot be read."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(_LIMIT_BYTES)
     return b""

@@ -57,7 +57,6 @@ class Outcome(StrEnum):
 
     @property
     def is_good(self) -> bool:
-        """Whether the caller got its image."""
         return self in (Outcome.PULLED, Outcome.PRESENT)
 
 
@@ -126,7 +125,6 @@ class PullRecord:
 
     @property
     def rate(self) -> float | None:
-        """Downloaded bytes a second; None if nothing is known to be downloaded."""
         return self.got_bytes / self.pulled_s if self.got_bytes and self.pulled_s else None
 
     def document(self) -> dict[str, Any]:

@@ -114,7 +114,6 @@ class Health:
         self._lock = asyncio.Lock()
 
     async def problem(self) -> str:
-        """Return why the runtime does not answer; empty if it does."""
         loop = asyncio.get_running_loop()
         async with self._lock:
             if loop.time() - self._asked_at >= FRESH_S:
@@ -126,8 +125,6 @@ class Health:
 
 
 class Metrics:
-    """All metrics of a proxy, and the pages that show them."""
-
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._calls: Counter_[tuple[str, int]] = Counter_()
@@ -297,7 +294,6 @@ class _Counted(Collector):
 
 
 def _stream_labels(fields: Mapping[str, Any]) -> tuple[str, str]:
-    """Return kind and end of a stream: of progress, or of one that passed through."""
     if "kind" in fields:
         return f"progress_{fields['kind']}", str(fields["end"])
     name, code = str(fields.get("method", "")), fields.get("code")

@@ -95,7 +95,6 @@ class PullRecorder:
             self._hand_out(replace(record, **found), call)
 
     async def _find_out(self, image: str, call: Call) -> dict[str, Any]:
-        """Return the fields of the record that only the runtime knows."""
         elapsed_s = self._loop.time() - (call.started or call.ended)
         weight = await self._layers.weigh(canonical(image), time.time() - elapsed_s)
         if weight is not None:
@@ -164,7 +163,6 @@ class HistoryWriter:
             self._records.put_nowait(record)
 
     def stop(self) -> None:
-        """Write what waits, for a moment at most."""
         if self._thread is not None:
             with contextlib.suppress(queue.Full):
                 self._records.put(None, timeout=STOP_S)

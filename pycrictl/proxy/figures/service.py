@@ -113,7 +113,6 @@ class Figures:
             await self._events.stop()
 
     async def stop(self) -> None:
-        """Stop everything; what is known by now is written and sent."""
         await self.leave()
         await self.recorder.stop()
         if self._tracer is not None:

@@ -45,15 +45,11 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The call goes to the runtime; ``end`` must follow."""
-
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The caller's answer: an error of the proxy, ``message`` says which."""
-
     ticket: int
     reason: Reason
     message: str

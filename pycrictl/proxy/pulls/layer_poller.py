@@ -65,8 +65,6 @@ class _Connection:
 
 
 class LayerPoller:
-    """What is known of the layers of all pulls."""
-
     def __init__(
         self, path: str, *, log: Log, on_look: Callable[[], None], wants_manifests: bool = True
     ) -> None:
@@ -123,7 +121,6 @@ class LayerPoller:
         return self._seen.get(reference)
 
     def totals(self, number: int) -> Totals | None:
-        """Return how far a running pull is; None while nothing is known of its layers."""
         expected = self._pulls.get(number)
         seen = None if expected is None else self._seen.get(expected.reference)
         return None if seen is None else seen.totals

@@ -259,7 +259,6 @@ class PullLimiter:
         await self._order.keep(asyncio.sleep(0))
 
     def in_line(self) -> list[Call]:
-        """Return the calls that wait, for a slot or for the end of an equal pull."""
         return [call for call in self._queue.book.calls.values() if call.started is None]
 
     def cancel(self, target: str) -> list[Call]:
@@ -280,13 +279,11 @@ class PullLimiter:
         return found
 
     async def stop(self) -> None:
-        """Wait for nobody's pulls any more."""
         if self._timer is not None:
             self._timer.cancel()
         await end_tasks(self._elsewhere)
 
     def _end(self, call: Call, error: str | None) -> None:
-        """Take the end of a call; None if it was given up."""
         if call.started is not None and call.end is None:
             self._on_over(call.pull.number, error)
         how = State.LEFT if error is None else State.FAILED if error else State.DONE

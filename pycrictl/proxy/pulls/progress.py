@@ -38,8 +38,6 @@ _SETTLE_S: Final = ATTEMPT_GAP_S
 
 
 class Notifier:
-    """Wakes all who wait for something to happen."""
-
     def __init__(self) -> None:
         self._changed = asyncio.Event()
 

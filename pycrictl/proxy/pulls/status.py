@@ -132,7 +132,6 @@ def status_document(
 
 
 def _starts(queue: PullQueue, known: Mapping[int, Totals | None], now: float) -> list[float | None]:
-    """Return in how many seconds each pull in the line is expected to start."""
     left_s: list[float | None] = []
     unfinished_s: list[float] = []
     for pull in queue.book.running.values():
@@ -156,7 +155,6 @@ def _pod(call: Call | None) -> str | None:
 
 
 def kubelet_document(pulls: KubeletConfig | None, problem: str) -> dict[str, Any]:
-    """Return what kubelet itself limits."""
     if pulls is None:
         return {"problem": problem}
     return {

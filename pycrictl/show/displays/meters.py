@@ -65,7 +65,6 @@ class Meters:
         self._painted_s = 0.0
 
     def measure(self) -> tuple[int, int]:
-        """Return the columns and rows that the next lines may take."""
         columns, rows = self._size = terminal_size(self._stderr, self._environ)
         # The last column stays free: a terminal may wrap as soon as it is filled.
         return max(columns - 1, 1), rows
@@ -82,7 +81,6 @@ class Meters:
         self._block.draw(self._encodable(texts), size=self._size, whole=repaints)
 
     def note(self, text: str) -> None:
-        """Leave text from outside as one line above the block."""
         self.write([phrases.clean(text)])
 
     def write(self, lines: Iterable[str]) -> None:
@@ -154,12 +152,10 @@ def fit(
 
 
 def sentence(*words: str) -> str:
-    """Return the words that are not empty in a line without a bar."""
     return "  ".join(filter(None, words)).rstrip()
 
 
 def join(words: Iterable[str]) -> str:
-    """Return the words as they stand behind a bar."""
     return "".join(f"  {word}" for word in words)[1:]
 
 

@@ -17,7 +17,6 @@ AWAITED_S: Final = 10.0
 
 
 def is_stalled(item: Item) -> bool:
-    """Return whether bytes of this item should be coming, but have not for a while."""
     return item.phase is Phase.DOWNLOADING and item.idle_s >= STALLED_S
 
 
@@ -59,7 +58,6 @@ def name(pull: Pull) -> str:
 
 
 def has_moved(pull: Pull) -> bool:
-    """Return whether anything of it has come, or is being waited for at the registry."""
     still = (Phase.WAITING, Phase.FAILED)
     return any(item.phase not in still or item.progress for item in pull.items)
 
@@ -97,8 +95,6 @@ def summary(pull: Pull, elapsed_s: float) -> str:
 
 
 class History:
-    """What a display remembers of the views that it has shown."""
-
     def __init__(self, note: Callable[[str], object]) -> None:
         self._note = note
         self._spans: dict[str, tuple[float, float | None]] = {}

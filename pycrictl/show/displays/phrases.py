@@ -99,12 +99,10 @@ class Amount(NamedTuple):
         )
 
     def sentence(self, verb: str, *more: str) -> str:
-        """Return the line of a log: a verb, the words, and more of them."""
         return " ".join(filter(None, (verb, *map(str.strip, self.words), *more)))
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The keys of its JSON object."""
         fields: dict[str, Any] = {"progress": self.done, "total": self.total}
         if self.to_unpack:
             fields |= {"extracted": self.unpacked, "extracted_total": self.to_unpack}
@@ -140,7 +138,6 @@ def width(text: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """Return a text, or as much of its start as fits with an ellipsis."""
     if width(text) <= columns:
         return text
     return _start(text, columns - 1) + "…"[:columns]

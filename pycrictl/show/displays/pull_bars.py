@@ -38,8 +38,6 @@ _RANKS: Final = {
 
 
 class Bars(Meters):
-    """Bars that follow the views and the window's size."""
-
     def __init__(
         self, stderr: TextIO, environ: Mapping[str, str], *, aggregate: bool = False
     ) -> None:
@@ -72,7 +70,6 @@ class Bars(Meters):
         self._history.forget(images)
 
     def close(self) -> None:
-        """Put one line for each image in the place of the bars."""
         lines: list[str] = []
         try:
             if view := self._history.last:
@@ -208,7 +205,6 @@ def heading(pull: Pull, width: int) -> str:
 
 
 def item_line(item: Item, label: str, width: int) -> Meter | str:
-    """Return the line of one layer, or of one image whose layers are not known."""
     if item.phase is Phase.FAILED:
         space = " " if label.strip() else ""
         return painted(phrases.cut(f"{label}{space}{per_image.failure(item)}", width), "bad")

@@ -61,7 +61,6 @@ class PlainLines(Lines):
         self._history.forget(images)
 
     def close(self) -> None:
-        """Write how far the images came that have not ended."""
         self.write(self._summary(pull) for pull in self._history.pulls if not pull.is_over)
         self._history.last = None
 
@@ -70,7 +69,6 @@ class PlainLines(Lines):
         return f"{per_image.name(pull)} {'done: ' if pull.is_complete else ''}{words}"
 
     def _begins(self, pull: Pull) -> Iterable[str]:
-        """Say that a pull waits, where in the line, and that it has started."""
         before = self._starts.get(pull.image, "")
         has_failed_at_once = pull.is_over and not per_image.has_moved(pull)
         if before.startswith("started") or has_failed_at_once:

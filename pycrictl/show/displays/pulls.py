@@ -11,7 +11,6 @@ PullDisplay = Bars | PlainLines | JsonLines | Silent
 
 
 def open_display(outlet: Outlet, *, aggregate: bool = False) -> PullDisplay:
-    """Open the display that was chosen."""
     env = outlet.env
     if outlet.form == "none":
         return Silent()

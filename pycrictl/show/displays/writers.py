@@ -21,7 +21,6 @@ class Lines:
         self._stderr: TextIO | None = stderr
 
     def note(self, text: str) -> None:
-        """Write text from outside as one line."""
         self.write([clean(text)])
 
     def write(self, lines: Iterable[str]) -> None:
@@ -68,7 +67,6 @@ class Silent:
 def _write(
     stream: TextIO | None, lines: Iterable[str], *, must_arrive: bool = False
 ) -> TextIO | None:
-    """Write to a stream and return it, or None if nobody reads it any more."""
     text = "".join(f"{line}\n" for line in lines)
     if text and stream is not None:
         try:
