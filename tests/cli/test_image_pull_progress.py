@@ -110,15 +110,6 @@ def test_a_call_that_fails_meanwhile_is_made_again(
     assert {e["layer"]: e["progress"] for e in objects(run)} == dict.fromkeys(LAYERS, 100)
 
 
-def test_a_url_that_is_refused_meanwhile_is_asked_for_again(
-    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
-    with streams(fake, STORY[:2], 404, STORY, cut=[0], repeat=True):
-        run = watch(fake, "web", "--progress", "json")
-    assert run.code == 0
-
-
 def test_what_was_offered_once_is_not_called_unknown(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,14 +171,6 @@ def test_a_failed_pull_ends_with_its_reason(fake: FakeServer) -> None:
     assert "\x1b" not in run.stderr
 
 
-def test_only_one_image(fake: FakeServer) -> None:
-    other = {"image": "registry.example/other:1", "layer": LAYERS[0], "progress": 5, "total": 5}
-    with streams(fake, [*STORY, other]):
-        run = watch(fake, "web", "--progress", "json", "--image", "registry.example/other:1")
-    assert run.code == 0
-    assert {entry["image"] for entry in objects(run)} == {"registry.example/other:1"}
-
-
 def test_a_stream_that_ends_too_soon_is_told(fake: FakeServer) -> None:
     with streams(fake, STORY[:2]):
         run = watch(fake, "web")
@@ -206,23 +189,6 @@ def test_names_of_a_pod(fake: FakeServer, text: str) -> None:
     with streams(fake, []):
         assert watch(fake, text).code == 0
     assert fake.calls[-1].request.pod_sandbox_id == WEB
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("a", 'pycrictl: "a" matches 2 pods: web, db'),
-        ("prod/web", 'pycrictl: no pod "prod/web"'),
-        ("x", 'pycrictl: no pod "x"'),
-    ],
-)
-def test_names_of_no_pod(fake: FakeServer, text: str, line: str) -> None:
-    fake.prepare("ListPodSandbox", PODS)
-    run = watch(fake, text)
-    assert run.code == 1
-    assert run.stderr.splitlines()[0] == line
-    if "matches" not in line:
-        assert run.stderr.endswith("'pycrictl pods' lists the pods of the node\n")
 
 
 def test_the_newest_sandbox_of_a_pod_is_meant(fake: FakeServer) -> None:

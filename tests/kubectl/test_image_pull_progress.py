@@ -166,15 +166,6 @@ def test_one_node(cluster: Cluster, plugin: Plugin) -> None:
     assert asked(cluster, "imagepulls?fieldSelector=spec.nodeName%3Dn1")
 
 
-def test_a_node_that_is_not_there(plugin: Plugin) -> None:
-    run = plugin.run("--node=n7")
-    assert (run.code, run.stdout) == (1, "")
-    assert run.stderr == (
-        'kubectl image-pull-progress: nodes "n7" not found\n'
-        "hint: 'kubectl get nodes' shows which there are\n"
-    )
-
-
 def test_who_may_not_see_nodes_may_see_pulls(cluster: Cluster, plugin: Plugin) -> None:
     cluster.hidden = {"nodes"}
     cluster.pulls = [[pull("web", "Succeeded", total=5)]]
@@ -294,17 +285,6 @@ def test_why_nothing_is_pulled(cluster: Cluster, plugin: Plugin) -> None:
 # Pods that wait for a node
 
 
-def test_a_pod_without_a_node(cluster: Cluster, plugin: Plugin) -> None:
-    cluster.pods = [pod("web", node="")]
-    run = plugin.run("web")
-    assert run.code == 1
-    message, hint = run.stderr.splitlines()
-    assert message.endswith(
-        "default/web is not scheduled to a node yet, so nothing is being pulled"
-    )
-    assert "kubectl describe pod web -n default" in hint
-
-
 def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web", node="")]
     cluster.streams = [Stream(ALL)]
@@ -342,6 +322,19 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
             "kubectl create clusterrolebinding pycrictl-imagepulls-view-jane"
             " --clusterrole=pycrictl-imagepulls-view --user=jane\n",
         ),
+        (
+            ["web"],
+            {"refusals": [(404, b"404 page not found")]},
+            "the agent of this cluster is older than this program",
+            "",
+        ),
+        (
+            ["web"],
+            {"pods": [pod("web", node="")]},
+            "default/web is not scheduled to a node yet, so nothing is being pulled\n",
+            "kubectl describe pod web -n default",
+        ),
+        (["--node=n7"], {}, 'nodes "n7" not found', "'kubectl get nodes' shows which there are"),
         (["nope"], {}, 'pods "nope" not found', ""),
         (["deployment/nope"], {}, 'deployments.apps "nope" not found', ""),
         (["web", "-c", "nope"], {}, 'no container "nope" in the pod', "containers: app"),
@@ -389,14 +382,6 @@ def test_kubectl_is_not_installed(plugin: Plugin) -> None:
             "hint: see https://kubernetes.io/docs/tasks/tools/",
         ],
     )
-
-
-def test_an_agent_that_does_not_know_the_stream(cluster: Cluster, plugin: Plugin) -> None:
-    cluster.pods = [pod("web")]
-    cluster.refusals = [(404, b"404 page not found")]
-    run = plugin.run("web")
-    assert run.code == 1
-    assert "the agent of this cluster is older than this program" in run.stderr
 
 
 # How it ends
