@@ -59,17 +59,6 @@ def test_a_free_slot_is_taken_and_then_the_line_grows() -> None:
     assert queue.end(1, FAILED, now=3, error="x") == [Started(4)]
 
 
-def test_a_present_image_takes_no_slot_and_is_forwarded() -> None:
-    queue = held()
-    assert queue.submit(2, A, now=1, is_present=True) == [Started(2)]
-    assert queue.submit(3, A, now=1, is_present=True) == [Started(3)]
-    assert queue.taken == 1
-    assert [row.takes_slot for row in running(queue)] == [True, False, False]
-    assert queue.submit(4, A, now=1) == []
-    assert queue.end(2, DONE, now=2) == []
-    assert place(queue, 4) == 1
-
-
 # Equal pulls
 
 
@@ -101,12 +90,6 @@ def test_equal_pulls_are_tried_one_after_the_other_while_they_fail() -> None:
     assert queue.taken == 1
     assert queue.end(5, DONE, now=5) == []
     assert queue.taken == 0
-
-
-def test_pulls_for_another_runtime_handler_are_not_equal() -> None:
-    queue = PullQueue(0)
-    queue.submit(1, A, now=0)
-    assert queue.submit(2, PullKey(A.image, "kata"), now=0) == [Started(2)]
 
 
 # Callers that go
@@ -222,20 +205,6 @@ def test_who_waits_for_an_equal_pull_is_in_line_while_slots_are_held(how: State)
     assert queue.end(3, DONE, now=8) == [Started(4)]
 
 
-# The limit changes
-
-
-def test_a_higher_limit_and_none_start_the_next() -> None:
-    queue = held()
-    for ticket, key in ((2, A), (3, B), (4, C)):
-        queue.submit(ticket, key, now=0)
-    assert queue.set_limit(2, now=1) == [Started(2)]
-    assert queue.set_limit(0, now=1) == [Started(3), Started(4)]
-    assert queue.limit == 0
-    assert queue.set_limit(1, now=2) == []
-    assert queue.submit(5, D, now=2) == []
-
-
 # Retries
 
 
@@ -290,9 +259,6 @@ def test_misuse_is_an_error() -> None:
         PullQueue(1, retry_interval_s=0)
     with pytest.raises(ValueError, match="retries not negative"):
         PullQueue(1, retries=-1)
-
-
-# What is written down
 
 
 # Work and memory
