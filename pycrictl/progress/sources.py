@@ -1,8 +1,8 @@
 """The sources of pull progress inside runtimes, each followed to its end.
 
-The source ``containerd`` is containerd's own API on its socket; ``crio`` and ``podman`` are the
-files that those download to. Like the runtime's own stream (``stream_watch``), they feed a tracker
-and hand its views to a sink. Which one to take is the business of ``pycrictl.progress.watch``.
+The source ``containerd`` is containerd's own API on its socket; ``crio`` is the files that
+CRI-O downloads to. Like the runtime's own stream (``stream_watch``), they feed a tracker and hand
+its views to a sink. Which one to take is the business of ``pycrictl.progress.watch``.
 """
 
 from __future__ import annotations

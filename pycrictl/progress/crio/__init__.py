@@ -1,3 +1,3 @@
-"""Pulls of CRI-O and podman: files that grow, layers that are stored, lines of the log."""
+"""Pulls of CRI-O: files that grow, layers that are stored, lines of the log."""
 
 from __future__ import annotations
