@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ class FakeRegistry:
         self.documents: dict[str, bytes] = {"/v2/b/manifests/1": json.dumps(MANIFEST).encode()}
         self.challenge = ""
         self.wanted = ""
+        self.is_broken = False
         self.delay_s = 0.0
         self.requests: list[tuple[str, str, str, str]] = []
         self.host = ""
@@ -45,12 +47,14 @@ class FakeRegistry:
             status, content = 404, b"{}"
         elif path.startswith("/v2/") and self.wanted not in ("", authorization):
             status, content = 401, b"{}"
+        if self.is_broken:
+            status, content = 500, b""
         headers = {"WWW_Authenticate": self.challenge} if status == 401 else {}
         handler.send(status, content, **headers)
 
 
 @contextmanager
-def fake_registry() -> Iterator[FakeRegistry]:
+def fake_registry(context: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
     registry = FakeRegistry()
 
     class Answering(Handler):
@@ -59,6 +63,6 @@ def fake_registry() -> Iterator[FakeRegistry]:
 
         do_POST = do_GET
 
-    with serving(Answering) as port:
+    with serving(Answering, context) as port:
         registry.host = f"127.0.0.1:{port}"
         yield registry

@@ -8,14 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from pycrictl.containerd.mirrors import Site
 from pycrictl.diagnosis.registry import RANGE_BYTES, Route, Trial
+from tests.fakeregistry import fake_registry
 from tests.once import made_once
-from tests.serving import Handler, serving
 from tests.streaming.servers import Certificates, make_certificates
 
 LAYER = b"x" * (2 * RANGE_BYTES)
@@ -27,46 +26,25 @@ def try_route(site: Site, name: str, repository: str = "") -> Route:
     return trial.route()
 
 
-class Registry(Handler):
-    """One repository ``a/b`` with one tag, whose token is free for all, or a login."""
-
-    mode: ClassVar[str] = "open"
-    ranges: ClassVar[list[str | None]] = []
-
-    def do_GET(self) -> None:
-        host = self.headers["Host"]
-        is_granted = self.mode == "open" or self.headers["Authorization"] == "Bearer t0k3n"
-        if self.path.startswith("/token"):
-            status = 200 if self.mode == "token" else 403
-            self._answer(status, json.dumps({"token": "t0k3n"}).encode())
-        elif self.mode == "silent":
-            time.sleep(5)
-        elif self.mode == "broken":
-            self._answer(500, b"")
-        elif not is_granted:
-            self._answer(401, b"", f'Bearer realm="http://{host}/token",service="s"')
-        elif self.path == "/v2/a/b/tags/list":
-            self._answer(200, b'{"tags": ["1"]}')
-        elif self.path == "/v2/a/b/manifests/1":
-            self._answer(200, b'{"layers": [{"digest": "sha256:1", "size": 9}]}')
-        elif self.path == "/v2/a/b/blobs/sha256:1":
-            type(self).ranges.append(self.headers["Range"])
-            self._answer(200, LAYER)
-        else:
-            self._answer(200 if self.path == "/v2/" else 404, b"{}")
-
-    def _answer(self, status: int, body: bytes, challenge: str = "") -> None:
-        try:
-            self.send(status, body, **({"WWW_Authenticate": challenge} if challenge else {}))
-        except OSError:
-            pass  # the client has enough
-
-
 @contextmanager
 def registry(mode: str = "open", context: ssl.SSLContext | None = None) -> Iterator[str]:
-    handler = type("Handler", (Registry,), {"mode": mode, "ranges": []})
-    with serving(handler, context) as port:
-        yield f"{'http' if context is None else 'https'}://127.0.0.1:{port}"
+    """One repository ``a/b`` with one tag, whose token is free for all, or a login."""
+    with fake_registry(context) as fake:
+        url = f"{'http' if context is None else 'https'}://{fake.host}"
+        fake.documents = {
+            "/v2/": b"{}",
+            "/v2/a/b/tags/list": b'{"tags": ["1"]}',
+            "/v2/a/b/manifests/1": b'{"layers": [{"digest": "sha256:1", "size": 9}]}',
+            "/v2/a/b/blobs/sha256:1": LAYER,
+        }
+        if mode in ("token", "login"):
+            fake.wanted = "Bearer t0k3n"
+            fake.challenge = f'Bearer realm="{url}/token",service="s"'
+        if mode == "token":
+            fake.documents["/token"] = json.dumps({"token": "t0k3n"}).encode()
+        fake.is_broken = mode == "broken"
+        fake.delay_s = 5.0 if mode == "silent" else 0.0
+        yield url
 
 
 @pytest.fixture
