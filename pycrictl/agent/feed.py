@@ -48,7 +48,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
-        self._bell = asyncio.Event()
+        self._has_news = asyncio.Event()
         self._is_lost = False
 
     def put(self, events: list[Event]) -> None:
@@ -58,7 +58,7 @@ class Watcher:
             self._events.clear()
         if not self._is_lost:
             self._events.extend(events)
-        self._bell.set()
+        self._has_news.set()
 
     async def take(self, timeout_s: float) -> list[Event]:
         """Return the next events, or none after so many seconds.
@@ -67,10 +67,10 @@ class Watcher:
             Gone: it was too far behind.
         """
         if not self._events and not self._is_lost:
-            self._bell.clear()
+            self._has_news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    await self._bell.wait()
+                    await self._has_news.wait()
         if self._is_lost:
             raise Gone
         events = [*self._events]

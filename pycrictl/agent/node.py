@@ -150,7 +150,7 @@ class NodePulls:
         self.starts = 0
         self._connect = connect
         own = {"fieldSelector": f"spec.nodeName={node}"}
-        self._reflector = pods_in(api, namespaces, own, self._ring)
+        self._reflector = pods_in(api, namespaces, own, self._notify)
         self._failures = Failures(read_journal, self.pods) if read_journal is not None else None
         self._looked_at = -JOURNAL_S
         self._lock = threading.Lock()
@@ -160,7 +160,7 @@ class NodePulls:
         self._error = ""
         self._ended: dict[str, Pull] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._rung = asyncio.Event()
+        self._changed = asyncio.Event()
         self._is_held = False
         self._timer: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -226,7 +226,7 @@ class NodePulls:
         """Return at the next news, or after so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._rung.wait()
+                await self._changed.wait()
 
     def hold(self) -> None:
         """Watch the pods all the time, whether somebody asks or not."""
@@ -289,11 +289,11 @@ class NodePulls:
     def wake(self) -> None:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._ring)
+                self._loop.call_soon_threadsafe(self._notify)
 
-    def _ring(self) -> None:
-        self._rung.set()
-        self._rung = asyncio.Event()
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -198,7 +198,7 @@ def test_it_drains_and_serves_all_but_new_pulls_meanwhile(fake: FakeServer, star
         refused: Any = late.start_pull("a/b:3")
         assert refused.exception(60) is not None
         assert refused.code() is grpc.StatusCode.UNAVAILABLE
-        assert refused.details() == CLOSED
+        assert refused.details() == CLOSED.message
     assert len(status(proxy)["waiting"]) == 2
     gate.open.set()
     assert all(future.result(60).image_ref for future in futures)

@@ -32,7 +32,7 @@ RETRY_PAUSE_S: Final = 2.0
 LINGER_S: Final = 5.0
 """How long polling goes on that nobody watches: who looks now and then sees how fast it goes."""
 
-STRANGER_S: Final = 3.0
+OTHERS_S: Final = 3.0
 """How long after its end a pull that did not pass through the proxy is still reported."""
 
 MAX_ENDED: Final = 200
@@ -75,7 +75,7 @@ class LayerPoller:
         self._pulls: dict[int, Expected] = {}
         self._seen: dict[str, Pull] = {}
         self._forgotten: set[str] = set()
-        self._strangers: dict[str, float] = {}
+        self._others: dict[str, float] = {}
         self._looked_at = 0.0
         self._watchers = self._node_watchers = 0
         self._task: asyncio.Task[None] | None = None
@@ -125,14 +125,14 @@ class LayerPoller:
         seen = None if expected is None else self._seen.get(expected.reference)
         return None if seen is None else seen.totals
 
-    def strangers(self) -> dict[str, Pull]:
+    def others(self) -> dict[str, Pull]:
         """Return the pulls that did not pass through the proxy, by image.
 
         They are known while somebody watches the whole node, and a moment longer than they run.
         """
         return {
             image: replace(self._seen.get(image) or Pull(image), is_running=at == self._looked_at)
-            for image, at in self._strangers.items()
+            for image, at in self._others.items()
         }
 
     @contextlib.asynccontextmanager
@@ -229,17 +229,17 @@ class LayerPoller:
         result, seen = looked
         mine = {one.reference for one in self._pulls.values()}
         self._seen = {name: found for name, found in seen.items() if name not in self._forgotten}
-        self._note_strangers({pull.image for pull in result.active if pull.image} - mine)
-        others = seen.keys() - mine - {pull.image for pull in result.active}
-        if len(others) > MAX_ENDED:
-            self._forgotten |= others
+        self._note_others({pull.image for pull in result.active if pull.image} - mine)
+        ended = seen.keys() - mine - {pull.image for pull in result.active}
+        if len(ended) > MAX_ENDED:
+            self._forgotten |= ended
         return result
 
-    def _note_strangers(self, images: set[str]) -> None:
+    def _note_others(self, images: set[str]) -> None:
         now = self._looked_at = asyncio.get_running_loop().time()
-        self._strangers |= dict.fromkeys(images, now)
-        kept = {image: at for image, at in self._strangers.items() if now - at < STRANGER_S}
-        self._strangers = kept if self._node_watchers else {}
+        self._others |= dict.fromkeys(images, now)
+        kept = {image: at for image, at in self._others.items() if now - at < OTHERS_S}
+        self._others = kept if self._node_watchers else {}
 
     async def _ask(self, work: Callable[[_Connection], T]) -> T | None:
         """Ask containerd in a thread; None if the runtime is another or does not answer."""

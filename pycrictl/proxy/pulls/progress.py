@@ -69,7 +69,7 @@ class PullProgress:
         self._reporter = Reporter(
             book,
             layers.seen,
-            layers.strangers,
+            layers.others,
             wall_offset_s=time.time() - self._loop.time(),
         )
         self._layers = layers

@@ -32,7 +32,7 @@ class Reporter:
     Args:
         book: the pulls.
         seen: finds what is seen of a pull by its name at the runtime.
-        strangers: the pulls of others by image.
+        others: the pulls of others by image.
         wall_offset_s: what added to ``now`` gives the wall time.
     """
 
@@ -40,13 +40,13 @@ class Reporter:
         self,
         book: Book,
         seen: Callable[[str], Pull | None],
-        strangers: Callable[[], Mapping[str, Pull]] = dict,
+        others: Callable[[], Mapping[str, Pull]] = dict,
         *,
         wall_offset_s: float = 0.0,
     ) -> None:
         self._book = book
         self._seen = seen
-        self._strangers = strangers
+        self._others = others
         self._wall_offset_s = wall_offset_s
 
     def reports(self, target: PullTarget, *, now: float, since: float) -> list[Report]:
@@ -64,7 +64,7 @@ class Reporter:
             for calls in images:
                 pods = _pods(calls)
                 found += [report._replace(pod=pods) for report in self._of_image(calls, now)]
-            for image, pull in self._strangers().items():
+            for image, pull in self._others().items():
                 if image not in known:
                     state = State.RUNNING if pull.is_running else None
                     theirs = [_of_layer(item, state, image[:MAX_TEXT], "") for item in pull.items]
@@ -100,7 +100,7 @@ class Reporter:
         """
         latest = now - ATTEMPT_GAP_S
         if pod is None:
-            if self._book.calls or any(one.is_running for one in self._strangers().values()):
+            if self._book.calls or any(one.is_running for one in self._others().values()):
                 return None
             ended = self._book.ended
             return max(latest, ended[-1].ended if ended else latest) + ATTEMPT_GAP_S

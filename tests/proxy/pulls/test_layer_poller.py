@@ -120,22 +120,22 @@ def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
 def test_the_pulls_of_others_are_known_while_somebody_watches_the_whole_node(
     containerd: FakeContainerd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layer_poller, "STRANGER_S", 1.0)
+    monkeypatch.setattr(layer_poller, "OTHERS_S", 1.0)
 
     async def test(bench: Bench) -> None:
         begin_pull(containerd)
         async with bench.poller.watching():
             await asyncio.sleep(0.2)
-            assert not bench.poller.strangers()
+            assert not bench.poller.others()
         async with bench.poller.watching(whole_node=True):
-            await until(bench.poller.strangers)
-            ((image, pull),) = bench.poller.strangers().items()
+            await until(bench.poller.others)
+            ((image, pull),) = bench.poller.others().items()
             assert image.startswith("a.io/b@sha256:ef")
             assert [item.progress for item in pull.items] == [400]
             assert pull.is_running
             containerd.leases.clear()
-            await until(lambda: not next(iter(bench.poller.strangers().values())).is_running)
-            await until(lambda: not bench.poller.strangers())
+            await until(lambda: not next(iter(bench.poller.others().values())).is_running)
+            await until(lambda: not bench.poller.others())
 
     run(path_of(containerd), test)
 

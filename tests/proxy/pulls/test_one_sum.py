@@ -106,7 +106,7 @@ class Watchers:
         offset_s = time.time() - loop.time()
         poller = self.poller
         self.reporter = Reporter(
-            self.queue.book, poller.seen, poller.strangers, wall_offset_s=offset_s
+            self.queue.book, poller.seen, poller.others, wall_offset_s=offset_s
         )
         self.bars, self.plugin = Tracker(), Tracker()
         self.error: Exception | None = None
