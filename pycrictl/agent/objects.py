@@ -74,7 +74,6 @@ def needs_of(pod: Pod) -> list[Need]:
 
 
 def is_waiting(pod: Pod) -> bool:
-    """Return whether a pod has a container that may be waiting for its image."""
     return any(need.is_open for need in needs_of(pod))
 
 
@@ -258,7 +257,6 @@ _FAILED: Final = (PullPhase.FAILED, PullPhase.BACK_OFF)
 
 
 def wanted(pod: Pod, container: str) -> list[Need]:
-    """Return what images a pod, or one of its containers, needs."""
     return [
         need
         for need in needs_of(pod)

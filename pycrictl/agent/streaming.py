@@ -133,7 +133,7 @@ class Streams:
     ) -> AsyncGenerator[bytes, None]:
         """Iterate over the records about a pod of this node, until nothing is pulled for it."""
         sent: dict[tuple[str, str], Report] = {}
-        begun_at = spoke_at = quiet_at = time.monotonic()
+        begun_at = sent_at = quiet_at = time.monotonic()
         has_pulled, since_s = False, time.time()
         while time.monotonic() - begun_at < limit_s:
             pulls, _ = await self._own.ask()
@@ -149,10 +149,10 @@ class Streams:
                 key = report.image, report.layer
                 if sent.get(key) != (news := report.news):
                     sent[key] = news
-                    spoke_at = now
+                    sent_at = now
                     yield encode_report(report).encode()
-            if reports and now - spoke_at >= HEARTBEAT_S:
-                spoke_at = now
+            if reports and now - sent_at >= HEARTBEAT_S:
+                sent_at = now
                 yield encode_report(reports[-1]).encode()
             has_pulled |= runs
             if runs:

@@ -98,7 +98,6 @@ class PullObjects:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no wanted pull is under way or to come."""
         return not self.lost and all(pull.is_over for pull in self._objects.values())
 
     @property

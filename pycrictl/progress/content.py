@@ -175,7 +175,6 @@ class ContentWatcher:
         self._names.forget(expected)
 
     def weigh(self, name: str, since_s: float) -> Weight | None:
-        """Return what a pull took that has just ended; arguments and errors as ``weight.weigh``."""
         return weigh(
             self._client,
             self._documents,
@@ -265,7 +264,6 @@ class ContentWatcher:
     def _decide_whether_shown(
         self, pull: LeasePull, held: Held, statuses: Iterable[content_pb2.Status], wall_s: float
     ) -> None:
-        """Decide whether a lease is a pull that should be shown, though it may have no image."""
         if pull.manifests:
             pull.is_shown = True
             return

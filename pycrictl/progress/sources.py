@@ -218,7 +218,6 @@ class _ContentWatch:
         return runs
 
     def _poll(self, tracker: Tracker) -> PollResult:
-        """Poll until the runtime answers; wait for it as long as for a stream."""
         has_noted = False
         for pause_s in REOPEN_PAUSES_S:
             try:

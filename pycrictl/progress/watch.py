@@ -294,6 +294,5 @@ def _is_one_of(image: str, references: Sequence[str]) -> bool:
 
 
 def _is_unsupported(exc: PycrictlError) -> bool:
-    """Return whether a source does not exist, so that the next is tried (KEP-5334)."""
     is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
     return isinstance(exc, Unimplemented) or is_refused

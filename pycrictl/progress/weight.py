@@ -68,7 +68,6 @@ def weigh(
 
 
 def _manifest(client: ContainerdClient, documents: Documents, digest: str) -> Manifest | None:
-    """Return the manifest that was fetched: of an index, the first one whose blob is there."""
     document = documents.get(digest) if digest else None
     if isinstance(document, Index):
         fetched = client.infos(document.manifests)

@@ -114,7 +114,6 @@ class FileLayers:
     def look(
         self, files: Sequence[BlobFile], stored: Mapping[str, StoredLayer], wall_s: float
     ) -> None:
-        """Move every layer to where it is now."""
         if not self._has_begun:
             self._has_begun = True
             self._begin(files, stored)

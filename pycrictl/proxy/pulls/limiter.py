@@ -302,7 +302,6 @@ class PullLimiter:
         self._on_change()
 
     def _arm(self) -> None:
-        """Set the timer to when the queue has something to do on its own."""
         wakeup = self._queue.next_wakeup()
         if self._timer is not None:
             if self._timer.when() == wakeup and not self._timer.cancelled():

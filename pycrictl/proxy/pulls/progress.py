@@ -101,7 +101,7 @@ class PullProgress:
         """Report in batches until nothing is left to pull; the first holds all that is known."""
         sent: dict[tuple[str, str], Report] = {}
         last: list[Report] = []
-        opened_at = spoke_at = self._loop.time()
+        opened_at = sent_at = self._loop.time()
         async with self._layers.watching(whole_node=target.pod is None):
             while True:
                 now = self._loop.time()
@@ -112,11 +112,11 @@ class PullProgress:
                     if sent.get(key) != (news := report.news):
                         sent[key] = news
                         batch.append(report)
-                if not batch and last and now - spoke_at >= HEARTBEAT_S:
+                if not batch and last and now - sent_at >= HEARTBEAT_S:
                     batch = last
                 if batch:
                     yield batch
-                    last, spoke_at = batch[-1:], self._loop.time()
+                    last, sent_at = batch[-1:], self._loop.time()
                 if until is not None and max(until, opened_at + _SETTLE_S) <= now:
                     return
                 await asyncio.sleep(PACE_S)

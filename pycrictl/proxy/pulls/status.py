@@ -33,7 +33,6 @@ def status_document(
     totals: Callable[[int], Totals | None],
     limit_origin: str,
 ) -> dict[str, Any]:
-    """Return the limiter's part of the document."""
     book = queue.book
 
     def moment(at: float | None) -> str | None:

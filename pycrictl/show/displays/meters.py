@@ -88,7 +88,6 @@ class Meters:
             self._block.print_above(line)
 
     def replace(self, lines: Iterable[str]) -> None:
-        """Put lines in the place of the block, which has come to its end."""
         self._block.close(self._encodable(lines))
 
     def close(self) -> None:
