@@ -13,7 +13,7 @@ from pycrictl.diagnosis.errors import Words, pull_words, sandbox_words
 from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable
 from pycrictl.pull.image import Show, pull
 from pycrictl.pull.many import Outcome, PullOne, pull_many
-from pycrictl.show.displays.pulls import open_display
+from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import quote
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pycrictl.kube.node import NodePods
 from pycrictl.logs import journal
 from pycrictl.progress import watch
 from pycrictl.progress.endings import Pace
-from pycrictl.show.displays.pulls import open_display
+from pycrictl.show.displays.pull_lines import open_display
 
 
 def image_pull_progress(

@@ -15,7 +15,7 @@ from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.watch import watch
 from pycrictl.progress.endings import Pace
 from pycrictl.show.displays.modes import choose
-from pycrictl.show.displays.pulls import open_display
+from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import plural
 
 MOST_SAID: Final = 5

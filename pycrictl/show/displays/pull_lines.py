@@ -1,4 +1,4 @@
-"""Progress of pulls for those who cannot see a bar: logs, pipes and programs."""
+"""Progress of pulls, where there is no bar for it: as lines of text, or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Final, TextIO
 from pycrictl.pulls.model import COMPLETE, Awaited, Item, Phase, Pull, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
-from pycrictl.show.displays.writers import Lines, Objects
+from pycrictl.show.displays.pull_bars import Bars
+from pycrictl.show.displays.writers import Lines, Objects, Silent
 from pycrictl.units import format_bytes, format_part, plural
 
 STALL_REPEAT_S: Final = 30.0
@@ -225,3 +226,17 @@ def _totals(view: View) -> dict[str, Any]:
     if view.totals.percent is not None:
         fields["percent"] = view.totals.percent
     return fields | ({"error": error} if error else {})
+
+
+PullDisplay = Bars | PlainLines | JsonLines | Silent
+
+
+def open_display(outlet: Outlet, *, aggregate: bool = False) -> PullDisplay:
+    env = outlet.env
+    if outlet.form == "none":
+        return Silent()
+    if outlet.form == "bar":
+        return Bars(env.stderr, env.environ, aggregate=aggregate)
+    if outlet.form == "plain":
+        return PlainLines(env.stderr, aggregate=aggregate)
+    return JsonLines(outlet, aggregate=aggregate)

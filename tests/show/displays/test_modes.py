@@ -14,7 +14,7 @@ import pytest
 from pycrictl.environ import Environment
 from pycrictl.show.displays.copies import Progress, open_copy_display
 from pycrictl.show.displays.modes import Mode, Outlet, Stdout, choose
-from pycrictl.show.displays.pulls import open_display
+from pycrictl.show.displays.pull_lines import open_display
 from tests.show.screen import Terminal
 from tests.show.views import MIB, layer, view
 
@@ -95,11 +95,11 @@ def test_tqdm_is_loaded_for_bars_only() -> None:
     program = (
         "import io, sys\n"
         "from pycrictl.environ import Environment\n"
-        "from pycrictl.show.displays import copies, modes, pulls\n"
+        "from pycrictl.show.displays import copies, modes, pull_lines\n"
         "env = Environment(stdout=io.StringIO(), stderr=io.StringIO(), environ={})\n"
         "for mode in ('auto', 'bar', 'plain', 'json', 'none'):\n"
         "    outlet = modes.choose(mode, env, stdout='nothing')\n"
-        "    pulls.open_display(outlet), copies.open_copy_display(outlet)\n"
+        "    pull_lines.open_display(outlet), copies.open_copy_display(outlet)\n"
         "sys.exit('tqdm' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
