@@ -16,7 +16,7 @@ from tests.kubectl.cluster import Cluster, running
 from tests.kubectl.plugin import Plugin
 
 _SCRIPT = f"#!{sys.executable}\nfrom pycrictl.__main__ import run\nrun()\n"
-_SHORTLY = "from pycrictl.progress import outcome as o; o.REOPEN_PAUSES_S = (0.05,) * {}\n"
+_SHORTLY = "from pycrictl.progress import endings as e; e.REOPEN_PAUSES_S = (0.05,) * {}\n"
 
 
 @pytest.fixture
