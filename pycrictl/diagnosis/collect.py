@@ -366,6 +366,26 @@ def pod_named(journal: Sequence[JournalLine], text: str) -> Pod | None:
     return None
 
 
+def without_sandbox(journal: Iterable[JournalLine], since_s: float) -> list[str]:
+    """Return the pods, NAMESPACE/NAME, whose sandbox could not be made at the last attempt.
+
+    Args:
+        journal: lines of the runtime, the oldest first.
+        since_s: earlier attempts do not count (wall time): the pod may have been deleted.
+    """
+    failed: dict[str, None] = {}
+    for line in journal:
+        found = re.search(_SANDBOX, line.message)
+        if found is None or line.at_s < since_s or "RunPodSandbox for" not in line.message:
+            continue
+        pod = f"{found['ns']}/{found['name']}"
+        if "returns sandbox id" in line.message:
+            failed.pop(pod, None)
+        elif " failed" in line.message:
+            failed[pod] = None
+    return list(failed)
+
+
 def _names(line: JournalLine, namespace: str, name: str) -> bool:
     found = re.search(_SANDBOX, line.message)
     return found is not None and (found["ns"], found["name"]) == (namespace, name)

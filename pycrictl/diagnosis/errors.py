@@ -169,7 +169,7 @@ def sandbox_words(cause: str) -> Words | None:
     image = found["image"]
     trouble = pull_trouble(found["why"])
     advice = (
-        f"'pycrictl pull {image}' tries it; the runtime's configuration names another one"
+        f"'pycrictl pull {image}' tries it; or name another one in the runtime's configuration"
         " (sandbox_image, in containerd 2 pinned_images.sandbox; in CRI-O pause_image)"
     )
     text = f'the image of every pod sandbox (pause), "{image}", is not on the node: {trouble.text}'

@@ -15,7 +15,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.lists.lookup import Lookup, pod_key, pod_name
 from pycrictl.diagnosis import facts
-from pycrictl.diagnosis.collect import Collector, Sources, about, pod_named
+from pycrictl.diagnosis.collect import Collector, Sources, about, pod_named, without_sandbox
 from pycrictl.diagnosis.disks import Disk
 from pycrictl.diagnosis.pod import Look, PodReport, diagnose
 from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 KEEP_S: Final = 10.0
 """For so long disks, conditions and the journal are not looked at again."""
+
+RECENT_S: Final = 600.0
+"""The kubelet tries again to make a sandbox at least every five minutes."""
 
 LookForPulls = Callable[[Sequence[str]], Callable[[str], Pulls]]
 """Looks for pulls, given the images that are not there; returns what gives a pod's by its name."""
@@ -59,8 +62,8 @@ class Survey(Collector):
     def look(self) -> Look:
         """Look at all pods."""
         lookup = Lookup(self._client)
-        pods = list(self._pods(lookup))
         self._look_at_the_slow()
+        pods = list(self._pods(lookup))
         failures = self._failures(self._lines)
         containers = {id(sandbox): self._newest(lookup, sandbox) for sandbox, _ in pods if sandbox}
         needed = [self._needed(containers.get(id(sandbox), []), pod) for sandbox, pod in pods]
@@ -95,7 +98,9 @@ class Survey(Collector):
             yield None, pod
         if not is_complete:
             there = {pod_name(each) for each in newest.values()} | wanted.keys()
-            for _, owner in dict.fromkeys(awaited(self._lines)):
+            since_s = self._wall_s() - RECENT_S
+            owners = [owner for _, owner in awaited(self._lines)]
+            for owner in dict.fromkeys([*owners, *without_sandbox(self._lines, since_s)]):
                 if owner and owner not in there and (pod := pod_named(self._lines, owner)):
                     there.add(owner)
                     yield None, pod
@@ -104,6 +109,8 @@ class Survey(Collector):
         if time.monotonic() - self._slow_at < KEEP_S:
             return
         self._missing.clear()
+        if self._sources.pods is not None:
+            self._sources.pods.pods()  # which tells their origin
         self._lines = self._journal()
         self._probes = [line for line in self._lines if "Probe failed" in line.message]
         self._note_pods()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.diagnosis.collect import JOURNAL_LINES, about, pod_named
+from pycrictl.diagnosis.collect import JOURNAL_LINES, about, pod_named, without_sandbox
 from pycrictl.logs.journal import JournalLine
 
 SANDBOX = (
@@ -32,3 +32,11 @@ def test_a_pods_own_lines() -> None:
 )
 def test_a_pod_that_only_the_journal_knows(text: str, name: str) -> None:
     assert str(pod_named(LINES, text)) == name
+
+
+def test_pods_without_a_sandbox() -> None:
+    made = SANDBOX.replace("failed, error", "returns sandbox id").replace('error="no"', "")
+    later = JournalLine(4.0, "containerd", made)
+    assert without_sandbox(LINES, 0.0) == ["shop/web"]
+    assert without_sandbox(LINES, 2.0) == []
+    assert without_sandbox([*LINES, later], 0.0) == []
