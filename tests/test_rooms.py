@@ -59,7 +59,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "kubectl.copies": {
         *("kubectl.copies", "kubectl.pods", "kubectl.program", "kubectl.proxy", "kubectl.refusals"),
-        *("agent.api.names", "copy", "streaming.blocking", "streaming.target", "wire.messages"),
+        *("agent.api.names", "copy", "streaming.target"),
         *_BASE,
     },
     "kubectl.copies.saved": {
@@ -107,8 +107,8 @@ ARROWS: dict[str, set[str]] = {
         *("copy.method", "copy.node.local", "copy.archive", "copy.tree", "copy.rules", *_BASE),
     },
     "copy.total": {"copy.method", "copy.tree", "wire.tar", *_BASE},
-    "copy.stream": {
-        *("copy.stream", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
+    "copy.transfer": {
+        *("copy.transfer", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
         *("wire.messages", "cri", "streaming.blocking", "streaming.target", "_proto", *_BASE),
     },
     "copy.node": {
@@ -192,7 +192,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.serve": {
         *("servicelog", "serviceoptions"),
-        *("proxy.serve", "proxy.accept", "copy.stream.connection", "streaming.loop"),
+        *("proxy.serve", "proxy.accept", "copy.transfer.messages", "streaming.loop"),
         *("wire.http1", "wire.limits", "wire.progress", "wire.upgrade", *_BASE),
     },
     "proxy.serve.systemd": set(),
@@ -245,12 +245,8 @@ ARROWS: dict[str, set[str]] = {
         *("agent", "copy", "cri.calls.client", "kube.pods", "wire", "_proto"),
         *_BASE,
     },
-    "agent.copies.audit": {"agent.copies.session", "servicelog"},
-    "agent.copies.session": {"agent.api.names", "copy.rules", *_BASE},
-    "agent.copies.spool": _BASE,
-    "agent.copies.store": {
-        *("agent.copies.session", "copy.archive", "noderoot", "servicelog", *_BASE),
-    },
+    "agent.copies.session": {"agent.api.names", "copy.rules", "servicelog", *_BASE},
+    "agent.copies.spool": {"copy.archive.spool", *_BASE},
     "agent.api.names": set(),
     "agent.api.status": {"agent.api.names", *_BASE},
     "agent.api.selectors": {"agent.api.names", "agent.api.status"},

@@ -15,13 +15,12 @@ from pycrictl.agent import events
 from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.cluster import Cluster
-from pycrictl.agent.copies.audit import End, fields_of
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.forwarding import Forwarding
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.copies.service import Copies
-from pycrictl.agent.copies.session import Session
-from pycrictl.agent.copies.store import Store
+from pycrictl.agent.copies.session import End, Session, fields_of
+from pycrictl.agent.copies.spool import check_folder
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.node import Connect, NodePulls, ReadJournal
@@ -177,8 +176,9 @@ class Agent:
             with connect() as (runtime, proxy):
                 yield runtime if proxy is None else proxy
 
+        check_folder(settings.spool_dir)
         return Copies(
-            Store(settings.spool_dir),
+            settings.spool_dir,
             Engine(open_client),
             Quotas(
                 size_limit_bytes=settings.copy_size_limit_bytes,

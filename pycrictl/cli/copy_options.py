@@ -10,7 +10,6 @@ from pycrictl.cli import complete, options
 
 
 def source(completer: complete.Completer) -> Any:
-    """Return the argument for what is copied."""
     return typer.Argument(
         metavar="SRC",
         help="What to copy; - for an archive on stdin.",
@@ -20,7 +19,6 @@ def source(completer: complete.Completer) -> Any:
 
 
 def destination(completer: complete.Completer) -> Any:
-    """Return the argument for where it is copied to."""
     return typer.Argument(
         metavar="DST",
         help="Where to copy it; - for an archive on stdout.",

@@ -104,7 +104,6 @@ def copy(
 
 
 def sweep(app: AppContext) -> int:
-    """Clear up what copies that were killed have left; return the exit status."""
     from pycrictl.containerd import views  # noqa: PLC0415 (loaded when its turn comes)
     from pycrictl.containerd.client import ContainerdClient  # noqa: PLC0415
     from pycrictl.copy.node import on_node  # noqa: PLC0415

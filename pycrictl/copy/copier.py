@@ -99,7 +99,7 @@ def _methods(client: CriClient, container_id: str, options: CopyOptions) -> Iter
     raise_descriptor_limit()
     names = NAMES if options.method == "auto" else (options.method,)
     if "rpc" in names:
-        from pycrictl.copy.stream.over_rpc import OverRpc  # noqa: PLC0415 (when its turn comes)
+        from pycrictl.copy.transfer.over_rpc import OverRpc  # noqa: PLC0415 (when its turn comes)
 
         has_others = len(names) > 1
         yield OverRpc(client, container_id, tls=options.tls, has_others=has_others)

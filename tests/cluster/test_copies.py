@@ -17,7 +17,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from tests.agent.copies.conftest import Plugin, plugin_of
 from tests.agent.copies.relay import Relay
-from tests.agent.copies.spooled import spooled, spooled_bytes
+from tests.agent.copies.spooled import spooled
 from tests.copy.trees import listing, stages_in
 from tests.kube.aggregator import GROUP
 from tests.kube.kubectl import Kubectl
@@ -322,8 +322,7 @@ def half_way(
     ):
         process = plugin.start(str(folder / "f"), "web:/f", start_new_session=True)
         try:
-            spool = agents.folder / "spool"
-            wait_until(lambda: spooled_bytes(spool) > 4 * MIB)
+            wait_until(lambda: link.passed > 4 * MIB)
             yield plugin, process
         finally:
             process.kill()

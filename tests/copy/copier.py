@@ -12,7 +12,7 @@ import pytest
 from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE

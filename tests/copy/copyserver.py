@@ -11,14 +11,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.stream.connection import (
+from pycrictl.copy.transfer.link import SocketLink
+from pycrictl.copy.transfer.messages import (
     CHANNEL_END,
     FROM_CONTAINER,
-    OUTCOME,
-    PROTOCOL,
+    STATUS,
+    STREAM_PROTOCOL,
     TO_CONTAINER,
-    CopyConnection,
-    serve_stream,
 )
 from pycrictl.errors import StreamError
 from pycrictl.wire.http1 import parse_request
@@ -27,7 +26,7 @@ from tests.fakecri.server import FakeServer
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 
-Script = Callable[[CopyConnection], None]
+Script = Callable[[SocketLink], None]
 
 
 class CopyServer:
@@ -65,12 +64,12 @@ class CopyServer:
         assert not any(thread.is_alive() for thread in self._threads)
         assert self.errors == []
 
-    def take(self, connection: CopyConnection) -> None:
+    def take(self, connection: SocketLink) -> None:
         """What an honest server does with what comes."""
         self.take_all(connection)
-        connection.send(OUTCOME, SUCCESS)
+        connection.send(STATUS, SUCCESS)
 
-    def take_all(self, connection: CopyConnection) -> None:
+    def take_all(self, connection: SocketLink) -> None:
         while piece := connection.receive():
             if piece.channel == CHANNEL_END:
                 assert bytes(piece.data) == bytes((TO_CONTAINER,))
@@ -100,14 +99,14 @@ class CopyServer:
                     return
                 head += data
             request = parse_request(head)
-            accept = accepted(request.headers, PROTOCOL)
+            accept = accepted(request.headers, STREAM_PROTOCOL)
             assert accept is not None
             if self.answer:
                 sock.sendall(self.answer)
                 sock.recv(1)
                 return
             sock.sendall(accept)
-            connection = serve_stream(sock, label="the client", idle_s=60)
+            connection = SocketLink(sock, idle_s=60)
             with suppress(StreamError):
                 self.script(connection)
             connection.close()
@@ -138,11 +137,11 @@ def offer(fake: FakeServer, server: CopyServer, archive: bytes = b"", **others: 
 def sending(archive: bytes, outcome: bytes = SUCCESS, *, piece_bytes: int = 1 << 20) -> Script:
     """A script that sends an archive, and an outcome if there is one."""
 
-    def script(connection: CopyConnection) -> None:
+    def script(connection: SocketLink) -> None:
         for start in range(0, len(archive), piece_bytes):
             connection.send(FROM_CONTAINER, archive[start : start + piece_bytes])
-        connection.end_channel(FROM_CONTAINER)
+        connection.send(CHANNEL_END, bytes((FROM_CONTAINER,)))
         if outcome:
-            connection.send(OUTCOME, outcome)
+            connection.send(STATUS, outcome)
 
     return script

@@ -10,7 +10,7 @@ from pycrictl.copy.exec.over_exec import OverExec
 from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.method import NAMES, Method, first_to_serve
 from pycrictl.copy.node import on_node
-from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, NotFound, Unimplemented
 from tests.fakecri import FakeServer

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.archives import Announced, Incoming, TreeArchive
+from pycrictl.copy.archive.archives import Incoming, TreeArchive
+from pycrictl.copy.archive.checksum import crc32
+from pycrictl.copy.archive.measure import Measured
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.janitor import STAGE_NAME
-from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.tree.places import LocalRoot, Source, open_destination, open_source
 from pycrictl.copy.tree.resolve import own_descriptors
 from pycrictl.copy.tree.watch import Watch
 from tests.waiting import settled
@@ -33,8 +35,10 @@ def ignore(_: object) -> None:
     pass
 
 
-class Archive(Announced):
+class Archive:
     """An archive that is at hand."""
+
+    tree: Source | None = None
 
     def __init__(
         self,
@@ -43,12 +47,20 @@ class Archive(Announced):
         single: bool = False,
         name: bytes | None = None,
     ) -> None:
-        super().__init__(map(memoryview, pieces), 0, 0)
-        self.kind = SourceKind.DIRECTORY if single else SourceKind.ARCHIVE
+        self.arriving = pieces
+        self.kind: SourceKind | None = SourceKind.DIRECTORY if single else SourceKind.ARCHIVE
         self.name = name
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        yield from self._arriving
+        for piece in self.arriving:
+            yield memoryview(piece)
+
+    def measured(self, rules: Rules, watch: Watch) -> Measured:
+        data = b"".join(self.arriving)
+        return Measured(len(data), crc32(data), Summary())
+
+    def address(self, path: bytes) -> bytes:
+        return path
 
 
 def put_at(

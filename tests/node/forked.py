@@ -88,7 +88,7 @@ def _serve(requests: socket.socket) -> None:
     import pycrictl.cli.main
     import pycrictl.copy.exec.over_exec
     import pycrictl.copy.node.on_node
-    import pycrictl.copy.stream.over_rpc
+    import pycrictl.copy.transfer.over_rpc
     import pycrictl.cri.calls.client
     import pycrictl.show.render  # noqa: F401 (loaded before forking)
 

@@ -25,7 +25,6 @@ from pycrictl.kubectl.copies.transfer import Transfer
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.proxy import Proxy as KubectlProxy
 from tests.agent.copies.conftest import plugin_of
-from tests.agent.copies.spooled import spooled_bytes
 from tests.copy.hostile import HONEST, HOSTILE, Case
 from tests.copy.trees import listing, stages_in
 from tests.kube.access import Grant
@@ -177,8 +176,9 @@ def test_a_container_that_dies(world: InCluster, tmp_path: Path) -> None:
     container = world.add("dies")
     (tmp_path / "f").write_bytes(os.urandom(64 * MIB))
     world.link.bytes_per_s = 64 * MIB
+    due = world.link.passed + MIB
     process = world.plugin.start(str(tmp_path / "f"), "dies:/f")
-    wait_until(lambda: spooled_bytes(world.store) > MIB)
+    wait_until(lambda: world.link.passed > due)
     os.kill(container.pid, signal.SIGKILL)
     _, stderr = process.communicate(timeout=100)
     assert process.returncode == 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
 from tests.proxy.program import Program as Proxy

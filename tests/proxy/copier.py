@@ -18,8 +18,9 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends
 from pycrictl.copy.rules.outcome import Outcome, decode
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.stream.connection import OUTCOME, CopyConnection, open_stream
-from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.copy.transfer.link import SocketLink, open_link
+from pycrictl.copy.transfer.messages import STATUS, STREAM_PROTOCOL
+from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
@@ -156,12 +157,12 @@ def refusal(call: Callable[..., object], *arguments: object, **named: object) ->
     return error.code().name, error.details()
 
 
-def stream(url: str) -> CopyConnection:
-    return open_stream(parse_url(url), timeout_s=5, idle_s=5)
+def stream(url: str) -> SocketLink:
+    return open_link(parse_url(url), STREAM_PROTOCOL, label="the server", timeout_s=5, idle_s=5)
 
 
-def outcome_of(connection: CopyConnection) -> Outcome:
+def outcome_of(connection: SocketLink) -> Outcome:
     while piece := connection.receive():
-        if piece.channel == OUTCOME:
+        if piece.channel == STATUS:
             return decode(bytes(piece.data))
     raise AssertionError("no outcome")

@@ -20,7 +20,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.stream.connection import TO_CONTAINER
+from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
 from tests.copy.node.test_on_node import needs_root
@@ -344,7 +344,7 @@ def test_urls_of_the_old_program_stay_good(
         for connection in (under_way, *map(stream, (early, middle, late))):
             if connection is not under_way:
                 connection.send(TO_CONTAINER, ARCHIVE)
-            connection.end_channel(TO_CONTAINER)
+            connection.send(CHANNEL_END, bytes((TO_CONTAINER,)))
             assert not outcome_of(connection).failure
             connection.close()
         copier.wait_until_idle()

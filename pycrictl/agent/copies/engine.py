@@ -7,7 +7,7 @@ container. All of it blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -15,15 +15,21 @@ from typing import TYPE_CHECKING, Final
 from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy import ends
-from pycrictl.copy.archive.archives import Announced
+from pycrictl.copy.archive.archives import Incoming
 from pycrictl.copy.method import Method, first_to_serve
 from pycrictl.copy.node import on_node
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree.watch import Watch
-from pycrictl.errors import FailedPrecondition, NotFound, PycrictlError
+from pycrictl.errors import (
+    ConnectError,
+    FailedPrecondition,
+    NotFound,
+    PycrictlError,
+    StreamError,
+)
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -48,11 +54,6 @@ class Engine:
         self._open_client = open_client
 
     def find(self, namespace: str, pod: str, pod_uid: str, container: str) -> Place:
-        """Return where a running container is.
-
-        Raises:
-            NotFound: there is none of that name.
-        """
         request = cri_pb2.ListContainersRequest()
         request.filter.label_selector[POD_UID] = pod_uid
         request.filter.label_selector[CONTAINER_NAME] = container
@@ -82,15 +83,12 @@ class Engine:
             raise replaced(place)
 
     def sweep(self) -> None:
-        """Clear up what copies of programs that were killed have left."""
         with suppress(PycrictlError, OSError), self._open_client() as client:
             on_node.sweep(partial(on_node.locate_here, client))
 
     def pack(
         self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
     ) -> None:
-        """Write what a copy takes from the container as an archive."""
-
         def act(method: Method) -> None:
             # How many entries there may be is for the client to say.
             rules = Rules(max_entries=0)
@@ -102,16 +100,23 @@ class Engine:
         with self._methods(place) as methods:
             first_to_serve(methods, act)
 
-    def place(
-        self, place: Place, spec: CopySpec, pieces: Iterable[memoryview], watch: Watch
-    ) -> Summary:
-        """Put an archive into the container, all of it or nothing."""
-        archive = Announced(pieces, spec.size_bytes, spec.crc32)
+    def place(self, place: Place, spec: CopySpec, archive: Incoming, watch: Watch) -> Summary:
+        """Put an archive into the container, all of it or nothing.
+
+        Raises:
+            ConnectError: the connection to the node's proxy broke.
+        """
+
+        def act(method: Method) -> Summary:
+            try:
+                return method.write(archive, spec.path, spec.rules, watch)
+            except StreamError as exc:
+                if method.name != OverRpc.name:
+                    raise  # the archive is wrong
+                raise ConnectError(exc.message) from exc
+
         with self._methods(place) as methods:
-            return first_to_serve(
-                methods,
-                lambda method: method.write(archive, spec.path, spec.rules, watch),
-            )
+            return first_to_serve(methods, act)
 
     @contextmanager
     def _methods(self, place: Place) -> Iterator[list[Method]]:
@@ -122,7 +127,6 @@ class Engine:
 
 
 def replaced(place: Place) -> Gone:
-    """Return the error for a container that is not the one that a copy began with."""
     whole = f"{place.namespace}/{place.pod}"
     return Gone(
         f"container {quote(place.container)} of pod {quote(whole)} was stopped or replaced since"

@@ -18,13 +18,11 @@ from aiohttp import web
 
 from pycrictl.agent.api.answers import respond
 from pycrictl.agent.api.names import COPIES
-from pycrictl.agent.copies.connection import GOODBYE_S, Upgraded
-from pycrictl.agent.copies.handlers import body_of
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.session import Owner
-from pycrictl.agent.copies.stream import wants_stream
+from pycrictl.agent.copies.upgraded import GOODBYE_S, Upgraded, wants_stream
 from pycrictl.agent.peers import Peers
-from pycrictl.copy.archive.pieces import PROTOCOL
+from pycrictl.copy.transfer.messages import PIECES_PROTOCOL
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import parse
 from pycrictl.wire.http1 import serialize_response
@@ -33,6 +31,7 @@ OWNER: Final = "X-Pycrictl-Owner"
 FORWARD_S: Final = 55.0
 """How long the other agent may take; the API server gives a request 60 s."""
 
+MAX_BODY_BYTES: Final = 64 * 1024
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 MAX_ANSWER_VALUES: Final = 10_000
 
@@ -48,22 +47,30 @@ _UPGRADE: Final = (
 
 
 def owner_header(owner: Owner) -> str:
-    """Return a user as the header has it."""
     return base64.b64encode(json.dumps([owner.name, owner.uid]).encode()).decode()
 
 
 def owner_of(request: web.BaseRequest) -> Owner:
-    """Return the user for whom another agent asks.
-
-    Raises:
-        Refused: it names none.
-    """
     text = request.headers.get(OWNER, "")[:_MAX_OWNER_CHARS]
     with suppress(ValueError):
         match parse(base64.b64decode(text, validate=True)):
             case [str(name), str(uid)] if name:
                 return Owner(name, uid)
     raise Refused(400, "the other agent names no user")
+
+
+async def body_of(request: web.BaseRequest) -> bytes:
+    content = await _read(request.content, MAX_BODY_BYTES + 1)
+    if len(content) > MAX_BODY_BYTES:
+        raise Refused(413, "the object is too large")
+    return content
+
+
+async def _read(stream: aiohttp.StreamReader, most: int) -> bytes:
+    content = await stream.read(most)
+    while len(content) < most and (more := await stream.readany()):
+        content += more
+    return content
 
 
 class Forwarding:
@@ -118,11 +125,7 @@ class Forwarding:
                 if response.status == SWITCHING:
                     limit.reschedule(None)
                     return await _join(request, response)
-                content = await response.content.read(MAX_ANSWER_BYTES)
-                while len(content) < MAX_ANSWER_BYTES and (
-                    more := await response.content.readany()
-                ):
-                    content += more
+                content = await _read(response.content, MAX_ANSWER_BYTES)
                 # As it is written here: what the node says, and none of its bytes.
                 document = parse(content, most=MAX_ANSWER_VALUES)
                 retry = response.headers.get("Retry-After", "")
@@ -158,19 +161,15 @@ class _Pipe(asyncio.BufferedProtocol):
         return False, b""
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand on what has come."""
         self.feed_data(self._buffer[:nbytes])
 
     def pause_writing(self) -> None:
-        """Take in that this connection's peer does not take what is sent."""
         self._target.pause_reading()
 
     def resume_writing(self) -> None:
-        """Take in that it does again."""
         self._target.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -196,7 +195,7 @@ async def _join(request: web.BaseRequest, response: aiohttp.ClientResponse) -> w
         ("Upgrade", "websocket"),
         ("Connection", "Upgrade"),
         ("Sec-WebSocket-Accept", response.headers["Sec-WebSocket-Accept"]),
-        ("Sec-WebSocket-Protocol", PROTOCOL),
+        ("Sec-WebSocket-Protocol", PIECES_PROTOCOL),
     ]
     downstream.write(serialize_response(SWITCHING, "Switching Protocols", fields))
     assert connection.protocol is not None

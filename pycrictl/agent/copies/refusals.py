@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from pycrictl.agent.api.names import COPIES
 from pycrictl.agent.copies.engine import Gone
 from pycrictl.errors import (
     ConnectError,
@@ -23,9 +25,6 @@ from pycrictl.errors import (
 )
 
 log = logging.getLogger("pycrictl.agent")
-
-RETRY_S: Final = 10
-"""When it is worth asking again after a quota was reached."""
 
 _ALONE: Final = "--in-place"
 
@@ -68,7 +67,7 @@ def refused(exc: Exception) -> Refused:
         return exc
     code = next((code for kind, code in _CODES if isinstance(exc, kind)), 500)
     if isinstance(exc, PycrictlError):
-        # What options of a program on the node can do, who copies through the cluster cannot.
+        # Advice for somebody on the node is of no use to a client in the cluster.
         is_for_node = isinstance(exc, ConnectError) or _ALONE in (exc.hint or "")
         hint = "" if is_for_node else exc.hint
         return Refused(code, f"{exc.message} ({hint})" if hint else exc.message)
@@ -76,12 +75,22 @@ def refused(exc: Exception) -> Refused:
     return Refused(code, f"the agent failed: {type(exc).__name__}: {exc}")
 
 
+def lasting(why: Refused) -> Refused:
+    """Return why a copy has failed for those who would try again: later is no better."""
+    return Refused(422, why.message) if why.code == 429 else why
+
+
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Raise any error as a refusal; see ``refused``."""
     try:
         yield
     except Refused:
         raise
     except Exception as exc:
         raise refused(exc) from exc
+
+
+def encode_refusal(exc: Exception) -> bytes:
+    why = refused(exc)
+    status = {"kind": "Status", "status": "Failure", "message": why.message, "code": why.code}
+    return json.dumps({**status, "details": {"kind": COPIES}}).encode()

@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
 from pycrictl.agent.api.names import COPIES, GROUP_VERSION
 from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
-from pycrictl.agent.copies.audit import Audit, End
-from pycrictl.agent.copies.forwarding import Forwarding, owner_of
-from pycrictl.agent.copies.handlers import CopyHandlers, PodOfNode, asked_for
-from pycrictl.agent.copies.refusals import RETRY_S, Refused, Unspecified
-from pycrictl.agent.copies.service import Copies
+from pycrictl.agent.copies.forwarding import Forwarding, body_of, owner_of
+from pycrictl.agent.copies.refusals import Refused, Unspecified
+from pycrictl.agent.copies.service import Copies, Copy
 from pycrictl.agent.copies.session import (
+    Audit,
     CopyPhase,
     CopySpec,
     Direction,
+    End,
     Owner,
     Place,
     Session,
+    parse_name,
+    parse_spec,
 )
+from pycrictl.agent.copies.upgraded import Upgraded, accept, wants_stream
 from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.frontproxy import User
+from pycrictl.errors import UsageError
+from pycrictl.foreign import parse
 from pycrictl.kube.pods import Pod
+from pycrictl.units import quote
+
+RETRY_S: Final = 10
+"""When it is worth asking again after a quota was reached."""
 
 _UNKNOWN: Final = CopySpec(Direction.UNKNOWN, b"")
+
+
+class PodOfNode(NamedTuple):
+    """A pod of this node.
+
+    Attributes:
+        namespace, name, uid: as the API server has them.
+        container: what a copy is about that names none.
+        containers: the names of all of them; empty if they are not known.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    container: str
+    containers: tuple[str, ...] = ()
 
 
 class CopyRoutes:
@@ -60,7 +87,7 @@ class CopyRoutes:
         self._forwarding = forwarding
         self._node = node
         self._audit = audit
-        self._handlers = CopyHandlers(copies, GROUP_VERSION) if copies is not None else None
+        self._copies = copies
 
     async def answer(
         self,
@@ -97,7 +124,7 @@ class CopyRoutes:
             if request.method == "POST" and not words:
                 spec = _UNKNOWN
                 with suppress(Refused):
-                    _, spec = await asked_for(request)
+                    _, spec = await _asked_for(request)
                 self._refused(owner, Place(namespace, name, "", spec.container), spec, exc)
             raise
         pod = await self._pod(namespace, name)
@@ -153,17 +180,119 @@ class CopyRoutes:
     ) -> web.StreamResponse:
         if self._is_off:
             raise Refused(405, DEBUGGING_OFF)
-        if self._handlers is None:
+        if self._copies is None:
             raise Refused(
                 501, f"the agent of node {self._node} offers no copies: it has no --spool-dir"
             )
         containers = tuple(one.container for one in pod.images if not one.is_volume)
         place = PodOfNode(pod.namespace, pod.name, pod.uid, pod.container, containers)
         try:
-            return await self._handlers.answer(request, owner, place, words, given)
+            return await answer_here(self._copies, request, owner, place, words, given)
         except Unspecified as exc:
             self._refused(owner, Place(pod.namespace, pod.name, pod.uid, ""), _UNKNOWN, exc)
             raise
+
+
+async def answer_here(
+    copies: Copies,
+    request: web.BaseRequest,
+    owner: Owner,
+    pod: PodOfNode,
+    words: list[str],
+    given: Mapping[str, str],
+) -> web.StreamResponse:
+    """Answer a request of a user who may make copies of this pod's containers.
+
+    Args:
+        copies: of this node.
+        request: of that user.
+        owner: the user.
+        pod: which it is about.
+        words: of its path, after the resource.
+        given: its parameters.
+
+    Raises:
+        Refused: what it asks for cannot be.
+    """
+    match request.method, words:
+        case "POST", []:
+            return _respond(copies, await _begin(copies, request, owner, pod), 201)
+        case "GET", [name]:
+            return _respond(copies, copies.find(name, owner, *pod[:3]).session)
+        case "POST", [name, "commit"]:
+            await body_of(request)
+            return _respond(copies, await copies.commit(copies.find(name, owner, *pod[:3])))
+        case "POST", [name, "abandon"]:
+            await body_of(request)
+            copies.refuse(name, owner)
+            return _respond(copies, await copies.abandon(copies.find(name, owner, *pod[:3])))
+        case "GET", [name, "data"]:
+            copy = copies.find(name, owner, *pod[:3])
+            if not wants_stream(request):
+                raise Refused(400, "the bytes of a copy go over a WebSocket")
+            await copies.check(copy)
+            return await _connect(copies, request, copy, _offset(given))
+        case _, [] | [_] | [_, "commit" | "abandon" | "data"]:
+            raise Refused(405, f"{request.method[:20]} is not served here")
+    raise Refused(404, "the server could not find the requested resource")
+
+
+async def _begin(copies: Copies, request: web.BaseRequest, owner: Owner, pod: PodOfNode) -> Session:
+    name, spec = await _asked_for(request)
+    place = Place(pod.namespace, pod.name, pod.uid, spec.container or pod.container)
+    try:
+        return await copies.begin(owner, place, spec, name)
+    except Refused as exc:
+        if exc.code == 404 and pod.containers and spec.container not in ("", *pod.containers):
+            raise Refused(
+                404,
+                f"pod {quote(f'{pod.namespace}/{pod.name}')} has no container"
+                f" {quote(spec.container)}, only {', '.join(pod.containers)}",
+            ) from exc
+        raise
+
+
+async def _connect(
+    copies: Copies, request: web.BaseRequest, copy: Copy, offset: int
+) -> web.StreamResponse:
+    copies.check_moving(copy, offset)
+    if link := accept(request):
+        await copies.connect(copy, link, offset)
+        await link.finish()
+    return Upgraded()
+
+
+def _respond(copies: Copies, session: Session, status: int = 200) -> web.Response:
+    document = session.document(GROUP_VERSION, copies.expires(session))
+    return web.Response(
+        body=json.dumps(document, separators=(",", ":")).encode(),
+        status=status,
+        headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"},
+    )
+
+
+async def _asked_for(request: web.BaseRequest) -> tuple[str, CopySpec]:
+    """Return the name of the session that a request begins, which may be empty, and what it asks.
+
+    Raises:
+        Unspecified: it is not such a request.
+    """
+    try:
+        document = parse(await body_of(request))
+        return parse_name(document), parse_spec(document)
+    except UsageError as exc:
+        raise Unspecified(422, exc.message) from None
+    except ValueError:
+        raise Unspecified(400, "the object is not JSON") from None
+    except Refused as exc:
+        raise Unspecified(exc.code, exc.message) from None
+
+
+def _offset(given: Mapping[str, str]) -> int:
+    text = given.get("offset", "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise Refused(400, "offset is not a number")
+    return int(text)
 
 
 def _refusal(exc: Refused, name: str) -> Refusal:

@@ -1,41 +1,52 @@
 """The copies of a node: begun, taken up again, put into their place, given up, forgotten.
 
-Everything about sessions is done in the loop; what touches files or the runtime has threads
-(``work``). A session ends with its agent: its client begins it anew.
+Everything about sessions is done in the loop; what touches files or the runtime has threads. What
+goes into a container is staged there as it comes, and what comes out of one waits in a file
+without a name. A session ends with its agent: its client begins it anew.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from pycrictl.agent.copies import work
-from pycrictl.agent.copies.audit import Audit, End
 from pycrictl.agent.copies.engine import Engine, Gone, replaced
-from pycrictl.agent.copies.job import Copy, Putting, make_archive, verify
-from pycrictl.agent.copies.refusals import Refused, refused, refusing
+from pycrictl.agent.copies.refusals import (
+    Refused,
+    encode_refusal,
+    lasting,
+    refused,
+    refusing,
+)
 from pycrictl.agent.copies.session import (
     LIFETIME_S,
     NAME,
+    Audit,
     CopyPhase,
     CopySpec,
     Direction,
+    End,
     Owner,
     Place,
     Session,
 )
-from pycrictl.agent.copies.spool import SpoolSpace
-from pycrictl.agent.copies.store import Store
-from pycrictl.copy.archive.pieces import Arriving
+from pycrictl.agent.copies.spool import SpoolSpace, free_bytes
+from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.errors import Cancelled, Exhausted, FailedPrecondition
+from pycrictl.copy.transfer.flow import ignore
+from pycrictl.copy.transfer.link import Link
+from pycrictl.copy.transfer.messages import Pieces
+from pycrictl.copy.transfer.serving import Giving, Skips, Taking, in_thread
+from pycrictl.copy.tree.watch import Watch
+from pycrictl.errors import Cancelled, ConnectError, Exhausted, FailedPrecondition
 from pycrictl.units import format_moment, quote
 
 log = logging.getLogger("pycrictl.agent")
@@ -47,7 +58,7 @@ MAX_SESSIONS: Final = 1000
 """Sessions that are kept; of those that are over, the oldest give way."""
 
 STOP_S: Final = 5.0
-"""How long jobs may take to end when the agent does."""
+"""How long threads may take to end."""
 
 REST_S: Final = 60.0
 """A copy of which no byte has moved for so long gives its place up if another one needs it; so long
@@ -57,11 +68,50 @@ _MAX_ASKING: Final = 1000
 _SWEEP_S: Final = 5.0
 
 
+@dataclass(slots=True, eq=False)
+class Copy:
+    """A session while the agent runs.
+
+    Attributes:
+        transfer: its bytes.
+        work: the thread that makes or takes its archive.
+        sending: the thread that sends one, if there is a connection for that, or was.
+        moved_s: when a byte of it has moved, on the service's clock.
+        begun: is set when there is something of an archive, or never will be.
+        is_unwanted: its threads were told to stop; whoever told them ends the session.
+    """
+
+    session: Session
+    transfer: Taking | Giving
+    moved_s: float
+    work: asyncio.Future[Summary] = field(init=False)
+    sending: asyncio.Future[None] | None = None
+    skips: Skips = field(default_factory=Skips)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    is_unwanted: bool = False
+    is_freed: bool = False
+
+    @property
+    def is_working(self) -> bool:
+        """Whether its archive is being made, or put into its place."""
+        return self.session.phase in (CopyPhase.MEASURING, CopyPhase.COMMITTING)
+
+    @property
+    def has_bytes(self) -> int:
+        if isinstance(self.transfer, Giving):
+            return self.transfer.spool.size_bytes
+        return self.transfer.offset
+
+    async def wait(self, limit_s: float) -> None:
+        threads = [one for one in (self.work, self.sending) if one is not None]
+        await asyncio.wait(threads, timeout=limit_s)
+
+
 class Copies:
     """The copies of this node.
 
     Args:
-        store: keeps the sessions.
+        folder: for the archives of copies out of containers.
         engine: does what is to be done on the node.
         quotas: how large a copy may be, and how many of a pod there may be.
         spool_limit_bytes: what all copies may take of the disk; 0 for no limit.
@@ -72,7 +122,7 @@ class Copies:
 
     def __init__(
         self,
-        store: Store,
+        folder: str,
         engine: Engine,
         quotas: Quotas,
         *,
@@ -81,10 +131,10 @@ class Copies:
         clock: Callable[[], float] = time.monotonic,
         lifetime_s: float = LIFETIME_S,
     ) -> None:
-        self._store = store
+        self._folder = folder
         self._engine = engine
         self._quotas = quotas
-        self._space = SpoolSpace(spool_limit_bytes, lambda: store.free_bytes)
+        self._space = SpoolSpace(spool_limit_bytes, lambda: free_bytes(folder))
         self._audit = audit
         self._clock = clock
         self._lifetime_s = lifetime_s
@@ -95,47 +145,24 @@ class Copies:
 
     async def start(self) -> None:
         """Begin to look after sessions; clear up what killed programs have left in containers."""
-        work.start(self._engine.sweep)
+        in_thread(self._engine.sweep)
+        self._loop = asyncio.get_running_loop()
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def stop(self) -> None:
         """End what is going on; clients begin anew with the next agent."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        tasks: list[asyncio.Future[Any]] = []
-        for copy in self._copies.values():
-            copy.is_unwanted = True
-            if copy.stream is not None:
-                copy.stream.cancel()
-                tasks.append(copy.stream)
-            if copy.putting is not None:
-                tasks.append(copy.putting.done)
-                copy.putting.wake()
-            if copy.job is not None:
-                # What is being put into its place is either left or finished.
-                if copy.session.phase is not CopyPhase.COMMITTING:
-                    copy.job.cancel()
-                tasks.append(copy.job)
-        if tasks:
-            await asyncio.wait(tasks, timeout=STOP_S)
-        for copy in self._copies.values():
-            if not copy.session.is_over:
-                copy.session.fail("the agent was stopped", 503)
-                self._audit(copy.session, End.STOPPED)
-            if copy.archive is not None:
-                copy.archive.close()
+        copies = list(self._copies.values())
+        for copy in copies:
+            if copy.session.phase is not CopyPhase.COMMITTING:  # that is left or finished
+                self._cancel(copy)
+        await asyncio.gather(*(copy.wait(STOP_S) for copy in copies))
+        for copy in copies:
+            self._end(copy, "the agent was stopped", 503, End.STOPPED)
         self._copies.clear()
 
-    async def begin(
-        self,
-        owner: Owner,
-        namespace: str,
-        pod: str,
-        pod_uid: str,
-        container: str,
-        spec: CopySpec,
-        name: str = "",
-    ) -> Session:
+    async def begin(self, owner: Owner, asked: Place, spec: CopySpec, name: str = "") -> Session:
         """Begin a copy.
 
         One out of a container is ready when its archive is made, as KEP-4582 has it; if that takes
@@ -143,9 +170,8 @@ class Copies:
         is returned once there is something of its archive.
 
         Args:
-            owner: who asks.
-            namespace, pod, pod_uid: the pod.
-            container: which one is meant if the copy names none.
+            owner: its user.
+            asked: where, as far as that is known.
             spec: what is asked for.
             name: of the session, if the client has chosen one.
 
@@ -155,9 +181,8 @@ class Copies:
         if name in self._copies:
             raise Refused(409, "there is a copy of that name")
         phase = CopyPhase.TRANSFERRING if spec.direction is Direction.TO else CopyPhase.MEASURING
-        place = Place(namespace, pod, pod_uid, spec.container or container)
         session = Session(
-            name or os.urandom(16).hex(), owner, place, spec, phase, spec.size_bytes, spec.crc32,
+            name or os.urandom(16).hex(), owner, asked, spec, phase, spec.size_bytes, spec.crc32,
             created=format_moment(time.time()), heard_s=self._clock(),
         )  # fmt: skip
         try:
@@ -173,38 +198,92 @@ class Copies:
     async def _begin(self, session: Session) -> None:
         name, owner, asked = session.name, session.owner, session.place
         self._quotas.check_size(session.size_bytes)
-        session.place = await work.run(
-            lambda: self._engine.find(asked.namespace, asked.pod, asked.pod_uid, asked.container)
+        session.place = await asyncio.to_thread(
+            self._engine.find, asked.namespace, asked.pod, asked.pod_uid, asked.container
         )
         self._space.check(session.size_bytes)
         await self._take(session)
-        if name in self._copies or (name, owner) in self._unwanted:
+        try:
+            spool = None
+            if session.phase is CopyPhase.MEASURING:
+                spool = await asyncio.to_thread(Spool, self._folder)
+            if name in self._copies or (name, owner) in self._unwanted:
+                if spool is not None:
+                    spool.close()
+                raise Refused(409, "the copy was given up before it began")
+        except BaseException:
             self._quotas.give(session.place.sandbox_id)
-            raise _given_up()
+            raise
         if len(self._copies) >= MAX_SESSIONS:  # fewer than that go on, by the quotas
             self._forget(next(one for one in self._copies.values() if one.session.is_over))
-        copy = self._copies[name] = Copy(session, None, moved_s=self._clock())
-        try:
-            archive = copy.archive = await work.run(self._store.open_archive)
-        except BaseException:
-            self._free(copy)
+        copy = self._copies[name] = self._started(session, spool)
+        if spool is None:
+            return
+        ready = asyncio.ensure_future(copy.begun.wait()) if session.spec.early else copy.work
+        await asyncio.wait([ready], timeout=PATIENCE_S)
+        if session.is_over:
             self._forget(copy)
-            raise
-        if copy.is_unwanted:  # it was given up meanwhile
-            archive.close()
-            raise _given_up()
-        copy.arriving = Arriving(session.size_bytes)
-        if session.phase is CopyPhase.MEASURING:
-            copy.job = asyncio.create_task(self._measure(copy))
-            if session.spec.early:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(copy.news.wait(), PATIENCE_S)
-            else:
-                await asyncio.wait([copy.job], timeout=PATIENCE_S)
-            if session.is_over:
-                await asyncio.wait([copy.job])
-                self._forget(copy)
-                raise Refused(session.code, session.message)
+            raise Refused(session.code, session.message)
+
+    def _started(self, session: Session, spool: Spool | None) -> Copy:
+        place, spec = session.place, session.spec
+
+        def admit(size_bytes: int) -> None:
+            if spool is not None:
+                self._quotas.check_size(size_bytes)
+            try:
+                self._hold(copy, size_bytes)
+            except Exhausted:
+                made = asyncio.run_coroutine_threadsafe(self.hold(copy, size_bytes), self._loop)
+                made.result(PATIENCE_S)
+            if not copy.begun.is_set():
+                self._loop.call_soon_threadsafe(copy.begun.set)
+
+        def progressed(offset: int) -> None:
+            session.heard_s = self._clock()
+            if offset > session.offset:
+                copy.moved_s = session.heard_s
+            session.offset = offset
+
+        def expect(size_bytes: int) -> None:
+            session.expected_bytes = size_bytes
+
+        def last_word(end: Summary | Exception) -> bytes:
+            """End a session that has failed before its client learns it."""
+            if isinstance(end, Summary):
+                return b""  # the client asks
+            why = self._reason(copy, end)
+            self._loop.call_soon_threadsafe(self._fail, copy, why)
+            return encode_refusal(lasting(why))
+
+        def take() -> Summary:
+            return taking.run(
+                lambda archive: self._engine.place(place, spec, archive, watch), last_word
+            )
+
+        def make() -> Summary:
+            try:
+                self._engine.pack(place, spec, giving.write, watch)
+                giving.finish()
+            except Exception as exc:
+                giving.fail(last_word(exc))
+                raise
+            return Summary()
+
+        if spool is None:
+            form = Pieces(is_client=False, is_sender=False)
+            taking = Taking(
+                form, spec.size_bytes, spec.crc32,
+                refusal=encode_refusal, admit=admit, on_progress=progressed,
+            )  # fmt: skip
+            copy = Copy(session, taking, self._clock())
+        else:
+            giving = Giving(spool, admit=admit, on_progress=progressed)
+            copy = Copy(session, giving, self._clock())
+        watch = Watch(ignore, copy.skips.add, on_archive=expect)
+        copy.work = asyncio.wrap_future(in_thread(take if spool is None else make))
+        copy.work.add_done_callback(partial(self._settle, copy))
+        return copy
 
     def find(self, name: str, owner: Owner, namespace: str, pod: str, pod_uid: str) -> Copy:
         """Return a copy, of which this is a sign.
@@ -216,11 +295,10 @@ class Copies:
         copy = self._copies.get(name)
         if copy is not None:
             session, place = copy.session, copy.session.place
-            asked = (owner, namespace, pod)
-            if (session.owner, place.namespace, place.pod) == asked:
+            if (session.owner, place.namespace, place.pod) == (owner, namespace, pod):
                 if place.pod_uid != pod_uid:
                     raise refused(replaced(place))
-                self.hear(copy)
+                session.heard_s = self._clock()
                 return copy
         raise Refused(
             404,
@@ -236,12 +314,7 @@ class Copies:
             if len(self._unwanted) > MAX_SESSIONS:
                 del self._unwanted[next(iter(self._unwanted))]
 
-    def hear(self, copy: Copy) -> None:
-        """Note that there was a sign of a copy's client."""
-        copy.session.heard_s = self._clock()
-
     def expires(self, session: Session) -> str:
-        """Return when a session will be removed if there is no sign of its client."""
         return format_moment(time.time() + session.heard_s + self._lifetime_s - self._clock())
 
     async def check(self, copy: Copy) -> None:
@@ -252,13 +325,38 @@ class Copies:
         """
         session = copy.session
         if session.phase is CopyPhase.FAILED:
-            raise Refused(session.lasting_code, session.message)
+            raise lasting(Refused(session.code, session.message))
         with refusing():
             try:
-                await work.run(lambda: self._engine.check(session.place))
+                await asyncio.to_thread(self._engine.check, session.place)
             except Gone as exc:
-                await self._fail(copy, exc)
+                self._lose(copy, exc)
                 raise
+
+    def check_moving(self, copy: Copy, offset: int) -> None:
+        """Require that a copy wants bytes, or has some from an offset on.
+
+        Raises:
+            Refused: it does not.
+        """
+        session = copy.session
+        if session.phase is CopyPhase.FAILED:  # a moment ago
+            raise lasting(Refused(session.code, session.message))
+        if session.phase not in (CopyPhase.MEASURING, CopyPhase.TRANSFERRING):
+            raise Refused(409, f"the copy is {session.phase.value.lower()}: no bytes are wanted")
+        if session.phase is CopyPhase.TRANSFERRING and offset > session.size_bytes:
+            raise Refused(422, f"the archive has {session.size_bytes} bytes")
+
+    async def connect(self, copy: Copy, link: Link, offset: int) -> None:
+        """Let a copy go on over a connection; an earlier one ends, as its client has left it."""
+        transfer, before = copy.transfer, copy.sending
+        transfer.attach(link)
+        if isinstance(transfer, Giving):
+            if before is not None:
+                await asyncio.wait([before])
+            sending = in_thread(partial(transfer.deliver, link, offset))
+            copy.sending = asyncio.wrap_future(sending)
+            copy.sending.add_done_callback(lambda _: self._free(copy))
 
     async def commit(self, copy: Copy) -> Session:
         """Put what has arrived into its place, or end a copy that the client has whole.
@@ -270,56 +368,35 @@ class Copies:
             Refused: not everything has arrived.
         """
         session = copy.session
+        if session.phase is CopyPhase.MEASURING:
+            raise Refused(409, "the archive is still being made")
         if session.phase is CopyPhase.TRANSFERRING:
             if session.spec.direction is Direction.FROM:
                 session.phase = CopyPhase.SUCCEEDED
                 session.offset = session.size_bytes
-                self._end(copy, End.DONE)
+                self._audit(session, End.DONE)
+                await self._stopped(copy, STOP_S)
+                self._free(copy)
                 self._forget(copy)
                 return session
             if session.offset != session.size_bytes:
                 raise Refused(
                     409, f"only {session.offset} of {session.size_bytes} bytes have arrived"
                 )
-            await copy.disconnect(is_whole=True)
-            with refusing():
-                await self.ready(copy)
+            await self.check(copy)
             if session.phase is CopyPhase.TRANSFERRING:  # else another call was quicker
                 session.phase = CopyPhase.COMMITTING
-                copy.job = asyncio.create_task(self._place(copy))
-        elif session.phase is CopyPhase.MEASURING:
-            raise Refused(409, "the archive is still being made")
-        if copy.job is not None:
-            await asyncio.wait([copy.job], timeout=PATIENCE_S)
+                assert isinstance(copy.transfer, Taking)
+                copy.transfer.allow()
+        await asyncio.wait([copy.work], timeout=PATIENCE_S)
         return session
 
     async def abandon(self, copy: Copy) -> Session:
         """Give a copy up: nothing of it is left, unless it is in its place already."""
-        copy.is_unwanted = True
-        await copy.disconnect()
-        if copy.job is not None and not copy.job.done():
-            await asyncio.wait([copy.job], timeout=PATIENCE_S)
-        if not copy.session.is_over:
-            copy.session.fail("it was given up", 410)
-            self._end(copy, End.ABANDONED)
+        await self._stopped(copy, PATIENCE_S)
+        self._end(copy, "it was given up", 410, End.ABANDONED)
         self._forget(copy)
         return copy.session
-
-    async def ready(self, copy: Copy) -> Arriving:
-        """Return what has arrived of a copy to a container; what could not be written is not."""
-        if copy.arriving is None:
-            archive, session = copy.archive, copy.session
-            assert archive is not None
-            value = await work.run(archive.checksum)
-            copy.arriving = Arriving(session.size_bytes, archive.size_bytes, value)
-        return copy.arriving
-
-    def acknowledged(self, copy: Copy, offset: int) -> None:
-        """Note how much of an archive is where it shall be."""
-        if offset > copy.session.offset:
-            copy.moved_s = self._clock()
-        copy.session.offset = offset
-        self.hear(copy)
 
     async def hold(self, copy: Copy, size_bytes: int) -> None:
         """Let a copy have so much of the disk, if need be that of others; see ``REST_S``.
@@ -339,18 +416,7 @@ class Copies:
             else:
                 return
 
-    def put_early(self, copy: Copy) -> Putting:
-        """Put what arrives beside its place, so that less is left for the end."""
-        copy.putting = Putting(copy, self._engine)
-        return copy.putting
-
-    async def attach(self, copy: Copy, stream: asyncio.Task[Any]) -> None:
-        """Make a connection the one of a copy: an earlier one ends, as its client has left it."""
-        await copy.disconnect()
-        copy.stream = stream
-
     def snapshot(self) -> dict[str, int]:
-        """Return how many copies there are, and what they take of the disk."""
         running = sum(not copy.session.is_over for copy in self._copies.values())
         return {"copies": running, "spool_bytes": self._space.held_bytes}
 
@@ -429,7 +495,6 @@ class Copies:
         return self._places(owner) > count
 
     def _ask(self, owner: Owner) -> None:
-        """Remember that somebody was refused."""
         self._asking.pop(owner, None)
         self._asking[owner] = self._clock()
         if len(self._asking) > _MAX_ASKING:
@@ -439,90 +504,65 @@ class Copies:
         since_s = self._clock() - REST_S
         return any(at > since_s and one != owner for one, at in list(self._asking.items()))
 
-    # What threads do
-
-    async def _measure(self, copy: Copy) -> None:
-        session = copy.session
-        loop = asyncio.get_running_loop()
-
-        def grew() -> None:
-            loop.call_soon_threadsafe(copy.news.set)
-
-        def admit(size_bytes: int) -> None:
-            self._quotas.check_size(size_bytes)
-            try:
-                self._hold(copy, size_bytes)
-            except Exhausted:
-                made = asyncio.run_coroutine_threadsafe(self.hold(copy, size_bytes), loop)
-                made.result(PATIENCE_S)
-
-        async with self._failing(copy):
-            crc32 = await work.start(lambda: make_archive(copy, self._engine, admit, grew))
-            assert copy.archive is not None
-            session.outcome = copy.success(Summary())
-            session.size_bytes, session.crc32 = copy.archive.size_bytes, crc32
-            session.phase = CopyPhase.TRANSFERRING
-        copy.news.set()
-
-    async def _place(self, copy: Copy) -> None:
-        session = copy.session
-        async with self._failing(copy):
-            await work.run(lambda: verify(copy, self._engine))
-            session.outcome = copy.success(await self._put(copy))
-            session.phase = CopyPhase.SUCCEEDED
-            self._end(copy, End.DONE)
-
-    async def _put(self, copy: Copy) -> Summary:
-        """Put an archive into its place: what was done early counts, if nothing was wrong."""
-        if (early := copy.putting) is not None:
-            copy.putting = None
-            try:
-                return await early.finish()
-            except Exception:
-                if early.is_final:
-                    raise
-            copy.forget_skipped()
-        return await Putting(copy, self._engine).finish()
-
     # What becomes of sessions
 
-    @asynccontextmanager
-    async def _failing(self, copy: Copy) -> AsyncIterator[None]:
-        """Make any error that of a copy."""
-        try:
-            yield
-        except Exception as exc:
-            await self._fail(copy, exc)
+    def _settle(self, copy: Copy, done: asyncio.Future[Summary]) -> None:
+        session, exc = copy.session, done.exception()
+        if exc is None and not session.is_over:
+            session.outcome = json.loads(copy.skips.success(done.result()))
+            if isinstance(copy.transfer, Giving):
+                spool = copy.transfer.spool
+                session.size_bytes, session.crc32 = spool.size_bytes, spool.crc32
+                session.phase = CopyPhase.TRANSFERRING
+            else:
+                session.phase = CopyPhase.SUCCEEDED
+                self._audit(session, End.DONE)
+        copy.begun.set()
+        self._free(copy)
 
-    async def _fail(self, copy: Copy, exc: Exception) -> None:
-        if copy.session.is_over:
-            return
-        if copy.is_unwanted and isinstance(exc, Cancelled):
-            copy.session.fail("it was given up", 410)
-            self._end(copy, End.ABANDONED)
-            return
+    def _reason(self, copy: Copy, exc: Exception) -> Refused:
         if isinstance(exc, FailedPrecondition) and not isinstance(exc, Gone):
             exc = replaced(copy.session.place)
-        reason = refused(exc)
-        was_measuring = copy.session.phase is CopyPhase.MEASURING
-        copy.session.fail(reason.message, reason.code)
-        if was_measuring and copy.stream is not None:
-            copy.news.set()  # its connection says so, and ends
-            await asyncio.wait([copy.stream], timeout=STOP_S)
-        await copy.disconnect()
-        self._end(copy, End.FAILED)
+        why = refused(exc)
+        if isinstance(exc, ConnectError) and isinstance(copy.transfer, Taking):
+            # A proxy of this node has gone, or lost its patience while the client was away.
+            return Refused(404, f"{why.message}; begin again")
+        return why
 
-    def _end(self, copy: Copy, end: End) -> None:
-        """Free what a copy holds, and leave a line about it."""
+    def _fail(self, copy: Copy, why: Refused) -> None:
+        if not copy.is_unwanted:  # else whoever told its threads to stop ends it
+            self._end(copy, why.message, why.code, End.FAILED)
+
+    def _lose(self, copy: Copy, exc: Gone) -> None:
+        copy.transfer.cancel(exc)
+        self._fail(copy, refused(exc))
+
+    def _end(self, copy: Copy, message: str, code: int, end: End) -> None:
+        """End a session that is not over yet, and leave a line about it."""
+        if not copy.session.is_over:
+            copy.session.fail(message, code)
+            self._audit(copy.session, end)
         self._free(copy)
-        self._audit(copy.session, end)
 
     def _free(self, copy: Copy) -> None:
+        """Free what a copy holds once it is over and no thread works for it."""
+        threads = (copy.work, copy.sending)
+        is_busy = any(one is not None and not one.done() for one in threads)
+        if copy.is_freed or is_busy or not copy.session.is_over:
+            return
+        copy.is_freed = True
         self._quotas.give(copy.session.place.sandbox_id)
         self._space.give(copy.session.name)
-        if (archive := copy.archive) is not None:
-            copy.archive = None
-            work.start(archive.close)  # what is on its way to the disk is waited for
+        if isinstance(copy.transfer, Giving):
+            in_thread(copy.transfer.spool.close)  # what is on its way to the disk is waited for
+
+    def _cancel(self, copy: Copy) -> None:
+        copy.is_unwanted = True
+        copy.transfer.cancel(_cancelled())
+
+    async def _stopped(self, copy: Copy, limit_s: float) -> None:
+        self._cancel(copy)
+        await copy.wait(limit_s)
 
     def _forget(self, copy: Copy) -> None:
         self._copies.pop(copy.session.name, None)
@@ -530,21 +570,18 @@ class Copies:
     async def _require(self, copy: Copy) -> None:
         """End a session whose container is gone: its client learns it when it connects again."""
 
-        def is_waiting() -> bool:
+        def is_at_stake() -> bool:
             # What is being copied out has left the container already.
-            is_safe = copy.session.spec.direction is Direction.FROM and copy.stream is not None
-            is_moving = copy.session.phase is CopyPhase.TRANSFERRING
-            return is_moving and not copy.is_working and not is_safe
+            is_safe = copy.session.spec.direction is Direction.FROM and copy.transfer.is_connected
+            return copy.session.phase is CopyPhase.TRANSFERRING and not is_safe
 
-        if not is_waiting():
+        if not is_at_stake():
             return
         try:
-            await work.run(lambda: self._engine.check(copy.session.place))
+            await asyncio.to_thread(self._engine.check, copy.session.place)
         except Gone as exc:
-            if is_waiting():
-                await copy.disconnect()
-            if is_waiting():
-                await self._fail(copy, exc)
+            if is_at_stake():
+                self._lose(copy, exc)
         except Exception as exc:
             log.debug("cannot see whether a container is still there: %s", exc)
 
@@ -556,21 +593,17 @@ class Copies:
             for copy in list(self._copies.values()):
                 if now - copy.session.heard_s < self._lifetime_s:
                     await self._require(copy)
-                    continue
-                if copy.is_working and copy.session.phase is CopyPhase.COMMITTING:
-                    continue
-                await self._expire(copy, "nothing was heard of it for too long")
+                elif copy.session.phase is not CopyPhase.COMMITTING:
+                    await self._expire(copy, "nothing was heard of it for too long")
 
     async def _expire(self, copy: Copy, why: str) -> None:
-        """End and forget a copy; one that is being worked at ends soon, and stays until then."""
-        copy.is_unwanted = True
-        await copy.disconnect()
-        if copy.is_working:
-            return
-        if not copy.session.is_over:
-            copy.session.fail(why, 410)
-            self._end(copy, End.EXPIRED)
+        await self._stopped(copy, STOP_S)
+        self._end(copy, why, 410, End.EXPIRED)
         self._forget(copy)
+
+
+def _cancelled() -> Cancelled:
+    return Cancelled("the copy was given up", code="Canceled")
 
 
 def _more_than_half(of_what: str, owner: Owner) -> Exhausted:
@@ -579,7 +612,3 @@ def _more_than_half(of_what: str, owner: Owner) -> Exhausted:
         " try again later"
     )
     return Exhausted(message, code="ResourceExhausted", details=message)
-
-
-def _given_up() -> Refused:
-    return Refused(409, "the copy was given up before it began")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -14,6 +14,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.errors import UsageError
 from pycrictl.foreign import cleaned
+from pycrictl.servicelog import Whole
 from pycrictl.units import escape, quote
 
 LIFETIME_S: Final = 15 * 60
@@ -26,8 +27,6 @@ _MAX_SIZE: Final = (1 << 63) - 1
 
 
 class Direction(StrEnum):
-    """Where the bytes go."""
-
     TO = "To"
     FROM = "From"
     UNKNOWN = "Unknown"
@@ -35,8 +34,6 @@ class Direction(StrEnum):
 
 
 class CopyPhase(StrEnum):
-    """Where a copy stands (``status.phase``)."""
-
     MEASURING = "Measuring"
     """The archive is being made; its size and checksum are not known yet."""
 
@@ -103,12 +100,10 @@ class CopySpec:
 
     @property
     def rules(self) -> Rules:
-        """What may be made in the container."""
         return Rules(archive=self.archive, no_clobber=not self.overwrite)
 
     @property
     def document(self) -> dict[str, Any]:
-        """The ``spec`` of the object."""
         sizes = {"size": self.size_bytes, "checksum": self.crc32}
         return {
             "direction": self.direction.value,
@@ -125,11 +120,6 @@ class CopySpec:
 
 
 def parse_spec(document: object) -> CopySpec:
-    """Read the object that a client sends to begin a copy.
-
-    Raises:
-        UsageError: it is not one.
-    """
     spec = _mapping(_mapping(document, "the object").get("spec"), "spec")
     options = _mapping(spec.get("options", {}), "spec.options")
     direction = spec.get("direction")
@@ -161,11 +151,6 @@ def parse_spec(document: object) -> CopySpec:
 
 
 def parse_name(document: object) -> str:
-    """Return the name that a client gives to its session; empty if it gives none.
-
-    Raises:
-        UsageError: it is not one.
-    """
     metadata = _mapping(_mapping(document, "the object").get("metadata", {}), "metadata")
     name = metadata.get("name", "")
     if not isinstance(name, str) or (name and not NAME.fullmatch(name)):
@@ -210,22 +195,14 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
         return self.phase in (CopyPhase.SUCCEEDED, CopyPhase.FAILED)
 
-    @property
-    def lasting_code(self) -> int:
-        """Why it has failed, for those who would try again: later is not better."""
-        return 422 if self.code == 429 else self.code
-
     def fail(self, message: str, code: int) -> None:
-        """End it with a reason."""
         self.phase = CopyPhase.FAILED
         self.message = message
         self.code = code
 
     def document(self, group_version: str, expires: str) -> dict[str, Any]:
-        """Return the object that stands for it in the API."""
         status: dict[str, Any] = {"phase": self.phase.value, "offset": self.offset}
         if self.phase is not CopyPhase.MEASURING:
             status |= {"size": self.size_bytes, "checksum": self.crc32}
@@ -246,6 +223,43 @@ class Session:
             "spec": {**self.spec.document, "container": self.place.container},
             "status": {**status, "expiresAt": expires},
         }
+
+
+class End(StrEnum):
+    DONE = "done"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+    """Its client gave it up."""
+
+    EXPIRED = "expired"
+    """Nothing was heard of its client for too long."""
+
+    STOPPED = "stopped"
+    """The agent was stopped; its client begins it anew with the next one."""
+
+    REFUSED = "refused"
+    """It never began: a right, a quota, no such container, or a request that is wrong."""
+
+
+Audit = Callable[[Session, End], None]
+"""Called once with each copy that is over or was refused, and how it ended."""
+
+
+def fields_of(session: Session, end: End) -> dict[str, object]:
+    """Return the fields of a copy's log line; a path's end cannot hide behind its length."""
+    place, spec = session.place, session.spec
+    return {
+        "user": session.owner.name,
+        "uid": session.owner.uid,
+        "pod": f"{place.namespace}/{place.pod}",
+        "container": place.container,
+        "direction": spec.direction.value.lower(),
+        "path": Whole(os.fsdecode(spec.path)),
+        "size_bytes": session.size_bytes,
+        "moved_bytes": session.offset,
+        "end": end.value,
+        "error": session.message if end in (End.FAILED, End.REFUSED) else "",
+    }
 
 
 def _mapping(found: object, what: str) -> Mapping[str, Any]:

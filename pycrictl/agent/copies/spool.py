@@ -1,16 +1,38 @@
-"""How much of the node's disk copies may take. Pure, and safe from any thread."""
+"""How much of the node's disk copies may take. Safe from any thread."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Final
 
-from pycrictl.errors import Exhausted
-from pycrictl.units import format_bytes
+from pycrictl.copy.archive.spool import open_unnamed
+from pycrictl.errors import ConfigError, Exhausted
+from pycrictl.units import format_bytes, quote
 
 RESERVE_BYTES: Final = 64 * 1024 * 1024
 """What copies leave free on the disk."""
+
+
+def check_folder(folder: str) -> None:
+    """Make a folder for archives if it is not there; other files in it are left alone.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    try:
+        Path(folder).mkdir(0o700, parents=True, exist_ok=True)
+        os.close(open_unnamed(folder))
+    except OSError as exc:
+        reason = os.strerror(exc.errno or 0).lower()
+        raise ConfigError(f"cannot keep copies in {quote(folder)}: {reason}") from None
+
+
+def free_bytes(folder: str) -> int:
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
 
 
 class SpoolSpace:
@@ -32,12 +54,10 @@ class SpoolSpace:
 
     @property
     def held_bytes(self) -> int:
-        """How much is held."""
         with self._lock:
             return self._sum()
 
     def held_by(self, owner: Hashable) -> int:
-        """Return how much the sessions of a user hold."""
         with self._lock:
             return sum(size_bytes for whose, size_bytes in self._held.values() if whose == owner)
 
@@ -75,7 +95,6 @@ class SpoolSpace:
             self._held[name] = owner, size_bytes
 
     def give(self, name: str) -> None:
-        """Take back what a session holds."""
         with self._lock:
             self._held.pop(name, None)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from pycrictl.copy.archive.checksum import Checksum, wrong_checksum
 from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import file_pieces, pack
 from pycrictl.copy.archive.spool import Spool
@@ -19,7 +18,6 @@ from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError
-from pycrictl.units import plural
 
 
 def _ignore(_: Skipped) -> None:
@@ -163,46 +161,3 @@ class StreamArchive:
         buffer = memoryview(bytearray(CHUNK_BYTES))
         while count := os.readv(self._stream, [buffer]):
             yield buffer[:count]
-
-
-class Announced:
-    """An ``Incoming`` of which size and checksum were known before it came; they are verified.
-
-    Args:
-        arriving: its pieces, each used before the next is asked for. An error that comes from there
-            leaves the destination as it was.
-        size_bytes: how long it shall be.
-        crc32: its checksum.
-    """
-
-    tree: Source | None = None
-    kind: SourceKind | None = None
-    name: bytes | None = None
-
-    def __init__(self, arriving: Iterable[memoryview], size_bytes: int, crc32: int) -> None:
-        self._arriving = arriving
-        self._size_bytes = size_bytes
-        self._crc32 = crc32
-
-    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        """See ``Incoming``; ``offset`` must be 0."""
-        checksum, count = Checksum(), 0
-        for piece in self._arriving:
-            count += len(piece)
-            if count > self._size_bytes:
-                raise CopyError(f"more than the {self._size_bytes} announced bytes arrived")
-            checksum.add(piece)
-            yield piece
-        if count != self._size_bytes:
-            raise CopyError(
-                f"{plural(count, 'byte')} arrived, but {self._size_bytes} were announced",
-                hint="nothing was changed; try again",
-            )
-        if checksum.value != self._crc32:
-            raise wrong_checksum()
-
-    def measured(self, rules: Rules, watch: Watch) -> Measured:
-        return Measured(self._size_bytes, self._crc32, Summary())
-
-    def address(self, path: bytes) -> bytes:
-        return path

@@ -50,7 +50,6 @@ class Checksum:
         self.close()
 
     def add(self, data: bytes | bytearray | memoryview) -> None:
-        """Take in the next bytes."""
         self.value = crc32(data, self.value)
 
     def add_file(self, fd: int, offset: int, size_bytes: int) -> None:

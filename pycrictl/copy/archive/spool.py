@@ -32,7 +32,6 @@ class Spool:
 
     Args:
         folder: where the file is; None for where this user's temporary files are to be.
-        expected_bytes: how much space it needs at least.
 
     Attributes:
         fd: the file, readable.
@@ -43,7 +42,7 @@ class Spool:
         CopyError: no file can be made there.
     """
 
-    def __init__(self, folder: str | None = None, *, expected_bytes: int = 0) -> None:
+    def __init__(self, folder: str | None = None) -> None:
         folder = folder or _temporary()
         self.size_bytes = 0
         self._folder = folder
@@ -56,7 +55,7 @@ class Spool:
         self._checksum = Checksum()
         self._writer = SparseWriter(self.fd, HOLE_BYTES)
         try:
-            self._check_space(max(expected_bytes, _CHECK_BYTES // 8))
+            self._check_space(_CHECK_BYTES // 8)
         except BaseException:
             self.close()
             raise
@@ -69,7 +68,6 @@ class Spool:
 
     @property
     def crc32(self) -> int:
-        """The checksum of what it holds."""
         return self._checksum.value
 
     def write(self, data: bytes | memoryview) -> None:
@@ -92,15 +90,20 @@ class Spool:
         self.size_bytes += len(view)
 
     def finish(self) -> None:
-        """Finish writing."""
         self._writer.finish()
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield what it holds, each piece valid until the next is asked for."""
         return file_pieces(self.fd, 0, self.size_bytes)
 
+    def read(self, offset: int, buffer: memoryview) -> memoryview:
+        """Return what it holds from an offset on, in a buffer; it may still be written to."""
+        piece = buffer[: self.size_bytes - offset]
+        count = os.preadv(self.fd, [piece], offset)
+        piece[count:] = bytes(len(piece) - count)  # a hole at the end is not yet in the file
+        return piece
+
     def close(self) -> None:
-        """Close the file, which frees its space."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -10,8 +10,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from pycrictl.agent.api.names import COPIES, COPY_KIND, GROUP, VERSION
-from pycrictl.copy.archive.pieces import PROTOCOL
-from pycrictl.copy.stream.connection import CopyConnection
+from pycrictl.copy.transfer.link import SocketLink, open_link
+from pycrictl.copy.transfer.messages import PIECES_PROTOCOL
 from pycrictl.errors import (
     ConnectError,
     CopyError,
@@ -23,10 +23,8 @@ from pycrictl.errors import (
 )
 from pycrictl.foreign import mapping, parsed, text
 from pycrictl.kubectl import refusals
-from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target, cannot_connect, reason_of
 from pycrictl.units import escape
-from pycrictl.wire.messages import CLIENT
 
 TIMEOUT_S: Final = 60.0
 """The API server cuts a request after as long."""
@@ -82,26 +80,26 @@ class CopyApi:
         return self._call("POST", "", {**kind, **metadata, "spec": spec})
 
     def get(self, session: str) -> dict[str, Any]:
-        """Return how a session is."""
         return self._call("GET", f"/{session}")
 
     def commit(self, session: str) -> dict[str, Any]:
-        """Let what has arrived be put into its place."""
         return self._call("POST", f"/{session}/commit", {})
 
     def abandon(self, session: str, *, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-        """Give a copy up."""
         return self._call("POST", f"/{session}/abandon", {}, timeout_s=timeout_s)
 
-    def open(self, session: str, offset: int) -> CopyConnection:
-        """Open the connection for a session's bytes."""
+    def open(self, session: str, offset: int) -> SocketLink:
         target = self._target(f"{self._path}/{session}/data?offset={offset}")
         try:
-            sock, early = open_websocket(target, PROTOCOL, timeout_s=self._idle_s)
+            return open_link(
+                target,
+                PIECES_PROTOCOL,
+                label="the agent",
+                timeout_s=self._idle_s,
+                idle_s=self._idle_s,
+            )
         except UpgradeRefused as exc:
             raise error_of(exc.status, exc.body) from exc
-        label = "the agent"
-        return CopyConnection(sock, CLIENT, label=label, early=early, idle_s=self._idle_s)
 
     def _call(
         self,
@@ -111,12 +109,6 @@ class CopyApi:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> dict[str, Any]:
-        """Make a call.
-
-        Raises:
-            ConnectError: the API server cannot be reached, or kubectl cannot.
-            PycrictlError: as ``error_of``.
-        """
         target = self._target(self._path + suffix)
         connection = HTTPConnection(target.host, target.port, timeout=timeout_s)
         headers = {"Accept": "application/json", "User-Agent": "pycrictl"}

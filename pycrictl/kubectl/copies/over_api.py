@@ -28,11 +28,12 @@ from functools import partial
 from typing import Any, Final
 
 from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing
-from pycrictl.copy.archive.pieces import Arriving
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import take_apart
 from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.transfer.flow import ignore
+from pycrictl.copy.transfer.messages import Arriving, Content
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import (
     CopyError,
@@ -57,6 +58,9 @@ POLL_S: Final = 0.2
 LONGEST_POLL_S: Final = 2.0
 FINISH_RETRIES: Final = 5
 """How often a copy that is here is ended at an agent that does not answer: for some 6 s."""
+
+MAX_SESSIONS: Final = 10
+"""How many sessions are begun for one copy, as agents end or a node forgets them."""
 
 _ANEW: Final = "the agent does not know the copy any more, as after a restart: it begins anew"
 
@@ -99,7 +103,6 @@ class OverApi:
     def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Iterator[Outgoing]:
-        """See ``Method``."""
         text = take_apart(path)
         record = replace(self._record, path=os.fsdecode(path), direction="From")
         broken: list[StreamError] = []
@@ -108,8 +111,8 @@ class OverApi:
             def pieces() -> Generator[memoryview, None, None]:
                 try:
                     yield from session.received()
-                except Forgotten:
-                    session.begin_anew()
+                except Forgotten as exc:
+                    session.begin_anew(exc)
                     raise BeginAnew(_ANEW) from None
                 except StreamError as exc:
                     broken.append(exc)
@@ -131,7 +134,6 @@ class OverApi:
                 raise CopyError(exc.message, hint=exc.hint) from exc
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        """See ``Method``."""
         found, sent = None, archive.measured(rules, watch)
         record = replace(
             self._record,
@@ -148,9 +150,9 @@ class OverApi:
                 try:
                     session.transfer.send(archive.pieces, sent.size_bytes)
                     found = self._committed(session.kept.record.session)
-                except Forgotten:
+                except Forgotten as exc:
+                    session.begin_anew(exc)
                     watch.note(_ANEW)
-                    session.begin_anew()
             result = _outcome(found)
         for skipped in result.skipped:
             watch.on_skip(skipped)
@@ -169,7 +171,6 @@ class OverApi:
         follow: bool,
         record: CopyRecord | None = None,
     ) -> dict[str, Any]:
-        """Return the ``spec`` of the object that begins a session."""
         return {
             "direction": direction,
             "container": self._record.container,
@@ -229,9 +230,8 @@ class OverApi:
         return kept
 
     def _found(self, record: CopyRecord, watch: Watch) -> Kept | None:
-        """Return what a killed program has left of the same copy, if it can go on."""
         kept = self._saved.find(record)
-        note = watch.on_note or _ignore_note
+        note = watch.on_note or ignore
         if kept is None:
             note("no copy of these that was interrupted is known: it begins anew")
             return None
@@ -303,7 +303,7 @@ class OverApi:
         session = kept.record.session
         found: dict[str, Any] = {}
         with suppress(PycrictlError):  # everything is here already
-            patience = Patience(_ignore_note, retries=FINISH_RETRIES)
+            patience = Patience(ignore, retries=FINISH_RETRIES)
             found = patience.insist(lambda: self._api.commit(session))
         result = _outcome(found)
         for skipped in result.skipped:
@@ -328,10 +328,18 @@ class _Session:
     def __init__(self, begin: Callable[[], Kept], kept: Kept | None, watch: Watch) -> None:
         self.kept = kept or begin()
         self._begin = begin
+        self._left = MAX_SESSIONS
         self._watch = watch
 
-    def begin_anew(self) -> None:
-        """Begin another one in its place."""
+    def begin_anew(self, why: Forgotten) -> None:
+        """Begin another one in its place.
+
+        Raises:
+            Forgotten: it has happened too often.
+        """
+        self._left -= 1
+        if not self._left:
+            raise why
         self.kept.remove()
         self.kept = self._begin()
         self.transfer.session = self.kept.record.session
@@ -341,11 +349,11 @@ class _Session:
 
         Archives for standard output are not kept, as nobody knows how much of one was used.
         """
-        on_total = self._watch.on_total or _ignore
+        on_total = self._watch.on_total or ignore
         kept, arriving = self.kept, Arriving()
         if kept.record.local != "-":
             for piece in kept.arrived():
-                arriving.add(piece)
+                arriving.take(Content(piece))
                 yield piece
         if kept.expected_bytes:
             on_total(kept.expected_bytes)
@@ -363,22 +371,12 @@ def _status(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _expected(found: dict[str, Any]) -> int:
-    """Return how long the archive of a copy is, or will be; 0 if that is not known."""
     status = _status(found)
     return count(status.get("size", status.get("expectedSize")))
 
 
 def _outcome(found: dict[str, Any]) -> outcome.Outcome:
-    """Return what the node says that it did."""
     result = mapping(found.get("status")).get("outcome")
     if result is None:
         return outcome.Outcome()
     return outcome.decode(json.dumps(result).encode())
-
-
-def _ignore(_: int) -> None:
-    """Count nothing."""
-
-
-def _ignore_note(_: str) -> None:
-    """Report nothing."""

@@ -55,7 +55,6 @@ class Patience:
         self._since_s = 0.0
 
     def renew(self) -> None:
-        """Begin anew: there was progress."""
         self._failures = 0
 
     def insist(self, act: Callable[[], T]) -> T:

@@ -66,7 +66,6 @@ class CopyRecord:
     crc32: int = 0
 
     def is_same(self, other: CopyRecord) -> bool:
-        """Return whether both ask for the same."""
         return self._asked == other._asked
 
     @property
@@ -97,7 +96,6 @@ class Kept:
         self._lock = lock
 
     def arrived(self) -> Iterator[memoryview]:
-        """Open the file of what has arrived, and yield what is in it."""
         return file_pieces(self.fd, 0, size_bytes) if (size_bytes := self._open()) else iter(())
 
     def _open(self) -> int:
@@ -114,7 +112,6 @@ class Kept:
             return 0
 
     def append(self, data: memoryview, offset: int) -> None:
-        """Keep more of what arrives, as long as there is space for it."""
         if self.fd < 0:
             return
         begin = offset
@@ -140,7 +137,6 @@ class Kept:
             self.fd = -1
 
     def touch(self) -> None:
-        """Note that the session was alive."""
         with suppress(OSError):
             os.utime(self._lock)
 
@@ -189,7 +185,6 @@ class Saved:
         self._sweep()
 
     def close(self) -> None:
-        """Close the folder. Copies that are kept do not need it any more."""
         os.close(self._folder)
 
     def keep(self, record: CopyRecord) -> Kept:
@@ -211,7 +206,6 @@ class Saved:
         return Kept(self._folder, record, fd, self._note)
 
     def find(self, asked: CopyRecord) -> Kept | None:
-        """Return the copy that asks for the same and that no program works on; None without."""
         for name in self._names():
             fd = self._locked(name)
             if fd < 0:
@@ -239,7 +233,6 @@ class Saved:
         yield from (name for name in names if _FORM.fullmatch(name))
 
     def _locked(self, name: str) -> int:
-        """Open a copy's file and lock it; -1 if another program has it, or it is gone."""
         fd = -1
         try:
             fd = self._open(name, os.O_RDWR)
@@ -258,7 +251,6 @@ class Saved:
 
 
 def _state(environ: Mapping[str, str]) -> Path | None:
-    """Return the folder for copies; None for a user without a home."""
     base = environ.get("XDG_STATE_HOME", "")
     if base.startswith("/"):
         return Path(base, _FOLDER)

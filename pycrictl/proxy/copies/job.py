@@ -2,6 +2,10 @@
 
 Work on files blocks, so each copy has its own thread while there is some to do. There are never
 more threads than copies, and copies are limited (``quotas``).
+
+What is taken from a container has to be read before the call is answered, and the same bytes must
+be sent afterwards. So it waits in a spool file; only a large file that nobody has written to for a
+while is left where it is, and read a second time.
 """
 
 from __future__ import annotations
@@ -9,26 +13,58 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import threading
+import stat
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from pycrictl.copy.archive.measure import Census, Measured, measure
+from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.archive.spool import Spool
+from pycrictl.copy.node.on_node import OnNode
+from pycrictl.copy.rules import outcome
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.quotas import IDLE_S, time_limit_s
-from pycrictl.copy.stream.connection import CopyConnection, serve_stream
-from pycrictl.errors import Cancelled, PycrictlError
-from pycrictl.proxy.copies import incoming, outgoing
-from pycrictl.proxy.copies.incoming import to_error
-from pycrictl.proxy.copies.outgoing import Content
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.transfer.flow import ignore, send
+from pycrictl.copy.transfer.link import SocketLink
+from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, Stream
+from pycrictl.copy.transfer.serving import Skips, Taking, Transfer, in_thread
+from pycrictl.copy.tree.identity import ContainerRoot
+from pycrictl.copy.tree.places import Source, open_source
+from pycrictl.copy.tree.watch import Watch
+from pycrictl.errors import Cancelled, CopyError, PycrictlError
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
-    from pycrictl.copy.rules.policy import Rules
-    from pycrictl.copy.rules.summary import Summary
     from pycrictl.copy.tree.identity import Locate
 
+LARGE_BYTES: Final = 16 * 1024 * 1024
+"""Smaller files are not worth keeping a container's file open for."""
+
+REST_S: Final = 10.0
+"""For how long a file must not have been written to, so that it is left where it is."""
+
 T = TypeVar("T")
+
+
+class Content(NamedTuple):
+    """What was taken from a container.
+
+    Attributes:
+        keeper: what holds it: a spool file, or the source itself.
+        measured: size, checksum and what is in it.
+    """
+
+    keeper: Spool | Source
+    measured: Measured
+
+    def pieces(self) -> Generator[memoryview, None, None]:
+        if isinstance(self.keeper, Source):
+            yield from pack(self.keeper, on_skip=ignore)
+        else:
+            yield from self.keeper.pieces()
 
 
 class CopyJob:
@@ -39,7 +75,7 @@ class CopyJob:
         container_id: the full ID.
         pod: the ID of the pod's sandbox, whose quota it counts for.
         path: in the container.
-        size_bytes: of the archive; 0 while it is not known.
+        size_bytes, crc32: of the archive as announced; 0 while they are not known.
         rules: what may be in the archive.
         trace: the caller's place in a trace; empty if there is none.
         locate: finds the container's first process.
@@ -47,7 +83,6 @@ class CopyJob:
         on_end: called when nothing is left of it.
 
     Attributes:
-        checksum: of the archive, as announced.
         work: the thread that works for it, or the last that did.
         began_at: on the loop's clock.
     """
@@ -60,6 +95,7 @@ class CopyJob:
         path: bytes,
         *,
         size_bytes: int,
+        crc32: int,
         rules: Rules,
         trace: str,
         locate: Locate,
@@ -67,7 +103,6 @@ class CopyJob:
         on_end: Callable[[CopyJob], None],
     ) -> None:
         self.pod = pod
-        self.checksum = 0
         self.work: asyncio.Future[Any] | None = None
         self._direction = direction
         self._container_id = container_id
@@ -80,55 +115,58 @@ class CopyJob:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self.began_at = self._loop.time()
-        self._state = "measuring" if direction == "from" else "waiting"
+        self._skips = Skips()
         self._content: Content | None = None
-        self._connection: CopyConnection | None = None
-        self._unwanted = threading.Event()
+        self._transfer: Transfer | Taking
+        if direction == "from":
+            self._state = "measuring"
+            self._transfer = Transfer(Stream(FROM_CONTAINER))
+        else:
+            self._state = "waiting"
+            self._transfer = Taking(Stream(TO_CONTAINER), size_bytes, crc32)
         self._expiry: asyncio.TimerHandle | None = None
         self._is_ended = False
         self._is_free = False
 
-    async def collect(self, folder: str, check_size: Callable[[int], None]) -> Content:
-        """Measure what is to be copied out of the container; see ``outgoing.collect``."""
+    async def collect(self, folder: str, check_size: Callable[[int], None]) -> Measured:
+        """Measure what is to be copied out, and spool it unless that is not needed.
 
-        def work() -> Content:
-            return outgoing.collect(
-                self._locate,
-                self._path,
-                folder=folder,
-                check_size=check_size,
-                check_wanted=self._check_wanted,
-            )
+        Args:
+            folder: where to spool.
+            check_size: called with the size of the archive as it grows; raises if it is too large.
 
-        self._content = await self._run(work)
-        self._size_bytes = self._content.size_bytes
-        return self._content
+        Raises:
+            NoSpace: there is not enough room to spool it.
+            CopyError: it cannot be read.
+            FailedPrecondition: the container is not running, or stopped meanwhile.
+        """
+
+        def check(size_bytes: int) -> None:
+            self._transfer.check_wanted()
+            check_size(size_bytes)
+
+        self._content = await self._run(lambda: self._collect(folder, check))
+        self._size_bytes = self._content.measured.size_bytes
+        return self._content.measured
 
     def wait(self, lifetime_s: float) -> None:
-        """Wait for somebody to open the URL, which ends the copy if nobody does."""
         self._state = "waiting"
         self._expiry = self._loop.call_later(lifetime_s, self.end, "expired")
 
     def redeemed(self) -> None:
-        """Stop waiting: somebody has opened the URL."""
         if self._expiry is not None:
             self._expiry.cancel()
 
     def drop(self) -> None:
-        """End the copy, whose URL was opened in a way that is of no use."""
         self.end("refused")
 
     async def serve(self, sock: socket.socket) -> None:
-        """Make the copy, over a connection whose handshake is over."""
         self._state = "copying"
-        connection = self._connection = serve_stream(
-            sock,
-            label="the client",
-            idle_s=IDLE_S,
-            deadline=time.monotonic() + time_limit_s(self._size_bytes),
-        )
+        deadline = time.monotonic() + time_limit_s(self._size_bytes)
+        link = SocketLink(sock, idle_s=IDLE_S, deadline=deadline)
+        self._transfer.attach(link)
         try:
-            summary = await self._run(lambda: self._transfer(connection))
+            summary = await self._run(lambda: self._move(link))
         except asyncio.CancelledError:
             self.end("stopped")
             raise
@@ -142,11 +180,9 @@ class CopyJob:
         if self._is_ended:
             return
         self._is_ended = True
-        self._unwanted.set()
+        self._transfer.cancel(Cancelled("nobody waits for the copy any more", code="Canceled"))
         if self._expiry is not None:
             self._expiry.cancel()
-        if self._connection is not None:
-            self._connection.interrupt()
         self._log.info(
             "copy",
             direction=self._direction,
@@ -165,7 +201,6 @@ class CopyJob:
             self.work.add_done_callback(lambda _: self._free())
 
     def document(self) -> dict[str, Any]:
-        """Describe the copy for the status."""
         return {
             "direction": self._direction,
             "container": self._container_id,
@@ -175,43 +210,74 @@ class CopyJob:
             "bytes": self._size_bytes,
         }
 
-    def _transfer(self, connection: CopyConnection) -> Summary:
-        try:
-            if self._content is not None:
-                return outgoing.deliver(
-                    connection,
-                    self._content,
-                    check_wanted=self._check_wanted,
-                    on_done=self._release_soon,
-                )
-            return incoming.take_in(
-                connection,
-                self._locate,
-                self._path,
-                size_bytes=self._size_bytes,
-                checksum=self.checksum,
-                rules=self._rules,
-                check_wanted=self._check_wanted,
-                on_done=self._release_soon,
-            )
-        finally:
-            connection.close()
+    # What its thread does
 
-    def _release_soon(self) -> None:
+    def _collect(self, folder: str, check: Callable[[int], None]) -> Content:
+        with ExitStack() as kept, ContainerRoot(self._locate) as root:
+            source = open_source(root, self._path)
+            keeper: Spool | Source
+            if _is_at_rest(source):
+                keeper = kept.enter_context(source)
+                found = measure(source, on_skip=self._skips.add, check=check)
+            else:
+                with source:
+                    keeper = kept.enter_context(Spool(folder))
+                    found = self._spool(source, keeper, check)
+            root.check_running()
+            kept.pop_all()
+        return Content(keeper, found)
+
+    def _spool(self, source: Source, spool: Spool, check: Callable[[int], None]) -> Measured:
+        census = Census()
+        packing = pack(source, on_skip=self._skips.add, on_entry=census.count)
+        with closing(packing) as pieces:
+            for piece in pieces:
+                check(spool.size_bytes + len(piece))
+                spool.write(piece)
+        spool.finish()
+        return Measured(spool.size_bytes, spool.crc32, census.summary)
+
+    def _move(self, link: SocketLink) -> Summary:
+        if isinstance(self._transfer, Taking):
+            watch = Watch(ignore, self._skips.add)
+            method = OnNode(self._locate)
+            return self._transfer.run(
+                lambda archive: method.write(archive, self._path, self._rules, watch),
+                self._last_word,
+            )
+        assert self._content is not None
+        measured, form = self._content.measured, self._transfer.form
+        try:
+            with closing(self._content.pieces()) as pieces:
+                send(link, form, pieces, ignore, size_bytes=measured.size_bytes)
+            if end := form.end(measured.size_bytes, measured.crc32):
+                link.send(*end)
+        except CopyError as exc:
+            self._transfer.conclude(self._last_word(exc))
+            raise
+        self._transfer.conclude(self._last_word(measured.summary))
+        return measured.summary
+
+    def _last_word(self, end: Summary | Exception) -> bytes:
         """Free the slot before the client learns that the copy is over: it may ask for another."""
         self._loop.call_soon_threadsafe(self._free)
+        if isinstance(end, Summary):
+            return self._skips.success(end)
+        return outcome.encode_failure(to_error(end))
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Do it in a thread, which is not waited for if this is cancelled."""
-        done: Future[T] = Future()
-        self.work = future = asyncio.wrap_future(done)
-        # Not one of a pool: it must not keep the program alive if a file system hangs.
-        threading.Thread(target=_carry_out, args=(work, done), daemon=True).start()
-        return await asyncio.shield(future)
 
-    def _check_wanted(self) -> None:
-        if self._unwanted.is_set():
-            raise Cancelled("nobody waits for the copy any more", code="Canceled")
+        def carry_out() -> T:
+            try:
+                return work()
+            except Exception as exc:
+                if isinstance(exc, PycrictlError):
+                    raise
+                raise to_error(exc) from exc
+
+        self.work = future = asyncio.wrap_future(in_thread(carry_out))
+        return await asyncio.shield(future)
 
     def _free(self) -> None:
         if self._is_free:
@@ -222,14 +288,23 @@ class CopyJob:
             # It may have become ready just when nobody wanted it any more.
             content = self.work.result() if isinstance(self.work.result(), Content) else content
         if content is not None:
-            content.close()
+            content.keeper.close()
         self._on_end(self)
 
 
-def _carry_out(work: Callable[[], T], done: Future[T]) -> None:
-    try:
-        result = work()
-    except Exception as exc:
-        done.set_exception(to_error(exc))
-    else:
-        done.set_result(result)
+def to_error(exc: Exception) -> PycrictlError:
+    """Return the error to report: a bug in the proxy, too, ends one copy and nothing else."""
+    if isinstance(exc, PycrictlError):
+        return exc
+    if isinstance(exc, OSError):
+        return CopyError(f"the proxy cannot copy: {os.strerror(exc.errno or 0).lower()}")
+    return CopyError(f"the proxy failed: {type(exc).__name__}: {exc}")
+
+
+def _is_at_rest(source: Source) -> bool:
+    status = os.fstat(source.fd)
+    return (
+        stat.S_ISREG(status.st_mode)
+        and status.st_size >= LARGE_BYTES
+        and time.time() - status.st_mtime > REST_S
+    )

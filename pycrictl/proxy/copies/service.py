@@ -131,13 +131,16 @@ class Copies:
                 self._log.info("swept", stages=count)
 
     async def handle_to(self, request: CallRequest) -> Answer:
-        """Answer CopyToContainer."""
         try:
             message = cri_pb2.CopyToContainerRequest.FromString(request.message)
             copy = await self._admit(
-                "to", message.container_id, message.path, request, message.size
+                "to",
+                message.container_id,
+                message.path,
+                request,
+                message.size,
+                message.checksum,
             )
-            copy.checksum = message.checksum
         except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
         return self._give_url(copy, lambda url: cri_pb2.CopyToContainerResponse(url=url))
@@ -150,7 +153,7 @@ class Copies:
         except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
         try:
-            content = await copy.collect(self._spool_folder, self._quotas.check_size)
+            measured = await copy.collect(self._spool_folder, self._quotas.check_size)
         except asyncio.CancelledError:
             copy.end("abandoned")
             raise
@@ -161,12 +164,11 @@ class Copies:
         return self._give_url(
             copy,
             lambda url: cri_pb2.CopyFromContainerResponse(
-                url=url, size=content.size_bytes, checksum=content.crc32
+                url=url, size=measured.size_bytes, checksum=measured.crc32
             ),
         )
 
     def redeem(self, token: str) -> CopyJob | None:
-        """Use up the token of a URL; None if it is not good."""
         copy = self._tokens.redeem(token, now=self._loop.time())
         if not isinstance(copy, CopyJob):
             return None
@@ -182,7 +184,6 @@ class Copies:
             await asyncio.wait(threads, timeout=STOP_S)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Describe the copies that are made or about to be, for the status."""
         return [copy.document() for copy in sorted(self._copies, key=lambda copy: copy.began_at)]
 
     def _ended(self, copy: CopyJob) -> None:
@@ -196,6 +197,7 @@ class Copies:
         path: str,
         request: CallRequest,
         size_bytes: int = 0,
+        crc32: int = 0,
     ) -> CopyJob:
         """Check all that can be checked before anything is copied, and count the copy.
 
@@ -220,6 +222,7 @@ class Copies:
             container.pod_sandbox_id,
             path.encode(),
             size_bytes=size_bytes,
+            crc32=crc32,
             rules=self._rules,
             trace=request.trace,
             locate=locate,
@@ -247,12 +250,6 @@ class _Runtime:
         self._loop = loop
 
     def call(self, name: str, request: Message) -> Any:
-        """Return the answer.
-
-        Raises:
-            CallFailed: the runtime refused it.
-            CopyError: the runtime does not answer.
-        """
         future = asyncio.run_coroutine_threadsafe(self._lookup.call(name, request), self._loop)
         try:
             return future.result(_ASK_S)
@@ -262,7 +259,6 @@ class _Runtime:
 
 
 def _answer(exc: Exception) -> Answer:
-    """Return the error as a gRPC status."""
     if isinstance(exc, CallFailed):
         return exc.answer
     if not isinstance(exc, PycrictlError):

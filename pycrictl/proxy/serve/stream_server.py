@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from pycrictl.copy.stream.connection import PROTOCOL
+from pycrictl.copy.transfer.messages import STREAM_PROTOCOL as PROTOCOL
 from pycrictl.errors import ConfigError, RemoteProtocolError
 from pycrictl.proxy.serve.http_listener import HttpListener, Pending
 from pycrictl.proxy.serve.records import BUFFER_BYTES, LineRecords, MessageRecords, listen

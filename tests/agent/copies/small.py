@@ -18,17 +18,18 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from pycrictl.agent.copies.audit import End
 from pycrictl.agent.copies.engine import Engine
-from pycrictl.agent.copies.handlers import CopyHandlers, PodOfNode
 from pycrictl.agent.copies.refusals import Refused
+from pycrictl.agent.copies.routes import PodOfNode, answer_here
 from pycrictl.agent.copies.service import Copies
-from pycrictl.agent.copies.session import Owner, Session
-from pycrictl.agent.copies.store import Store
+from pycrictl.agent.copies.session import (
+    End,
+    Owner,
+    Session,
+)
+from pycrictl.agent.copies.spool import check_folder
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.client import CriClient
-
-VERSION = "progress.pycrictl.dev/v1alpha1"
 
 
 def status_of(refused: Refused) -> web.Response:
@@ -76,8 +77,9 @@ class SmallAgent:
         self._engine = engine or Engine(lambda: CriClient(runtime, timeout_s=10))
 
     async def start(self) -> None:
+        check_folder(self._store)
         self.copies = Copies(
-            Store(self._store),
+            self._store,
             self._engine,
             self._quotas,
             spool_limit_bytes=self._spool_limit,
@@ -86,7 +88,6 @@ class SmallAgent:
             clock=lambda: time.monotonic() if self.now_s is None else self.now_s,
         )
         await self.copies.start()
-        self._handlers = CopyHandlers(self.copies, VERSION)
         self._server = web.Server(self._handle, handler_cancellation=True)
         with suppress(FileNotFoundError):
             os.unlink(self._path)  # noqa: PTH108 (the lint knows this name only as one that waits)
@@ -107,7 +108,7 @@ class SmallAgent:
         place = PodOfNode(namespace, pod, self.uid, "main")
         try:
             given = dict(parse_qsl(query))
-            return await self._handlers.answer(request, owner, place, rest, given)
+            return await answer_here(self.copies, request, owner, place, rest, given)
         except Refused as exc:
             return status_of(exc)
 

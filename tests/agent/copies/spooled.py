@@ -19,12 +19,3 @@ def spooled(folder: Path) -> list[Path]:
                     if link.startswith(prefix) and link.endswith(" (deleted)"):
                         found.append(path)
     return found
-
-
-def spooled_bytes(folder: Path) -> int:
-    """How much the largest of them holds."""
-    sizes = [0]
-    for path in spooled(folder):
-        with suppress(OSError):
-            sizes.append(path.stat().st_size)
-    return max(sizes)

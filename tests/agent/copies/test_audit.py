@@ -5,8 +5,16 @@ from __future__ import annotations
 import json
 import re
 
-from pycrictl.agent.copies.audit import End, fields_of
-from pycrictl.agent.copies.session import CopyPhase, CopySpec, Direction, Owner, Place, Session
+from pycrictl.agent.copies.session import (
+    CopyPhase,
+    CopySpec,
+    Direction,
+    End,
+    Owner,
+    Place,
+    Session,
+    fields_of,
+)
 from pycrictl.servicelog import pairs
 
 

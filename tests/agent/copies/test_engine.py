@@ -18,6 +18,7 @@ from pycrictl.errors import NotFound, Unimplemented
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.copy.node.test_on_node import needs_root
+from tests.copy.trees import Archive
 from tests.proxy.conftest import folder, start
 from tests.proxy.copier import Pretended
 from tests.proxy.program import Program
@@ -28,6 +29,13 @@ __all__ = ["folder", "start"]
 pytestmark = needs_root
 
 ARCHIVE = member(b"f", FILE, b"content") + END_OF_ARCHIVE
+
+
+def whole() -> Archive:
+    """The archive, from a client that is away for a moment."""
+    archive = Archive([b"", ARCHIVE])
+    archive.kind = None
+    return archive
 
 
 def ignore(_: object) -> None:
@@ -51,7 +59,7 @@ def test_by_the_proxy(container: Pretended, start: Callable[..., Program], tmp_p
     proxy = start()
     engine = Engine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
     place = engine.find("shop", "web", "uid1", "main")
-    summary = engine.place(place, spec("/to/new"), [memoryview(ARCHIVE)], WATCH)
+    summary = engine.place(place, spec("/to/new"), whole(), WATCH)
     assert (summary.files, summary.size_bytes) == (1, 7)
     assert (container.root / "to/new").read_text() == "content"
     found = bytearray()
@@ -67,7 +75,7 @@ def test_by_the_proxy(container: Pretended, start: Callable[..., Program], tmp_p
     wait_until(lambda: copies() == [("to", "done"), ("from", "done")])
     # What the calls cannot ask for is done through /proc.
     (container.root / "to/f").write_text("old")
-    engine.place(place, spec("/to", overwrite=False), [memoryview(ARCHIVE)], WATCH)
+    engine.place(place, spec("/to", overwrite=False), whole(), WATCH)
     assert (container.root / "to/f").read_text() == "old"
     assert len(copies()) == 2
 
@@ -94,4 +102,4 @@ def test_a_container_with_a_kernel_of_its_own(
     engine = Engine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
     place = engine.find("shop", "web", "uid1", "main")
     with pytest.raises(Unimplemented, match="has a kernel of its own"):
-        engine.place(place, spec("/to"), [memoryview(ARCHIVE)], WATCH)
+        engine.place(place, spec("/to"), whole(), WATCH)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from pycrictl.agent.copies.spool import RESERVE_BYTES, SpoolSpace
-from pycrictl.errors import Exhausted
+from pycrictl.agent.copies.spool import RESERVE_BYTES, SpoolSpace, check_folder
+from pycrictl.errors import ConfigError, Exhausted
 
 MIB = 1 << 20
 
@@ -42,3 +44,19 @@ def test_a_part_of_the_disk_stays_free_without_a_limit() -> None:
         space.hold("b", "joe", 5 * MIB)
     space.hold("b", "joe", 4 * MIB)
     space.hold("b", "joe", 3 * MIB)  # less is always possible
+
+
+def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
+    """Somebody has typed /etc."""
+    (tmp_path / "hosts").write_text("content")
+    tmp_path.chmod(0o755)
+    check_folder(str(tmp_path))
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    assert [path.name for path in tmp_path.iterdir()] == ["hosts"]
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file/below", Path("/proc/sys")):
+        with pytest.raises(ConfigError, match="cannot keep copies in"):
+            check_folder(str(path))

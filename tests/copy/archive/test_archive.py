@@ -11,22 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.archives import Announced
 from pycrictl.copy.archive.measure import measure
 from pycrictl.copy.archive.pack import FilePart, pack, pack_unread
-from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.janitor import STAGE_NAME
-from pycrictl.copy.tree.places import open_destination, open_source
+from pycrictl.copy.tree.places import open_source
 from pycrictl.copy.tree.rootfs import Directory
-from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError, EntryRefused, StreamError
 from tests.copy.hostile import FOLDER, LINK, archive, member
 from tests.copy.trees import (
     KEEP,
     LOCAL,
     MIB,
-    PLAIN,
     Archive,
     directly,
     ignore,
@@ -36,20 +32,6 @@ from tests.copy.trees import (
 )
 
 __all__ = ["nothing_is_left", "tree"]
-
-
-def test_what_was_announced_must_arrive(tmp_path: Path) -> None:
-    data = archive(member(b"x", data=b"1"))
-    (tmp_path / "x").write_text("old")
-    for announced in (len(data) + 1, len(data) - 1, 2**64 - 1):
-        coming = Announced([memoryview(data)], announced, zlib.crc32(data))
-        watch = Watch(ignore, ignore)
-        with (
-            open_destination(LOCAL, os.fsencode(tmp_path)) as place,
-            pytest.raises(CopyError, match=r"bytes arrived, but|more than the .* announced"),
-        ):
-            put(coming, place, PLAIN, watch, check=lambda: None)
-        assert (tmp_path / "x").read_text() == "old"
 
 
 def test_a_single_top_only(tmp_path: Path) -> None:

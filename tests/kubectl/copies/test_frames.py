@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,21 +12,29 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy.archive.checksum import crc32
-from pycrictl.copy.archive.pieces import ACKNOWLEDGEMENT, MAX_MESSAGE_BYTES, PIECE, PROTOCOL
+from pycrictl.copy.transfer.messages import (
+    ACKNOWLEDGEMENT,
+    MAX_PIECE_MESSAGE_BYTES,
+    PIECE,
+    PIECES_PROTOCOL,
+)
 from pycrictl.errors import UpgradeRefused
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.agent.copies.small import InThread
-from tests.kubectl.copies.conftest import sessions
+from tests.copy.hostile import FILE, member
+from tests.copy.trees import stages_in
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import Pretended
-from tests.wire.frames import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, frame
+from tests.waiting import wait_until
+from tests.wire.frames import BINARY, CLOSE, TEXT, frame
 
 pytestmark = pytest.mark.usefixtures("container")
 
 KEY = b"\x12\x34\x56\x78"
-SIZE = 300_000
-CONTENT = os.urandom(SIZE)
+CONTENT = member(b"f", FILE, os.urandom(300_000)) + END_OF_ARCHIVE
+SIZE = len(CONTENT)
 PATH = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/shop/pods/web/containercopies"
 
 
@@ -44,7 +51,9 @@ def session(agent: InThread, work: Workstation) -> str:
 
 
 @contextmanager
-def connected(folder: Path, session: str, protocol: str = PROTOCOL) -> Iterator[socket.socket]:
+def connected(
+    folder: Path, session: str, protocol: str = PIECES_PROTOCOL
+) -> Iterator[socket.socket]:
     target = Target("http", "localhost", 80, f"{PATH}/{session}/data", str(folder / "agent"))
     sock, early = open_websocket(target, protocol, timeout_s=20)
     with sock:
@@ -69,20 +78,7 @@ def acknowledged(sock: socket.socket) -> int:
     return int.from_bytes(content[1:], "big")
 
 
-@pytest.mark.parametrize("key", [KEY, b"\0\0\0\0"])
-def test_a_message_in_fragments_with_a_ping_between(folder: Path, session: str, key: bytes) -> None:
-    whole = piece(0, CONTENT)
-    with connected(folder, session) as sock:
-        sock.sendall(frame(BINARY, whole[:1], fin=False, key=key))
-        sock.sendall(frame(PING, b"here?", key=key))
-        assert read(sock, 7) == bytes((0x80 | PONG, 5)) + b"here?"
-        sock.sendall(frame(CONTINUATION, whole[1:70_000], fin=False, key=key))
-        sock.sendall(frame(CONTINUATION, whole[70_000:], key=key))
-        assert acknowledged(sock) == SIZE
-    assert [path.read_bytes() for path in sessions(folder)] == [CONTENT]
-
-
-def test_pieces_that_come_at_once(folder: Path, session: str) -> None:
+def test_pieces_that_come_at_once(folder: Path, session: str, work: Workstation) -> None:
     parts = [
         frame(BINARY, piece(at, CONTENT[at : at + 1000]), key=KEY) for at in range(0, SIZE, 1000)
     ]
@@ -92,7 +88,7 @@ def test_pieces_that_come_at_once(folder: Path, session: str) -> None:
         while said < SIZE:
             before, said = said, acknowledged(sock)
             assert said > before
-    assert [path.read_bytes() for path in sessions(folder)] == [CONTENT]
+    assert work.api.commit(session)["status"]["phase"] == "Succeeded"
 
 
 @pytest.mark.parametrize(
@@ -104,8 +100,8 @@ def test_pieces_that_come_at_once(folder: Path, session: str) -> None:
         frame(BINARY, piece(0, CONTENT, checksum=1), key=KEY),
         frame(BINARY, piece(0, CONTENT + b"more"), key=KEY),
         frame(BINARY, bytes((ACKNOWLEDGEMENT,)) + bytes(8), key=KEY),
-        frame(BINARY, bytes(MAX_MESSAGE_BYTES + 2), key=KEY),
-        frame(BINARY, b"\0", length=1 << 62, key=KEY) + bytes(2 * MAX_MESSAGE_BYTES),
+        frame(BINARY, bytes(MAX_PIECE_MESSAGE_BYTES + 2), key=KEY),
+        frame(BINARY, b"\0", length=1 << 62, key=KEY) + bytes(2 * MAX_PIECE_MESSAGE_BYTES),
         b"\xff" * 100,
     ],
 )
@@ -131,7 +127,7 @@ def test_an_upgrade_to_something_else(folder: Path, session: str) -> None:
     ):
         pass
     assert caught.value.status == 400
-    assert f"a WebSocket with {PROTOCOL}".encode() in caught.value.body
+    assert f"a WebSocket with {PIECES_PROTOCOL}".encode() in caught.value.body
 
 
 def test_a_client_that_goes_to_sleep(
@@ -144,10 +140,8 @@ def test_a_client_that_goes_to_sleep(
     session = str(work.api.begin(spec)["metadata"]["name"])
     with connected(folder, session) as sock:
         sock.sendall(frame(BINARY, piece(0, CONTENT[:1000]), key=KEY))
-        give_up_at = time.monotonic() + 30
-        while sessions(folder) and time.monotonic() < give_up_at:
-            time.sleep(0.1)
-        assert sessions(folder) == []
+        wait_until(lambda: bool(stages_in(container.root)))
+        wait_until(lambda: stages_in(container.root) == [])
         sock.settimeout(20)
         with_rest = b""
         try:

@@ -11,7 +11,9 @@ from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.service import REST_S
 from pycrictl.agent.copies.session import CopySpec, Direction, Owner, Place, Session
+from pycrictl.copy.archive.archives import Incoming
 from pycrictl.copy.rules.quotas import MAX_COPIES
+from pycrictl.copy.rules.summary import Summary
 from pycrictl.errors import Exhausted
 from tests.agent.copies.small import InThread
 
@@ -30,11 +32,15 @@ class Node:
 
     def begin(self, owner: Owner, pod: str = "web", size_bytes: int = MIB) -> Session:
         spec = CopySpec(Direction.TO, b"/to/f", size_bytes=size_bytes, crc32=7)
-        found: Session = self._do(self.agent.copies.begin(owner, "shop", pod, "uid1", "main", spec))
+        found: Session = self._do(
+            self.agent.copies.begin(owner, Place("shop", pod, "uid1", "main"), spec)
+        )
         return found
 
     def arrive(self, session: Session, size_bytes: int) -> None:
-        self._do(self.agent.copies.hold(self.agent.copies._copies[session.name], size_bytes))
+        copy = self.agent.copies._copies[session.name]
+        self._do(self.agent.copies.hold(copy, size_bytes))
+        copy.transfer.offset = size_bytes
 
     def wait(self, seconds: float) -> None:
         assert self.agent.now_s is not None
@@ -49,7 +55,13 @@ def of_any_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(self: Any, namespace: str, pod: str, uid: str, container: str) -> Place:
         return Place(namespace, pod, uid, container, "c" * 64, f"sandbox of {pod}")
 
+    def wait(self: Any, place: Place, spec: CopySpec, archive: Incoming, watch: Any) -> Summary:
+        for _ in archive.pieces():
+            pass
+        return Summary()
+
     monkeypatch.setattr(Engine, "find", find)
+    monkeypatch.setattr(Engine, "place", wait)
 
 
 def test_what_is_announced_keeps_nobody_out(start: Start) -> None:

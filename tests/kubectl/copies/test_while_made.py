@@ -144,6 +144,7 @@ def test_a_restart_of_the_agent(
         old.do(old.agent.start())
         is_over.append(True)
 
+    work.retries = 1000  # its pauses are short
     old = begin(restart)
     work.out("/to/f", tmp_path / "g")
     assert (tmp_path / "g").read_bytes() == (bytes(8 * MIB) if has_changed else CONTENT)

@@ -12,9 +12,9 @@ import pytest
 
 from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.stream.over_rpc import OverRpc
+from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.errors import CopyError
-from pycrictl.proxy.copies.outgoing import LARGE_BYTES, REST_S
+from pycrictl.proxy.copies.job import LARGE_BYTES, REST_S
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.copy.node.test_on_node import ID, needs_root
@@ -63,50 +63,6 @@ def test_a_tree_both_ways(copier: Copier, container: Pretended, tmp_path: Path) 
     assert [line.count("end=done") for line in lines] == [1, 1]
     assert f"container={ID} pod=pod1 path=/to size_bytes=" in lines[0]
     assert "/copy/" not in copier.proxy.log()  # where the token is
-
-
-def test_every_row_of_the_rules_of_the_destination(
-    copier: Copier, container: Pretended, tmp_path: Path
-) -> None:
-    (tmp_path / "f").write_text("1")
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d/g").write_text("2")
-    top = container.root / "to"
-
-    copier.into(tmp_path / "f", "/to/new")
-    assert (top / "new").read_text() == "1"
-    for wrong in ("/to/none/", "/none/f"):
-        with pytest.raises(CopyError, match="there is no directory"):
-            copier.into(tmp_path / "f", wrong)
-    (tmp_path / "f").write_text("11")
-    copier.into(tmp_path / "f", "/to/new")
-    assert (top / "new").read_text() == "11"
-    copier.into(tmp_path / "f", "/to")
-    assert (top / "f").read_text() == "11"
-    copier.into(tmp_path / "d", "/to/dir")
-    assert (top / "dir/g").read_text() == "2"
-    with pytest.raises(CopyError, match="cannot copy a directory over the file"):
-        copier.into(tmp_path / "d", "/to/f")
-    copier.into(tmp_path / "d", "/to/dir/.")
-    assert (top / "dir/d/g").read_text() == "2"
-    copier.into(f"{tmp_path}/d/.", "/to")
-    assert (top / "g").read_text() == "2"
-
-    copier.out("/to/new", tmp_path / "o")
-    assert (tmp_path / "o").read_text() == "11"
-    with pytest.raises(CopyError, match="there is no directory"):
-        copier.out("/to/new", Path(f"{tmp_path}/none/o"))
-    copier.out("/to/f", tmp_path / "o")
-    copier.out("/to/f", tmp_path / "d")
-    assert (tmp_path / "d/f").read_text() == "11"
-    copier.out("/to/dir", tmp_path / "made")
-    assert (tmp_path / "made/d/g").read_text() == "2"
-    with pytest.raises(CopyError, match="cannot copy a directory over the file"):
-        copier.out("/to/dir", tmp_path / "f")
-    copier.out("/to/dir", tmp_path / "d")
-    assert (tmp_path / "d/dir/g").read_text() == "2"
-    copier.out("/to/dir/.", tmp_path / "d")
-    assert (tmp_path / "d/d/g").read_text() == "2"
 
 
 def test_archives(copier: Copier, container: Pretended, tmp_path: Path) -> None:

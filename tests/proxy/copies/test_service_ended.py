@@ -18,7 +18,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.quotas import Quotas
-from pycrictl.copy.stream.connection import TO_CONTAINER
+from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
 from pycrictl.errors import CopyError, PycrictlError
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.copies.job import CopyJob
@@ -103,7 +103,7 @@ def test_a_container_that_stops(copier: Copier, container: Pretended, tmp_path: 
     connection.send(TO_CONTAINER, ARCHIVE)
     wait_until(lambda: copier.copies[0]["state"] == "copying")
     container.stop()
-    connection.end_channel(TO_CONTAINER)
+    connection.send(CHANNEL_END, bytes((TO_CONTAINER,)))
     assert "has stopped" in outcome_of(connection).failure
     connection.close()
     assert list((container.root / "to").iterdir()) == []
@@ -156,7 +156,7 @@ def test_copies_may_finish_after_sigterm(container: Pretended, start: Start) -> 
         late = stream(unopened)
         late.send(TO_CONTAINER, ARCHIVE)
         for one in (connection, late):
-            one.end_channel(TO_CONTAINER)
+            one.send(CHANNEL_END, bytes((TO_CONTAINER,)))
             assert not outcome_of(one).failure
             one.close()
     assert copier.proxy.wait() == 0

@@ -12,7 +12,8 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.outcome import Outcome
-from pycrictl.copy.stream.connection import CHANNEL_END, OUTCOME, TO_CONTAINER, CopyConnection
+from pycrictl.copy.transfer.link import SocketLink
+from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
 from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
@@ -120,14 +121,14 @@ def test_copies_of_a_pod_are_exact(container: Pretended, start: Start) -> None:
         assert refusal(copier.ask_to)[0] == code
 
 
-def send(connection: CopyConnection, data: bytes) -> Outcome:
+def send(connection: SocketLink, data: bytes) -> Outcome:
     """Send all of it, or as much as the proxy takes before it says why it takes no more."""
     for start in range(0, len(data), MIB):
         connection.send(TO_CONTAINER, data[start : start + MIB])
         if connection.can_receive():
             break
     else:
-        connection.end_channel(TO_CONTAINER)
+        connection.send(CHANNEL_END, bytes((TO_CONTAINER,)))
     return outcome_of(connection)
 
 
@@ -170,7 +171,7 @@ def test_a_good_stream_changes_it(copier: Copier, container: Pretended) -> None:
 
 
 def test_other_channels_are_not_the_clients(copier: Copier, container: Pretended) -> None:
-    for channel in (1, OUTCOME, 77, CHANNEL_END):
+    for channel in (1, STATUS, 77, CHANNEL_END):
         connection = stream(copier.ask_to("/to/f"))
         connection.send(channel, b"x")
         assert "channel that is not its own" in outcome_of(connection).failure

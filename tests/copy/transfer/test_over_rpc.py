@@ -20,8 +20,9 @@ from pycrictl.copy import ends
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.stream import transfer
-from pycrictl.copy.stream.connection import OUTCOME, CopyConnection
+from pycrictl.copy.transfer import over_rpc
+from pycrictl.copy.transfer.link import SocketLink
+from pycrictl.copy.transfer.messages import STATUS
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, Exhausted, NotFound, StreamError, Unimplemented
 from pycrictl.streaming.target import TlsFiles
@@ -110,10 +111,10 @@ def test_what_the_server_did_and_left_out(
     said = outcome.encode_success(Summary(files=7, skipped=1), left_out)
     offer(fake, server, HONEST)
 
-    def take(connection: CopyConnection) -> None:
+    def take(connection: SocketLink) -> None:
         server.take_all(connection)
         for start in range(len(said)):
-            connection.send(OUTCOME, said[start : start + 1])
+            connection.send(STATUS, said[start : start + 1])
 
     server.script = take
     assert copier.into(tree, "/to") == Summary(files=7, skipped=1)
@@ -171,17 +172,17 @@ def test_an_interruption_while_the_server_is_at_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(transfer, "_HASTE_S", 1.0)
+    monkeypatch.setattr(over_rpc, "_HASTE_S", 1.0)
     offer(fake, server)
     given_up = threading.Event()
 
-    def take(connection: CopyConnection) -> None:
+    def take(connection: SocketLink) -> None:
         server.take_all(connection)
         time.sleep(0.2)  # the client waits by now
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(0.2)
         if said:
-            connection.send(OUTCOME, said)
+            connection.send(STATUS, said)
         else:
             given_up.wait(60)
 
@@ -236,12 +237,12 @@ def test_a_source_that_changes_after_it_was_measured(
     fake.prepare("CopyToContainer", cri_pb2.CopyToContainerResponse(), answer)
     ended = threading.Event()
 
-    def take(connection: CopyConnection) -> None:
+    def take(connection: SocketLink) -> None:
         try:
             server.take_all(connection)
             wanted = fake.calls[-1].request.checksum
             is_same = zlib.crc32(server.received) == wanted
-            connection.send(OUTCOME, SUCCESS if is_same else FAILURE)
+            connection.send(STATUS, SUCCESS if is_same else FAILURE)
         finally:
             ended.set()
 
@@ -261,7 +262,7 @@ def test_a_large_file_that_changes_while_it_is_sent(
     offer(fake, server)
     ended = threading.Event()
 
-    def take(connection: CopyConnection) -> None:
+    def take(connection: SocketLink) -> None:
         first = connection.receive()
         assert first is not None
         server.received += first.data
@@ -276,7 +277,7 @@ def test_a_large_file_that_changes_while_it_is_sent(
                 writing.write(b"other")
         try:
             server.take_all(connection)
-            connection.send(OUTCOME, SUCCESS)
+            connection.send(STATUS, SUCCESS)
         finally:
             ended.set()
 

@@ -1,8 +1,7 @@
-"""One end of a copy stream: a socket around ``wire.messages``.
+"""One end of the connection of a copy: messages over a socket, by ``wire.messages``.
 
-It blocks, for a thread of its own: the peer is slowed down by the socket itself. The opening
-handshake is over when it begins (``streaming.blocking`` at a client, ``proxy.serve.stream_server``
-at a server).
+It blocks, for a thread of its own: the peer is slowed down by the socket itself. The handshake is
+over when it begins (``streaming.blocking`` at a client, ``proxy.serve.stream_server`` at a server).
 """
 
 from __future__ import annotations
@@ -14,55 +13,46 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from pycrictl.errors import StreamError
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target, TlsFiles, reason_of
-from pycrictl.units import quote
 from pycrictl.wire.messages import CLIENT, SERVER, ChannelMessage, Messages, Side, by_channel
 
-PROTOCOL: Final = "v5.channel.k8s.io"
-
-TO_CONTAINER: Final = 0
-FROM_CONTAINER: Final = 1
-OUTCOME: Final = 3
-CHANNEL_END: Final = 255
-"""Its message is one byte, the channel that its sender closes."""
-
-PIECE_BYTES: Final = 256 * 1024
-"""The most content of an archive that is sent in a message, and the most that is read at once."""
-
+_BUFFER_BYTES: Final = 256 * 1024
 _GOODBYE_S: Final = 1.0
 
 
-def open_stream(
-    target: Target, *, timeout_s: float, idle_s: float, tls: TlsFiles | None = None
-) -> CopyConnection:
-    """Open a copy stream, as its client.
+class Link(Protocol):
+    """A connection for one thread; every failure is a ``StreamError`` that names the peer."""
 
-    Args:
-        target: behind its URL.
-        idle_s: see ``CopyConnection``.
+    def receive(self) -> ChannelMessage | None:
+        """Return the next message with content; None once the peer has closed.
 
-    The rest is as for ``open_websocket``.
-    """
-    sock, early = open_websocket(target, PROTOCOL, timeout_s=timeout_s, tls=tls)
-    label = quote(target.label)
-    return CopyConnection(sock, CLIENT, label=label, early=early, idle_s=idle_s)
+        Raises:
+            RemoteProtocolError: the peer broke the protocol.
+            StreamError: the connection broke, or nothing came for too long.
+        """
+
+    def can_receive(self) -> bool:
+        """Return whether ``receive`` has something to return, or to raise, without waiting."""
+
+    def send(self, channel: int, *parts: bytes | memoryview) -> None:
+        """Send a message; raises if the peer takes nothing for too long."""
+
+    def close(self) -> None:
+        """Close in good order, as far as the peer lets us in a moment."""
+
+    def abort(self) -> None:
+        """Close without a word."""
+
+    def interrupt(self) -> None:
+        """End what another thread waits for; the connection is then of no use."""
 
 
-def serve_stream(
-    sock: socket.socket, *, label: str, idle_s: float, deadline: float | None = None
-) -> CopyConnection:
-    """Take over a socket whose handshake is over, as its server; see ``CopyConnection``."""
-    return CopyConnection(sock, SERVER, label=label, idle_s=idle_s, deadline=deadline)
-
-
-class CopyConnection:
-    """Sends and receives. One thread uses it; ``interrupt`` may come from another.
-
-    Every failure is a ``StreamError`` that names the peer.
+class SocketLink:
+    """A ``Link`` over a socket.
 
     Args:
         sock: connected; closed by ``close``.
@@ -76,9 +66,9 @@ class CopyConnection:
     def __init__(
         self,
         sock: socket.socket,
-        side: Side,
+        side: Side = SERVER,
         *,
-        label: str,
+        label: str = "the client",
         early: bytes = b"",
         idle_s: float,
         deadline: float | None = None,
@@ -87,25 +77,18 @@ class CopyConnection:
         self._sock = sock
         self._label = label
         self._core = Messages(side, peer=label)
-        self._buffer = memoryview(bytearray(PIECE_BYTES))
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._messages: deque[ChannelMessage] = deque()
         self.set_idle(idle_s)
         self._feed(early)
 
     def set_idle(self, idle_s: float) -> None:
-        """Change how long the peer may be silent."""
         self._idle_s = idle_s
         self._sock.settimeout(idle_s)
 
     # Receiving
 
     def receive(self) -> ChannelMessage | None:
-        """Return the next message with content; None once the peer has closed.
-
-        Raises:
-            RemoteProtocolError: the peer broke the protocol.
-            StreamError: the connection broke, or nothing came for too long.
-        """
         while not self._messages and not self._core.is_over:
             self._read()
         if self._messages:
@@ -115,7 +98,6 @@ class CopyConnection:
         return None
 
     def can_receive(self) -> bool:
-        """Return whether ``receive`` has something to return, or to raise, without waiting."""
         while not self._messages and not self._core.is_over and self._is_readable():
             self._read()
         return bool(self._messages) or self._core.is_over
@@ -145,21 +127,11 @@ class CopyConnection:
 
     # Sending
 
-    def send(self, channel: int, data: bytes | memoryview) -> None:
-        """Send a message.
-
-        Raises:
-            StreamError: the connection broke, or the peer took nothing for too long.
-        """
-        self._core.send(bytes((channel,)) + data)
+    def send(self, channel: int, *parts: bytes | memoryview) -> None:
+        self._core.send(b"".join((bytes((channel,)), *parts)))
         self._flush()
 
-    def end_channel(self, channel: int) -> None:
-        """Tell the peer that nothing more comes on a channel."""
-        self.send(CHANNEL_END, bytes((channel,)))
-
     def close(self) -> None:
-        """Close in good order as far as the peer lets us, within about a second."""
         try:
             self._sock.settimeout(_GOODBYE_S)
             self._core.close()
@@ -179,11 +151,9 @@ class CopyConnection:
             self._sock.close()
 
     def abort(self) -> None:
-        """Close without a word."""
         self._sock.close()
 
     def interrupt(self) -> None:
-        """End whatever another thread is waiting for; the connection is then of no use."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
@@ -202,3 +172,23 @@ class CopyConnection:
             raise StreamError(f"{self._label} was silent for {self._idle_s:g} s") from exc
         except OSError as exc:
             raise StreamError(f"the connection to {self._label} broke: {reason_of(exc)}") from exc
+
+
+def open_link(
+    target: Target,
+    protocol: str,
+    *,
+    label: str,
+    timeout_s: float,
+    idle_s: float,
+    tls: TlsFiles | None = None,
+) -> SocketLink:
+    """Open a connection as its client; raises as ``open_websocket``.
+
+    Args:
+        target: behind its URL.
+        protocol: the WebSocket's.
+        label, idle_s: see ``SocketLink``.
+    """
+    sock, early = open_websocket(target, protocol, timeout_s=timeout_s, tls=tls)
+    return SocketLink(sock, CLIENT, label=label, early=early, idle_s=idle_s)

@@ -12,7 +12,8 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.stream.connection import FROM_CONTAINER, OUTCOME, TO_CONTAINER, CopyConnection
+from pycrictl.copy.transfer.link import SocketLink
+from pycrictl.copy.transfer.messages import FROM_CONTAINER, STATUS, TO_CONTAINER
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import (
     CopyError,
@@ -38,22 +39,22 @@ def impatient(client: CriClient, message: str) -> Copier:
     return Copier(client, idle_s=patience_s, outcome_s=patience_s)
 
 
-def forever(channel: int, data: bytes) -> Callable[[CopyConnection], None]:
-    def script(connection: CopyConnection) -> None:
+def forever(channel: int, data: bytes) -> Callable[[SocketLink], None]:
+    def script(connection: SocketLink) -> None:
         while True:
             connection.send(channel, data)
 
     return script
 
 
-def silent(connection: CopyConnection) -> None:
+def silent(connection: SocketLink) -> None:
     connection.receive()
 
 
-def raw(data: bytes) -> Callable[[CopyConnection], None]:
+def raw(data: bytes) -> Callable[[SocketLink], None]:
     """Sends frames as they are."""
 
-    def script(connection: CopyConnection) -> None:
+    def script(connection: SocketLink) -> None:
         connection._sock.sendall(data)
         connection.receive()
 
@@ -64,9 +65,9 @@ def raw(data: bytes) -> Callable[[CopyConnection], None]:
     ("script", "error", "message"),
     [
         (silent, StreamError, "was silent for 0.3 s"),
-        (forever(FROM_CONTAINER, bytes(MIB)), PycrictlError, "sent more than the"),
+        (forever(FROM_CONTAINER, bytes(MIB)), PycrictlError, "more than the"),
         (forever(FROM_CONTAINER, b""), RemoteProtocolError, "too many empty messages"),
-        (forever(OUTCOME, b"x" * 1000), RemoteProtocolError, "outcome of the copy is too long"),
+        (forever(STATUS, b"x" * 1000), RemoteProtocolError, "outcome of the copy is too long"),
         (forever(TO_CONTAINER, b"x"), RemoteProtocolError, "channel that is not its own"),
         (forever(77, b"x"), RemoteProtocolError, "channel that is not its own"),
         (raw(b"\x81\x03abc"), RemoteProtocolError, "it sent text"),
@@ -74,13 +75,13 @@ def raw(data: bytes) -> Callable[[CopyConnection], None]:
         (raw(b"\x82\x85abcdefghi"), RemoteProtocolError, "broke the WebSocket protocol"),
         (raw(b"\x82\x7f" + b"\xff" * 8), RemoteProtocolError, "a message of more than"),
         (sending(HONEST[:-512]), CopyError, "2560 were announced"),
-        (sending(HONEST + bytes(512)), StreamError, "sent more than the 2560 announced bytes"),
+        (sending(HONEST + bytes(512)), StreamError, "more than the 2560 announced bytes"),
         (sending(DAMAGED), CopyError, "another checksum"),
         (sending(HONEST, b""), StreamError, "before the outcome"),
-        (sending(HONEST, b"{}"), RemoteProtocolError, "not a Status object"),
-        (sending(HONEST, b"[" * 60_000), RemoteProtocolError, "not a Status object"),
+        (sending(HONEST, b"{}"), StreamError, "before the outcome"),
+        (sending(HONEST, b"[" * 60_000), StreamError, "before the outcome"),
         (sending(HONEST, FAILURE), CopyError, r"the disk is \x1b[31mfull"),
-        (sending(b"", SUCCESS), CopyError, "0 bytes arrived, and 2560 were announced"),
+        (sending(b"", SUCCESS), CopyError, "0 bytes arrived, but 2560 were announced"),
         (lambda connection: connection.interrupt(), StreamError, "dropped the connection"),
     ],
 )
@@ -89,7 +90,7 @@ def test_nothing_comes_of_a_bad_stream(
     server: CopyServer,
     client: CriClient,
     tmp_path: Path,
-    script: Callable[[CopyConnection], None],
+    script: Callable[[SocketLink], None],
     error: type[Exception],
     message: str,
 ) -> None:
@@ -136,34 +137,34 @@ def test_an_archive_for_standard_output_is_verified_too(
         b"".join(ends.pack_from(copier, b"/x/d", Rules(), copier.watch))
 
 
-def refuse_early(connection: CopyConnection) -> None:
-    connection.send(OUTCOME, FAILURE)
+def refuse_early(connection: SocketLink) -> None:
+    connection.send(STATUS, FAILURE)
 
 
-def refuse_late(connection: CopyConnection) -> None:
+def refuse_late(connection: SocketLink) -> None:
     while (piece := connection.receive()) and piece.channel == TO_CONTAINER:
         pass
-    connection.send(OUTCOME, FAILURE)
+    connection.send(STATUS, FAILURE)
 
 
-def leave_late(connection: CopyConnection) -> None:
+def leave_late(connection: SocketLink) -> None:
     while (piece := connection.receive()) and piece.channel == TO_CONTAINER:
         pass
 
 
-def succeed_early(connection: CopyConnection) -> None:
-    connection.send(OUTCOME, SUCCESS)
+def succeed_early(connection: SocketLink) -> None:
+    connection.send(STATUS, SUCCESS)
     connection.receive()
 
 
 COPY_IS_OVER = threading.Event()
 
 
-def take_nothing(connection: CopyConnection) -> None:
+def take_nothing(connection: SocketLink) -> None:
     COPY_IS_OVER.wait(60)
 
 
-def say_nothing(connection: CopyConnection) -> None:
+def say_nothing(connection: SocketLink) -> None:
     leave_late(connection)
     connection.receive()
 
@@ -187,7 +188,7 @@ def test_only_a_success_at_the_end_is_one(
     server: CopyServer,
     client: CriClient,
     tmp_path: Path,
-    script: Callable[[CopyConnection], None],
+    script: Callable[[SocketLink], None],
     message: str,
 ) -> None:
     offer(fake, server)

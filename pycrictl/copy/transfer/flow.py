@@ -1,0 +1,124 @@
+"""An archive over one connection, there or back, the same at both ends and in both forms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import Final
+
+from pycrictl.copy.transfer.link import Link
+from pycrictl.copy.transfer.messages import (
+    TRY_AGAIN,
+    Acknowledged,
+    Arriving,
+    Content,
+    Ended,
+    Event,
+    Form,
+    Said,
+)
+from pycrictl.errors import CopyError, StreamError
+
+_PAUSE_S: Final = 0.2
+"""Between two acknowledgements at least."""
+
+
+def ignore(_: object) -> None:
+    """Do nothing."""
+
+
+def next_event(link: Link, form: Form) -> Event:
+    """Return what the peer says next.
+
+    Raises:
+        StreamError: it has closed, or the connection broke.
+    """
+    message = link.receive()
+    if message is None:
+        raise StreamError(f"{form.peer} ended the connection before the outcome of the copy")
+    return form.decode(message)
+
+
+def send(
+    link: Link,
+    form: Form,
+    pieces: Iterable[memoryview],
+    hear: Callable[[Event], None],
+    *,
+    offset: int = 0,
+    size_bytes: int | None = None,
+    on_sent: Callable[[int], None] = ignore,
+) -> None:
+    """Send the rest of an archive.
+
+    Args:
+        pieces: of it; an empty one says that the next is not ready yet.
+        hear: called with what the peer says meanwhile.
+        offset: where it begins.
+        size_bytes: of the whole, if that was announced.
+        on_sent: called with the size of each piece.
+
+    Raises:
+        CopyError: it has another size by now.
+        StreamError: the connection broke.
+    """
+    for piece in pieces:
+        if not piece:
+            link.send(*form.sign(offset))
+        for start in range(0, len(piece), form.piece_bytes):
+            part = piece[start : start + form.piece_bytes]
+            if size_bytes is not None and offset + len(part) > size_bytes:
+                raise _changed()
+            link.send(*form.content(offset, part))
+            offset += len(part)
+        on_sent(len(piece))
+        while link.can_receive():
+            hear(next_event(link, form))
+    if size_bytes is not None and offset != size_bytes:
+        raise _changed()
+
+
+def receive(
+    link: Link,
+    form: Form,
+    arriving: Arriving,
+    *,
+    on_said: Callable[[Said], bool] = lambda _: False,
+    admit: Callable[[int], None] = ignore,
+    on_taken: Callable[[int], None] = ignore,
+) -> Generator[memoryview, None, None]:
+    """Yield the rest of an archive, each piece valid until the next is asked for.
+
+    Args:
+        arriving: checks it; its offset says where it begins.
+        on_said: called with what a server says of the copy; returns whether that is the end.
+        admit: called with the size to which the archive is about to grow; it may raise an error.
+        on_taken: called with how much of the archive has been used.
+
+    Raises:
+        StreamError: the connection broke, or the peer broke the protocol.
+    """
+    said_s = time.monotonic()
+    while not (form.resumes and arriving.is_whole):
+        event = next_event(link, form)
+        match event:
+            case Content():
+                admit(arriving.offset + len(event.data))
+                yield arriving.take(event)
+                on_taken(arriving.offset)
+            case Ended() if form.resumes:
+                arriving.end(event)
+            case Ended() if not form.is_client:
+                return
+            case Said() if on_said(event):
+                return
+        if not form.resumes:
+            continue
+        is_due = arriving.is_whole or time.monotonic() - said_s >= _PAUSE_S
+        if is_due or isinstance(event, Acknowledged):
+            said_s = time.monotonic()
+            link.send(*form.sign(arriving.offset))
+
+
+def _changed() -> CopyError:
+    return CopyError("the source changed while it was copied", hint=TRY_AGAIN)

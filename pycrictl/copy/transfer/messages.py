@@ -1,0 +1,278 @@
+"""What goes over the connection of a copy, in its two forms. Pure.
+
+The connection is a WebSocket. Each message is binary, and its first byte says what it is, as the
+channels of Kubernetes' streams do.
+
+``Stream`` is one attempt that cannot be taken up again, as KEP-4582's calls announce it, with
+size and checksum:
+
+====  =====================================================================================
+0     client to server: content of the archive that goes into the container
+1     server to client: content of the archive that comes out of it
+3     server to client: the outcome, a ``metav1.Status``; it may come in several messages
+255   one byte: the channel that its sender closes
+====  =====================================================================================
+
+``Pieces`` is the form of the agents' API; a copy goes on over the next connection:
+
+====  =====================================================================================
+0     a piece of the archive: its offset (8 bytes, big endian), the CRC-32 of its content (4
+      bytes), and the content
+1     an acknowledgement: how much of the archive its sender has (8 bytes)
+2     the end of an archive out of a container: its size (8 bytes) and its CRC-32 (4 bytes)
+3     a refusal: a ``metav1.Status``; the last message
+====  =====================================================================================
+
+The server begins with an acknowledgement, and sends more of them while it has nothing else to
+send; the client answers them. For a copy to a container the first is where the client goes on.
+Pieces come in order, without gaps. Whoever gets a piece that is not what it should be drops the
+connection: nothing of it counts, and the copy goes on at the last acknowledgement.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+from pycrictl.copy.archive.checksum import Checksum, crc32, joined, wrong_checksum
+from pycrictl.copy.archive.pack import PIECE_BYTES
+from pycrictl.errors import CopyError, RemoteProtocolError
+from pycrictl.units import plural
+from pycrictl.wire.messages import ChannelMessage
+
+STREAM_PROTOCOL: Final = "v5.channel.k8s.io"
+TO_CONTAINER: Final = 0
+FROM_CONTAINER: Final = 1
+CHANNEL_END: Final = 255
+STREAM_PIECE_BYTES: Final = 256 * 1024
+
+PIECES_PROTOCOL: Final = "v1alpha1.containercopy.progress.pycrictl.dev"
+PIECE: Final = 0
+ACKNOWLEDGEMENT: Final = 1
+END: Final = 2
+
+STATUS: Final = 3
+"""An outcome of a ``Stream``, a refusal of ``Pieces``."""
+
+HEAD: Final = struct.Struct(">QI")
+"""What stands before the content of a piece: offset and checksum. Also all that an end has."""
+
+MAX_PIECE_MESSAGE_BYTES: Final = 1 + HEAD.size + PIECE_BYTES
+TRY_AGAIN: Final = "nothing was changed; try again"
+
+_OFFSET: Final = struct.Struct(">Q")
+
+
+class Content(NamedTuple):
+    """Some of the archive.
+
+    Attributes:
+        data: the bytes.
+        offset, crc32: where they belong, and their checksum, if the form says so.
+    """
+
+    data: memoryview
+    offset: int | None = None
+    crc32: int | None = None
+
+
+class Acknowledged(NamedTuple):
+    """The peer has so much of the archive."""
+
+    offset: int
+
+
+class Ended(NamedTuple):
+    """No more of the archive comes; its size and checksum, if the form says so."""
+
+    size_bytes: int | None = None
+    crc32: int | None = None
+
+
+class Said(NamedTuple):
+    """A ``metav1.Status`` or a part of one."""
+
+    data: memoryview
+
+
+Event = Content | Acknowledged | Ended | Said
+
+
+class Message(NamedTuple):
+    """A message to send; what follows its first byte is in two parts, to be copied once."""
+
+    kind: int
+    head: bytes | memoryview
+    data: bytes | memoryview = b""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The form of KEP-4582, at one end.
+
+    Attributes:
+        channel: of the content.
+        is_client: which end it is.
+    """
+
+    channel: int
+    is_client: bool = False
+    resumes: ClassVar = False
+    piece_bytes: ClassVar = STREAM_PIECE_BYTES
+
+    @property
+    def peer(self) -> str:
+        return "the server" if self.is_client else "the client"
+
+    def content(self, offset: int, data: memoryview) -> Message:
+        return Message(self.channel, data)
+
+    def end(self, size_bytes: int, checksum: int) -> Message:
+        """Return the message after all content."""
+        return Message(CHANNEL_END, bytes((self.channel,)))
+
+    def sign(self, offset: int) -> Message:
+        """Return a message that shows the peer that this end is alive."""
+        return Message(self.channel, b"")
+
+    def decode(self, message: ChannelMessage) -> Event:
+        """Return what a message says.
+
+        Raises:
+            RemoteProtocolError: the peer may not send it.
+        """
+        channel, data = message
+        is_sender = self.is_client == (self.channel == TO_CONTAINER)
+        if channel == self.channel and not is_sender:
+            return Content(data)
+        if channel == STATUS and self.is_client:
+            return Said(data)
+        if channel == CHANNEL_END and (self.is_client or bytes(data) == bytes((self.channel,))):
+            return Ended()
+        raise RemoteProtocolError(f"{self.peer} sent data on a channel that is not its own")
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The form of the agents' API, at one end.
+
+    Attributes:
+        is_client: which end it is.
+        is_sender: whether the archive is sent from here.
+    """
+
+    is_client: bool
+    is_sender: bool
+    resumes: ClassVar = True
+    piece_bytes: ClassVar = PIECE_BYTES
+
+    @property
+    def peer(self) -> str:
+        return "the agent" if self.is_client else "the client"
+
+    def content(self, offset: int, data: memoryview) -> Message:
+        return Message(PIECE, HEAD.pack(offset, crc32(data)), data)
+
+    def end(self, size_bytes: int, checksum: int) -> Message | None:
+        """Return the message after all content; a client has announced the end before."""
+        return None if self.is_client else Message(END, HEAD.pack(size_bytes, checksum))
+
+    def sign(self, offset: int) -> Message:
+        """Return an acknowledgement."""
+        return Message(ACKNOWLEDGEMENT, _OFFSET.pack(offset))
+
+    def decode(self, message: ChannelMessage) -> Event:
+        """Return what a message says.
+
+        Raises:
+            RemoteProtocolError: it is malformed, or the peer may not send it.
+        """
+        kind, data = message
+        if kind == PIECE and not self.is_sender:
+            if not HEAD.size < len(data) <= HEAD.size + PIECE_BYTES:
+                raise RemoteProtocolError("a piece of the copy has an impossible length")
+            return Content(data[HEAD.size :], *HEAD.unpack(data[: HEAD.size]))
+        if kind == ACKNOWLEDGEMENT and (self.is_sender or self.is_client):
+            if len(data) != _OFFSET.size:
+                raise RemoteProtocolError("an acknowledgement of the copy is malformed")
+            return Acknowledged(*_OFFSET.unpack(data))
+        if kind == END and self.is_client and not self.is_sender:
+            if len(data) != HEAD.size:
+                raise RemoteProtocolError("the end of the copy is malformed")
+            return Ended(*HEAD.unpack(data))
+        if kind == STATUS and self.is_client:
+            return Said(data)
+        raise RemoteProtocolError(f"{self.peer} sent a message that does not belong to the copy")
+
+
+Form = Stream | Pieces
+
+
+class Arriving:
+    """Checks what arrives of an archive, piece by piece and as a whole.
+
+    Args:
+        size_bytes: of the whole; None: its end says so.
+        crc32: its checksum, if that is known.
+
+    Attributes:
+        offset: how much of it there is.
+    """
+
+    def __init__(self, size_bytes: int | None = None, crc32: int | None = None) -> None:
+        self.size_bytes = size_bytes
+        self.offset = 0
+        self._announced = crc32
+        self._checksum = Checksum()
+
+    @property
+    def is_whole(self) -> bool:
+        return self.offset == self.size_bytes
+
+    def take(self, content: Content) -> memoryview:
+        """Return the bytes of some content, which counts from now on.
+
+        Raises:
+            RemoteProtocolError: it is damaged, or does not belong here.
+        """
+        data, offset, announced = content
+        if offset is not None and offset != self.offset:
+            raise RemoteProtocolError(f"a piece at {offset} where one at {self.offset} belongs")
+        if self.size_bytes is not None and self.offset + len(data) > self.size_bytes:
+            raise RemoteProtocolError(f"more than the {self.size_bytes} announced bytes arrived")
+        if announced is None:
+            self._checksum.add(data)
+        else:
+            found = crc32(data)
+            if found != announced:
+                raise RemoteProtocolError(f"the piece at {offset} was damaged on its way")
+            self._checksum.value = joined(self._checksum.value, found, data)
+        self.offset += len(data)
+        return data
+
+    def end(self, ended: Ended) -> None:
+        """Take in the end of an archive whose size was not known.
+
+        Raises:
+            RemoteProtocolError: something is missing.
+            CopyError: what has arrived is not what was made.
+        """
+        if ended.size_bytes is not None and ended.size_bytes != self.offset:
+            raise RemoteProtocolError(f"the copy ends at {self.offset} of {ended.size_bytes} bytes")
+        self.size_bytes, self._announced = ended
+        self.check()
+
+    def check(self) -> None:
+        """Require that everything has arrived, and is what was announced.
+
+        Raises:
+            CopyError: it is not.
+        """
+        if not self.is_whole:
+            raise CopyError(
+                f"{plural(self.offset, 'byte')} arrived, but {self.size_bytes} were announced",
+                hint=TRY_AGAIN,
+            )
+        if self._checksum.value != self._announced:
+            raise wrong_checksum()

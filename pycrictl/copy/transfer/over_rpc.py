@@ -1,0 +1,292 @@
+"""Copying by the runtime's own calls, ``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582).
+
+A call carries the size and checksum of the archive, and the answer has a URL; the archive goes
+through that. Whoever receives it shows nothing of it before it has arrived whole.
+
+The calls name a container and a path, and nothing else. They cannot ask for other ways to make
+files in the container (``-a``, ``--no-clobber``, ``--in-place``), or to follow its links (``-L``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from pycrictl._proto import cri_pb2
+from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.rules import outcome
+from pycrictl.copy.rules.outcome import Outcome
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import take_apart
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.transfer.flow import next_event, receive, send
+from pycrictl.copy.transfer.link import SocketLink, open_link
+from pycrictl.copy.transfer.messages import (
+    FROM_CONTAINER,
+    STREAM_PROTOCOL,
+    TO_CONTAINER,
+    Arriving,
+    Event,
+    Said,
+    Stream,
+)
+from pycrictl.copy.tree.watch import Watch
+from pycrictl.errors import CopyError, Invalid, RemoteProtocolError, StreamError, Unimplemented
+from pycrictl.streaming.target import beside, parse_url
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.streaming.target import TlsFiles
+
+log = logging.getLogger("pycrictl.copy")
+
+MEASURE_S: Final = 600.0
+"""How long a server may take to measure what is copied out of a container, at least."""
+
+IDLE_S: Final = 60.0
+"""How long a server may send nothing, or take nothing."""
+
+OUTCOME_S: Final = 300.0
+"""How long a server may take to put into its place what has arrived."""
+
+_MAX_TRIES: Final = 64
+_LAST_WORD_S: Final = 2.0
+_HASTE_S: Final = 3.0
+
+
+class OverRpc:
+    """The method ``rpc``.
+
+    Args:
+        client: of the runtime service.
+        container_id: the full ID.
+        tls: for URLs of https and wss.
+        idle_s: how long the server may be silent in the middle of a stream.
+        outcome_s: how long it may be silent at the end.
+        has_others: another method will be tried if the server does not have these calls, so find
+            that out before anything is read.
+    """
+
+    name = "rpc"
+
+    def __init__(
+        self,
+        client: CriClient,
+        container_id: str,
+        *,
+        tls: TlsFiles | None = None,
+        idle_s: float = IDLE_S,
+        outcome_s: float = OUTCOME_S,
+        has_others: bool = True,
+    ) -> None:
+        self._client = client
+        self._container_id = container_id
+        self._tls = tls
+        self._idle_s = idle_s
+        self._outcome_s = outcome_s
+        self._has_others = has_others
+
+    @contextmanager
+    def read(
+        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Iterator[Outgoing]:
+        if follow:
+            raise _unable("CopyFromContainer cannot follow links (-L)")
+        request = cri_pb2.CopyFromContainerRequest(
+            container_id=self._container_id, path=_text(path)
+        )
+        # The server reads all of it, and may write it, before it answers.
+        timeout_s = max(self._client.timeout_s, MEASURE_S)
+        answer: cri_pb2.CopyFromContainerResponse = self._client.call(
+            "CopyFromContainer", request, timeout_s=timeout_s, what=self._what("from")
+        )
+        for on_total in (watch.on_total, watch.on_archive):
+            if on_total is not None:
+                on_total(answer.size)
+
+        def pieces() -> Generator[memoryview, None, None]:
+            form, verdict = Stream(FROM_CONTAINER, is_client=True), _Verdict()
+            arriving = Arriving(answer.size, answer.checksum)
+            with self._opened(answer.url) as link:
+                for piece in receive(link, form, arriving, on_said=verdict.take):
+                    watch.on_bytes(len(piece))
+                    yield piece
+                found = verdict.checked()
+                arriving.check()
+            for entry in found.skipped:
+                watch.on_skip(entry)
+            archive.skipped = len(found.skipped)
+
+        text = take_apart(path)
+        archive = Outgoing(pieces, b"." if text.wants_contents else text.name, is_counted=True)
+        yield archive
+
+    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        for is_asked, what in (
+            (rules.archive, "keep modes, times and owners (-a)"),
+            (rules.no_clobber, "leave existing files alone (--no-clobber)"),
+            (rules.in_place, "write in place (--in-place)"),
+        ):
+            if is_asked:
+                raise _unable(f"CopyToContainer cannot {what}")
+        if archive.kind is not None and (self._has_others or archive.tree is None):
+            # No server copies to nowhere: whether it knows the call shows before anything is read.
+            with suppress(Invalid):
+                self._ask_to(b"", 0, 0)
+        measured = archive.measured(rules, watch)
+        url = self._ask_to(archive.address(path), measured.size_bytes, measured.crc32)
+        if watch.on_total is not None and archive.tree is not None:
+            watch.on_total(measured.size_bytes)
+        with self._opened(url) as link, closing(archive.pieces()) as pieces:
+            found = _put(link, pieces, measured.size_bytes, self._outcome_s, watch.on_bytes)
+        for skipped in found.skipped:
+            watch.on_skip(skipped)
+        if found.copied is not None:
+            return found.copied
+        measured.summary.skipped = len(found.skipped)
+        return measured.summary
+
+    def _ask_to(self, path: bytes, size_bytes: int, checksum: int) -> str:
+        request = cri_pb2.CopyToContainerRequest(
+            container_id=self._container_id, size=size_bytes, checksum=checksum, path=_text(path)
+        )
+        answer = self._client.call("CopyToContainer", request, what=self._what("to"))
+        return str(answer.url)
+
+    def _what(self, direction: str) -> str:
+        return f"copying {direction} container {quote(self._container_id)}"
+
+    @contextmanager
+    def _opened(self, url: str) -> Iterator[SocketLink]:
+        target = beside(parse_url(url), self._client.path)
+        link = open_link(
+            target,
+            STREAM_PROTOCOL,
+            label=quote(target.label),
+            timeout_s=max(self._client.timeout_s, 1.0),
+            idle_s=self._idle_s,
+            tls=self._tls,
+        )
+        try:
+            yield link
+        except BaseException:
+            link.abort()
+            raise
+        link.close()
+
+
+class _Verdict:
+    """Gathers what a server says of a copy.
+
+    Attributes:
+        outcome: once it is complete.
+    """
+
+    def __init__(self) -> None:
+        self.outcome: Outcome | None = None
+        self._text = bytearray()
+        self._tries_left = _MAX_TRIES
+
+    def take(self, event: Event) -> bool:
+        """Take in what the server has sent; return whether the outcome is known now."""
+        if isinstance(event, Said):
+            self._text += event.data
+            if len(self._text) > outcome.MAX_BYTES:
+                raise RemoteProtocolError("the outcome of the copy is too long")
+            if self._text.endswith(b"}") and self._tries_left:
+                self._tries_left -= 1
+                with suppress(RemoteProtocolError):  # its own syntax shows where it ends
+                    self.outcome = outcome.decode(bytes(self._text))
+        return self.outcome is not None
+
+    def wait(self, link: SocketLink, form: Stream) -> Outcome:
+        while self.outcome is None:
+            self.take(next_event(link, form))
+        return self.outcome
+
+    def checked(self) -> Outcome:
+        """Return the outcome; raise the error if it is a failure."""
+        assert self.outcome is not None
+        if self.outcome.failure:
+            raise CopyError(self.outcome.failure)
+        return self.outcome
+
+
+def _put(
+    link: SocketLink,
+    pieces: Iterable[memoryview],
+    size_bytes: int,
+    outcome_s: float,
+    on_bytes: Callable[[int], None],
+) -> Outcome:
+    """Send an archive, and wait until the server has put it into its place.
+
+    Raises:
+        CopyError: the server reports a failure, or the archive has another size by now.
+        StreamError: the connection broke, or there is no outcome.
+        KeyboardInterrupt: nothing was changed, or a warning says that this is not known. It is
+            dropped if the server has been as quick.
+    """
+    form, verdict = Stream(TO_CONTAINER, is_client=True), _Verdict()
+
+    def hear(event: Event) -> None:
+        if verdict.take(event):
+            verdict.checked()
+            raise RemoteProtocolError("the server reports success before it has everything")
+
+    try:
+        send(link, form, pieces, hear, size_bytes=size_bytes, on_sent=on_bytes)
+        link.send(*form.end(size_bytes, 0))
+    except RemoteProtocolError:
+        raise
+    except StreamError:
+        with suppress(StreamError):  # a server that hung up may have given a reason
+            link.set_idle(_LAST_WORD_S)
+            verdict.wait(link, form)
+        if verdict.outcome is not None:
+            verdict.checked()
+        raise
+    link.set_idle(outcome_s)
+    try:
+        verdict.wait(link, form)
+    except Exception:
+        raise
+    except BaseException:
+        # Interrupted, but the server has everything, and may be putting it into its place.
+        if not _succeeds_in_haste(link, form, verdict):
+            raise
+    return verdict.checked()
+
+
+def _succeeds_in_haste(link: SocketLink, form: Stream, verdict: _Verdict) -> bool:
+    """Wait a moment longer for a success; if that is not enough, warn that nobody knows."""
+    try:
+        link.set_idle(_HASTE_S)
+        return not verdict.wait(link, form).failure
+    except BaseException as exc:
+        log.warning("the server did not report whether the copy was made; it may still be")
+        if not isinstance(exc, Exception):
+            raise
+        return False
+
+
+def _text(path: bytes) -> str:
+    try:
+        return path.decode()
+    except UnicodeDecodeError:
+        shown = quote(os.fsdecode(path))
+        raise Unimplemented(
+            f"the CRI can only name files in UTF-8, which {shown} is not",
+            code="Unimplemented",
+            hint="--method node can do it",
+        ) from None
+
+
+def _unable(message: str) -> Unimplemented:
+    return Unimplemented(
+        message, code="Unimplemented", hint="--method node and --method exec can do it"
+    )

@@ -1,0 +1,352 @@
+"""The bytes of a copy at its node, over the connections that its client opens, one after another.
+
+A copy has a thread of its own from the call that begins it to its end: work on files blocks. An
+archive for a container goes right into it, beside its place (``Taking``); one out of a container
+is made first, as its size and checksum are announced, and may be sent while it grows (``Giving``).
+What a copy may take, who may open connections, and what becomes of it is for its service to say.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from typing import Final, TypeVar
+
+from pycrictl.copy.archive.measure import Measured
+from pycrictl.copy.archive.pack import PIECE_BYTES
+from pycrictl.copy.archive.spool import Spool
+from pycrictl.copy.rules import outcome
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.spec import SourceKind
+from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.transfer.flow import ignore, next_event, receive, send
+from pycrictl.copy.transfer.link import Link
+from pycrictl.copy.transfer.messages import (
+    STATUS,
+    Acknowledged,
+    Arriving,
+    Event,
+    Form,
+    Pieces,
+)
+from pycrictl.copy.tree.places import Source
+from pycrictl.copy.tree.watch import Watch
+from pycrictl.errors import Exhausted, PycrictlError, RemoteProtocolError, StreamError
+
+SIGN_S: Final = 10.0
+"""How long a client of ``Pieces`` gets nothing; it gives up after three times as long."""
+
+T = TypeVar("T")
+
+
+def in_thread(work: Callable[[], T]) -> Future[T]:
+    """Do something in a daemon thread of its own; return what becomes of it.
+
+    Not one of a pool, which waits for its threads at the end: a file system that hangs must neither
+    keep the program alive nor take a place from other copies. Nobody can cancel it.
+    """
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()
+
+    def carry_out() -> None:
+        try:
+            result = work()
+        except BaseException as exc:
+            done.set_exception(exc)
+        else:
+            done.set_result(result)
+
+    threading.Thread(target=carry_out, daemon=True).start()
+    return done
+
+
+class Skips:
+    """What was left out of a copy: how much, and the first few by name."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.named: list[Skipped] = []
+
+    def add(self, one: Skipped) -> None:
+        self.count += 1
+        if len(self.named) < outcome.MAX_SKIPPED:
+            self.named.append(one)
+
+    def success(self, summary: Summary) -> bytes:
+        """Return the outcome of a copy that was made (a ``Status``)."""
+        summary.skipped = max(summary.skipped, self.count)
+        return outcome.encode_success(summary, self.named)
+
+
+class Transfer:
+    """A copy's bytes. Any thread may call what follows.
+
+    Attributes:
+        form: of its connections, at this end.
+        offset: how much of the archive is where it shall be.
+    """
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.offset = 0
+        self._changed = threading.Condition()
+        self._link: Link | None = None
+        self._error: PycrictlError | None = None
+        self._is_over = False
+
+    @property
+    def is_connected(self) -> bool:
+        return self._link is not None
+
+    def attach(self, link: Link) -> None:
+        """Give it a connection; an earlier one ends, as its client has left that."""
+        with self._changed:
+            before, self._link = self._link, link
+            if self._is_over:
+                before, self._link = link, None
+            self._changed.notify_all()
+        if before is not None:
+            before.interrupt()
+
+    def cancel(self, why: PycrictlError) -> None:
+        """End it, and its connection, with an error that its thread raises soon."""
+        self._error = self._error or why
+        self._notify()
+        if (link := self._link) is not None:
+            link.interrupt()
+
+    def check_wanted(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def conclude(self, status: bytes = b"") -> None:
+        """End its connection, with a last word (a ``Status``) if there is one; no other follows."""
+        with self._changed:
+            link, self._link = self._link, None
+            self._is_over = True
+        if link is not None:
+            with suppress(StreamError):
+                if status:
+                    link.send(STATUS, status)
+            link.close()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _release(self, link: Link) -> None:
+        with self._changed:
+            if self._link is link:
+                self._link = None
+
+    def _wait(self, is_ready: Callable[[], bool]) -> bool:
+        """Wait for a change, at most as long as a client waits for a sign of it."""
+        with self._changed:
+            found = self._changed.wait_for(
+                lambda: self._error is not None or is_ready(), timeout=SIGN_S
+            )
+        self.check_wanted()
+        return found
+
+
+class Taking(Transfer):
+    """The archive of a copy into a container: an ``Incoming``, which its thread writes there.
+
+    Where connections may follow each other, it is not over before ``allow`` is called.
+
+    Args:
+        form: ``Pieces`` or ``Stream``.
+        size_bytes, crc32: of the archive, as announced.
+        admit: called with how much of it there will be; raises ``Exhausted`` if that is too much
+            for now.
+        refusal: writes that as the status for a client.
+        on_progress: called with how much of it has been used.
+    """
+
+    tree: Source | None = None
+    kind: SourceKind | None = None
+    name: bytes | None = None
+
+    def __init__(
+        self,
+        form: Form,
+        size_bytes: int,
+        crc32: int,
+        *,
+        refusal: Callable[[Exception], bytes] = lambda _: b"",
+        admit: Callable[[int], None] = ignore,
+        on_progress: Callable[[int], None] = ignore,
+    ) -> None:
+        super().__init__(form)
+        self._measured = Measured(size_bytes, crc32, Summary())
+        self._refusal = refusal
+        self._admit = admit
+        self._on_progress = on_progress
+        self._is_allowed = not form.resumes
+
+    def allow(self) -> None:
+        """Let it become visible once it is whole."""
+        self._is_allowed = True
+        self._notify()
+
+    def run(
+        self,
+        write: Callable[[Taking], Summary],
+        last_word: Callable[[Summary | Exception], bytes],
+    ) -> Summary:
+        """Write it, and let the client know what became of it.
+
+        Args:
+            write: puts it into its place.
+            last_word: called when it is there, or failed; returns a status for the client.
+        """
+        try:
+            summary = write(self)
+        except Exception as exc:
+            self.conclude(last_word(exc))
+            raise
+        self.conclude(last_word(summary))
+        return summary
+
+    def measured(self, rules: Rules, watch: Watch) -> Measured:
+        return self._measured
+
+    def address(self, path: bytes) -> bytes:
+        return path
+
+    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
+        """See ``Incoming``; an empty piece while there is none."""
+        form = self.form
+        arriving = Arriving(self._measured.size_bytes, self._measured.crc32)
+        while not self._may_end(arriving):
+            link = self._link
+            if link is None:
+                if not self._wait(lambda: self._link is not None or self._may_end(arriving)):
+                    yield memoryview(b"")
+                continue
+            try:
+                if form.resumes:
+                    link.send(*form.sign(arriving.offset))
+                for piece in receive(link, form, arriving, admit=self._admit, on_taken=self._taken):
+                    self.check_wanted()
+                    yield piece
+                arriving.check()
+                if not form.resumes:
+                    return
+                self._lose(link)
+            except (StreamError, Exhausted) as exc:
+                self.check_wanted()
+                if not form.resumes:
+                    raise
+                self._lose(link, exc)
+        arriving.check()
+
+    def _may_end(self, arriving: Arriving) -> bool:
+        return self.form.resumes and arriving.is_whole and self._is_allowed
+
+    def _taken(self, offset: int) -> None:
+        self.offset = offset
+        self._on_progress(offset)
+
+    def _lose(self, link: Link, exc: PycrictlError | None = None) -> None:
+        """Let go of a connection; the copy goes on with the next one."""
+        self._release(link)
+        if isinstance(exc, Exhausted):
+            with suppress(StreamError):
+                link.send(STATUS, self._refusal(exc))
+        link.close()
+
+
+class Giving(Transfer):
+    """The archive of a copy out of a container, sent in ``Pieces`` from a file that still grows.
+
+    Args:
+        spool: gets the archive; closed by the caller, once nobody sends any more.
+        admit: called with the size to which the archive is about to grow; raises an error if that
+            is too much.
+        on_progress: called with how much of it the client has.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        *,
+        admit: Callable[[int], None],
+        on_progress: Callable[[int], None],
+    ) -> None:
+        super().__init__(Pieces(is_client=False, is_sender=True))
+        self.spool = spool
+        self._failure = b""
+        self._admit = admit
+        self._on_progress = on_progress
+        self._is_made = False
+
+    def write(self, piece: memoryview) -> None:
+        """Take in the next bytes of the archive."""
+        self.check_wanted()
+        self._admit(self.spool.size_bytes + len(piece))
+        self.spool.write(piece)
+        self._notify()
+
+    def finish(self) -> None:
+        """Take in that this is all."""
+        self.spool.finish()
+        self._is_made = True
+        self._notify()
+
+    def fail(self, status: bytes) -> None:
+        """Let the client know why the archive cannot be made."""
+        self._failure = status
+        self._notify()
+
+    def deliver(self, link: Link, offset: int) -> None:
+        """Send the archive over a connection that is attached, as far as it lasts.
+
+        Args:
+            offset: from where on the client wants it.
+        """
+        try:
+            link.send(*self.form.sign(offset))
+            with closing(self._pieces(link, offset)) as pieces:
+                send(link, self.form, pieces, self._hear, offset=offset)
+            if self._failure:
+                link.send(STATUS, self._failure)
+                return
+            if end := self.form.end(self.spool.size_bytes, self.spool.crc32):
+                link.send(*end)
+            while True:
+                self._hear(next_event(link, self.form))
+        except PycrictlError:
+            pass  # the client has all, goes on with another connection, or has given up
+        finally:
+            self._release(link)
+            link.close()
+
+    def _pieces(self, link: Link, offset: int) -> Generator[memoryview, None, None]:
+        spool = self.spool
+        with memoryview(bytearray(PIECE_BYTES)) as buffer:
+            while True:
+                is_ready = self._wait(lambda: self._has_more(offset))  # noqa: B023 (called at once)
+                if self._link is not link:
+                    raise StreamError("the client has opened another connection")
+                if spool.size_bytes > offset and not self._failure:
+                    piece = spool.read(offset, buffer)
+                    yield piece
+                    offset += len(piece)
+                elif is_ready:
+                    return
+                else:
+                    yield memoryview(b"")
+
+    def _has_more(self, offset: int) -> bool:
+        return bool(self._is_made or self._failure) or self.spool.size_bytes > offset
+
+    def _hear(self, event: Event) -> None:
+        if not isinstance(event, Acknowledged):
+            return
+        if event.offset > self.spool.size_bytes:
+            raise RemoteProtocolError("the client acknowledges more than there is")
+        self.offset = event.offset
+        self._on_progress(event.offset)
