@@ -5,11 +5,11 @@
 2. The API server authorizes ``pods/containercopies`` and forwards to any agent.
    ``agent.copies.routes`` checks ``create pods/exec`` as well and forwards to the agent of the
    pod's node (``forwarding``), which finds the container and checks quotas and disk space
-   (``service``). Out of a container, the archive is made in the spool (``job``).
-3. The bytes go over a WebSocket in pieces with offset and checksum (``copy.archive.pieces``),
+   (``service``). Out of a container, the archive is made in the spool meanwhile.
+3. The bytes go over a WebSocket in pieces with offset and checksum (``copy.transfer.messages``),
    since neither the API server nor ``kubectl proxy`` cuts it after 60 seconds. The receiver
-   acknowledges what is in its file. After an interruption either end reconnects and continues
-   from the last acknowledgement (``transfer``; in the agent ``stream``).
+   acknowledges what it has. After an interruption either end reconnects and continues
+   from the last acknowledgement (``transfer``; at the node ``copy.transfer.serving``).
 4. Into a container, the agent stages the archive while it arrives, and the commit verifies it and
    makes it visible at once. Out of one, the pieces are unpacked beside the destination.
 

@@ -1,0 +1,135 @@
+"""Small parts of the agent's copies: log lines, refusals, bodies, space."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pycrictl.agent.copies.forwarding import OWNER, owner_header
+from pycrictl.agent.copies.refusals import refused
+from pycrictl.agent.copies.session import (
+    CopyPhase,
+    CopySpec,
+    Direction,
+    End,
+    Owner,
+    Place,
+    Session,
+    fields_of,
+)
+from pycrictl.agent.copies.spool import RESERVE_BYTES, SpoolSpace, check_folder
+from pycrictl.errors import ConfigError, ConnectError, CopyError, Exhausted, PycrictlError
+from pycrictl.servicelog import pairs
+from tests.agent.standing import Cluster
+
+
+def line(user: str, path: bytes, end: End, message: str = "") -> str:
+    place = Place("shop", "web", "uid1", "main")
+    session = Session(
+        "n", Owner(user), place, CopySpec(Direction.FROM, path), CopyPhase.FAILED, 9, 0, 4, message
+    )
+    return pairs("copy", fields_of(session, end))
+
+
+def test_what_users_choose_is_escaped() -> None:
+    evil = 'x\nlevel=INFO copy user=root end=done \x1b[2J"'
+    found = line(evil, b"/" + evil.encode() + b"\xff", End.FAILED, evil)
+    assert found.isascii()
+    assert found.isprintable()
+    assert re.sub('"(?:[^"\\\\]|\\\\.)*"', "S", found) == (
+        "copy user=S pod=shop/web container=main direction=from path=S size_bytes=9"
+        " moved_bytes=4 end=failed error=S"
+    )
+    user, path, error = re.findall('"(?:[^"\\\\]|\\\\.)*"', found)
+    assert (json.loads(user), json.loads(error)) == (evil, evil)
+    assert json.loads(path) == f"/{evil}\udcff"
+
+
+def test_the_end_of_a_long_path_is_not_hidden() -> None:
+    path = b"/." * 2000 + b"/etc/shadow"
+    assert f"path={path.decode()} " in line("jane", path, End.DONE)
+    assert line("jane", path, End.DONE, "it was put there").endswith("end=done")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (CopyError("no", hint="try again"), 422, "no (try again)"),
+        (CopyError("no", hint="--in-place writes into it"), 422, "no"),
+        (ConnectError("cannot reach the runtime", hint="name its socket with -r"), 503, "cannot "),
+    ],
+)
+def test_no_advice_that_only_the_node_can_take(
+    error: PycrictlError, code: int, message: str
+) -> None:
+    found = refused(error)
+    assert found.code == code
+    assert found.message.startswith(message)
+    assert "-r" not in found.message
+    assert "--in-place" not in found.message
+
+
+COPIES = "/node/v1alpha1/namespaces/default/pods/web/containercopies"
+
+
+def test_the_body_is_read_once_it_is_known_who_asks(cluster: Cluster, node: Path) -> None:
+    headers = {OWNER: owner_header(Owner("jane")), "Authorization": f"Bearer {cluster.token}"}
+    for body, why in ((b"[" * 60_000, "the object is not JSON"), (b"[" * 70_000, "too large")):
+        found = cluster.ask(COPIES, method="POST", body=body, headers=headers)
+        assert why in found.document["message"]
+
+
+MIB = 1 << 20
+
+
+def test_space_is_held_as_bytes_arrive() -> None:
+    space = SpoolSpace(10 * MIB, lambda: 1 << 40)
+    space.check(10 * MIB)
+    with pytest.raises(Exhausted, match=r"11\.0 MiB of its disk, and may take 10\.0 MiB; try"):
+        space.check(11 * MIB)  # it can never fit
+    space.hold("a", "jane", 6 * MIB)
+    space.check(10 * MIB)  # others may be over until its bytes come
+    with pytest.raises(Exhausted, match=r"12\.0 MiB of its disk, and may take 10\.0 MiB; try"):
+        space.hold("b", "joe", 6 * MIB)
+    space.hold("b", "joe", 4 * MIB)
+    with pytest.raises(Exhausted):
+        space.hold("a", "jane", 7 * MIB)  # one that grows
+    assert (space.held_bytes, space.held_by("jane"), space.held_by("joe")) == (
+        *(10 * MIB, 6 * MIB, 4 * MIB),
+    )
+    space.give("a")
+    space.hold("b", "joe", 10 * MIB)
+    assert space.held_bytes == 10 * MIB
+
+
+def test_a_part_of_the_disk_stays_free_without_a_limit() -> None:
+    free_bytes = RESERVE_BYTES + 10 * MIB
+    space = SpoolSpace(0, lambda: free_bytes)
+    space.hold("a", "jane", 6 * MIB)
+    free_bytes -= 6 * MIB
+    space.check(10 * MIB)
+    with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
+        space.check(11 * MIB)
+    with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
+        space.hold("b", "joe", 5 * MIB)
+    space.hold("b", "joe", 4 * MIB)
+    space.hold("b", "joe", 3 * MIB)  # less is always possible
+
+
+def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
+    """Somebody has typed /etc."""
+    (tmp_path / "hosts").write_text("content")
+    tmp_path.chmod(0o755)
+    check_folder(str(tmp_path))
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    assert [path.name for path in tmp_path.iterdir()] == ["hosts"]
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file/below", Path("/proc/sys")):
+        with pytest.raises(ConfigError, match="cannot keep copies in"):
+            check_folder(str(path))
