@@ -101,7 +101,7 @@ class _Source:
     def show(self, view: View) -> None:
         self.alive_at = time.monotonic()
         self.pulls, self.has_looked = pulls_in(view, self._began), view.is_known
-        self._began = {one.image: one.began_s for one in self.pulls}
+        self._began = {one.image: one.began_s for one in self.pulls if one.is_running}
         self._owner.look_for_failures()
         if not self._owner.is_asked(self):
             raise _Unasked("nobody asks")
@@ -115,7 +115,7 @@ class _Source:
         now_s = time.time()
         self._owner.keep(
             [
-                replace(one, is_running=False, ended_s=now_s)
+                replace(one, is_running=False, ended_s=one.ended_s or now_s)
                 for one in self.pulls
                 if one.image in images
             ]
@@ -323,6 +323,13 @@ class NodePulls:
 
 
 def pulls_in(view: View, began: Mapping[str, float]) -> list[Pull]:
+    """Return the pulls that a picture shows.
+
+    Args:
+        view: the picture.
+        began: when pulls that ran in the last picture began, so that it stays the same. What is
+            complete and was not among them has ended before: the proxy speaks of it for seconds.
+    """
     now_s = time.time()
     found = []
     shown = view.pulls
@@ -330,7 +337,9 @@ def pulls_in(view: View, began: Mapping[str, float]) -> list[Pull]:
         at = pull.totals.began if pull.totals is not None else None
         at_s = 0.0 if at is None else now_s - (view.now - at)
         began_s = _steady(began.get(pull.image, 0.0), at_s)
-        found.append(replace(pull, began_s=began_s))
+        was_over = pull.image not in began and pull.is_complete
+        ended_s = began_s if was_over else 0.0  # or later
+        found.append(replace(pull, is_running=not was_over, began_s=began_s, ended_s=ended_s))
     for one in view.awaited:
         if one.image and one.image not in shown:
             began_s = _steady(began.get(one.image, 0.0), now_s - one.waited_s)

@@ -9,15 +9,26 @@ from pathlib import Path
 from typing import NoReturn
 
 from pycrictl.agent.asyncapi import AsyncApiClient
-from pycrictl.agent.node import NodePulls
+from pycrictl.agent.node import NodePulls, pulls_in
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.kube.pods import parse_pod
 from pycrictl.logs.journal import JournalLine
+from pycrictl.pulls.model import Phase
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import format_moment
+from pycrictl.wire.progress import Report
 from tests.agent import standing
 from tests.agent.test_objects import BACK_OFF, IMAGE
 from tests.containerd.fakectd import FakeContainerd
 from tests.waiting import wait_until
+
+
+def test_what_was_complete_at_first_sight_does_not_run() -> None:
+    tracker = Tracker()
+    tracker.apply(Report(IMAGE, "", 0, 0, "", Phase.DONE), now=5.0)
+    view = tracker.view(6.0)
+    assert [one.is_running for one in pulls_in(view, {})] == [False]
+    assert [one.is_running for one in pulls_in(view, {IMAGE: time.time()})] == [True]
 
 
 def test_the_journal_says_when_a_pull_is_tried_again() -> None:

@@ -80,7 +80,7 @@ def node_of(cluster: Cluster, *, is_proxied: bool) -> Iterator[Node]:
     flags = ["--max-parallel-image-pulls", str(LIMIT), "--state-dir", str(cluster.folder / "px")]
     command = [
         *(sys.executable, "-m", "pycrictl", "proxy", "--upstream", f"unix://{SOCKET}"),
-        *flags,
+        *("--metrics-listen", METRICS, *flags),
     ]
     proxy = Daemon(command, cluster.folder / "proxy.log")
     proxy.start(lambda: Path(ADMIN).exists() and Path(ENDPOINT.removeprefix("unix://")).exists())

@@ -147,16 +147,17 @@ def test_a_watch_counts_what_it_sees(node: Node, cluster: Cluster, plugin: Plugi
     old = pull_slowly(cluster, "old", node.seed + 120, seconds=5)
     wait_until(lambda: cluster.phase("old") == "Running")
     wait_until(lambda: {one["phase"] for one in pulls(cluster).values()} <= {"Succeeded"})
-    follower = plugin.start("-A", "--progress", "plain")
-    cluster.run_pod("again", old)
     began = time.monotonic()
     reference = pull_slowly(cluster, "new", node.seed + 121, seconds=15)
+    follower = plugin.start("-A", "--progress", "plain")
+    time.sleep(2)
+    cluster.run_pod("again", old)
     wait_until(lambda: cluster.phase("new") == "Running")
     took_s = time.monotonic() - began
     stdout, stderr = follower.communicate(timeout=60)
     shown = stdout + stderr
     assert follower.returncode == 0, shown
-    assert not re.search(rf"{re.escape(old)}.* (started|done)", shown), shown
+    assert not re.search(rf"{re.escape(old)} .*done: .* in [\d.]+ ", shown), shown
     totals = re.findall(r"(?m)^total .*/([\d.]+) MiB .*layers", shown)
     assert {float(one) for one in totals} <= {45.1}, shown
     (done,) = re.findall(rf"{re.escape(reference)} .*done: .* in ([\d.]+) s", shown)
