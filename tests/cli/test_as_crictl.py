@@ -39,8 +39,9 @@ Replay = Callable[[FakeServer, Capture, Path], Run]
 
 
 @pytest.fixture(autouse=True)
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def called_crictl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a configuration file, whose absence is reported under this name."""
+    monkeypatch.setattr(sys, "argv", ["/usr/local/bin/crictl"])
     path = tmp_path / "empty.yaml"
     path.touch()
     monkeypatch.setenv("CRI_CONFIG_FILE", str(path))
@@ -73,14 +74,7 @@ OF_PIPE = {"x-logrus-tty": (1, "error")}
 @pytest.mark.parametrize(
     ("replay", "capture"), REPLAYED, ids=[capture.name for _, capture in REPLAYED]
 )
-def test_replay(
-    fake: FakeServer,
-    capture: Capture,
-    replay: Replay,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["/usr/local/bin/crictl"])
+def test_replay(fake: FakeServer, capture: Capture, replay: Replay, tmp_path: Path) -> None:
     done = replay(fake, capture, tmp_path)
     differences = []
     status, told = OF_PIPE.get(capture.name, (capture.rc, capture.told))
@@ -143,8 +137,7 @@ def test_other_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"], ["h"], []])
-def test_the_help_of_the_program(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["crictl"])
+def test_the_help_of_the_program(words: list[str]) -> None:
     done = run(*words)
     assert done.code == 0
     page = done.stdout
@@ -154,8 +147,7 @@ def test_the_help_of_the_program(words: list[str], monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("command", [entry.name for entry in COMMANDS])
-def test_the_help_of_a_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["crictl"])
+def test_the_help_of_a_command(command: str) -> None:
     done = run(command, "--help")
     assert done.code == 0
     page = done.stdout
@@ -168,9 +160,8 @@ def test_the_help_of_a_command(command: str, monkeypatch: pytest.MonkeyPatch) ->
     [(b"out\n", b"err\n", "out\n\nerr\n\n"), (b"out", b"", "out\n\n"), (b"", b"", "\n\n")],
 )
 def test_a_whole_output_has_two_newlines_more(
-    fake: FakeServer, stdout: bytes, stderr: bytes, written: str, monkeypatch: pytest.MonkeyPatch
+    fake: FakeServer, stdout: bytes, stderr: bytes, written: str
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["crictl"])
     fake.prepare("ExecSync", cri_pb2.ExecSyncResponse(stdout=stdout, stderr=stderr))
     done = run("-r", fake.endpoint, "exec", "-s", "c", "true")
     assert (done.code, done.stdout, done.stderr) == (0, written, "")
@@ -179,10 +170,7 @@ def test_a_whole_output_has_two_newlines_more(
 @pytest.mark.parametrize(
     ("command", "status"), [("exit 0", 0), ("exit 7", 1), ("exit 3", 1), ("exit 130", 1)]
 )
-def test_exec_ends_with_1(
-    fake: FakeServer, command: str, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["crictl"])
+def test_exec_ends_with_1(fake: FakeServer, command: str, status: int) -> None:
     code = int(command.split()[1])
     fake.prepare("ExecSync", cri_pb2.ExecSyncResponse(stdout=b"out", stderr=b"err", exit_code=code))
     done = run("-r", fake.endpoint, "exec", "-s", "c", "sh", "-c", command)
@@ -321,8 +309,7 @@ def test_a_signal_ends_a_background_job(
     ("name", "words"),
     [("runp-jsonschema", ["runp", "js"]), ("run-jsonschema-both", ["run", "js", "-p", "-c"])],
 )
-def test_the_schema(name: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["crictl"])
+def test_the_schema(name: str, words: list[str]) -> None:
     made, recorded = run(*words).stdout, recording(name).output
     assert [json.loads(text) for text in split(made)] == [
         json.loads(text) for text in split(recorded)
@@ -344,10 +331,7 @@ timeout: 6
 """
 
 
-def test_config_writes_every_key_of_crictl_1_36(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["crictl"])
+def test_config_writes_every_key_of_crictl_1_36(tmp_path: Path) -> None:
     path = tmp_path / "crictl.yaml"
     path.write_text(CONFIG)
     assert run("-c", str(path), "config", "--set", "timeout=7,image-endpoint=baz").code == 0
@@ -392,10 +376,7 @@ def test_config_writes_every_key_of_crictl_1_36(
         (("inspect",), "nothing found per filter"),
     ],
 )
-def test_what_scripts_look_for(
-    fake: FakeServer, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["crictl"])
+def test_what_scripts_look_for(fake: FakeServer, words: tuple[str, ...], message: str) -> None:
     fake.offer("PullImage", Status(grpc.StatusCode.NOT_FOUND, "none"))
     for name in ("ListContainers", "ListPodSandbox", "ListImages"):
         fake.offer(name, None)

@@ -59,24 +59,6 @@ def test_wide_containers(containers: FakeServer) -> None:
     assert column(shown.stdout, "IMAGE ID") == ["5a" * 6 + "5", "5b" * 6 + "5", "5c" * 6 + "5"]
 
 
-def test_sorted_without_headings(containers: FakeServer) -> None:
-    shown = run(containers, "ps", "--sort-by", ".metadata.name", "--no-headers")
-    assert [line.split()[7] for line in shown.stdout.splitlines()] != []
-    names = [word for word in shown.stdout.split() if word.startswith("app-")]
-    assert names == ["app-8", "app-9", "app-10"]
-    assert "CONTAINER" not in shown.stdout
-
-
-def test_custom_columns(containers: FakeServer) -> None:
-    shown = run(containers, "ps", "-o", "custom-columns=NAME:.metadata.name,STATE:.state,X:.x")
-    assert shown.stdout.splitlines() == [
-        "NAME     STATE               X",
-        "app-10   CONTAINER_CREATED   <none>",
-        "app-9    CONTAINER_RUNNING   <none>",
-        "app-8    CONTAINER_EXITED    <none>",
-    ]
-
-
 def test_jsonpath(containers: FakeServer) -> None:
     template = '{range .items[?(@.state=="CONTAINER_RUNNING")]}{.metadata.name}{"\\n"}{end}'
     assert run(containers, "ps", "-o", f"jsonpath={template}").stdout == "app-9\n"
