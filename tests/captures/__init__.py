@@ -9,12 +9,16 @@ five images; ``fake`` and ``logs`` from a prepared runtime, whose answers ``scen
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict
 
 DATA = Path(__file__).parent / "data"
+
+NEWER_FIELDS = ("mountOptions",)
+"""What the API has got since."""
 
 
 class Rpc(TypedDict):
@@ -87,3 +91,17 @@ def everything() -> list[Capture]:
 def capture(name: str) -> Capture:
     """The one recording of that name."""
     return _all()[name]
+
+
+def documents(text: str, mapping: Callable[[list[tuple[str, Any]]], Any] = dict) -> Iterator[Any]:
+    """The JSON documents that follow each other in a text."""
+    decoder = json.JSONDecoder(object_pairs_hook=mapping)
+    while text := text.lstrip():
+        document, end = decoder.raw_decode(text)
+        yield document
+        text = text[end:]
+
+
+def in_order(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """A mapping for ``documents`` in which the order of keys counts."""
+    return [pair for pair in pairs if pair[0] not in NEWER_FIELDS]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -22,7 +20,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cli.command_table import COMMANDS
 from pycrictl.config import DEFAULT_PATH, KEYS
 from pycrictl.environ import Environment
-from tests.captures import Capture, everything
+from tests.captures import Capture, documents, everything
 from tests.captures import capture as recording
 from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
 from tests.captures.fixtures import utc
@@ -311,14 +309,7 @@ def test_a_signal_ends_a_background_job(
 )
 def test_the_schema(name: str, words: list[str]) -> None:
     made, recorded = run(*words).stdout, recording(name).output
-    assert [json.loads(text) for text in split(made)] == [
-        json.loads(text) for text in split(recorded)
-    ]
-
-
-def split(documents: str) -> list[str]:
-    """The JSON documents of a text; each begins and ends at the margin."""
-    return re.findall(r"(?ms)^\{.*?^\}", documents)
+    assert [*documents(made)] == [*documents(recorded)]
 
 
 CONFIG = """\

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tests.captures import capture
+from tests.captures import capture, documents
 from tests.cli.run import Run
 
 POD = "https://k8s.io/cri-api/pkg/apis/runtime/v1/pod-sandbox-config"
 CONTAINER = "https://k8s.io/cri-api/pkg/apis/runtime/v1/container-config"
-
-
-def ids(text: str) -> list[str]:
-    """The IDs of the documents that follow each other in a text."""
-    decoder, found = json.JSONDecoder(), []
-    while text.strip():
-        document, end = decoder.raw_decode(text)
-        found.append(document["$id"])
-        text = text[end:].lstrip()
-    return found
 
 
 @pytest.mark.parametrize(
@@ -40,7 +28,7 @@ def ids(text: str) -> list[str]:
 def test_schemas(words: list[str], expected: list[str]) -> None:
     run = Run(*words)
     assert (run.code, run.stderr) == (0, "")
-    assert ids(run.stdout) == expected
+    assert [document["$id"] for document in documents(run.stdout)] == expected
 
 
 def test_the_text_is_laid_out_as_crictls() -> None:

@@ -14,6 +14,7 @@ import pytest
 from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
+from tests.captures import documents, in_order
 from tests.captures.fixtures import utc
 from tests.captures.runtimes import message_of
 from tests.cli.run import Run
@@ -23,30 +24,14 @@ __all__ = ["utc"]
 
 DATA = Path(__file__).parent / "data"
 
-NEWER_FIELDS = ("mountOptions",)
-"""What the API has got since."""
-
 
 def recorded(name: str) -> list[Any]:
     return [json.loads(line) for line in (DATA / f"{name}.json").read_text("utf-8").splitlines()]
 
 
-def documents(text: str) -> list[Any]:
-    """The documents of a text; the order of keys counts."""
-
-    def pairs(found: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-        return tuple(pair for pair in found if pair[0] not in NEWER_FIELDS)
-
-    decoder, result = json.JSONDecoder(object_pairs_hook=pairs), []
-    while text := text.lstrip():
-        document, end = decoder.raw_decode(text)
-        result.append(document)
-        text = text[end:]
-    return result
-
-
 def same(text: str, name: str) -> bool:
-    return documents(text) == documents((DATA / f"{name}.json").read_text("utf-8"))
+    recorded_text = (DATA / f"{name}.json").read_text("utf-8")
+    return [*documents(text, in_order)] == [*documents(recorded_text, in_order)]
 
 
 @pytest.mark.parametrize("runtime", ["containerd2", "crio"])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.captures import Capture, everything, runtimes
+from tests.captures import NEWER_FIELDS, Capture, documents, everything, in_order, runtimes
 from tests.captures.calls import LOOKUPS, OTHER_CALLS, calls_of, expected, made, recorded_calls
 from tests.captures.fixtures import utc
 from tests.cli.run import Run
@@ -79,9 +76,6 @@ ELSEWHERE = {
     "x-runp-cancel-timeout": "is about runp",
 }
 """Recordings that other tests stand for."""
-
-NEWER_FIELDS = ("mountOptions",)
-"""What the API has got since crictl 1.36."""
 
 EARLY = 1_795_208_999.5
 """When "About a minute ago" was printed of the newest container."""
@@ -195,7 +189,7 @@ def assert_same_text(text: str, capture: Capture) -> None:
     words = capture.command.split()
     recorded = capture.output.removeprefix("\x1b[2J\x1b[H")  # for terminals only
     if recorded.startswith(("{", "[")) and "go-template" not in words:
-        assert list(documents(text)) == list(documents(recorded))
+        assert [*documents(text, in_order)] == [*documents(recorded, in_order)]
     elif words[1] in ("stats", "statsp"):
         assert measured_rows(text) == measured_rows(recorded)
     else:
@@ -203,17 +197,6 @@ def assert_same_text(text: str, capture: Capture) -> None:
             text = re.sub(rf"^ *{name}: .*\n", "", text, flags=re.MULTILINE)
         # The recorder ended every output with a line break.
         assert text.removesuffix("\n") == recorded.removesuffix("\n")
-
-
-def documents(text: str) -> Iterator[Any]:
-    """The JSON documents of a text, in which the order of keys counts."""
-    decoder = json.JSONDecoder(
-        object_pairs_hook=lambda pairs: [pair for pair in pairs if pair[0] not in NEWER_FIELDS]
-    )
-    while text := text.lstrip():
-        document, end = decoder.raw_decode(text)
-        yield document
-        text = text[end:]
 
 
 def measured_rows(text: str) -> str:

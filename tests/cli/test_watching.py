@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import select
@@ -20,7 +19,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.show.render import CLEAR_SCREEN
-from tests.captures import scene
+from tests.captures import documents, scene
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hang
 from tests.show.screen import Screen
@@ -59,15 +58,6 @@ def interrupted(
     return process.returncode, stdout, stderr
 
 
-def documents(text: str) -> list[Any]:
-    decoder, found = json.JSONDecoder(), []
-    while text := text.lstrip():
-        document, end = decoder.raw_decode(text)
-        found.append(document)
-        text = text[end:]
-    return found
-
-
 def stats(request: Any, context: Any) -> cri_pb2.ListContainerStatsResponse:
     now_ns = time.time_ns()
     return cri_pb2.ListContainerStatsResponse(stats=scene.fake_container_stats(1, now_ns))
@@ -92,7 +82,7 @@ def test_measurements_repeat_until_interrupted(
     words = (command, "-w", "-o", "json")
     code, stdout, stderr = interrupted(fake, *words, call=call, after_answers=2)
     assert (code, stderr) == (0, "")
-    assert len(documents(stdout)) >= 2
+    assert len([*documents(stdout)]) >= 2
     assert all(document[key] for document in documents(stdout))
 
 
@@ -324,7 +314,7 @@ def test_events_of_a_runtime_that_dies(fake: FakeServer) -> None:
     fake.prepare("GetContainerEvents", [event, Status(grpc.StatusCode.UNAVAILABLE, "bye")])
     shown = Run("-r", fake.endpoint, "events")
     assert shown.code == 1
-    assert len(documents(shown.stdout)) == 1
+    assert len([*documents(shown.stdout)]) == 1
     assert "is unavailable: bye" in shown.stderr
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from tests.captures import Capture, capture, everything
+from tests.captures import Capture, capture, documents, everything
 from tests.captures.calls import BEFORE_ANY_CALL, OTHER_CALLS, Call, expected, made, recorded_calls
 from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
 from tests.once import made_once
@@ -263,12 +263,3 @@ def with_names(calls: Iterable[Call], names: Mapping[str, str]) -> list[Call]:
         replace(call, document=json.loads(ID.sub(name, json.dumps(call.document))))
         for call in calls
     ]
-
-
-def documents(text: str, mapping: type[dict[str, Any]] | type[list[Any]]) -> Iterator[Any]:
-    """The JSON documents of a text; as lists of pairs the order of keys counts."""
-    decoder = json.JSONDecoder(object_pairs_hook=mapping)
-    while text := text.lstrip():
-        document, end = decoder.raw_decode(text)
-        yield document
-        text = text[end:]
