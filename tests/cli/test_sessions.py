@@ -113,7 +113,7 @@ def test_an_error_names_what_was_typed(fake: FakeServer, words: list[str], typed
 
 
 def test_an_endpoint_that_cannot_be_reached_is_no_error_of_the_command() -> None:
-    result = Run("-r", "unix:///nowhere/socket", "exec", "-e", "c", "id")
+    result = Run("--max-retries", "0", "-r", "unix:///nowhere/socket", "exec", "-e", "c", "id")
     assert (result.code, result.stdout) == (1, "")
 
 

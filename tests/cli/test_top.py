@@ -74,7 +74,7 @@ def test_without_a_terminal_the_way_is_named(fake: FakeServer) -> None:
 
 
 def test_without_a_runtime_the_usual_line_is_said(tmp_path: Path) -> None:
-    done = Run("-r", f"unix://{tmp_path}/none.sock", "top", "--once")
+    done = Run("--max-retries=0", "-r", f"unix://{tmp_path}/none.sock", "top", "--once")
     assert (done.code, done.stdout) == (1, "")
     assert done.stderr.startswith("pycrictl: cannot reach the runtime at ")
 
