@@ -98,13 +98,9 @@ def stats(
         headings=headings.CONTAINER_STATS,
     )
     with app.open_client("runtime") as client:
-
-        def sample() -> Sample[cri_pb2.ContainerStats]:
-            return sample_containers(client, condition)
-
         measured.show(
             app,
-            sample,
+            partial(sample_containers, client, condition),
             lambda before, after: stats_tables.stats_table(before, after, show_all=all_),
             lambda: list_options.note_missing(
                 app, client, ("pod", pod), ("container", container_id or positional)
@@ -156,13 +152,9 @@ def statsp(
         headings=headings.POD_STATS,
     )
     with app.open_client("runtime") as client:
-
-        def sample() -> Sample[cri_pb2.PodSandboxStats]:
-            return sample_pods(client, condition)
-
         measured.show(
             app,
-            sample,
+            partial(sample_pods, client, condition),
             stats_tables.pod_stats_table,
             lambda: list_options.note_missing(app, client, ("pod", pod_id or positional)),
         )
