@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pycrictl import config, noderoot
 from pycrictl.cli import crictl
+from pycrictl.show.colours import are_wanted
+from pycrictl.show.render import Screen
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.tracing import Tracer
     from pycrictl.environ import Environment
     from pycrictl.show.displays.modes import Mode, Outlet, Stdout
-    from pycrictl.show.render import Screen
     from pycrictl.show.viewer import Viewer
 
 
@@ -120,15 +121,10 @@ class AppContext:
         """Return the terminal that tables have to fit; None elsewhere, and for crictl's."""
         if crictl.is_called() or not (columns := self.env.columns):
             return None
-        # Every command loads this module, and few write tables for terminals.
-        from pycrictl.show.render import Screen  # noqa: PLC0415
-
         return Screen(columns, self.is_coloured)
 
     @property
     def is_coloured(self) -> bool:
-        from pycrictl.show.colours import are_wanted  # noqa: PLC0415 (as above)
-
         is_terminal = self.env.stdout_is_terminal and not crictl.is_called()
         return are_wanted(self.env.environ, is_terminal=is_terminal)
 
