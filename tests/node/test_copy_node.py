@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import subprocess
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,7 +20,7 @@ from pycrictl.copy.tree.identity import ContainerRoot
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, FailedPrecondition
-from tests.copy.trees import Archive, put_at, stages_in
+from tests.copy.trees import stages_in
 
 from .kubelet import RUNTIME
 from .lab import MIB
@@ -142,46 +140,6 @@ def make_tree(top: Path) -> None:
         os.utime(path, ns=(MTIME_NS, MTIME_NS), follow_symlinks=False)
 
 
-@pytest.mark.timeout(400)  # the runtime removes them as well, on a disk that others may use
-def test_ten_thousand_files(container: Container, folder: Path) -> None:
-    for number in range(100):
-        (folder / f"tree/{number}").mkdir(parents=True)
-        for inner in range(100):
-            (folder / f"tree/{number}/{inner}").write_bytes(b"%d" % number * 1365)
-    summary = container.copy_to(folder / "tree", "/root")
-    assert (summary.files, summary.directories) == (10_000, 101)
-    assert container.bytes == summary.size_bytes
-    summary = container.copy_from("/root/tree", folder / "back")
-    assert (summary.files, summary.directories) == (10_000, 101)
-    assert container.bytes == 2 * summary.size_bytes
-    assert container.skipped == []
-    for number in (0, 57, 99):
-        assert (folder / f"back/{number}/99").read_bytes() == b"%d" % number * 1365
-
-
-def test_a_sparse_file_stays_sparse(container: Container, folder: Path) -> None:
-    with (folder / "sparse").open("wb") as file:
-        file.truncate(5 * GIB)
-        file.seek(3 * GIB + 12345)
-        file.write(b"an island")
-    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    container.copy_to(folder / "sparse", "/root/sparse")
-    inside = (container.root / "root/sparse").stat()
-    assert inside.st_size == 5 * GIB
-    assert inside.st_blocks * 512 < MIB
-    container.copy_from("/root/sparse", folder / "back")
-    assert (folder / "back").stat().st_blocks * 512 < MIB
-    with (folder / "back").open("rb") as file:
-        file.seek(3 * GIB + 12344)
-        assert file.read(11) == b"\0an island\0"
-    # As an archive: the holes are zeros on the way, and holes again at its end.
-    packed = ends.pack_from(container.method, b"/root/sparse", Rules(), container.watch)
-    put_at(folder / "archived", Archive(packed, single=True))
-    archived = (folder / "archived").stat()
-    assert (archived.st_size, archived.st_blocks * 512 < MIB) == (5 * GIB, True)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 16 * 1024
-
-
 def test_read_only_file_systems_and_volumes(lab: Lab, client: CriClient, folder: Path) -> None:
     for name in ("volume", "closed"):
         (folder / name).mkdir()
@@ -283,26 +241,6 @@ def test_trees_that_reach_into_file_systems_of_the_kernel(
         assert [path.name for path in (root / "tmp").iterdir()] == ["kept"]
         assert list(root.glob(".pycrictl-*")) == []
     assert Path("/proc/sys/kernel/core_pattern").read_text() == pattern
-
-
-def test_a_volume_without_space(lab: Lab, client: CriClient, folder: Path) -> None:
-    small = folder / "small"
-    small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small], check=True)
-    try:
-        container = start(lab, client, mounts=[(small, "/volume", False)])
-        (small / "a").write_text("old")
-        (folder / "tree").mkdir()
-        (folder / "tree/a").write_text("new")
-        (folder / "tree/b").write_bytes(os.urandom(3 * MIB))
-        for source in (f"{folder}/tree/.", folder / "tree/b", folder / "tree"):
-            with pytest.raises(CopyError, match=r'cannot copy to "/volume.*no space left'):
-                container.copy_to(source, "/volume")
-            assert [path.name for path in small.iterdir()] == ["a"]
-            assert (small / "a").read_text() == "old"
-    finally:
-        lab.node.kubelet.remove_pods()
-        subprocess.run(["umount", small], check=True)
 
 
 def test_pipes_never_block(container: Container, folder: Path) -> None:

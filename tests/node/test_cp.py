@@ -151,7 +151,6 @@ def test_the_rules_of_the_destination(cp: Cp, folder: Path, direction: str) -> N
     assert stages_in(outside, inside) == []
 
 
-@pytest.mark.parametrize("cp", BY_STREAM, indirect=True)
 def test_a_thousand_files(cp: Cp, folder: Path) -> None:
     for number in range(10):
         (folder / f"tree/{number}").mkdir(parents=True)
@@ -397,7 +396,6 @@ def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signa
         wait_until(partial(has_no_stage, top))
 
 
-@pytest.mark.parametrize("cp", BY_STREAM, indirect=True)
 def test_a_disk_that_is_full(cp: Cp, start_container: Start, folder: Path) -> None:
     (folder / "small").mkdir()
     # Hardly too much: a runtime may lose what tar had to say if that leaves more to be read.
