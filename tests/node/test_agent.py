@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from pycrictl.agent.node import UNASKED_S
 from tests.agent.program import running
 from tests.agent.standing import Cluster, standing
 from tests.kube.access import User
@@ -96,8 +95,6 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
         assert phases[-1] == "Succeeded"
         assert "Pulling" in phases
         assert program.rss < 88 * MIB
-        time.sleep(UNASKED_S)
-        wait_until(lambda: program.threads == 2)  # the loop, and the watch of the front proxy
 
 
 def test_a_hundred_watchers_of_one_pod_have_one_source(lab: Lab, cluster: Cluster) -> None:

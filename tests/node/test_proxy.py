@@ -21,7 +21,6 @@ from google.protobuf import json_format
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.history import PullRecord, newest
-from pycrictl.pulls.model import STALLED_S
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 
@@ -506,21 +505,3 @@ def test_a_watch_of_the_node_by_the_proxys_own_socket(
     assert pull.result().image_ref
     assert {record["image"] for record in found} == {reference}
     assert {record["pod"] for record in found} == {"default/web"}
-
-
-def test_a_pull_that_hangs_is_said_to_hang(lab: Lab, start: Callable[..., Program]) -> None:
-    proxy = start()
-    (reference,) = images(lab, 1, size_bytes=2 * MIB, seed=2000)
-    name = reference.partition("/")[2].rpartition(":")[0]
-    lab.throttle.stall(f"{name}/blobs", after_bytes=MIB)
-    pull = proxy.kubelet.start_pull(reference, proxy.kubelet.run_pod("web"))
-    wait_until(lambda: status(proxy)["running"])
-    time.sleep(STALLED_S)
-    wait_until(lambda: status(proxy)["running"][0]["stalled"])
-    (running,) = status(proxy)["running"]
-    assert re.fullmatch(r"no data for \d+ s", running["stalled"])
-    assert (running["rate"], running["eta"]) == (0, None)
-    why = pycrictl("-r", proxy.endpoint, "why", "--admin-socket", str(proxy.admin_path), "web")
-    assert "has stalled for" in rest(why).splitlines()[0]
-    lab.throttle.heal()
-    assert pull.result().image_ref
