@@ -56,7 +56,6 @@ class Capture:
 
     @property
     def output(self) -> str:
-        """The text of stdout, for recordings that have it."""
         assert self.stdout is not None, f"{self.name} keeps no stdout"
         return self.stdout
 
@@ -84,12 +83,10 @@ def load(prefix: str) -> list[Capture]:
 
 
 def everything() -> list[Capture]:
-    """All recordings, sorted by name."""
     return [capture for _, capture in sorted(_all().items())]
 
 
 def capture(name: str) -> Capture:
-    """The one recording of that name."""
     return _all()[name]
 
 

@@ -117,7 +117,6 @@ def call(name: str, request: Message, deadline_s: float | None) -> Call:
 
 
 def calls_of(fake: FakeServer) -> list[Call]:
-    """What the fake runtime was asked."""
     return [
         call(each.method, each.request, each.deadline_s)
         for each in fake.calls
@@ -139,7 +138,6 @@ def calls_that_count(capture: Capture) -> list[Rpc]:
 
 
 def recorded_calls(capture: Capture, *, as_crictl: bool = False) -> list[Call]:
-    """The calls that are expected for a recording."""
     is_wrong = capture.name in WRONG_ONLY_HERE and not as_crictl
     if is_wrong or capture.name in BEFORE_ANY_CALL:
         return []
@@ -154,12 +152,7 @@ def recorded_calls(capture: Capture, *, as_crictl: bool = False) -> list[Call]:
 
 
 def made(calls: Iterable[Call], *, by_target: bool = False) -> list[Call]:
-    """The calls of a run, to compare with ``expected``.
-
-    Args:
-        by_target: the order of calls about different targets does not count: they are made at once,
-            or in the order of the runtime's list.
-    """
+    """Return calls to compare; ``by_target``: those about different targets are in no order."""
     calls = [each for each in calls if not each.method.startswith("Stream")]
     if by_target:
         return sorted(calls, key=lambda each: each.target)

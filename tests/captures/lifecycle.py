@@ -23,7 +23,6 @@ FILES: Final = Path(__file__).parent / "data" / "files"
 
 
 def prepare(fake: FakeServer, capture: Capture, now: float) -> None:
-    """Makes the fake answer each call of a recording as its runtime did."""
     answers: dict[str, list[Any]] = {}
     is_looked_up = OTHER_CALLS.get(capture.name) == LOOKED_UP
     if is_looked_up:

@@ -36,7 +36,6 @@ _TIMES = ("createdAt", "startedAt", "finishedAt")
 
 
 def whole_id(start: str) -> str:
-    """The ID of the container that begins so."""
     return next(each.id for each in scene.real_containers() if each.id.startswith(start))
 
 
@@ -129,7 +128,6 @@ def real(server: FakeServer) -> None:
 
 
 def empty(server: FakeServer) -> None:
-    """Answers as a runtime without pods, containers and images."""
     server.offer("ListContainers", None)
     server.offer("ListPodSandbox", None)
     server.offer("ListImages", None)

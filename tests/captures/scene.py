@@ -24,7 +24,6 @@ def hex_id(number: int) -> str:
 
 
 def digest(repository: str, number: int) -> str:
-    """A repo digest."""
     return f"{repository}@sha256:{hex_id(number)}"
 
 
@@ -88,12 +87,10 @@ def real_image_fs_info() -> cri_pb2.ImageFsInfoResponse:
 
 
 def from_yaml(name: str, message: M) -> M:
-    """``message`` with the content of a YAML recording."""
     return json_format.ParseDict(yaml.safe_load(capture(name).output), message)
 
 
 def from_json(name: str, message: M) -> M:
-    """``message`` with the content of a JSON recording."""
     return json_format.Parse(capture(name).output, message)
 
 

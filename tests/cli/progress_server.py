@@ -80,7 +80,6 @@ def http_streams(
 
 @contextmanager
 def websocket_stream(records: Sequence[Record]) -> Iterator[ProgressServer]:
-    """A WebSocket that sends the records and closes normally."""
     server = ProgressServer("")
 
     def handle(connection: ServerConnection) -> None:

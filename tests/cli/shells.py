@@ -46,7 +46,6 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def install_program(home: Path, name: str = "pycrictl") -> None:
-    """Puts the program of this tree on the path of the shells."""
     words = [sys.executable, "-P", "-m", "pycrictl"]
     _install(home, name, f'exec env PYTHONPATH={shlex.quote(str(ROOT))} {shlex.join(words)} "$@"')
 
@@ -66,8 +65,6 @@ def _install(home: Path, name: str, body: str) -> None:
 
 
 class Shell:
-    """An interactive shell on a terminal of its own."""
-
     def __init__(self, words: Sequence[str], home: Path, env: Mapping[str, str]) -> None:
         self.terminal, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 500, _COLUMNS, 0, 0))
@@ -88,7 +85,6 @@ class Shell:
         return self.read(rb"(.*)ready\r?\n")[1].decode()
 
     def complete(self, line: str, keys: str = "\t") -> str:
-        """What becomes of a line."""
         return self.press(line, keys)[1]
 
     def press(self, line: str, keys: str) -> tuple[str, str]:
@@ -98,7 +94,6 @@ class Shell:
         return found[1].decode(), found[2].decode()
 
     def hang_up(self) -> None:
-        """Closes the terminal."""
         os.close(self.terminal)
         self.terminal = -1
 
@@ -109,11 +104,9 @@ class Shell:
         self.process.wait(timeout=LIMIT_S)
 
     def type(self, text: str) -> None:
-        """Presses keys."""
         os.write(self.terminal, text.encode())
 
     def read(self, pattern: bytes) -> re.Match[bytes]:
-        """Waits until something is shown."""
         output = b""
         ends_at = time.monotonic() + LIMIT_S
         while (left_s := ends_at - time.monotonic()) > 0:
@@ -144,7 +137,6 @@ def bash(
 
 @contextmanager
 def zsh(home: Path, env: Mapping[str, str], *, folder: Path = FOLDER) -> Iterator[Shell]:
-    """Zsh with the scripts of a folder."""
     shell = Shell(["zsh", "-f", "-i"], home, env)
     try:
         shell.run("PS1=; setopt no_auto_menu no_list_ambiguous no_beep; LISTMAX=9999")

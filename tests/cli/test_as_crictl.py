@@ -46,12 +46,10 @@ def called_crictl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*words: str) -> Run:
-    """Runs the program in the environment of this process."""
     return Run(*words, environ=os.environ)
 
 
 def replay_logs(fake: FakeServer, capture: Capture, folder: Path) -> Run:
-    """Runs the recorded command on the logs of its scene."""
     return run("-t", "20s", "-r", fake.endpoint, *test_logs.prepare(fake, capture, folder))
 
 
@@ -187,7 +185,6 @@ def test_hints_name_the_program() -> None:
 
 @pytest.fixture
 def program(tmp_path: Path) -> str:
-    """A program of the name, in a folder of its own."""
     path = tmp_path / "bin" / "crictl"
     path.parent.mkdir()
     path.write_text(f"#!{sys.executable}\nfrom pycrictl.__main__ import run\n\nrun()\n")

@@ -374,7 +374,6 @@ def test_a_runtime_that_dies_after_some_requests(
 
 
 def offer_nothing(fake: FakeServer) -> None:
-    """Makes the runtime answer every call with an empty message, or an empty stream."""
     for service in cri_pb2.DESCRIPTOR.services_by_name.values():
         for call in service.methods:
             fake.offer(call.name, [] if method(call.name).is_stream else None)

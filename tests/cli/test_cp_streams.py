@@ -25,7 +25,6 @@ pytestmark = needs_root
 
 @pytest.fixture
 def root(fake: FakeServer, tmp_path: Path) -> Iterator[Path]:
-    """The root directory of a container."""
     with pretended(fake, tmp_path / "root"):
         yield tmp_path / "root"
 
@@ -149,7 +148,6 @@ def test_a_copy_goes_on_when_nobody_reads_its_progress(fake: FakeServer, root: P
 def copy(
     fake: FakeServer, mode: str, *words: str, stdout: int = subprocess.PIPE
 ) -> subprocess.CompletedProcess[bytes]:
-    """A copy that is not quiet, without a terminal."""
     loud = [word for word in command(fake, "--progress", mode, *words) if word != "--quiet"]
     return subprocess.run(loud, stdout=stdout, stderr=subprocess.PIPE, check=False)
 

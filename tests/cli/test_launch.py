@@ -27,7 +27,6 @@ BROKEN = Status(grpc.StatusCode.INTERNAL, "broken")
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
-    """The container's and the pod's configuration."""
     container, pod = tmp_path / "container.yaml", tmp_path / "pod.yaml"
     container.write_text(CONTAINER)
     pod.write_text(POD)

@@ -50,15 +50,12 @@ SCENE = {
 
 
 class Outcome(NamedTuple):
-    """The exit status of a run and the bytes that it wrote."""
-
     code: int
     stdout: bytes
     stderr: bytes
 
 
 def run(*words: str) -> Outcome:
-    """Run the program in this process."""
     stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     env = Environment(stdin=io.StringIO(), stdout=stdout, stderr=stderr, environ={})
     with kept_handlers():
@@ -105,7 +102,6 @@ def test_every_difference_has_its_recording() -> None:
 
 
 def is_interrupted(capture: Capture) -> bool:
-    """Whether a recording follows a log until Ctrl-C."""
     words = _words(capture)
     return "-f" in words and "--tail" in words
 

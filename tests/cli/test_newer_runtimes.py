@@ -94,7 +94,6 @@ def test_events(fake: FakeServer) -> None:
 
 
 def _prefixed(document: dict[str, Any]) -> dict[str, Any]:
-    """The event with the API's own names of signals."""
     for status in document["containersStatuses"]:
         status["stopSignal"] = f"SIGNAL_{status['stopSignal']}"
     return document

@@ -20,8 +20,6 @@ from tests.fakecri.answers import VERSION
 
 
 class Collector(grpc.GenericRpcHandler):
-    """Takes traces on a port of its own."""
-
     def __init__(self) -> None:
         self.endpoint = ""
         self.spans: list[otlp_pb2.Span] = []

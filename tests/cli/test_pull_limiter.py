@@ -98,7 +98,6 @@ def document() -> dict[str, Any]:
 
 @contextmanager
 def serving(path: str, calls: Mapping[str, Call]) -> Iterator[str]:
-    """An admin service at a socket."""
     loop = asyncio.new_event_loop()
     server = AdminServer(calls)
     loop.run_until_complete(server.start(path))

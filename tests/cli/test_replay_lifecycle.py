@@ -46,7 +46,6 @@ CAPTURES = [
 
 
 def words_of(capture: Capture, folder: Path) -> list[str]:
-    """The words after the program's name, with the scene's variables filled in."""
     command = capture.command
     if "> /scene/p.json; " in command:  # a pod with another UID, made on the way
         pod = (FILES / "pod-web.json").read_text().replace('0001"', '00ff"')
@@ -69,7 +68,6 @@ def _first(requests: list[dict[str, str]], field: str) -> str:
 
 
 def replay(fake: FakeServer, capture: Capture, folder: Path) -> Run:
-    """Runs the recorded command on a runtime that answers as recorded."""
     prepare(fake, capture, time.time())
     timeout = "5s" if capture.name.startswith("f-") else "20s"
     config = folder / "crictl.yaml"

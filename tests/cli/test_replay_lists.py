@@ -113,7 +113,6 @@ def words_of(capture: Capture, folder: Path) -> list[str]:
 
 
 def replay(fake: FakeServer, capture: Capture, folder: Path) -> Run:
-    """Runs the recording's command on the runtime that it was made with."""
     is_prepared = capture.name.startswith("f-")
     is_early = capture.stdout is not None and "About a minute" in capture.stdout
     now = EARLY if is_early and not is_prepared else LATE
@@ -200,6 +199,5 @@ def assert_same_text(text: str, capture: Capture) -> None:
 
 
 def measured_rows(text: str) -> str:
-    """A table of measurements without what varies."""
     rows = re.sub(r"\b\d+(\.\d+)?([kMGT]?B)?(?= )", "#", text)
     return re.sub(r" {2,}", "  ", rows)

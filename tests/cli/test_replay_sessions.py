@@ -82,7 +82,6 @@ REPLAYED: Final = [capture for capture in CAPTURES if capture.name not in SIGNAL
 
 
 def words_of(capture: Capture) -> tuple[list[str], str]:
-    """The words behind ``crictl``, and its input."""
     command, stdin = capture.command, ""
     if command.startswith("echo data | "):
         command, stdin = command.removeprefix("echo data | "), "data\n"
@@ -99,7 +98,6 @@ def played(capture: Capture) -> Played:
 
 
 def replay(fake: FakeServer, capture: Capture, folder: Path) -> Run:
-    """Runs the recorded command on the runtime that it was made with."""
     if capture.name.startswith("t-"):
         runtimes.empty(fake)
     else:

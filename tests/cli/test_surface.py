@@ -37,7 +37,6 @@ IN_THE_LIBRARY = {
 
 
 def options_of(params: Iterable[Any]) -> dict[str, TyperOption]:
-    """The options by every spelling, without dashes."""
     return {
         spelling.lstrip("-"): each
         for each in params

@@ -80,8 +80,6 @@ def test_without_a_runtime_the_usual_line_is_said(tmp_path: Path) -> None:
 
 
 class Connected:
-    """A connection to the fake runtime, without anything beside it."""
-
     def __init__(self, fake: FakeServer, *, is_there: bool = True) -> None:
         if not is_there:
             raise ConnectError("the runtime is away")

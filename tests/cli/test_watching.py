@@ -118,8 +118,6 @@ def test_a_watch_ends_with_its_runtime(fake: FakeServer) -> None:
 
 
 class Window:
-    """A terminal of a program, and all that was written to it."""
-
     def __init__(self, columns: int, rows: int) -> None:
         self._outer, self.inner = pty.openpty()
         self.output = b""

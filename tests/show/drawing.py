@@ -23,7 +23,6 @@ def terminal() -> Iterator[Terminal]:
 def drawn(
     *items: Item, size: tuple[int, int] = (80, 24), aggregate: bool = False, **more: Any
 ) -> list[str]:
-    """What the screen shows of one view."""
     with Terminal(*size) as terminal:
         bars = Bars(terminal.stderr, {}, aggregate=aggregate)
         bars.show(view(items, **more))

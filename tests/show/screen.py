@@ -47,7 +47,6 @@ class Screen:
 
     @property
     def lines(self) -> list[str]:
-        """The text that is visible, without empty rows at the end."""
         lines = [row.text() for row in self.buffer[self.top : self.top + self.rows]]
         while lines and not lines[-1]:
             lines.pop()
@@ -60,7 +59,6 @@ class Screen:
 
     @property
     def cursor(self) -> tuple[int, int]:
-        """Column and row on the screen."""
         return self.x, self.y - self.top
 
     def feed(self, data: bytes) -> None:

@@ -81,7 +81,6 @@ VALUES = st.recursive(
 
 
 def outcome(form: str, value: Any) -> str:
-    """What the form makes of the value, or why it is refused."""
     try:
         return GoTemplate("{{printf .form .value .value}}").render({"form": form, "value": value})
     except TemplateError as exc:

@@ -285,7 +285,6 @@ def test_a_template_can_be_used_again() -> None:
 
 
 def outcome(text: str) -> str | TemplateError:
-    """What the template makes, or why not."""
     try:
         return rendered(text)
     except TemplateError as exc:

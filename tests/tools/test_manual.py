@@ -27,7 +27,6 @@ PROGRAM = surface.program()
 
 
 def terms(page: str, title: str) -> dict[str, str]:
-    """The terms of a section of the prose, with their explanations."""
     return {
         head: text
         for block in prose.section(f"{page}.md", title).blocks
@@ -47,7 +46,6 @@ def output(*words: str) -> str:
 
 
 def shown(name: str) -> str:
-    """A page as its reader sees it, in one line."""
     text = output("mandoc", "-T", "utf8", "-O", "width=200", name)
     return " ".join(re.sub(r".\x08", "", text).replace("’", "'").split())
 

@@ -265,7 +265,6 @@ def test_no_process_is_left() -> None:
 
 
 def working_for(path: str) -> list[bytes]:
-    """The processes that ask the runtime at a path for candidates."""
     needle = os.fsencode(path)
     found = []
     for entry in Path("/proc").iterdir():
