@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pycrictl.proxy import server as clients
@@ -47,6 +48,7 @@ def ends_soon(path: str) -> bool:
     return ends(path) and path not in PULL_PATHS
 
 
+@dataclass(frozen=True)
 class Ending:
     """Waits for what is under way, until ``at_once`` is set.
 
@@ -55,55 +57,42 @@ class Ending:
         limit_s: how long pulls and copies may go on; None for as long as they take.
     """
 
-    def __init__(
-        self,
-        server: CriServer,
-        succession: Succession,
-        copies: Copies,
-        streams: StreamServer[Any],
-        tokens: Tokens[Any],
-        *,
-        book: Book,
-        limit_s: float | None,
-        log: Log,
-    ) -> None:
-        self._server = server
-        self._succession = succession
-        self._copies = copies
-        self._streams = streams
-        self._tokens = tokens
-        self._book = book
-        self._limit_s = limit_s
-        self._log = log
-        self._loop = asyncio.get_running_loop()
-        self.at_once = asyncio.Event()
+    server: CriServer
+    succession: Succession
+    copies: Copies
+    streams: StreamServer[Any]
+    tokens: Tokens[Any]
+    book: Book
+    limit_s: float | None
+    log: Log
+    at_once: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def drain(self) -> None:
-        limit_s = self._limit_s
-        self._log.info("stopping", drain="no limit" if limit_s is None else limit_s)
-        await self._while(lambda: bool(self._pulls() or self._copies.snapshot()), limit_s)
+        limit_s = self.limit_s
+        self.log.info("stopping", drain="no limit" if limit_s is None else limit_s)
+        await self._while(lambda: bool(self._pulls() or self.copies.snapshot()), limit_s)
         if limit_s == 0:
             return
         # Watchers of a pull get its end.
-        ended = self._book.ended
-        if ended and (left_s := ended[-1].ended + WATCHED_S - self._loop.time()) > 0:
-            await self._while(lambda: bool(self._streams.open_count), left_s)
-        await self._while(lambda: any(map(ends_soon, self._server.open_paths())), CALLS_S)
+        if self.book.ended:
+            left_s = self.book.ended[-1].ended + WATCHED_S - asyncio.get_running_loop().time()
+            await self._while(lambda: bool(self.streams.open_count), max(left_s, 0.0))
+        await self._while(lambda: any(map(ends_soon, self.server.open_paths())), CALLS_S)
 
     async def finish(self) -> None:
         """Return when only the successor has work and clients."""
         await self._while(
             lambda: bool(
-                self._book.running
-                or self._copies.snapshot()
-                or self._streams.open_count
-                or self._tokens.outstanding(self._loop.time())
-                or any(map(ends, self._server.open_paths()))
+                self.book.running
+                or self.copies.snapshot()
+                or self.streams.open_count
+                or self.tokens.outstanding(asyncio.get_running_loop().time())
+                or any(map(ends, self.server.open_paths()))
             ),
-            self._limit_s,
+            self.limit_s,
         )
-        until = self._succession.handed_over_at + clients.AGE_S * (1 + clients.JITTER) + LEFT_S
-        await self._while(lambda: self._loop.time() < until, None)
+        until = self.succession.handed_over_at + clients.AGE_S * (1 + clients.JITTER) + LEFT_S
+        await self._while(lambda: asyncio.get_running_loop().time() < until, None)
 
     async def _while(self, is_busy: Callable[[], bool], limit_s: float | None) -> None:
         with contextlib.suppress(TimeoutError):
@@ -113,5 +102,5 @@ class Ending:
                         await asyncio.wait_for(self.at_once.wait(), _LOOK_S)
 
     def _pulls(self) -> int:
-        calls = sum(path in PULL_PATHS for path in self._server.open_paths())
-        return calls + self._succession.adopted_count
+        calls = sum(path in PULL_PATHS for path in self.server.open_paths())
+        return calls + self.succession.adopted_count

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -29,6 +30,7 @@ from pycrictl.serviceoptions import MAX_COUNT
 from pycrictl.units import quote
 
 
+@dataclass
 class Operators:
     """Answers admin calls, which are in ``calls``.
 
@@ -37,28 +39,21 @@ class Operators:
         predecessor: describes the program before this one, until it has ended.
     """
 
-    def __init__(
-        self,
-        settings: ProxySettings,
-        *,
-        queue: PullQueue,
-        limiter: PullLimiter,
-        layers: LayerPoller,
-        upstream: Upstream,
-        log: Log,
-        copies: Callable[[], Awaitable[list[dict[str, Any]]]],
-        predecessor: Callable[[], dict[str, Any] | None],
-    ) -> None:
-        self._settings = settings
-        self._queue = queue
-        self._limiter = limiter
-        self._layers = layers
-        self._upstream = upstream
-        self._log = log
-        self._copies = copies
-        self._predecessor = predecessor
-        self._limit_origin = settings.limit_origin
-        self.calls: dict[str, Call] = {
+    settings: ProxySettings
+    queue: PullQueue
+    limiter: PullLimiter
+    layers: LayerPoller
+    upstream: Upstream
+    log: Log
+    copies: Callable[[], Awaitable[list[dict[str, Any]]]]
+    predecessor: Callable[[], dict[str, Any] | None]
+
+    def __post_init__(self) -> None:
+        self._limit_origin = self.settings.limit_origin
+
+    @property
+    def calls(self) -> dict[str, Call]:
+        return {
             "status": self._status,
             "set-limit": self._set_limit,
             "cancel": self._cancel,
@@ -67,17 +62,17 @@ class Operators:
         }
 
     async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        await self._layers.refresh()
+        await self.layers.refresh()
         return {
             **status_document(
-                self._queue,
+                self.queue,
                 now=asyncio.get_running_loop().time(),
                 wall_s=time.time(),
-                totals=self._layers.totals,
+                totals=self.layers.totals,
                 limit_origin=self._limit_origin,
             ),
-            "predecessor": self._predecessor(),
-            "copies": await self._copies(),
+            "predecessor": self.predecessor(),
+            "copies": await self.copies(),
             "kubelet": await asyncio.to_thread(self._kubelet),
             "containerd": await self._containerd(),
         }
@@ -86,20 +81,20 @@ class Operators:
         limit = request.get("limit")
         if type(limit) is not int or not 0 <= limit <= MAX_COUNT:
             raise ValueError(f"the limit must be a number from 0 to {MAX_COUNT}")
-        before = self._queue.limit
-        self._limiter.set_limit(limit)
+        before = self.queue.limit
+        self.limiter.set_limit(limit)
         self._limit_origin = "pull-limiter set"
-        self._log.info("limit", limit=limit, before=before)
+        self.log.info("limit", limit=limit, before=before)
         return {"limit": limit, "before": before}
 
     async def _cancel(self, request: Mapping[str, Any]) -> dict[str, Any]:
         target = request.get("target")
         if not isinstance(target, str) or not target:
             raise ValueError("say what to give up: an image or a pod")
-        found = self._limiter.cancel(target)
+        found = self.limiter.cancel(target)
         if not found:
             raise ValueError(f"no pull of {quote(target)} waits for a slot")
-        self._log.info("cancel", target=target, calls=len(found))
+        self.log.info("cancel", target=target, calls=len(found))
         return {
             "cancelled": [
                 {"image": call.image, "pod": None if call.pod is None else str(call.pod)}
@@ -109,13 +104,13 @@ class Operators:
 
     async def _history(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Say where the history is: reading it there delays no call."""
-        return {"folder": self._settings.state_dir}
+        return {"folder": self.settings.state_dir}
 
     async def _sockets(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"listen": self._settings.listen, "upstream": self._settings.upstream}
+        return {"listen": self.settings.listen, "upstream": self.settings.upstream}
 
     def _kubelet(self) -> dict[str, Any]:
-        path = self._settings.kubelet_config
+        path = self.settings.kubelet_config
         try:
             found = read_kubelet_config(path) if path else find_kubelet_config(find_kubelet())
             return kubelet_document(found, "")
@@ -124,7 +119,7 @@ class Operators:
 
     async def _containerd(self) -> dict[str, Any] | None:
         """Return what containerd itself limits; None for another runtime."""
-        answer = await version(self._upstream, 2.0)
+        answer = await version(self.upstream, 2.0)
         if answer.code:
             return {"problem": answer.message}
         name = ""
@@ -134,7 +129,7 @@ class Operators:
             return None
 
         def read() -> dict[str, Any]:
-            pid = listener_pid(f"unix://{self._settings.upstream}")
+            pid = listener_pid(f"unix://{self.settings.upstream}")
             return containerd_document(pull_settings({}, pid=pid))
 
         return await asyncio.to_thread(read)
