@@ -245,38 +245,12 @@ def discovered(service: ApiService, context: ssl.SSLContext) -> Document:
         groups = [item for item in found["items"] if item["metadata"]["name"] == service.group]
         versions = [one for group in groups for one in group["versions"]]
         versions = [one for one in versions if one["version"] == service.version]
-    elif code != 503:
-        user = User(KUBE_AGGREGATOR.name)
-        code, _, found = fetch(service, context, service.prefix, user, "application/json")
-        if code == 200:
-            versions = [{"version": service.version, "resources": _converted(found["resources"])}]
     versions = versions or [{"version": service.version}]
     freshness = "Current" if code == 200 else "Stale"
     return {
         "metadata": {"name": service.group},
         "versions": [{**one, "freshness": freshness} for one in versions],
     }
-
-
-def _converted(resources: list[Document]) -> list[Document]:
-    """Make aggregated discovery of an APIResourceList (ConvertGroupVersionIntoToDiscovery)."""
-    made: dict[str, Document] = {}
-    for one in resources:
-        name, _, subresource = one["name"].partition("/")
-        kind = {key: one.get(key, "") for key in ("group", "version", "kind")}
-        entry = {"responseKind": kind, "verbs": one["verbs"]}
-        if subresource:
-            parent = made.setdefault(name, {"resource": name, "verbs": []})
-            parent.setdefault("subresources", []).append({"subresource": subresource, **entry})
-        else:
-            made.setdefault(name, {}).update(
-                entry,
-                resource=name,
-                scope="Namespaced" if one["namespaced"] else "Cluster",
-                singularResource=one.get("singularName", ""),
-                shortNames=one.get("shortNames", []),
-            )
-    return list(made.values())
 
 
 def group_of(service: ApiService) -> Document:
