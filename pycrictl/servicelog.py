@@ -1,11 +1,13 @@
-"""Log lines of services, of ``key=value`` pairs: for pulls, copies and streams."""
+"""What a service tells the outside: log lines of ``key=value`` pairs, and its state to systemd."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -108,9 +110,10 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-def write_to(stream: TextIO, form: LogFormat, level: LogLevel, *, has_priorities: bool) -> None:
+def write_to(stream: TextIO, form: LogFormat, level: LogLevel, environ: Mapping[str, str]) -> None:
+    """Send the lines of services to a stream, with priorities if it is the journal's."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Lines(form, has_priorities=has_priorities))
+    handler.setFormatter(_Lines(form, has_priorities=is_journal(stream, environ)))
     logger = logging.getLogger("pycrictl")
     logger.handlers = [handler]
     logger.propagate = False
@@ -207,3 +210,38 @@ def _described(exc: BaseException | None) -> dict[str, object]:
         return {}
     places = [f"{PurePath(at.filename).name}:{at.lineno}" for at in extract_tb(exc.__traceback__)]
     return {"error": repr(exc), "at": ",".join(places[-5:])}
+
+
+# systemd
+
+
+def notify(state: str, environ: Mapping[str, str]) -> bool:
+    """Report a state to systemd, such as ``READY=1`` or ``STOPPING=1`` (sd_notify(3))."""
+    address = environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(state.encode(), address)
+    except OSError:
+        return False
+    return True
+
+
+def watchdog_s(environ: Mapping[str, str]) -> float | None:
+    """Return within which time systemd wants a keep-alive (sd_watchdog_enabled(3))."""
+    text = environ.get("WATCHDOG_USEC", "")
+    if not text.isdigit() or environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    return int(text) / 1e6 or None
+
+
+def is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Return whether a stream goes to the journal, which takes priorities (sd-daemon(3))."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return environ.get("JOURNAL_STREAM", "") == f"{found.st_dev}:{found.st_ino}"

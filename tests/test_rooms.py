@@ -195,7 +195,6 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.serve", "proxy.accept", "copy.transfer.messages", "streaming.loop"),
         *("wire.http1", "wire.limits", "wire.progress", "wire.upgrade", *_BASE),
     },
-    "proxy.serve.systemd": set(),
     "proxy.serve.owner": set(),
     "proxy.pulls": {
         *("proxy.pulls", "proxy.lookup", "proxy.calls", "proxy.upstream"),

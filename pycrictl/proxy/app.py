@@ -27,13 +27,12 @@ from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Notifier, PullPro
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
-from pycrictl.proxy.serve.systemd import notify, watchdog_s
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.server import CriServer
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.succession import Succession
 from pycrictl.proxy.upstream import Upstream
-from pycrictl.servicelog import Log, Seldom
+from pycrictl.servicelog import Log, Seldom, notify, watchdog_s
 from pycrictl.signals import ENDING
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.codes import UNIMPLEMENTED

@@ -32,10 +32,9 @@ from pycrictl.proxy.pulls.book import Book, QueuedPull
 from pycrictl.proxy.pulls.limiter import CLOSED, PullLimiter
 from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import StreamServer
-from pycrictl.proxy.serve.systemd import notify
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Upstream
-from pycrictl.servicelog import Log
+from pycrictl.servicelog import Log, notify
 from pycrictl.streaming.loop import end_tasks
 
 ASKED: Final = "pycrictl-asked"

@@ -17,8 +17,7 @@ from pycrictl.cli.service_command import flags, options_of
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.credential import in_cluster, read_kubeconfig
 from pycrictl.logs import journal
-from pycrictl.proxy.serve.systemd import is_journal, notify
-from pycrictl.servicelog import LogLevel, write_to
+from pycrictl.servicelog import LogLevel, notify, write_to
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def agent(ctx: typer.Context, **given: object) -> None:
             hint="install it with: pip install 'pycrictl[agent]'",
         ) from None
 
-    environ, stderr = app.env.environ, app.env.stderr
+    environ = app.env.environ
     if app.flags.debug:
         given["log_level"] = given["log_level"] or LogLevel.DEBUG
 
@@ -64,8 +63,7 @@ def agent(ctx: typer.Context, **given: object) -> None:
             proxy = proxy_of(client, settings.admin_socket)
             yield client, (stack.enter_context(client_of(proxy, client)) if proxy else None)
 
-    has_priorities = is_journal(stderr, environ)
-    write_to(stderr, settings.log_format, settings.log_level, has_priorities=has_priorities)
+    write_to(app.env.stderr, settings.log_format, settings.log_level, environ)
     service.run(
         settings,
         partial(credential, settings.kubeconfig),

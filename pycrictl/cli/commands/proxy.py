@@ -10,7 +10,6 @@ from pycrictl.cri.calls import endpoints
 from pycrictl.proxy import admin, settings
 from pycrictl.proxy.app import run
 from pycrictl.proxy.program import READY_S
-from pycrictl.proxy.serve.systemd import is_journal
 from pycrictl.servicelog import LogLevel, write_to
 
 
@@ -35,7 +34,7 @@ def proxy(ctx: typer.Context, **given: object) -> None:
     Example: pycrictl proxy --upstream unix:///run/containerd/containerd.sock
     """
     app: AppContext = ctx.obj
-    environ, stderr = app.env.environ, app.env.stderr
+    environ = app.env.environ
     if app.flags.debug:
         given["log_level"] = given["log_level"] or LogLevel.DEBUG
     found = settings.load(
@@ -45,6 +44,5 @@ def proxy(ctx: typer.Context, **given: object) -> None:
         answer = admin.ask(found.admin_socket, "reload", timeout_s=2 * READY_S)
         app.env.note(f"process {answer['pid']} serves now")
         return
-    has_priorities = is_journal(stderr, environ)
-    write_to(stderr, found.log_format, found.log_level, has_priorities=has_priorities)
+    write_to(app.env.stderr, found.log_format, found.log_level, environ)
     run(found, environ)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.proxy.serve.systemd import is_journal, notify, watchdog_s
+from pycrictl.servicelog import is_journal, notify, watchdog_s
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])
