@@ -7,6 +7,7 @@ import contextlib
 import resource
 import signal
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,13 +98,14 @@ class App:
             on_end=self._figures.recorder.take,
             on_over=lambda pull, error: self._succession.pull_ended(pull, error),
         )
+        self._streams = StreamServer[PullTarget](self._log)
         self._progress = PullProgress(
             lookup,
             self._queue.book,
             self._layers,
             notifier=notifier,
             tokens=tokens,
-            url=lambda token: self._streams.url(token),
+            url=self._streams.url,
         )
         quotas = Quotas(
             size_limit_bytes=settings.copy_size_limit_bytes,
@@ -116,15 +118,10 @@ class App:
             runtime_path=settings.upstream,
             spool_folder=settings.spool_dir,
             tokens=tokens,
-            url=lambda token: self._streams.url(token, COPY_PATH),
+            url=partial(self._streams.url, path=COPY_PATH),
             log=self._log,
         )
-        self._streams = StreamServer[PullTarget](
-            redeem=self._progress.redeem,
-            follow=self._progress.follow,
-            log=self._log,
-            redeem_copy=self._copies.redeem,
-        )
+        self._streams.offer(self._progress.redeem, self._progress.follow, self._copies.redeem)
         self._succession = Succession(
             settings,
             self._limiter,

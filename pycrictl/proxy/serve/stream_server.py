@@ -88,32 +88,35 @@ class Ticket(Protocol):
 
 
 class StreamServer(Generic[PayloadT]):
-    """Serves streams.
+    """Serves the streams of ``offer``."""
 
-    Args:
-        redeem: uses up a token of a progress stream; returns None if it is not good.
-        follow: yields the records of the stream that a token is for.
-        redeem_copy: uses up a token of a copy stream; returns None if it is not good.
-    """
+    _redeem: Callable[[str], PayloadT | None]
+    _follow: Callable[[PayloadT], AsyncGenerator[list[Report], None]]
+    _redeem_copy: Callable[[str], Ticket | None]
 
-    def __init__(
-        self,
-        *,
-        redeem: Callable[[str], PayloadT | None],
-        follow: Callable[[PayloadT], AsyncGenerator[list[Report], None]],
-        log: Log,
-        redeem_copy: Callable[[str], Ticket | None] = lambda token: None,
-    ) -> None:
-        self._redeem = redeem
-        self._follow = follow
+    def __init__(self, log: Log) -> None:
         self._log = log
-        self._redeem_copy = redeem_copy
         self._address = Address("", 0)
         self._http: HttpListener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress: dict[asyncio.Task[None], PayloadT] = {}
         self._is_elsewhere: Callable[[PayloadT], bool] = lambda payload: False
         self._channel: socket.socket | None = None
+
+    def offer(
+        self,
+        redeem: Callable[[str], PayloadT | None],
+        follow: Callable[[PayloadT], AsyncGenerator[list[Report], None]],
+        redeem_copy: Callable[[str], Ticket | None] = lambda token: None,
+    ) -> None:
+        """Say what is served, before ``start``.
+
+        Args:
+            redeem: uses up a token of a progress stream; returns None if it is not good.
+            follow: yields the records of the stream that a token is for.
+            redeem_copy: uses up a token of a copy stream; returns None if it is not good.
+        """
+        self._redeem, self._follow, self._redeem_copy = redeem, follow, redeem_copy
 
     async def start(self, address: Address, inherited: socket.socket | None = None) -> None:
         """Begin to listen; ``inherited`` is a socket that listens there already."""

@@ -200,15 +200,16 @@ def test_a_url_works_once_and_not_for_long(
     async def run() -> list[int]:
         notifier, log, tokens = Notifier(), Log("pycrictl.proxy.test"), Ageing()
         layers = LayerPoller(fake.path, log=log, on_look=notifier.notify)
+        streams = StreamServer[PullTarget](log)
         progress = PullProgress(
             Lookup(Upstream(fake.path)),
             Book(),
             layers,
             notifier=notifier,
             tokens=tokens,
-            url=lambda token: streams.url(token),
+            url=streams.url,
         )
-        streams = StreamServer[PullTarget](redeem=progress.redeem, follow=progress.follow, log=log)
+        streams.offer(progress.redeem, progress.follow)
         await streams.start(Address("127.0.0.1", 0))
 
         async def new_url() -> str:

@@ -52,9 +52,8 @@ class Source:
 def serve(test: Callable[[StreamServer[str], Source], Awaitable[None]]) -> None:
     async def run() -> None:
         source = Source()
-        server = StreamServer[str](
-            redeem=source.redeem, follow=source.follow, log=Log("pycrictl.proxy.test")
-        )
+        server = StreamServer[str](Log("pycrictl.proxy.test"))
+        server.offer(source.redeem, source.follow)
         await server.start(Address("127.0.0.1", 0))
         try:
             async with asyncio.timeout(100):
@@ -345,7 +344,7 @@ def test_stopping_ends_streams_without_a_normal_end(caplog: pytest.LogCaptureFix
 
 def test_the_address_is_in_use() -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
-        other = StreamServer[str](redeem=source.redeem, follow=source.follow, log=Log("x"))
+        other = StreamServer[str](Log("x"))
         with pytest.raises(ConfigError, match="cannot listen"):
             await other.start(server.address)
 
