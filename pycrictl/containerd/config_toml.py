@@ -6,7 +6,6 @@ also answers ``Status`` (CRI, verbose) with its settings in force; 2.x leaves th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -17,6 +16,7 @@ import tomli
 
 from pycrictl import noderoot
 from pycrictl.errors import PycrictlError
+from pycrictl.foreign import mapping, parsed, text, texts
 from pycrictl.units import parse_duration
 
 DEFAULT_PATH: Final = Path("/etc/containerd/config.toml")
@@ -53,11 +53,9 @@ def pull_settings(status_info: Mapping[str, str], *, pid: int | None = None) -> 
 
 def from_status(status_info: Mapping[str, str]) -> PullSettings:
     """Read ``info["config"]`` of a verbose ``StatusResponse``; empty if there is nothing in it."""
-    with suppress(ValueError, RecursionError):
-        config = json.loads(status_info.get("config", ""))
-        if isinstance(config, dict):
-            keys = ("imagePullProgressTimeout", "maxConcurrentDownloads")
-            return _settings(config, keys, origin="CRI Status")
+    if config := parsed(status_info.get("config", "")):
+        keys = ("imagePullProgressTimeout", "maxConcurrentDownloads")
+        return _settings(config, keys, origin="CRI Status")
     return PullSettings()
 
 
@@ -98,9 +96,7 @@ def from_file(path: Path) -> PullSettings:
     found, version = PullSettings(), 0
     for file, document in _documents(path):
         version = version or document.get("version", 1)
-        plugins = document.get("plugins")
-        if not isinstance(plugins, dict):
-            continue
+        plugins = mapping(document.get("plugins"))
         for plugin in CRI_PLUGINS:
             section = plugins.get(plugin)
             if isinstance(section, dict):
@@ -127,9 +123,8 @@ def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         if document is None:
             continue
         yield file, document
-        imports = document.get("imports")
-        for pattern in imports if isinstance(imports, list) else ():
-            if isinstance(pattern, str) and pattern:
+        for pattern in texts(document.get("imports")):
+            if pattern:
                 todo.extend(_matches(file.parent, pattern))
 
 
@@ -153,10 +148,8 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
 
 def _settings(table: Mapping[str, Any], keys: tuple[str, str], *, origin: str) -> PullSettings:
     timeout, downloads = (table.get(key) for key in keys)
-    containerd = table.get("containerd")
-    snapshotter = table.get("snapshotter")  # version 3
-    if not snapshotter and isinstance(containerd, dict):
-        snapshotter = containerd.get("snapshotter")
+    of_version_3, older = table.get("snapshotter"), mapping(table.get("containerd"))
+    snapshotter = text(of_version_3 or older.get("snapshotter"))
     timeout_s = None
     if isinstance(timeout, str):
         with suppress(ValueError):
@@ -164,7 +157,7 @@ def _settings(table: Mapping[str, Any], keys: tuple[str, str], *, origin: str) -
     return PullSettings(
         progress_timeout_s=timeout_s,
         max_concurrent_downloads=downloads if type(downloads) is int else None,
-        snapshotter=snapshotter if isinstance(snapshotter, str) and snapshotter else None,
+        snapshotter=snapshotter or None,
         origin=origin,
     )
 

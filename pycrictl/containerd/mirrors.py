@@ -10,6 +10,7 @@ import tomli
 from pycrictl import noderoot
 from pycrictl.containerd.config_toml import CRI_PLUGINS, configurations
 from pycrictl.errors import PycrictlError
+from pycrictl.foreign import mapping, text
 
 DEFAULT_FOLDER: Final = "/etc/containerd/certs.d"
 
@@ -34,22 +35,18 @@ def sites_of(host: str, config: Path) -> list[Site]:
     if document is None:
         return [own]
     found = []
-    hosts = document.get("host")
-    for url, settings in hosts.items() if isinstance(hosts, dict) else ():
+    for url, settings in mapping(document.get("host")).items():
         if isinstance(settings, dict):
             found.append(_site(url, settings, folder, is_mirror=True))
-    server = document.get("server")
-    if isinstance(server, str) and server:
+    if server := text(document.get("server")):
         own = _site(server, document, folder, is_mirror=False)
     return [*found, own]
 
 
 def _site(url: str, settings: dict[str, Any], folder: Path, *, is_mirror: bool) -> Site:
     ca = settings.get("ca")
-    name = ca[0] if isinstance(ca, list) and ca else ca
-    path = ""
-    if isinstance(name, str) and name:
-        path = noderoot.locate(str(folder / name))
+    name = text(ca[0] if isinstance(ca, list) and ca else ca)
+    path = noderoot.locate(str(folder / name)) if name else ""
     verifies = settings.get("skip_verify") is not True
     whole = url if "://" in url else f"https://{url}"
     return Site(whole.rstrip("/").removesuffix("/v2"), is_mirror, path, verifies)
@@ -58,12 +55,10 @@ def _site(url: str, settings: dict[str, Any], folder: Path, *, is_mirror: bool) 
 def _folders(config: Path) -> list[Path]:
     named = []
     for document in configurations(config):
-        plugins = document.get("plugins")
+        plugins = mapping(document.get("plugins"))
         for plugin in CRI_PLUGINS:
-            section = plugins.get(plugin) if isinstance(plugins, dict) else None
-            registry = section.get("registry") if isinstance(section, dict) else None
-            path = registry.get("config_path") if isinstance(registry, dict) else None
-            if isinstance(path, str) and path:
+            registry = mapping(mapping(plugins.get(plugin)).get("registry"))
+            if path := text(registry.get("config_path")):
                 named = [Path(part) for part in path.split(":") if part]
     return named or [Path(DEFAULT_FOLDER)]
 

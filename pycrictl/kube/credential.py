@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl import config
 from pycrictl.errors import ConfigError
+from pycrictl.foreign import mappings, text
 from pycrictl.kube.kubelet import (
     ROOT,
     Kubelet,
@@ -162,12 +163,11 @@ class _Kubeconfig:
             token = self._file(self._user.get("tokenFile")).strip()
         if not (certificate and key) and not token:
             token, certificate, key = self._printed(timeout_s)
-        name = self._cluster.get("tls-server-name")
         return Credential(
             origin=self._path,
             node=_node_of(certificate) or host,
             server=server,
-            server_name=name if isinstance(name, str) else "",
+            server_name=text(self._cluster.get("tls-server-name")),
             authority=self._pem(self._cluster, "certificate-authority"),
             certificate=certificate if key else "",
             key=key if certificate else "",
@@ -204,11 +204,11 @@ class _Kubeconfig:
 
 
 def _named(entries: object, kind: str) -> dict[Any, dict[str, Any]]:
-    found = {}
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and isinstance(entry.get(kind), dict):
-            found[str(entry.get("name"))] = entry[kind]
-    return found
+    return {
+        str(entry.get("name")): entry[kind]
+        for entry in mappings(entries)
+        if isinstance(entry.get(kind), dict)
+    }
 
 
 def _node_of(certificate: str) -> str:

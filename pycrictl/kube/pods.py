@@ -93,10 +93,9 @@ class Pod(NamedTuple):
 def list_pods(client: ApiClient) -> tuple[Pod, ...]:
     """Return the pods that the API server has for this node."""
     answer = client.get("/api/v1/pods", {"fieldSelector": f"spec.nodeName={client.node}"})
-    items = answer.get("items") if isinstance(answer, dict) else None
-    if items is None and not isinstance(answer, dict):
+    if not isinstance(answer, dict):
         raise RemoteProtocolError("the API server's list of pods is not one")
-    return tuple(filter(None, map(parse_pod, mappings(items))))
+    return tuple(filter(None, map(parse_pod, mappings(answer.get("items")))))
 
 
 def static_pods(kubelet: Kubelet, node: str, root: Path = ROOT) -> tuple[Pod, ...]:
