@@ -212,6 +212,7 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.pulls", "pulls.model", "containerd.config_toml", "kube.kubelet_config", *_BASE),
     },
     "proxy.figures": {
+        "metrics",
         "servicelog",
         *("proxy.calls", "proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.serve"),
         "proxy.upstream",

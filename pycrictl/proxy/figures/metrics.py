@@ -9,25 +9,16 @@ import asyncio
 import platform
 from bisect import bisect_left
 from collections import Counter as Counter_
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-)
-from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
+from prometheus_client import Gauge, Histogram, ProcessCollector
 
 from pycrictl import __version__
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.methods import method
+from pycrictl.metrics import CONTENT_TYPE, MetricsPage
 from pycrictl.proxy.calls import CallRecord
 from pycrictl.proxy.copies.service import Copies
 from pycrictl.proxy.figures.history import Outcome, PullRecord
@@ -128,15 +119,10 @@ class Metrics:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._calls: Counter_[tuple[str, int]] = Counter_()
-        registry = self.registry = CollectorRegistry()
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
+        page = self._page = MetricsPage("pycrictl_")
+        registry = self.registry = page.registry
         ProcessCollector(registry=registry)
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"pycrictl_{name}", text, labels, registry=registry)
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"pycrictl_{name}", text, registry=registry)
+        counter, gauge = page.counter, page.gauge
 
         def by_size(name: str, text: str) -> Histogram:
             return Histogram(
@@ -173,29 +159,36 @@ class Metrics:
         for phase in ("downloaded", "reused", "extracted"):
             self._bytes.labels(phase)
         queue, book = sources.queue, sources.queue.book
-        gauge("pulls_running", "Pulls at the runtime.").set_function(lambda: len(book.running))
-        gauge("pulls_waiting", "Pulls that wait for a slot.").set_function(lambda: len(book.line))
-        gauge("pull_slots", "The limit of parallel pulls; 0 for none.").set_function(
-            lambda: queue.limit
-        )
-        gauge("pull_slots_taken", "Slots in use.").set_function(lambda: queue.taken)
+        gauge("pulls_running", "Pulls at the runtime.", lambda: len(book.running))
+        gauge("pulls_waiting", "Pulls that wait for a slot.", lambda: len(book.line))
+        gauge("pull_slots", "The limit of parallel pulls; 0 for none.", lambda: queue.limit)
+        gauge("pull_slots_taken", "Slots in use.", lambda: queue.taken)
 
         self._copies = counter(
             "copies", "Copies that are over, by direction and end.", "direction", "end"
         )
         self._copy_bytes = counter("copy_bytes", "Bytes of copies that succeeded.", "direction")
-        gauge("copies_running", "Copies that are made or about to be.").set_function(
-            lambda: len(sources.copies.snapshot())
+        gauge(
+            "copies_running",
+            "Copies that are made or about to be.",
+            lambda: len(sources.copies.snapshot()),
         )
         self._streams = counter("streams", "Streams that are over, by kind and end.", "kind", "end")
-        gauge("streams_open", "Open connections for progress and copies.").set_function(
-            lambda: sources.streams.open_count
+        gauge(
+            "streams_open",
+            "Open connections for progress and copies.",
+            lambda: sources.streams.open_count,
         )
         self._handovers = counter("handovers", "Hand-overs between programs, by end.", "end")
         for end in _HANDOVERS.values():  # an alert sees a first one only after a 0
             self._handovers.labels(end)
         self._refused_pulls: Counter_[str] = Counter_()
-        registry.register(_Counted(self))
+        page.counted(
+            "calls", "Calls that are over, by class and code.", self._by_class, "class", "code"
+        )
+        page.counted(
+            "refused", "What was refused, by the limit that it met.", self._refused, "limit"
+        )
 
     # What has happened
 
@@ -234,32 +227,20 @@ class Metrics:
 
     # What others count
 
-    def families(self) -> Iterator[Metric]:
-        """Make metrics of what is counted here on the way of calls, and by other parts."""
-        calls = CounterMetricFamily(
-            "pycrictl_calls", "Calls that are over, by class and code.", labels=["class", "code"]
-        )
-        by_class: Counter_[tuple[str, str]] = Counter_()
+    def _by_class(self) -> Counter_[tuple[str, ...]]:
+        found: Counter_[tuple[str, ...]] = Counter_()
         for (path, code), number in self._calls.copy().items():
-            by_class[method_class(path), codes.name_of(code)] += number
-        for labels, number in by_class.items():
-            calls.add_metric(labels, number)
-        yield calls
-        refused = CounterMetricFamily(
-            "pycrictl_refused", "What was refused, by the limit that it met.", labels=["limit"]
-        )
-        for limit, number in self.refused().items():
-            refused.add_metric([limit], number)
-        yield refused
+            found[method_class(path), codes.name_of(code)] += number
+        return found
 
-    def refused(self) -> Counter_[str]:
-        """Return how much was refused so far, by the limit that it met."""
+    def _refused(self) -> dict[tuple[str, ...], int]:
         sources = self._sources
         others = {
             "stream_urls": sources.tokens.refused,
             "stream_connections": sources.streams.dropped_count,
         }
-        return self._refused_pulls + sources.quotas.refused + Counter_(others)
+        found = self._refused_pulls + sources.quotas.refused + Counter_(others)
+        return {(limit,): number for limit, number in found.items()}
 
     # Pages
 
@@ -269,8 +250,8 @@ class Metrics:
     async def _metrics(self) -> Page:
         self._up.set(not await self._sources.health.problem())
         # Some milliseconds of work, which calls need not wait for.
-        body = await asyncio.to_thread(generate_latest, self.registry)
-        return Page(200, body, CONTENT_TYPE_LATEST)
+        body = await asyncio.to_thread(self._page.text)
+        return Page(200, body, CONTENT_TYPE)
 
     async def _live(self) -> Page:
         return Page(200, b"ok\n")
@@ -278,19 +259,6 @@ class Metrics:
     async def _ready(self) -> Page:
         problem = await self._sources.health.problem()
         return Page(503, f"{problem}\n".encode()) if problem else Page(200, b"ok\n")
-
-
-class _Counted(Collector):
-    """Gives the library what it does not count itself.
-
-    Its own counters take a lock for each number, which is too slow for the way of a call.
-    """
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        return self._metrics.families()
 
 
 def _stream_labels(fields: Mapping[str, Any]) -> tuple[str, str]:
