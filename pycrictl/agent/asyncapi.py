@@ -22,6 +22,8 @@ _SLACK_S: Final = 30.0
 
 
 class AsyncApiClient(ApiBase):
+    user_agent = "pycrictl-agent"
+
     def __init__(self, load: Callable[[], Credential], *, timeout_s: float = TIMEOUT_S) -> None:
         super().__init__(load, timeout_s=timeout_s)
 

@@ -90,6 +90,8 @@ class ApiBase:
         timeout_s: limit of each call, name resolution included, but not of watches.
     """
 
+    user_agent = "pycrictl"
+
     def __init__(self, load: Callable[[], Credential], *, timeout_s: float) -> None:
         self.calls = 0
         self.failures = 0
@@ -228,7 +230,11 @@ class Exchange(threading.Thread):
     def _ask(self, credential: Credential, context: ssl.SSLContext) -> Any:
         method, path, query, document = self._request
         url = _parse_server(credential.server)
-        headers = {"Accept": "application/json", "User-Agent": "pycrictl", "Connection": "close"}
+        headers = {
+            "Accept": "application/json",
+            "User-Agent": self._client.user_agent,
+            "Connection": "close",
+        }
         if document is not None:
             headers["Content-Type"] = self._request.content_type
         if credential.token:
