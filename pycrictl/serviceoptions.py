@@ -1,4 +1,4 @@
-"""The options of a service, each in one row: a field of its settings, made by ``option``.
+"""The options of a service, each in one row: a field of its settings, made by a ``Row``.
 
 From the row come the flag, the key in the service's TOML file, the help, the man page and the check
 of what is given. ``cli.service_command`` makes the flags; the functions here read them.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import tomli
 
@@ -20,7 +20,6 @@ from pycrictl.config import Setting, socket_path
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.units import parse_duration, parse_size, quote
 
-ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 Read: TypeAlias = Callable[[object], Any]
 """Returns the value of what was given; a ValueError says what is wrong with it."""
 
@@ -49,41 +48,10 @@ class Option:
     is_key: bool
 
 
-def option(
-    name: str,
-    read: Read,
-    help: str,
-    metavar: str = "",
-    default: object = None,
-    *,
-    shown: str = "",
-    is_key: bool = True,
-) -> Any:
-    """Return a field of a service's settings; see ``Option``.
-
-    Args:
-        default: as it is typed; None if the field is None then.
-        shown: what the help says of the default, if that is something else.
-    """
-    value = None if default is None else read(default)
-    kind: Any = str
-    if isinstance(value, StrEnum):
-        kind = type(value)
-    elif isinstance(default, list):
-        kind = list[str]
-    elif isinstance(default, bool) or metavar == "N":
-        kind = bool if isinstance(default, bool) else int
-    if not shown and default and default is not True:
-        shown = str(default)
-    text = f"{help} (default: {shown})" if shown else help
-    row = Option(name, read, f"{text}.", metavar, kind, is_key)
-    return field(default=value, metadata={_ROW: row})
-
-
 def options(settings: type[Any]) -> Iterator[tuple[str, Option]]:
     for one in fields(settings):
-        if (row := one.metadata.get(_ROW)) is not None:
-            yield one.name, row
+        if (option := one.metadata.get(_ROW)) is not None:
+            yield one.name, option
 
 
 class Given(NamedTuple):
@@ -96,18 +64,18 @@ class Given(NamedTuple):
 def read_flags(settings: type[Any], flags: Mapping[str, object]) -> Given:
     """Check flags, by their names; None stands for one that is not given."""
     found = {}
-    for name, row in options(settings):
-        if (value := flags.get(row.name)) is not None:
+    for name, option in options(settings):
+        if (value := flags.get(option.name)) is not None:
             try:
-                found[name] = row.read(value)
+                found[name] = option.read(value)
             except ValueError as exc:
-                raise UsageError(f"--{row.name}: {exc}") from None
+                raise UsageError(f"--{option.name}: {exc}") from None
     return Given("", found)
 
 
 def read_file(settings: type[Any], path: str, *, is_required: bool) -> Given:
     """Read and check a TOML file whose keys are options."""
-    rows = {row.name: (name, row.read) for name, row in options(settings) if row.is_key}
+    rows = {one.name: (name, one.read) for name, one in options(settings) if one.is_key}
     found = {}
     for key, value in _parsed(path, is_required=is_required).items():
         where = quote(path, 4096)
@@ -140,79 +108,75 @@ def _parsed(path: str, *, is_required: bool) -> dict[str, Any]:
 # What options may be
 
 
-def text(value: object) -> str:
+def read_text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError("it is not a string")
     return value
 
 
-def socket(value: object) -> str:
+def read_socket(value: object) -> str:
     try:
-        path = socket_path(Setting(text(value), "flag"), "endpoint")
+        path = socket_path(Setting(read_text(value), "flag"), "endpoint")
     except PycrictlError as exc:
         raise ValueError(exc.message) from None
     return str(Path(path).absolute())
 
 
-def count(value: object) -> int:
+def read_count(value: object) -> int:
     if type(value) is not int or not 0 <= value <= MAX_COUNT:
         raise ValueError(f"it is not a number from 0 to {MAX_COUNT}")
     return value
 
 
-def number(value: object) -> int:
+def read_number(value: object) -> int:
     if type(value) is not int or value < 0:
         raise ValueError("it is not a number from 0")
     return value
 
 
-def size(value: object) -> int:
+def read_size(value: object) -> int:
     """Return bytes, of a number or a string such as ``10Gi``."""
     if type(value) is int and value >= 0:
         return value
-    return parse_size(text(value))
+    return parse_size(read_text(value))
 
 
-def folder(value: object) -> str:
-    path = text(value)
+def read_folder(value: object) -> str:
+    path = read_text(value)
     if not Path(path).is_absolute():
         raise ValueError("it is not an absolute path")
     return path
 
 
-def host_and_port(value: object) -> str:
-    host, colon, port = text(value).rpartition(":")
+def read_host_and_port(value: object) -> str:
+    host, colon, port = read_text(value).rpartition(":")
     if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ValueError("it is not HOST:PORT, such as 127.0.0.1:4317")
-    return text(value)
+    return read_text(value)
 
 
-def switch(value: object) -> bool:
+def read_switch(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("it is not true or false")
     return value
 
 
-def duration(value: object) -> float:
+def read_duration(value: object) -> float:
     """Return seconds, of a Go duration."""
-    seconds = parse_duration(text(value))
+    seconds = parse_duration(read_text(value))
     if not 0 <= seconds <= _LONGEST_S:
         raise ValueError("it is not a duration from 0s to 24h")
     return seconds
 
 
-def interval(value: object) -> float:
-    seconds = duration(value)
+def read_interval(value: object) -> float:
+    seconds = read_duration(value)
     if not seconds:
         raise ValueError("it must be longer than 0s")
     return seconds
 
 
-def choice(kind: type[ChoiceT]) -> Callable[[object], ChoiceT]:
-    return partial(_one_of, kind)
-
-
-def _one_of(kind: type[ChoiceT], value: object) -> ChoiceT:
+def _one_of(kind: type[StrEnum], value: object) -> StrEnum:
     try:
         return kind(cast("str", value))
     except ValueError:
@@ -234,9 +198,9 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def address(value: object) -> Address:
+def read_address(value: object) -> Address:
     """Read ``IP:PORT``, with ``[…]`` around an address of version 6."""
-    given = text(value)
+    given = read_text(value)
     host, colon, port = given.rpartition(":")
     try:
         found = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
@@ -247,9 +211,63 @@ def address(value: object) -> Address:
     return Address(str(found), int(port))
 
 
-def address_of_urls(value: object) -> Address:
+def read_address_of_urls(value: object) -> Address:
     """Read ``IP:PORT`` of one address, not of all."""
-    found = address(value)
+    found = read_address(value)
     if ipaddress.ip_address(found.host).is_unspecified:
-        raise ValueError(f"{quote(text(value))} stands for all addresses, but a URL needs one")
+        raise ValueError(f"{quote(read_text(value))} stands for all addresses, but a URL needs one")
     return found
+
+
+# Rows, by what an option is
+
+
+@dataclass(frozen=True)
+class Row:
+    """Makes rows of options that are read, shown and typed in one way."""
+
+    read: Read
+    metavar: str = ""
+    kind: Any = str
+
+    def __call__(
+        self,
+        name: str,
+        help: str,
+        default: object = None,
+        *,
+        shown: str = "",
+        is_key: bool = True,
+    ) -> Any:
+        """Return the field of an option in a service's settings.
+
+        Args:
+            name: of the flag and of the key.
+            help: a sentence without its full stop.
+            default: as it is typed; without one, the field is None.
+            shown: what the help says of the default, if that is something else.
+            is_key: whether it may stand in the file.
+        """
+        if not shown and default and default is not True:
+            shown = str(default)
+        sentence = f"{help} (default: {shown})." if shown else f"{help}."
+        value = None if default is None else self.read(default)
+        option = Option(name, self.read, sentence, self.metavar, self.kind, is_key)
+        return field(default=value, metadata={_ROW: option})
+
+
+def choice(kind: type[StrEnum]) -> Row:
+    return Row(partial(_one_of, kind), kind=kind)
+
+
+socket: Final = Row(read_socket, "SOCKET")
+count: Final = Row(read_count, "N", int)
+number: Final = Row(read_number, "N", int)
+size: Final = Row(read_size, "SIZE")
+folder: Final = Row(read_folder, "DIR")
+file: Final = Row(maybe(read_text), "FILE")
+word: Final = Row(maybe(read_text), "NAME")
+switch: Final = Row(read_switch, kind=bool)
+duration: Final = Row(read_duration, "DURATION")
+interval: Final = Row(read_interval, "DURATION")
+address: Final = Row(read_address, "IP:PORT")

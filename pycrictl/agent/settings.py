@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pycrictl import serviceoptions as read
+from pycrictl import serviceoptions as options
 from pycrictl.agent.api.names import is_name
 from pycrictl.errors import UsageError
 from pycrictl.kube.credential import Credential, own_namespace
 from pycrictl.kube.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
 from pycrictl.servicelog import LogFormat, LogLevel
-from pycrictl.serviceoptions import Address, option
+from pycrictl.serviceoptions import Address, Row, maybe
 from pycrictl.units import quote
 
 PEER_TOKEN: Final = "/var/run/secrets/progress.pycrictl.dev/token"
@@ -33,142 +33,95 @@ class AgentSettings:
     """
 
     debugs: bool = True
-    listen: Address = option("listen", read.address, "Where to serve", "IP:PORT", "0.0.0.0:10281")
-    node: str = option(
+    listen: Address = options.address("listen", "Where to serve", "0.0.0.0:10281")
+    node: str = options.word(
         "node-name",
-        read.maybe(read.text),
         "The name of this node",
-        "NAME",
         "",
         shown="$NODE_NAME, else the kubelet's",
     )
-    kubeconfig: str = option(
+    kubeconfig: str = options.file(
         "kubeconfig",
-        read.maybe(read.text),
         "Connect to the API server with this kubeconfig",
-        "FILE",
         "",
         shown="as the pod's service account",
     )
-    certificate_file: str = option(
-        "tls-cert",
-        read.maybe(read.text),
-        "Serve with this certificate",
-        "FILE",
-        "",
-        shown="one made at each start",
+    certificate_file: str = options.file(
+        "tls-cert", "Serve with this certificate", "", shown="one made at each start"
     )
-    key_file: str = option("tls-key", read.maybe(read.text), "The key of --tls-cert", "FILE", "")
-    client_ca_file: str = option(
+    key_file: str = options.file("tls-key", "The key of --tls-cert", "")
+    client_ca_file: str = options.file(
         "client-ca",
-        read.maybe(read.text),
         "The CA of the cluster's users, for the kubelet's routes",
-        "FILE",
         "",
         shown="as the API server says",
     )
-    peer_ca_file: str = option(
+    peer_ca_file: str = options.file(
         "peer-ca",
-        read.maybe(read.text),
         "The CA of all agents' certificates",
-        "FILE",
         "",
         shown="that of the Secret pycrictl-agent-ca; with --tls-cert they are not verified",
     )
-    peer_token_file: str = option(
+    peer_token_file: str = options.file(
         "peer-token",
-        read.maybe(read.text),
         "The service account's token for the audience progress.pycrictl.dev, which agents use to"
         " authenticate to each other",
-        "FILE",
         PEER_TOKEN,
     )
-    namespace: str = option(
+    namespace: str = options.word(
         "peer-namespace",
-        read.maybe(read.text),
         "The namespace of the agents' Service, pycrictl-agent",
-        "NAME",
         "",
         shown="this pod's; none with --kubeconfig",
     )
-    namespaces: tuple[str, ...] = option(
+    namespaces: tuple[str, ...] = Row(_listed, "NAME,...", list[str])(
         "namespaces",
-        _listed,
         "Serve only the pods of these namespaces, which needs no ClusterRole; the same for all"
         " agents; repeatable",
-        "NAME,...",
         [],
         shown="all",
     )
-    admin_socket: str = option(
+    admin_socket: str = Row(options.read_text, "SOCKET")(
         "admin-socket",
-        read.text,
         "Admin socket of the proxy on this node; queried if it exists",
-        "SOCKET",
         "unix:///run/pycrictl/admin.sock",
     )
-    writes_events: bool = option(
-        "events",
-        read.switch,
-        "Write Events about the pulls of this node; not if its proxy writes them",
-        default=False,
+    writes_events: bool = options.switch(
+        "events", "Write Events about the pulls of this node; not if its proxy writes them", False
     )
-    metrics_listen: Address | None = option(
+    metrics_listen: Address | None = Row(maybe(options.read_address, empty=None), "IP:PORT")(
         "metrics-listen",
-        read.maybe(read.address, empty=None),
         "Serve /metrics for Prometheus, /livez and /readyz there, without TLS, for everyone",
-        "IP:PORT",
         shown="nowhere",
     )
-    spool_dir: str = option(
+    spool_dir: str = Row(maybe(options.read_text), "DIR")(
         "spool-dir",
-        read.maybe(read.text),
         "Serve copies of containers' files, and spool them in this folder",
-        "DIR",
         "",
         shown="no copies",
     )
-    spool_limit_bytes: int = option(
-        "spool-size",
-        read.size,
-        "Total space for copies there, such as 50Gi; 0 for no limit",
-        "SIZE",
-        "10Gi",
+    spool_limit_bytes: int = options.size(
+        "spool-size", "Total space for copies there, such as 50Gi; 0 for no limit", "10Gi"
     )
-    copy_size_limit_bytes: int = option(
+    copy_size_limit_bytes: int = options.size(
         "container-copy-size-limit",
-        read.size,
         "Largest copy, such as 2Gi",
-        "SIZE",
         0,
         shown="0, no limit",
     )
-    copies_per_pod: int = option(
-        "container-copies-per-pod",
-        read.count,
-        "Make at most N copies per pod at once",
-        "N",
-        0,
-        shown="0, no limit",
+    copies_per_pod: int = options.count(
+        "container-copies-per-pod", "Make at most N copies per pod at once", 0, shown="0, no limit"
     )
-    kubelet_config: str = option(
+    kubelet_config: str = options.file(
         "kubelet-config",
-        read.maybe(read.text),
         "Take the quotas of copies that are not given from kubelet's configuration, such as"
         " /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies and"
         " streams off",
-        "FILE",
         "",
     )
-    log_format: LogFormat = option(
-        "log-format", read.choice(LogFormat), "Format of log lines", default="text"
-    )
-    log_level: LogLevel = option(
-        "log-level",
-        read.choice(LogLevel),
-        "Minimum level to log",
-        default="info",
-        shown="info, with --debug debug",
+    log_format: LogFormat = options.choice(LogFormat)("log-format", "Format of log lines", "text")
+    log_level: LogLevel = options.choice(LogLevel)(
+        "log-level", "Minimum level to log", "info", shown="info, with --debug debug"
     )
 
 
@@ -183,7 +136,7 @@ def load(
         flags: values by their names, as typed; None means not given.
         credential: reads that of a kubeconfig, or of this pod if there is none.
     """
-    values: dict[str, Any] = dict(read.read_flags(AgentSettings, flags).values)
+    values: dict[str, Any] = dict(options.read_flags(AgentSettings, flags).values)
     kubeconfig = values.get("kubeconfig", "")
     node = values.get("node") or environ.get("NODE_NAME", "") or credential(kubeconfig).node
     values["node"] = _named(node, "a node (--node-name, else $NODE_NAME)")

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pycrictl import noderoot
-from pycrictl import serviceoptions as read
+from pycrictl import serviceoptions as options
 from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.kube.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
 from pycrictl.proxy.pulls.book import Policy
 from pycrictl.servicelog import LogFormat, LogLevel
-from pycrictl.serviceoptions import Address, Given, option
+from pycrictl.serviceoptions import Address, Given, Row, maybe
 from pycrictl.units import quote
 
 DEFAULT_PATH: Final = "/etc/pycrictl.toml"
@@ -28,11 +28,11 @@ OWN_KUBECONFIG: Final = "kubelet"
 
 
 def _upstream(value: object) -> str:
-    return noderoot.given(read.socket(value))
+    return noderoot.given(options.read_socket(value))
 
 
 def _events(value: object) -> str:
-    return OWN_KUBECONFIG if value == OWN_KUBECONFIG else str(read.folder(value))
+    return OWN_KUBECONFIG if value == OWN_KUBECONFIG else str(options.read_folder(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,165 +40,97 @@ class ProxySettings:
     """The settings of a proxy; ``limit_origin`` is ``flag``, a file's path or ``default``."""
 
     limit_origin: str = "default"
-    upstream: str = option(
-        "upstream",
-        read.maybe(_upstream),
-        "The runtime's socket",
-        "SOCKET",
-        "",
-        shown="the first that answers",
+    upstream: str = Row(maybe(_upstream), "SOCKET")(
+        "upstream", "The runtime's socket", "", shown="the first that answers"
     )
-    listen: str = option("listen", read.socket, "The proxy's own socket", "SOCKET", DEFAULT_LISTEN)
-    limit: int = option(
-        "max-parallel-image-pulls",
-        read.count,
-        "Pull at most N images at once",
-        "N",
-        0,
-        shown="0, no limit",
+    listen: str = options.socket("listen", "The proxy's own socket", DEFAULT_LISTEN)
+    limit: int = options.count(
+        "max-parallel-image-pulls", "Pull at most N images at once", 0, shown="0, no limit"
     )
-    is_serial: bool = option(
-        "serialize-image-pulls", read.switch, "Same as a limit of 1", default=False
+    is_serial: bool = options.switch("serialize-image-pulls", "Same as a limit of 1", False)
+    policy: Policy = options.choice(Policy)(
+        "when-full", "With no free slot, wait in line or retry a few times", "wait"
     )
-    policy: Policy = option(
-        "when-full",
-        read.choice(Policy),
-        "With no free slot, wait in line or retry a few times",
-        default="wait",
+    retry_interval_s: float = options.interval(
+        "retry-interval", "With retry: the pause between tries", "10s"
     )
-    retry_interval_s: float = option(
-        "retry-interval",
-        read.interval,
-        "With retry: the pause between tries",
-        "DURATION",
-        "10s",
-    )
-    retries: int = option("retries", read.count, "With retry: how many retries", "N", 3)
-    kubelet_config: str = option(
+    retries: int = options.count("retries", "With retry: how many retries", 3)
+    kubelet_config: str = options.file(
         "kubelet-config",
-        read.maybe(read.text),
         "Take the limit and the quotas of copies from kubelet's configuration, such as"
         " /var/lib/kubelet/config.yaml",
-        "FILE",
         "",
     )
-    config: str = option(
-        "config",
-        read.maybe(read.text),
-        "TOML file with these options as keys",
-        "FILE",
-        "",
-        shown=DEFAULT_PATH,
-        is_key=False,
+    config: str = options.file(
+        "config", "TOML file with these options as keys", "", shown=DEFAULT_PATH, is_key=False
     )
-    drain_timeout_s: float | None = option(
-        "drain-timeout",
-        read.duration,
-        "How long pulls and copies may continue after SIGTERM",
-        "DURATION",
-        shown="no limit",
+    drain_timeout_s: float | None = options.duration(
+        "drain-timeout", "How long pulls and copies may continue after SIGTERM", shown="no limit"
     )
-    admin_socket: str = option(
-        "admin-socket", read.socket, "Socket for pull-limiter", "SOCKET", DEFAULT_ADMIN
-    )
-    stream_address: Address = option(
+    admin_socket: str = options.socket("admin-socket", "Socket for pull-limiter", DEFAULT_ADMIN)
+    stream_address: Address = Row(options.read_address_of_urls, "IP:PORT")(
         "stream-address",
-        read.address_of_urls,
         "Address to serve streams on",
-        "IP:PORT",
         "127.0.0.1:0",
         shown="127.0.0.1:0, any port",
     )
-    copy_size_limit_bytes: int = option(
-        "container-copy-size-limit",
-        read.size,
-        "Largest copy, such as 10Gi",
-        "SIZE",
-        0,
-        shown="0, no limit",
+    copy_size_limit_bytes: int = options.size(
+        "container-copy-size-limit", "Largest copy, such as 10Gi", 0, shown="0, no limit"
     )
-    copy_entry_limit: int = option(
+    copy_entry_limit: int = options.number(
         "container-copy-entry-limit",
-        read.number,
         "Accept at most N entries in one copy",
-        "N",
         MAX_ENTRIES,
         shown=f"{MAX_ENTRIES}; 0 for no limit",
     )
-    copies_per_pod: int = option(
-        "container-copies-per-pod",
-        read.count,
-        "Make at most N copies per pod at once",
-        "N",
-        0,
-        shown="0, no limit",
+    copies_per_pod: int = options.count(
+        "container-copies-per-pod", "Make at most N copies per pod at once", 0, shown="0, no limit"
     )
-    spool_dir: str = option(
-        "spool-dir",
-        read.folder,
-        "Where to spool copies out of containers",
-        "DIR",
-        DEFAULT_FOLDER,
+    spool_dir: str = options.folder(
+        "spool-dir", "Where to spool copies out of containers", DEFAULT_FOLDER
     )
-    state_dir: str = option(
+    state_dir: str = Row(maybe(options.read_folder), "DIR")(
         "state-dir",
-        read.maybe(read.folder),
         "Where to keep the history of pulls",
-        "DIR",
         "",
         shown="none; as a service, its StateDirectory=",
     )
-    log_format: LogFormat = option(
-        "log-format", read.choice(LogFormat), "Format of log lines", default="text"
+    log_format: LogFormat = options.choice(LogFormat)("log-format", "Format of log lines", "text")
+    log_level: LogLevel = options.choice(LogLevel)(
+        "log-level", "Minimum level to log", "info", shown="info, with --debug debug"
     )
-    log_level: LogLevel = option(
-        "log-level",
-        read.choice(LogLevel),
-        "Minimum level to log",
-        default="info",
-        shown="info, with --debug debug",
-    )
-    metrics_address: Address | None = option(
+    metrics_address: Address | None = Row(maybe(options.read_address, empty=None), "IP:PORT")(
         "metrics-listen",
-        read.maybe(read.address, empty=None),
         "Serve /metrics for Prometheus, /livez and /readyz there",
-        "IP:PORT",
         shown="nowhere",
     )
-    tracing_endpoint: str = option(
+    tracing_endpoint: str = Row(maybe(options.read_host_and_port), "HOST:PORT")(
         "tracing-endpoint",
-        read.maybe(read.host_and_port),
         "Send a trace of each pull and copy to this OpenTelemetry collector",
-        "HOST:PORT",
         "",
         shown="none",
     )
-    events: str = option(
+    events: str = Row(maybe(_events), "kubelet|FILE")(
         "events",
-        read.maybe(_events),
         "Write Events about the pulls of pods, with the kubelet's own kubeconfig or this one",
-        "kubelet|FILE",
         "",
         shown="no Events",
     )
-    wants_manifests: bool = option(
+    wants_manifests: bool = Row(lambda value: not options.read_switch(value), kind=bool)(
         "no-manifest",
-        lambda value: not read.switch(value),
         "On CRI-O, do not query the registry for layer sizes; shows bytes without percentages",
-        default=False,
+        False,
     )
-    takes_over: bool = option(
+    takes_over: bool = options.switch(
         "take-over",
-        read.switch,
         "Take over from the running proxy with the same admin socket; no call fails",
-        default=False,
+        False,
         is_key=False,
     )
-    reloads: bool = option(
+    reloads: bool = options.switch(
         "reload",
-        read.switch,
         "Replace the running proxy by a new one with the same command line; no call fails",
-        default=False,
+        False,
         is_key=False,
     )
 
@@ -215,9 +147,9 @@ def load(
         find_upstream: finds the socket of a runtime where none is given.
         environ: of the process; systemd names a service's ``StateDirectory=`` there.
     """
-    typed = read.read_flags(ProxySettings, flags)
+    typed = options.read_flags(ProxySettings, flags)
     path = typed.values.get("config", "")
-    file = read.read_file(
+    file = options.read_file(
         ProxySettings, noderoot.given(path or DEFAULT_PATH), is_required=bool(path)
     )
     # The history is the service's: a proxy that is tried by hand leaves nothing behind.
@@ -258,5 +190,5 @@ def _limit(typed: Given, file: Given, values: Mapping[str, Any]) -> tuple[int, s
     if named := values.get("kubelet_config"):
         limit = read_kubelet_config(named).limit
         if limit is not None:
-            return min(limit, read.MAX_COUNT), named
+            return min(limit, options.MAX_COUNT), named
     return 0, "default"

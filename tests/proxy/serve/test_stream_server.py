@@ -14,7 +14,7 @@ from pycrictl.errors import ConfigError, UpgradeRefused
 from pycrictl.progress.stream import follow
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.servicelog import Log
-from pycrictl.serviceoptions import Address, address_of_urls
+from pycrictl.serviceoptions import Address, read_address_of_urls
 from pycrictl.streaming.target import beside, parse_url
 from pycrictl.wire import limits
 from pycrictl.wire.progress import ProgressDecoder, Report
@@ -356,8 +356,8 @@ def test_the_address_is_in_use() -> None:
     [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:8080", ("::1", 8080))],
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:
-    assert address_of_urls(text) == address
-    assert address_of_urls(text).authority == text
+    assert read_address_of_urls(text) == address
+    assert read_address_of_urls(text).authority == text
 
 
 @pytest.mark.parametrize(
@@ -365,4 +365,4 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 )
 def test_bad_addresses(text: str) -> None:
     with pytest.raises(ValueError, match=r"IP:PORT|all addresses"):
-        address_of_urls(text)
+        read_address_of_urls(text)
