@@ -63,7 +63,7 @@ ARROWS: dict[str, set[str]] = {
         *_BASE,
     },
     "kubectl.copies.saved": {
-        *("kubectl.copies.patience", "copy.archive", "noderoot", *_BASE),
+        *("kubectl.copies.patience", "copy.archive", "copy.tree.content", "noderoot", *_BASE),
     },
     "kubectl.copies.patience": _BASE,
     "kubectl.imagepulls": {"wire.progress", "foreign", "units"},

@@ -17,12 +17,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from pycrictl.copy.archive.forgetting import forget_behind
 from pycrictl.copy.archive.pack import file_pieces
+from pycrictl.copy.tree.content import write_all
 from pycrictl.errors import CopyError
 from pycrictl.foreign import mapping, parse
 from pycrictl.kubectl.copies.patience import GIVE_UP_S
@@ -66,13 +67,8 @@ class CopyRecord:
     crc32: int = 0
 
     def is_same(self, other: CopyRecord) -> bool:
-        return self._asked == other._asked
-
-    @property
-    def _asked(self) -> tuple[object, ...]:
-        return (
-            *(self.options, self.namespace, self.pod, self.container),
-            *(self.path, self.local, self.direction),
+        return other == replace(
+            self, session=other.session, size_bytes=other.size_bytes, crc32=other.crc32
         )
 
 
@@ -114,17 +110,14 @@ class Kept:
     def append(self, data: memoryview, offset: int) -> None:
         if self.fd < 0:
             return
-        begin = offset
+        end = offset + len(data)
         try:
-            while data:
-                count = os.pwrite(self.fd, data, offset)
-                offset += count
-                data = data[count:]
+            write_all(self.fd, data, offset)
         except OSError as exc:
             self._give_up(exc)
             return
-        if self.expected_bytes - offset > _LAST_BYTES:
-            forget_behind(self.fd, begin, offset)
+        if self.expected_bytes - end > _LAST_BYTES:
+            forget_behind(self.fd, offset, end)
 
     def _give_up(self, exc: OSError) -> None:
         """Go on without what arrives: only a program that is killed would need it."""
