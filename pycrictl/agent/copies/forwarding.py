@@ -74,12 +74,6 @@ async def _read(stream: aiohttp.StreamReader, most: int) -> bytes:
 
 
 class Forwarding:
-    """Hands requests on.
-
-    Args:
-        peers: the other agents.
-    """
-
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
@@ -96,9 +90,7 @@ class Forwarding:
         """Let the agent of a pod's node answer.
 
         Args:
-            request: to hand on.
-            owner: who asks.
-            node, host_ip: the node, and its address if that is known.
+            host_ip: the node's address, if that is known.
             pod: its namespace and name.
             words: of the path, after the resource.
             given: its parameters.

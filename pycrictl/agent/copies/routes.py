@@ -45,8 +45,7 @@ class PodOfNode(NamedTuple):
     """A pod of this node.
 
     Attributes:
-        namespace, name, uid: as the API server has them.
-        container: what a copy is about that names none.
+        container: the default for copies.
         containers: the names of all of them; empty if they are not known.
     """
 
@@ -61,10 +60,6 @@ class CopyRoutes:
     """Answers requests about copies.
 
     Args:
-        access: asks whether a user may.
-        cluster: knows pods.
-        forwarding: to other nodes.
-        node: the name of this one.
         copies: of this node; None if it offers none.
         audit: is told of copies that users may not make.
         is_off: refuse all that are about pods of this node.
@@ -204,11 +199,7 @@ async def answer_here(
     """Answer a request of a user who may make copies of this pod's containers.
 
     Args:
-        copies: of this node.
-        request: of that user.
-        owner: the user.
-        pod: which it is about.
-        words: of its path, after the resource.
+        words: of the path, after the resource.
         given: its parameters.
 
     Raises:

@@ -112,8 +112,6 @@ class Copies:
 
     Args:
         folder: for the archives of copies out of containers.
-        engine: does what is to be done on the node.
-        quotas: how large a copy may be, and how many of a pod there may be.
         spool_limit_bytes: what all copies may take of the disk; 0 for no limit.
         audit: is told how each copy ended, those refused included.
         clock: monotonic.
@@ -170,9 +168,7 @@ class Copies:
         is returned once there is something of its archive.
 
         Args:
-            owner: its user.
             asked: where, as far as that is known.
-            spec: what is asked for.
             name: of the session, if the client has chosen one.
 
         Raises:

@@ -56,10 +56,7 @@ class Place:
     """The container, as it was when the copy began.
 
     Attributes:
-        namespace: of the pod.
-        pod: its name.
         pod_uid: tells it from another pod of that name.
-        container: its name.
         container_id: tells it from what replaces it; empty until it is known.
         sandbox_id: of the pod, at the runtime; empty until it is known.
     """
@@ -77,11 +74,8 @@ class CopySpec:
     """What is asked for.
 
     Attributes:
-        direction: to the container, or from it.
-        path: in the container.
-        container: its name; empty for the pod's default.
-        size_bytes: of the archive; only known beforehand on the way to a container.
-        crc32: its checksum.
+        container: empty for the pod's default.
+        size_bytes, crc32: of the archive; only known beforehand on the way to a container.
         archive: keep owners, times and special bits.
         follow_links: copy what the path points to, if it is a link.
         overwrite: replace what is there.
@@ -164,12 +158,8 @@ class Session:
 
     Attributes:
         name: 128 random bits that stand for it.
-        owner: whose it is; for anybody else it does not exist.
-        place: the container.
-        spec: what is asked for.
-        phase: where it stands.
-        size_bytes: of the archive; 0 while it is being made.
-        crc32: its checksum.
+        owner: for anybody else it does not exist.
+        size_bytes, crc32: of the archive; 0 while it is being made.
         offset: how much of it is on this node's disk (to), or on the client's (from).
         message: why it failed.
         code: the HTTP status that says so, such as 410 for a container that was replaced.

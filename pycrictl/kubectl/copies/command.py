@@ -25,11 +25,8 @@ class InCluster(NamedTuple):
     """Where and how a copy in a cluster is made.
 
     Attributes:
-        connection: options of kubectl's connection.
         namespace: empty for that of kubectl's context, unless the pod names one.
         container: empty for the pod's default.
-        retries: see ``Patience``.
-        resume: see ``OverApi``.
         local: the side that is not in the container, as typed.
     """
 
@@ -50,13 +47,6 @@ def opened(
     watch: Watch,
 ) -> Iterator[Copier]:
     """Give what copies from and to a container in a cluster. For the main thread.
-
-    Args:
-        where: and how.
-        options: of the copy.
-        environ: variables of this process.
-        path: ``NAMESPACE/POD:PATH``, as the rules of copies read it.
-        watch: gets notes.
 
     Raises:
         UsageError: something cannot have the name that is given.

@@ -72,10 +72,7 @@ class OverApi:
     """A ``Method`` for one pod; see there.
 
     Args:
-        api: of the pod.
         record: the copy as asked for; its paths are filled in.
-        saved: keeps it while it runs.
-        patience: says what is tried again.
         resume: take up a copy that a killed program has left.
         idle_s: how long the agent may be silent.
     """

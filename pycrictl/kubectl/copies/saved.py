@@ -46,13 +46,11 @@ class CopyRecord:
 
     Attributes:
         options: of the connection to the cluster, and of the copy.
-        namespace, pod, container: where; the container is empty for the default.
+        container: empty for the default.
         path: in the container.
         local: the other side, absolute.
         direction: ``To`` or ``From``.
         session: its name at the agent.
-        size_bytes: of the archive.
-        crc32: its checksum.
     """
 
     options: tuple[str, ...]

@@ -51,7 +51,6 @@ class Transfer:
 
         Args:
             pieces: gives the archive from an offset on.
-            size_bytes: of the archive.
 
         Raises:
             CopyError: it cannot go on.
@@ -60,11 +59,7 @@ class Transfer:
         self._patience.insist(lambda: self._send(pieces, size_bytes))
 
     def receive(self, arriving: Arriving) -> Iterator[memoryview]:
-        """Yield the rest of an archive, each piece valid until the next; raises as ``send``.
-
-        Args:
-            arriving: where it goes on.
-        """
+        """Yield the rest of an archive, each piece valid until the next; raises as ``send``."""
         self._progressed(arriving.offset)
         form = Pieces(is_client=True, is_sender=False)
         while not arriving.is_whole:

@@ -72,14 +72,9 @@ class CopyJob:
 
     Args:
         direction: ``to`` or ``from`` the container.
-        container_id: the full ID.
         pod: the ID of the pod's sandbox, whose quota it counts for.
-        path: in the container.
         size_bytes, crc32: of the archive as announced; 0 while they are not known.
-        rules: what may be in the archive.
         trace: the caller's place in a trace; empty if there is none.
-        locate: finds the container's first process.
-        log: gets a line when it is over.
         on_end: called when nothing is left of it.
 
     Attributes:

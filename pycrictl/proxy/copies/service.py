@@ -76,14 +76,10 @@ class Copies:
     """Answers the calls, and serves the streams behind their URLs.
 
     Args:
-        lookup: asks the runtime.
-        quotas: what may be copied.
         entry_limit: the most entries of an archive; 0 for any number.
         runtime_path: the runtime's socket.
-        spool_folder: where copies out of containers are spooled.
         tokens: of all streams' URLs.
         url: makes a URL of a token.
-        log: gets a line for each copy.
         lifetime_s: how long a URL is good; as the tokens.
     """
 
