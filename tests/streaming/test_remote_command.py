@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import tracemalloc
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,71 +15,22 @@ import pytest
 
 from pycrictl.environ import Environment
 from pycrictl.errors import StreamError, UpgradeRefused
-from pycrictl.streaming.pump import Ends, Input, Output
-from pycrictl.streaming.remote_command import Choice, attempts, run_command
+from pycrictl.streaming.pump import Input
+from pycrictl.streaming.remote_command import Choice, attempts
 from pycrictl.wire.command import ExitReported, Streams
-from tests.streaming.servers import accept_upgrade, read_frame, read_head, run, serve, write
+from tests.streaming.scene import Scene, Talk
+from tests.streaming.servers import read_frame, run, write
 from tests.wire.frames import BINARY, PING, close_frame, frame
 
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OUTPUT_ONLY = Streams()
 MIB = 2**20
 
 
-class Scene:
-    """A server that chooses a protocol and goes on with ``talk``; and what a command made of it."""
-
-    def __init__(
-        self, talk: Talk, *, protocol: str = "v4.channel.k8s.io", refuses: int = 0
-    ) -> None:
-        self.heads: list[dict[str, str]] = []
-        self.notes: list[str] = []
-        self.is_noted = asyncio.Event()
-        self.stdout: Any = io.StringIO()
-        self.stderr = io.StringIO()
-        self._talk = talk
-        self._protocol = protocol
-        self._refuses = refuses
-
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.heads.append(await read_head(reader))
-        if len(self.heads) <= self._refuses:
-            writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
-            return
-        chosen = f"Sec-WebSocket-Protocol: {self._protocol}"
-        writer.write(accept_upgrade(self.heads[-1], chosen))
-        await self._talk(reader, writer)
-
-    def _note(self, text: str) -> None:
-        self.notes.append(text)
-        self.is_noted.set()
-
-    def run(
-        self,
-        streams: Streams = OUTPUT_ONLY,
-        *,
-        choice: Choice = "websocket",
-        is_attach: bool = False,
-        stdin: str = "",
+class WebSocketScene(Scene):
+    def command(
+        self, streams: Streams = OUTPUT_ONLY, *, choice: Choice = "websocket", **terms: Any
     ) -> ExitReported | None:
-        async def scenario() -> ExitReported | None:
-            async with serve(self._handle) as address:
-                ends = Ends(
-                    Output(self.stdout),
-                    Output(self.stderr),
-                    Input(io.StringIO(stdin)) if streams.stdin else None,
-                    note=self._note,
-                )
-                return await run_command(
-                    lambda: f"http://{address}/exec/secret",
-                    streams,
-                    ends,
-                    choice=choice,
-                    is_attach=is_attach,
-                    timeout_s=30,
-                )
-
-        return run(scenario())
+        return self.run(streams, choice=choice, **terms)
 
 
 def status(code: int) -> bytes:
@@ -100,8 +50,8 @@ def say(*messages: bytes) -> Talk:
 
 
 def test_outputs_and_outcome() -> None:
-    scene = Scene(say(b"\x01", b"\x01a", b"\x02b", b"\x01c", status(7)))
-    outcome = scene.run()
+    scene = WebSocketScene(say(b"\x01", b"\x01a", b"\x02b", b"\x01c", status(7)))
+    outcome = scene.command()
     assert outcome is not None
     assert outcome.exit_code == 7
     assert (scene.stdout.getvalue(), scene.stderr.getvalue()) == ("ac", "b")
@@ -120,8 +70,8 @@ def test_the_end_of_the_input(version: int) -> None:
         writer.write(frame(BINARY, status(0)) + close_frame(1000))
         await reader.read()
 
-    scene = Scene(talk, protocol=f"v{version}.channel.k8s.io")
-    assert scene.run(Streams(stdin=True), stdin="x") == ExitReported(0)
+    scene = WebSocketScene(talk, protocol=f"v{version}.channel.k8s.io")
+    assert scene.command(Streams(stdin=True), stdin=b"x") == ExitReported(0)
     assert received == [b"\x00x", b"\xff\x00"][: version - 3]
     assert len(scene.notes) == (version == 4)
 
@@ -136,8 +86,8 @@ def test_a_server_that_asks_for_pongs_and_takes_none() -> None:
         writer.write(frame(BINARY, status(0)) + close_frame(1000))
         await reader.read()
 
-    scene = Scene(talk)
-    assert scene.run() == ExitReported(0)
+    scene = WebSocketScene(talk)
+    assert scene.command() == ExitReported(0)
     assert scene.stdout.getvalue() == "a" * 100
 
 
@@ -159,12 +109,12 @@ def test_memory_stays_small(pieces: list[bytes]) -> None:
             await write(writer, piece)
 
     with Path(os.devnull).open("w") as nowhere:
-        scene = Scene(talk)
+        scene = WebSocketScene(talk)
         scene.stdout = nowhere
         tracemalloc.start()
         try:
             with pytest.raises(StreamError, match="no exit status"):
-                scene.run()
+                scene.command()
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -192,24 +142,24 @@ def test_nobody_ends_the_input_of_what_was_there_before(choice: Choice) -> None:
 
 
 def test_attaching_tells_why_websocket_is_refused() -> None:
-    scene = Scene(say(), refuses=1)
+    scene = WebSocketScene(say(), refuses=1)
     with pytest.raises(UpgradeRefused, match="could end the standard input") as caught:
-        scene.run(is_attach=True)
+        scene.command(is_attach=True)
     assert caught.value.hint == "use --transport spdy"
     assert [head["sec-websocket-protocol"] for head in scene.heads] == ["v5.channel.k8s.io"]
 
 
 def test_auto_goes_on_to_spdy() -> None:
-    scene = Scene(say(), refuses=2)
+    scene = WebSocketScene(say(), refuses=2)
     with pytest.raises(UpgradeRefused):
-        scene.run(choice="auto")
+        scene.command(choice="auto")
     assert [head["upgrade"] for head in scene.heads] == ["websocket", "SPDY/3.1"]
 
 
 def test_a_refused_websocket_is_told_when_asked_for() -> None:
-    scene = Scene(say(), refuses=1)
+    scene = WebSocketScene(say(), refuses=1)
     with pytest.raises(UpgradeRefused, match="403"):
-        scene.run()
+        scene.command()
     assert len(scene.heads) == 1
 
 

@@ -3,63 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import tempfile
-from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from pycrictl.errors import StreamError
-from pycrictl.streaming.pump import Ends, Input, Output
-from pycrictl.streaming.remote_command import run_command
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
 from pycrictl.wire.spdy.frames import ResetStatus, RstStream
-from tests.streaming.servers import read_head, run, serve
+from tests.streaming.scene import Scene, SpdyTalk, spdy
 
-from .spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure
+from .spdy_server import SUCCESS, SpdyPeer, failure
 
-Talk = Callable[[SpdyPeer], Awaitable[None]]
 PIPED = Streams(stdin=True)
 
 
-class Scene:
-    """A server that goes on with ``talk`` after the upgrade; and what a command made of it."""
+class SpdyScene(Scene):
+    def __init__(self, talk: SpdyTalk, **terms: Any) -> None:
+        super().__init__(spdy(talk), **terms)
 
-    def __init__(self, talk: Talk, *, protocol: str = "v4.channel.k8s.io") -> None:
-        self.notes: list[str] = []
-        self.stdout, self.stderr = io.StringIO(), io.StringIO()
-        self._talk = talk
-        self._protocol = protocol
-
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_head(reader)
-        writer.write(UPGRADE.format(self._protocol).encode())
-        await self._talk(SpdyPeer(reader, writer))
-
-    def run(
-        self, streams: Streams = PIPED, *, stdin: bytes = b"", silence_s: float = 10
-    ) -> ExitReported | None:
-        async def scenario() -> ExitReported | None:
-            with tempfile.TemporaryFile("w+b") as file:
-                file.write(stdin)
-                file.seek(0)
-                ends = Ends(
-                    Output(self.stdout),
-                    Output(self.stderr),
-                    Input(io.TextIOWrapper(file)) if streams.stdin else None,
-                    note=self.notes.append,
-                )
-                async with serve(self._handle) as address:
-                    return await run_command(
-                        lambda: f"http://{address}/exec/secret",
-                        streams,
-                        ends,
-                        choice="spdy",
-                        timeout_s=30,
-                        silence_s=silence_s,
-                    )
-
-        return run(scenario())
+    def command(self, streams: Streams = PIPED, **terms: Any) -> ExitReported | None:
+        return self.run(streams, choice="spdy", **terms)
 
 
 async def until_gone(peer: SpdyPeer) -> None:
@@ -77,8 +40,8 @@ def test_everything_in_good_order() -> None:
         peer.say("error", failure(7), is_last=True)
         await until_gone(peer)
 
-    scene = Scene(talk)
-    outcome = scene.run(stdin=b"in")
+    scene = SpdyScene(talk)
+    outcome = scene.command(stdin=b"in")
     assert outcome is not None
     assert outcome.exit_code == 7
     assert (scene.stdout.getvalue(), scene.stderr.getvalue(), scene.notes) == ("in", "err", [])
@@ -95,8 +58,8 @@ def test_the_outcome_survives_a_reset() -> None:
         peer.say("error", failure(3), is_last=True)
         peer.writer.transport.abort()
 
-    scene = Scene(talk)
-    outcome = scene.run(stdin=bytes(16 << 20))
+    scene = SpdyScene(talk)
+    outcome = scene.command(stdin=bytes(16 << 20))
     assert outcome is not None
     assert (outcome.exit_code, scene.stdout.getvalue()) == (3, "out")
 
@@ -110,7 +73,7 @@ def test_a_reset_without_an_outcome() -> None:
     with pytest.raises(
         OutcomeUnknown, match=r"no exit status: .*broke: connection reset"
     ) as caught:
-        Scene(talk).run(stdin=bytes(16 << 20))
+        SpdyScene(talk).command(stdin=bytes(16 << 20))
     assert caught.value.exit_code == 1
     assert "secret" not in caught.value.message
 
@@ -122,9 +85,9 @@ def test_a_server_that_is_stuck_after_the_outputs(size_bytes: int) -> None:
         peer.end("stdout", "stderr")
         await asyncio.sleep(20)
 
-    scene = Scene(talk)
+    scene = SpdyScene(talk)
     with pytest.raises(OutcomeUnknown, match="neither takes input nor answers"):
-        scene.run(stdin=bytes(size_bytes), silence_s=0.5)
+        scene.command(stdin=bytes(size_bytes), silence_s=0.5)
     assert len(scene.notes) == 1
 
 
@@ -137,8 +100,8 @@ def test_a_command_that_closes_its_outputs_and_works_on() -> None:
         peer.say("error", SUCCESS, is_last=True)
         await until_gone(peer)
 
-    scene = Scene(talk)
-    assert scene.run(silence_s=0.5) == ExitReported(0)
+    scene = SpdyScene(talk)
+    assert scene.command(silence_s=0.5) == ExitReported(0)
     assert len(scene.notes) == 1
 
 
@@ -150,8 +113,8 @@ def test_a_command_without_input_may_be_silent() -> None:
         peer.say("error", SUCCESS, is_last=True)
         await until_gone(peer)
 
-    scene = Scene(talk)
-    assert scene.run(Streams(), silence_s=0.5) == ExitReported(0)
+    scene = SpdyScene(talk)
+    assert scene.command(Streams(), silence_s=0.5) == ExitReported(0)
     assert scene.notes == []
 
 
@@ -160,7 +123,7 @@ def test_a_server_that_never_opens_the_streams() -> None:
         await asyncio.sleep(20)
 
     with pytest.raises(StreamError, match="does not open the streams"):
-        Scene(talk).run(silence_s=0.1)
+        SpdyScene(talk).command(silence_s=0.1)
 
 
 def test_input_that_the_server_refuses() -> None:
@@ -174,15 +137,9 @@ def test_input_that_the_server_refuses() -> None:
         peer.say("error", SUCCESS, is_last=True)
         await until_gone(peer)
 
-    scene = Scene(talk)
-    assert scene.run(stdin=bytes(1 << 20)) == ExitReported(0)
+    scene = SpdyScene(talk)
+    assert scene.command(stdin=bytes(1 << 20)) == ExitReported(0)
     assert scene.stdout.getvalue() == "out"
-
-
-def control(kind: int, payload: bytes, *, size: int = -1) -> bytes:
-    """A control frame, whose size may be a lie."""
-    size = len(payload) if size < 0 else size
-    return bytes((0x80, 3, 0, kind, 0)) + size.to_bytes(3, "big") + payload
 
 
 @pytest.mark.parametrize("protocol", ["v5.channel.k8s.io", "", "x"])
@@ -191,4 +148,4 @@ def test_a_protocol_that_was_not_offered(protocol: str) -> None:
         await until_gone(peer)
 
     with pytest.raises(StreamError):
-        Scene(talk, protocol=protocol).run()
+        SpdyScene(talk, protocol=protocol).command()
