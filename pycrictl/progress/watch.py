@@ -31,7 +31,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.containerd.store import CRI_NAMESPACE
 from pycrictl.cri.calls.redact import quote_reference
-from pycrictl.cri.lists.lookup import find_container, find_pod
+from pycrictl.cri.lists.lookup import Lookup, find_container
 from pycrictl.errors import (
     Interrupted,
     Invalid,
@@ -97,7 +97,7 @@ class WatchTarget:
         self._client = client
         self._asked = proxy or client
         self._name = request.container
-        self.pod = find_pod(client, request.pod) if request.pod else None
+        self.pod = Lookup(client).find_pod(request.pod) if request.pod else None
         self.container: cri_pb2.Container | None = None
         self.look_for_container()
         if self._name and self.container is None and self.pod is None:

@@ -11,8 +11,6 @@ from typing import Any, TypeVar, cast
 
 from pycrictl.signals import DEAF_S, ENDING, ending, undisturbed
 
-__all__ = ["end_tasks", "in_thread", "new_loop", "run_in_loop"]
-
 T = TypeVar("T")
 
 

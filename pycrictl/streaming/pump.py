@@ -32,9 +32,6 @@ from pycrictl.wire.command import (
     StreamClosed,
 )
 
-__all__ = ["Ends", "Input", "Output", "pump"]
-
-
 PIECE_BYTES: Final = 256 << 10
 HELD_BYTES: Final = 1 << 20
 """Most output that waits for its descriptor before no more is read from the peer."""

@@ -16,9 +16,6 @@ from pycrictl.wire.channels import SPDY_PROTOCOLS, WEBSOCKET_PROTOCOLS, remote_c
 from pycrictl.wire.command import ExitReported, Streams
 from pycrictl.wire.upgrade import ClientHandshake
 
-__all__ = ["Choice", "Opened", "Transport", "open_transport", "run_command"]
-
-
 Transport = Literal["spdy", "websocket"]
 
 _SPDY_UPGRADE: Final = "SPDY/3.1"

@@ -18,9 +18,6 @@ from pycrictl.streaming.target import TlsFiles
 from pycrictl.streaming.terminal import Terminal
 from pycrictl.wire.command import ExitReported, Streams
 
-__all__ = ["Outcome", "stream_all", "write_all"]
-
-
 Outcome = ExitReported | PycrictlError | None
 """What came of a command; None if the user left it by the detach keys."""
 

@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["DetachKeys", "Modes", "Terminal"]
-
-
 _SEQUENCE: Final = re.compile(rb"\x1b(?:\[\?([0-9;]{1,60})([hl])|\[([0-9;:]{0,60})m|([=>])|(c))")
 """DECSET and DECRST, SGR, DECKPAM and DECKPNM, RIS (ECMA-48 and xterm's control sequences)."""
 

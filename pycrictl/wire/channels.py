@@ -26,8 +26,6 @@ from pycrictl.wire.spdy.streams import (
     StreamReset,
 )
 
-__all__ = ["SPDY_PROTOCOLS", "WEBSOCKET_PROTOCOLS", "remote_command"]
-
 SPDY_PROTOCOLS: Final = (
     "v4.channel.k8s.io",
     "v3.channel.k8s.io",

@@ -17,20 +17,6 @@ from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 
-__all__ = [
-    "Channel",
-    "Event",
-    "ExitReported",
-    "OutcomeUnknown",
-    "Ready",
-    "RemoteCommand",
-    "StderrReceived",
-    "StdoutReceived",
-    "StreamClosed",
-    "Streams",
-    "parse_status",
-]
-
 MAX_STATUS_BYTES: Final = 1 << 20
 """Longest outcome that is accepted. It repeats the command's arguments."""
 

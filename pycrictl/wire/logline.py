@@ -23,8 +23,6 @@ from typing import Final, Literal, NamedTuple
 
 from pycrictl.wire.logtime import TIMESTAMP, comparable_time, format_timestamp, timestamp_ns
 
-__all__ = ["Chunk", "LogDecoder", "LogFormat", "LogStream", "detect_format"]
-
 MAX_LINE_BYTES: Final = 16 << 20
 """Most of a line that is held, unless the caller asks for another limit."""
 

@@ -12,8 +12,6 @@ from typing import Final
 
 from pycrictl.errors import UsageError
 
-__all__ = ["TIMESTAMP", "comparable_time", "format_timestamp", "parse_time", "timestamp_ns"]
-
 TIMESTAMP: Final = (
     rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
     rb"(?:[.][0-9]+)?(?:Z|[-+][0-9]{2}:[0-9]{2})"

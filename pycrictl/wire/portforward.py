@@ -27,18 +27,6 @@ from pycrictl.wire.spdy.streams import (
     StreamReset,
 )
 
-__all__ = [
-    "SPDY_PROTOCOL",
-    "WEBSOCKET_PROTOCOL",
-    "Event",
-    "ForwardClosed",
-    "ForwardEnded",
-    "ForwardOpened",
-    "ForwardReceived",
-    "PortForward",
-    "port_forward",
-]
-
 SPDY_PROTOCOL: Final = "portforward.k8s.io"
 WEBSOCKET_PROTOCOL: Final = "v4.channel.k8s.io"
 

@@ -19,15 +19,6 @@ from typing import Any, Final, NamedTuple
 from pycrictl import foreign
 from pycrictl.units import quote
 
-__all__ = [
-    "MAX_MESSAGE_BYTES",
-    "MAX_TEXT",
-    "WHOLE_NODE",
-    "ProgressDecoder",
-    "Report",
-    "encode_report",
-]
-
 WHOLE_NODE: Final = "*"
 """As a pod sandbox ID: all pods of the node, and pulls for none. KEP-5334 requires an ID."""
 

@@ -69,12 +69,6 @@ def test_formats(line: bytes, expected: LogFormat | None) -> None:
 # Lines of the CRI
 
 
-def test_full_lines() -> None:
-    assert decoded(LogDecoder(), cri(b"one") + cri(b" two  words ")) == [
-        Chunk("stdout", b"one\n two  words \n")
-    ]
-
-
 def test_every_byte_but_the_line_feed() -> None:
     text = bytes(byte for byte in range(256) if byte != 10)
     assert texts(cri(text))["stdout"] == text + b"\n"
@@ -91,10 +85,6 @@ def test_every_byte_but_the_line_feed() -> None:
 )
 def test_times_of_every_length(time: bytes) -> None:
     assert texts(cri(b"x", time=time) + cri(b"y"))["stdout"] == b"x\ny\n"
-
-
-def test_empty_lines() -> None:
-    assert texts(cri(b"") + cri(b"x") + cri(b"") + cri(b""))["stdout"] == b"\nx\n\n\n"
 
 
 def test_text_that_looks_like_a_line() -> None:

@@ -69,7 +69,8 @@ def create(
         pull_options=pull_options,
         cancel_timeout_s=cancel_timeout,
     ) as (client, launch):
-        app.env.stdout.write(f"{create_container(client, Lookup(client).pod_id(pod), launch)}\n")
+        pod_id = Lookup(client).found(pod, "pod").id
+        app.env.stdout.write(f"{create_container(client, pod_id, launch)}\n")
 
 
 def run(

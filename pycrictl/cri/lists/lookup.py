@@ -108,12 +108,6 @@ class Lookup:
             raise self._no_container(text)
         return self._only("container", text, found, self._match_containers)
 
-    def pod_id(self, text: str) -> str:
-        return self.found(text, "pod").id
-
-    def container_id(self, text: str) -> str:
-        return self.found(text, "container").id
-
     def found(self, text: str, kind: Kind) -> Target:
         """As ``target``, but raise its error."""
         target = self.target(text, kind)
@@ -259,10 +253,6 @@ class Lookup:
         return NotFound(f"no container {quote(text)}", hint=hint)
 
 
-def find_pod(client: CriClient, text: str) -> cri_pb2.PodSandbox:
-    return Lookup(client).find_pod(text)
-
-
 def find_container(
     client: CriClient, text: str, *, pod_sandbox_id: str = ""
 ) -> cri_pb2.Container | None:
@@ -285,8 +275,7 @@ def targets(client: CriClient, texts: Iterable[str], kind: Kind) -> list[Target]
 
 def ids(client: CriClient, texts: Iterable[str], kind: Kind) -> list[str]:
     lookup = Lookup(client)
-    find = lookup.pod_id if kind == "pod" else lookup.container_id
-    return [find(text) for text in texts]
+    return [lookup.found(text, kind).id for text in texts]
 
 
 def select_by_id(client: CriClient, condition: Any) -> None:

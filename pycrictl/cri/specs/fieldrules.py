@@ -65,20 +65,4 @@ def text_pattern(field: FieldDescriptor) -> str | None:
     """
     if field.type not in _WIDE:
         return None
-    limits = INTEGERS[field.type]
-    digits = _digits_up_to(limits.greatest)
-    if limits.least == 0:
-        return f"(?:{digits})"
-    return f"(?:-?(?:{digits})|{limits.least})"
-
-
-def _digits_up_to(greatest: int) -> str:
-    """Return an expression for the decimal numbers from 0 to ``greatest``."""
-    limit = str(greatest)
-    choices = [f"[0-9]{{1,{len(limit) - 1}}}"]
-    for position, digit in enumerate(limit):
-        lowest = 1 if position == 0 else 0
-        if int(digit) > lowest:
-            rest = len(limit) - position - 1
-            choices.append(f"{limit[:position]}[{lowest}-{int(digit) - 1}][0-9]{{{rest}}}")
-    return "|".join([*choices, limit])
+    return r"-?[0-9]{1,20}" if INTEGERS[field.type].least else r"[0-9]{1,20}"

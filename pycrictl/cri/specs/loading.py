@@ -177,22 +177,19 @@ def _scalar(field: FieldDescriptor, node: Node, path: str) -> Any:
 def _integer(field: FieldDescriptor, node: Node, path: str) -> int:
     limits = fieldrules.INTEGERS[field.type]
     pattern = fieldrules.text_pattern(field)
+    given = _NOUNS[node.type]
+    number: int | float | None = None
     match node.value:
         case str(text) if pattern is not None:
-            if not re.fullmatch(pattern, text):
-                wanted = _wanted(limits)
-                raise Problem(f"{path} must be {wanted}, not {quote(text)}", node.line)
-            return int(text)
-        case (int() | float()) as number if node.type == "number":
-            is_whole = isinstance(number, int) or number.is_integer()
-            if is_whole and limits.least <= number <= limits.greatest:
-                return int(number)
-            raise Problem(f"{path} must be {_wanted(limits)}", node.line)
-    raise Problem(f"{path} must be {_wanted(limits)}, not {_NOUNS[node.type]}", node.line)
-
-
-def _wanted(limits: fieldrules.Range) -> str:
-    return f"a whole number from {limits.least} to {limits.greatest}"
+            given = quote(text)
+            number = int(text) if re.fullmatch(pattern, text) else None
+        case (int() | float()) as value if node.type == "number":
+            given, number = node.text, value
+    is_whole = isinstance(number, int) or (number is not None and number.is_integer())
+    if number is None or not is_whole or not limits.least <= number <= limits.greatest:
+        wanted = f"a whole number from {limits.least} to {limits.greatest}"
+        raise Problem(f"{path} must be {wanted}, not {given}", node.line)
+    return int(number)
 
 
 def _enum(field: FieldDescriptor, node: Node, path: str) -> int:

@@ -1,6 +1,7 @@
 """The JSON Schema of pod and container configurations, made from the API's descriptors. Pure.
 
-Draft 2020-12. A document that the schema accepts is one that ``specs`` loads, and the reverse.
+Draft 2020-12. The schema accepts the documents that ``loading`` reads, and no others but
+those with texts of numbers beyond 64 bits.
 """
 
 from __future__ import annotations

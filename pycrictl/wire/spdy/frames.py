@@ -17,22 +17,6 @@ from typing import Final
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError
 from pycrictl.wire.spdy.headers import HeaderCompressor, HeaderDecompressor, HeaderFields
 
-__all__ = [
-    "ControlFrame",
-    "Data",
-    "Frame",
-    "FrameDecoder",
-    "FrameEncoder",
-    "GoAway",
-    "GoAwayStatus",
-    "Headers",
-    "Ping",
-    "ResetStatus",
-    "RstStream",
-    "SynReply",
-    "SynStream",
-]
-
 VERSION: Final = 3
 HEAD_BYTES: Final = 8
 MAX_STREAM_ID: Final = 2**31 - 1

@@ -15,14 +15,6 @@ from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError
 
-__all__ = [
-    "MAX_BLOCK_BYTES",
-    "MAX_FIELDS",
-    "HeaderCompressor",
-    "HeaderDecompressor",
-    "HeaderFields",
-]
-
 MAX_BLOCK_BYTES: Final = 65536
 """Longest block that is accepted, decompressed."""
 

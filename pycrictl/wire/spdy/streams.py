@@ -43,15 +43,6 @@ from pycrictl.wire.spdy.frames import (
 )
 from pycrictl.wire.spdy.headers import HeaderFields
 
-__all__ = [
-    "Event",
-    "SpdyConnection",
-    "StreamAccepted",
-    "StreamEnded",
-    "StreamReceived",
-    "StreamReset",
-]
-
 FRAME_BYTES: Final = 32768
 """Most data in a frame of ours: what Go copies at once."""
 

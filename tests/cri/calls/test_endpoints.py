@@ -320,17 +320,6 @@ class TestProcesses:
         assert (lines, stderr) == (["interrupted"], "")
         assert seconds < self.SOON_S
 
-    @pytest.mark.parametrize(
-        "kind", [hostile.dead, hostile.hung, hostile.closing, hostile.http1, hostile.resetting]
-    )
-    def test_a_bad_socket(self, kind: type) -> None:
-        with kind() as path:
-            lines, stderr, seconds = run(f"unix://{path}", "call")
-        assert stderr == ""
-        assert len(lines) == 1
-        assert lines[0].startswith(f'cannot reach the runtime at "unix://{path}": ')
-        assert seconds < self.SOON_S
-
 
 def wait_for_the_end(request: object, context: grpc.ServicerContext) -> Status:
     gone = threading.Event()

@@ -8,11 +8,11 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists.lookup import (
+    Kind,
     Lookup,
     Target,
     call,
     find_container,
-    find_pod,
     hint,
     match,
     nearest,
@@ -45,11 +45,11 @@ def test_a_pod_out_of_a_streamed_list(fake: FakeServer, client: CriClient) -> No
     ]
     fake.prepare("StreamPodSandboxes", parts, parts, parts)
     fake.offer("ListContainers", None)
-    assert find_pod(client, f"{9999:064x}").metadata.name == "pod4999"
+    assert Lookup(client).find_pod(f"{9999:064x}").metadata.name == "pod4999"
     with pytest.raises(UsageError, match=r'"pod7" matches 2 pods: 0{13} \(ns/pod7\), '):
-        find_pod(client, "pod7")
+        Lookup(client).find_pod("pod7")
     with pytest.raises(NotFound, match='no pod "nosuch"'):
-        find_pod(client, "nosuch")
+        Lookup(client).find_pod("nosuch")
 
 
 def test_a_container_of_one_pod(fake: FakeServer, client: CriClient) -> None:
@@ -209,17 +209,16 @@ def test_targets(fake: FakeServer, client: CriClient, node: Lookup) -> None:
 
 @pytest.mark.parametrize("kind", ["container", "pod"])
 def test_a_whole_id_is_looked_for_in_no_list(
-    fake: FakeServer, client: CriClient, kind: str
+    fake: FakeServer, client: CriClient, kind: Kind
 ) -> None:
-    find = Lookup(client).pod_id if kind == "pod" else Lookup(client).container_id
-    assert find(WHOLE_ID) == WHOLE_ID
+    assert Lookup(client).found(WHOLE_ID, kind).id == WHOLE_ID
     condition = cri_pb2.ContainerFilter(id=WHOLE_ID, pod_sandbox_id=WHOLE_ID)
     select_by_id(client, condition)
     assert (condition.id, condition.pod_sandbox_id, fake.calls) == (WHOLE_ID, WHOLE_ID, [])
 
 
 def test_a_runtime_without_lists_gets_the_word(client: CriClient) -> None:
-    assert Lookup(client).container_id("web") == Lookup(client).pod_id("web") == "web"
+    assert Lookup(client).found("web", "container") == Lookup(client).found("web", "pod")
 
 
 def test_names_to_select_by(client: CriClient, node: Lookup) -> None:

@@ -71,15 +71,6 @@ def test_environment_is_plain_text(file: Path) -> None:
     assert [env.value for env in config.envs] == ["ünï".encode(), b"aGk="]
 
 
-def test_labels_may_hold_anything(file: Path) -> None:
-    config = pod(file, POD + 'labels: {a/b: "x=y,z", "c": ""}\n')
-    assert dict(config.labels) == {"a/b": "x=y,z", "c": ""}
-
-
-def test_empty_messages_are_there(file: Path) -> None:
-    assert container(file, CONTAINER + "linux: {}\n").HasField("linux")
-
-
 def test_what_is_filled(file: Path) -> None:
     first, second = pod(file, POD), pod(file, POD)
     assert uuid.UUID(first.metadata.uid) != uuid.UUID(second.metadata.uid)
