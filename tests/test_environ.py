@@ -15,32 +15,6 @@ from pycrictl.environ import Environment
 from tests.show.screen import Terminal
 
 
-def test_takes_the_process_by_default() -> None:
-    env = Environment()
-    assert env.stdin is sys.stdin
-    assert env.stdout is sys.stdout
-    assert env.stderr is sys.stderr
-    assert env.environ is os.environ
-    assert env.clock() <= env.clock()
-    assert env.wall_clock() > 1_700_000_000
-
-
-def test_takes_what_it_is_given() -> None:
-    stdin, stdout, stderr = io.StringIO(), io.StringIO(), io.StringIO()
-    variables = {"A": "b"}
-    env = Environment(
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        environ=variables,
-        clock=lambda: 1.5,
-        wall_clock=lambda: 2.5,
-    )
-    assert (env.stdin, env.stdout, env.stderr) == (stdin, stdout, stderr)
-    assert env.environ is variables
-    assert (env.clock(), env.wall_clock()) == (1.5, 2.5)
-
-
 def test_streams_that_were_closed_swallow_everything() -> None:
     program = (
         "from pycrictl.environ import Environment\n"
