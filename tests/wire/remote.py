@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.wire.channels import remote_command
@@ -18,6 +20,8 @@ from pycrictl.wire.spdy.frames import (
     SynStream,
 )
 from tests.wire.frames import BINARY, close_frame, frame, read_frames
+
+E = TypeVar("E")
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 EXIT_7 = json.dumps(
@@ -63,13 +67,37 @@ def fed(command: RemoteCommand, *pieces: bytes) -> list[Event]:
     return command.events_received()
 
 
-class Spdy:
-    """A command over SPDY, and the server's frames by hand."""
+class Core(Protocol[E]):
+    def receive_data(self, data: bytes) -> None: ...
+    def events_received(self) -> list[E]: ...
+    def data_to_send(self) -> Sequence[bytes | memoryview]: ...
+
+
+class SpdyServer(Generic[E]):
+    """The server's frames by hand, for a core over SPDY."""
+
+    def __init__(self, core: Core[E]) -> None:
+        self._core = core
+        self._encoder = FrameEncoder()
+        self._decoder = FrameDecoder()
+
+    def feed(self, *frames: Frame) -> list[E]:
+        for each in frames:
+            self._core.receive_data(self._encoder.encode(each))
+        return self._core.events_received()
+
+    def sent(self) -> list[Frame]:
+        frames = self._decoder.receive_data(b"".join(self._core.data_to_send()))
+        assert self._decoder.error is None
+        return frames
+
+
+class Spdy(SpdyServer[Event]):
+    """A command over SPDY, and its server."""
 
     def __init__(self, streams: Streams = PIPED, protocol: str = V4, *, ready: bool = True) -> None:
         self.command = remote_command("spdy", protocol, streams)
-        self._encoder = FrameEncoder()
-        self._decoder = FrameDecoder()
+        super().__init__(self.command)
         self.ids: dict[str, int] = {}
         for opened in self.sent():
             assert isinstance(opened, SynStream)
@@ -79,9 +107,6 @@ class Spdy:
         if ready:
             assert self.feed(*map(SynReply, self.ids.values())) == [Ready()]
 
-    def feed(self, *frames: Frame) -> list[Event]:
-        return fed(self.command, *map(self._encoder.encode, frames))
-
     def data(self, name: str, data: bytes, *, is_last: bool = False) -> Data:
         return Data(self.ids[name], data, is_last)
 
@@ -90,11 +115,6 @@ class Spdy:
 
     def reset(self, name: str) -> RstStream:
         return RstStream(self.ids[name], ResetStatus.CANCEL)
-
-    def sent(self) -> list[Frame]:
-        frames = self._decoder.receive_data(b"".join(self.command.data_to_send()))
-        assert self._decoder.error is None
-        return frames
 
 
 def violation_of(command: RemoteCommand, *pieces: bytes) -> str:

@@ -33,6 +33,7 @@ from pycrictl.wire.spdy.frames import (
 )
 from tests.wire.frames import BINARY, CLOSE, close_frame, frame, read_frames
 from tests.wire.recorded import RECORDED, damaged
+from tests.wire.remote import SpdyServer
 
 LOST = "the connection to the runtime ended"
 ERROR, DATA = 1, 3
@@ -51,21 +52,12 @@ def test_what_is_not_a_port(port: int) -> None:
         port_forward("spdy", port)
 
 
-class Spdy:
-    """A port forward over SPDY, and the server's frames by hand."""
+class Spdy(SpdyServer[Event]):
+    """A port forward over SPDY, and its server."""
 
     def __init__(self) -> None:
         self.core = port_forward("spdy", 8080)
-        self._encoder = FrameEncoder()
-        self._decoder = FrameDecoder()
-
-    def feed(self, *frames: Frame) -> list[Event]:
-        return fed(self.core, *map(self._encoder.encode, frames))
-
-    def sent(self) -> list[Frame]:
-        frames = self._decoder.receive_data(b"".join(self.core.data_to_send()))
-        assert self._decoder.error is None
-        return frames
+        super().__init__(self.core)
 
     def open(self) -> Spdy:
         """Have the server accept it."""

@@ -11,7 +11,6 @@ from pycrictl.wire import limits
 from pycrictl.wire.spdy.frames import (
     Data,
     Frame,
-    FrameDecoder,
     FrameEncoder,
     GoAway,
     GoAwayStatus,
@@ -31,27 +30,17 @@ from pycrictl.wire.spdy.streams import (
     StreamReceived,
     StreamReset,
 )
+from tests.wire.remote import SpdyServer
 
 FIELDS = (("streamtype", "stdin"),)
 
 
-class Peer:
-    """A connection, and the frames of the other side of it by hand."""
+class Peer(SpdyServer[Event]):
+    """A connection, and the other side of it."""
 
     def __init__(self) -> None:
         self.core = SpdyConnection()
-        self._encoder = FrameEncoder()
-        self._decoder = FrameDecoder()
-
-    def feed(self, *frames: Frame) -> list[Event]:
-        for frame in frames:
-            self.core.receive_data(self._encoder.encode(frame))
-        return self.core.events_received()
-
-    def sent(self) -> list[Frame]:
-        frames = self._decoder.receive_data(b"".join(self.core.data_to_send()))
-        assert self._decoder.error is None
-        return frames
+        super().__init__(self.core)
 
     def open(self) -> int:
         """Open a stream that is accepted."""
