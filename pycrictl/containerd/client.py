@@ -28,7 +28,7 @@ from pycrictl.containerd.store import (
     parse_document,
     unpacked_estimate,
 )
-from pycrictl.cri.calls.channel import Channel, ChannelCall, unix
+from pycrictl.cri.calls.channel import GrpcCall, GrpcChannel, unix
 from pycrictl.cri.calls.errmap import to_error
 from pycrictl.errors import Invalid, NotFound, RemoteProtocolError, Unimplemented
 from pycrictl.wire import codes
@@ -51,7 +51,7 @@ class ContainerdClient:
         self.endpoint = f"unix://{path}"
         self.namespace = namespace
         self._path = path
-        self._channel: Channel | None = None
+        self._channel: GrpcChannel | None = None
         self._metadata = (("containerd-namespace", namespace),)
         self._timeout_s = timeout_s
 
@@ -200,7 +200,7 @@ class ContainerdClient:
     ) -> list[M]:
         if self._channel is None:
             self._channel = unix(self._path)
-        call = ChannelCall(
+        call = GrpcCall(
             self._channel,
             _SERVICES + method,
             request.SerializeToString(),

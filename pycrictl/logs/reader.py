@@ -11,7 +11,7 @@ from pycrictl.errors import PycrictlError
 from pycrictl.logs.file import LogFile
 from pycrictl.logs.selection import Selection
 from pycrictl.units import quote
-from pycrictl.wire.logline import Chunk, detect_format
+from pycrictl.wire.logline import Chunk, is_log_line
 
 _GROWTH: Final = 8
 
@@ -116,7 +116,7 @@ class LogReader:
 
     def _check_format(self, log: LogFile) -> None:
         line = log.line_ahead() if self._wanted.is_strict else b""
-        if line and detect_format(line) is None:
+        if line and not is_log_line(line):
             raise PycrictlError(f"unsupported log format: {quote(line.decode(errors='replace'))}")
 
     def _rest(self, log: LogFile) -> Iterator[Chunk]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from enum import Enum
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, Literal, NamedTuple
@@ -56,13 +55,6 @@ _LINE: Final = re.compile(rb"\n(?:(%b) (stdout|stderr) ([^ \n]*) (.*)|(.*))" % T
 _TIMESTAMP: Final = re.compile(TIMESTAMP)
 
 
-class LogFormat(Enum):
-    """How a log is written."""
-
-    CRI = "cri"
-    DOCKER = "docker"
-
-
 class Chunk(NamedTuple):
     """Bytes that the container wrote to one of its outputs; never empty."""
 
@@ -79,13 +71,11 @@ class _Piece(NamedTuple):
     goes_on: bool
 
 
-def detect_format(line: bytes) -> LogFormat | None:
-    """Tell a log's format by one of its lines, with or without its line feed."""
+def is_log_line(line: bytes) -> bool:
+    """Return whether a line, with or without its line feed, is in one of the two formats."""
     line = line.removesuffix(b"\n")
     match = _LINE.fullmatch(b"\n" + line)
-    if match is not None and match[2]:
-        return LogFormat.CRI
-    return None if _docker_piece(line) is None else LogFormat.DOCKER
+    return bool(match and match[2]) or _docker_piece(line) is not None
 
 
 class LogDecoder:

@@ -47,7 +47,7 @@ _HTTP_STATUS: Final = re.compile(r"Received http2 header with status: (\d+)")
 _OVERSIZE: Final = re.compile(r"larger than max \((\d+) vs\. \d+\)")
 
 
-class Channel:
+class GrpcChannel:
     """A connection that calls share, of any thread; it is made again when it breaks.
 
     ``look`` returns, within a time limit in seconds, what keeps a server from answering there.
@@ -93,13 +93,13 @@ class Channel:
         self.close()
 
 
-def unix(path: str, *, handshake_s: float = LONGEST_HANDSHAKE_S) -> Channel:
-    """Return a channel to the unix socket of an absolute path; errors as ``Channel``."""
+def unix(path: str, *, handshake_s: float = LONGEST_HANDSHAKE_S) -> GrpcChannel:
+    """Return a channel to the unix socket of an absolute path; errors as ``GrpcChannel``."""
     target = f"unix:{percent_encoded(os.fsencode(path))}"
-    return Channel(target, look=partial(look, path), handshake_s=handshake_s)
+    return GrpcChannel(target, look=partial(look, path), handshake_s=handshake_s)
 
 
-class ChannelCall:
+class GrpcCall:
     """One call; leaving it as a context manager cancels it if it has not ended.
 
     ``status`` is how it ended, None until then.
@@ -107,7 +107,7 @@ class ChannelCall:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: GrpcChannel,
         method: str,
         message: bytes,
         *,

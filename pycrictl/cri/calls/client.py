@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.channel import Channel, ChannelCall, unix
+from pycrictl.cri.calls.channel import GrpcCall, GrpcChannel, unix
 from pycrictl.cri.calls.errmap import Status, one_line, to_error
 from pycrictl.cri.calls.methods import deadline_s, method
 from pycrictl.cri.calls.redact import call_log, describe
@@ -116,7 +116,7 @@ class Call:
             self._log.debug("> %s %s", name, describe(request))
         self._tracer = client.tracer
         self._span = self._tracer.begin(self._method.path[1:]) if self._tracer is not None else None
-        self._connection = ChannelCall(
+        self._connection = GrpcCall(
             client.channel(),
             self._method.path,
             request.SerializeToString(),
@@ -247,7 +247,7 @@ class CriClient:
         self.tracer: Tracer | None = None
         self._running: set[Call] = set()
         self._is_closed = False
-        self._channel: Channel | None = None
+        self._channel: GrpcChannel | None = None
         self._opening = threading.Lock()
 
     def branch(self) -> CriClient:
@@ -286,7 +286,7 @@ class CriClient:
         """
         yield from self.start(name, request, **terms).messages()
 
-    def channel(self) -> Channel:
+    def channel(self) -> GrpcChannel:
         """Return the connection that its calls share."""
         with self._opening:
             if self._channel is None:

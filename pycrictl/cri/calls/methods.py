@@ -22,7 +22,7 @@ FUNDAMENTAL: Final = frozenset(
 """Calls without which a server does not serve the CRI at all; others come with newer versions."""
 
 
-class Method(NamedTuple):
+class CriMethod(NamedTuple):
     """One call of the runtime or image service; none has a request stream.
 
     Its name is unique over both services.
@@ -37,12 +37,12 @@ class Method(NamedTuple):
 
 
 @cache
-def method(name: str) -> Method:
+def method(name: str) -> CriMethod:
     """Return the call of that name; a KeyError is a bug of the caller."""
     for service in cri_pb2.DESCRIPTOR.services_by_name.values():
         found = service.methods_by_name.get(name)
         if found is not None:
-            return Method(
+            return CriMethod(
                 name=name,
                 service=service.full_name,
                 path=f"/{service.full_name}/{name}",

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pycrictl._proto import otlp_pb2
-from pycrictl.cri.calls.channel import Channel, ChannelCall
+from pycrictl.cri.calls.channel import GrpcCall, GrpcChannel
 from pycrictl.cri.calls.errmap import one_line
 from pycrictl.errors import StreamError
 from pycrictl.wire import codes
@@ -169,8 +169,8 @@ class Exporter:
             socket.create_connection((host.strip("[]"), int(port)), EXPORT_TIMEOUT_S).close()
         except OSError as exc:
             raise StreamError(f"{refusal} {(exc.strerror or str(exc)).lower()}") from None
-        with Channel(f"dns:///{self._endpoint}") as channel:
-            call = ChannelCall(channel, _EXPORT, self._request(spans), timeout_s=EXPORT_TIMEOUT_S)
+        with GrpcChannel(f"dns:///{self._endpoint}") as channel:
+            call = GrpcCall(channel, _EXPORT, self._request(spans), timeout_s=EXPORT_TIMEOUT_S)
             deque(call.messages(), maxlen=0)
         if call.status is not None and call.status.code != codes.OK:
             raise StreamError(f"{refusal} {one_line(call.status.details)}")

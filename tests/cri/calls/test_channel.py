@@ -16,7 +16,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls import obstacle
-from pycrictl.cri.calls.channel import Channel, ChannelCall, unix
+from pycrictl.cri.calls.channel import GrpcCall, GrpcChannel, unix
 from pycrictl.cri.calls.errmap import Status
 from pycrictl.wire import codes
 from tests.fakecri import FakeServer, hostile
@@ -28,13 +28,13 @@ GOAWAY = b"\0\0\x10\7\0\0\0\0\0" + bytes(4) + b"\0\0\0\2" + b"\x1b[2Jgone"
 @contextmanager
 def call_of(
     path: str, *, timeout_s: float | None = 30.0, handshake_s: float = 20.0
-) -> Iterator[ChannelCall]:
+) -> Iterator[GrpcCall]:
     with unix(path, handshake_s=handshake_s) as channel:
         yield images_of(channel, timeout_s=timeout_s)
 
 
-def images_of(channel: Channel, *, timeout_s: float | None = 30.0) -> ChannelCall:
-    return ChannelCall(channel, IMAGES, b"", timeout_s=timeout_s)
+def images_of(channel: GrpcChannel, *, timeout_s: float | None = 30.0) -> GrpcCall:
+    return GrpcCall(channel, IMAGES, b"", timeout_s=timeout_s)
 
 
 def test_waiting_for_the_end_of_a_call_has_a_limit(fake: FakeServer) -> None:
@@ -126,8 +126,8 @@ def test_looking_at_a_server(fake: FakeServer, tmp_path: Path) -> None:
 def test_what_a_server_sends_never_reaches_the_terminal_by_grpcs_log() -> None:
     with hostile.answering(hostile.HTTP2_SETTINGS + GOAWAY) as path:
         code = (
-            "import sys; from pycrictl.cri.calls.channel import ChannelCall, unix;"
-            f"call = ChannelCall(unix({path!r}), {IMAGES!r}, b'', timeout_s=2);"
+            "import sys; from pycrictl.cri.calls.channel import GrpcCall, unix;"
+            f"call = GrpcCall(unix({path!r}), {IMAGES!r}, b'', timeout_s=2);"
             "list(call.messages()); print(call.status.code)"
         )
         environ = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
@@ -143,9 +143,9 @@ def test_the_librarys_threads_take_no_signal_that_ends_the_program(fake: FakeSer
     # While the channel is open: its threads end with it.
     code = f"""
 import pathlib
-from pycrictl.cri.calls.channel import ChannelCall, unix
+from pycrictl.cri.calls.channel import GrpcCall, unix
 channel = unix({fake.path!r})
-for _ in ChannelCall(channel, {IMAGES!r}, b"", timeout_s=30).messages():
+for _ in GrpcCall(channel, {IMAGES!r}, b"", timeout_s=30).messages():
     for path in pathlib.Path("/proc/self/task").glob("*/status"):
         try:
             print(path.read_text().partition("SigBlk:")[2].split()[0])
