@@ -7,7 +7,7 @@ cgroup parent. Then the elements are asked for one by one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -51,57 +51,42 @@ def sample_containers(
     client: CriClient, condition: cri_pb2.ContainerStatsFilter
 ) -> Sample[cri_pb2.ContainerStats]:
     """Measure the containers that meet a condition, or raise if none can be measured."""
-
-    def one_by_one() -> list[tuple[str, Message]]:
-        found = fetch.containers(
-            client,
-            cri_pb2.ContainerFilter(
-                id=condition.id,
-                pod_sandbox_id=condition.pod_sandbox_id,
-                label_selector=condition.label_selector,
-            ),
-        )
-        return [
-            (
-                _what("container", container.id, container.metadata.name),
-                cri_pb2.ContainerStatsRequest(container_id=container.id),
-            )
-            for container in found
-        ]
-
     select_by_id(client, condition)
+    wanted = cri_pb2.ContainerFilter(
+        id=condition.id,
+        pod_sandbox_id=condition.pod_sandbox_id,
+        label_selector=condition.label_selector,
+    )
+
+    def requests() -> Iterator[tuple[str, Message]]:
+        for each in fetch.containers(client, wanted):
+            what = f"container {each.id[:SHOWN_ID_CHARS]} ({each.metadata.name})"
+            yield what, cri_pb2.ContainerStatsRequest(container_id=each.id)
+
     return _sample(
-        client, "ContainerStats", lambda: fetch.container_stats(client, condition), one_by_one
+        client, "ContainerStats", lambda: fetch.container_stats(client, condition), requests
     )
 
 
 def sample_pods(
     client: CriClient, condition: cri_pb2.PodSandboxStatsFilter
 ) -> Sample[cri_pb2.PodSandboxStats]:
-    def one_by_one() -> list[tuple[str, Message]]:
-        found = fetch.pods(
-            client,
-            cri_pb2.PodSandboxFilter(id=condition.id, label_selector=condition.label_selector),
-        )
-        return [
-            (
-                _what("pod", pod.id, pod.metadata.name),
-                cri_pb2.PodSandboxStatsRequest(pod_sandbox_id=pod.id),
-            )
-            for pod in found
-        ]
-
     select_by_id(client, condition)
-    return _sample(
-        client, "PodSandboxStats", lambda: fetch.pod_stats(client, condition), one_by_one
-    )
+    wanted = cri_pb2.PodSandboxFilter(id=condition.id, label_selector=condition.label_selector)
+
+    def requests() -> Iterator[tuple[str, Message]]:
+        for each in fetch.pods(client, wanted):
+            what = f"pod {each.id[:SHOWN_ID_CHARS]} ({each.metadata.name})"
+            yield what, cri_pb2.PodSandboxStatsRequest(pod_sandbox_id=each.id)
+
+    return _sample(client, "PodSandboxStats", lambda: fetch.pod_stats(client, condition), requests)
 
 
 def _sample(
     client: CriClient,
     name: str,
     whole: Callable[[], list[Any]],
-    one_by_one: Callable[[], list[tuple[str, Message]]],
+    one_by_one: Callable[[], Iterable[tuple[str, Message]]],
 ) -> Sample[Any]:
     failures: list[PycrictlError] = []
     try:
@@ -119,15 +104,7 @@ def _sample(
                 stats.append(answer.stats)
         if not stats:
             raise
-    return Sample(_sorted(stats), tuple(failures))
-
-
-def _sorted(stats: Iterable[Any]) -> list[Any]:
-    return sorted(stats, key=lambda each: each.attributes.id)
-
-
-def _what(kind: str, identifier: str, name: str) -> str:
-    return f"{kind} {identifier[:SHOWN_ID_CHARS]} ({name})"
+    return Sample(sorted(stats, key=lambda each: each.attributes.id), tuple(failures))
 
 
 def space(mountpoint: str) -> tuple[int, int] | None:
