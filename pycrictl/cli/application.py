@@ -1,4 +1,4 @@
-"""The program: its own options, before a command's name, and the application of all commands."""
+"""The Typer application: the global options, and all commands."""
 
 from __future__ import annotations
 

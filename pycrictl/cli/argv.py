@@ -1,4 +1,4 @@
-"""crictl's command line grammar, turned into words that every parser takes unambiguously. Pure.
+"""crictl's command line grammar: from words as typed to unambiguous ones. Pure.
 
 crictl parses with the rules of Go's flag package, which differ from getopt's: ``-name x`` is
 ``--name x``; booleans never take the next word but may be written ``--all=false``; a repeated

@@ -1,4 +1,4 @@
-"""The whole public surface on one screen, so that help and completion import no command.
+"""The table of all commands, which help and completion read without importing any.
 
 A test imports every entry and compares it with its module: name, summary and aliases cannot drift.
 """

@@ -1,4 +1,4 @@
-"""What options and arguments complete to: the ``autocompletion=`` of their declarations.
+"""Completers: the ``autocompletion=`` of options and arguments.
 
 The scripts in ``completions/`` leave files, directories and sockets to the shell, and have fixed
 words themselves. For all else they run the program, which calls the function of the declaration.

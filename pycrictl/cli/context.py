@@ -1,4 +1,4 @@
-"""What a command is given: the environment, the configuration and the way to a runtime."""
+"""The context of a command: environment, configuration and clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that the commands that copy share."""
+"""Options shared by the commands that copy."""
 
 from __future__ import annotations
 

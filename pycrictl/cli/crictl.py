@@ -1,4 +1,4 @@
-"""What differs when the program is called ``crictl``: scripts then find what crictl 1.36 has.
+"""Differences under the name ``crictl``, for scripts that expect crictl 1.36.
 
 The only module that knows the differences, but for the form of the help (``page``). Commands raise
 the same errors under both names; what comes of an error is decided here. It is loaded at every

@@ -1,4 +1,4 @@
-"""The help under the name ``crictl``, in crictl's form: scripts look for parts of it."""
+"""Help under the name ``crictl``, in crictl's form, as scripts look for parts of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that the commands that list, inspect and measure share."""
+"""Options shared by the commands that list, inspect and measure."""
 
 from __future__ import annotations
 

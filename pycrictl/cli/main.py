@@ -1,4 +1,4 @@
-"""The entry point: one dispatch, and the only place that catches everything."""
+"""The entry point: dispatch, signals, and the report of every error."""
 
 from __future__ import annotations
 

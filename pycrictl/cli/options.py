@@ -1,4 +1,4 @@
-"""Options that several commands share, and the value types of crictl's grammar.
+"""Options that several commands share, and parsers of crictl's value types.
 
 Each shared option is an ``Annotated`` alias, so that its spelling and help text stand once.
 """

@@ -1,4 +1,4 @@
-"""What the program is when kubectl calls it: a plugin, which is one command of its own.
+"""kubectl's plugins: each is a command under a program's name of its own.
 
 kubectl finds plugins by the names of programs: ``kubectl-image_pull_progress`` is ``kubectl
 image-pull-progress``, ``kubectl-container_cp`` is ``kubectl container-cp``. The names begin with

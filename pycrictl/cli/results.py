@@ -1,4 +1,4 @@
-"""What commands with several targets report of each."""
+"""Results of commands with several targets."""
 
 from __future__ import annotations
 

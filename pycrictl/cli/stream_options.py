@@ -1,4 +1,4 @@
-"""What the commands with streams share: options, what they are turned into, and signals."""
+"""Options shared by the commands with streams, and how they handle signals."""
 
 from __future__ import annotations
 

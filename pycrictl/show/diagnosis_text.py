@@ -1,4 +1,4 @@
-"""What is wrong with a pod or a node, on one screen for people. Pure."""
+"""Diagnoses of a pod or a node as text for people. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``--sort-by`` takes besides paths: the tables' headings, and the fields behind them."""
+"""Headings that ``--sort-by`` takes, and the fields behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the inspecting commands show of an answer: its document, and its block of fields. Pure."""
+"""Views of the inspecting commands: an answer's document, and its block of fields. Pure."""
 
 from __future__ import annotations
 

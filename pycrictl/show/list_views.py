@@ -1,4 +1,4 @@
-"""What the listing commands show of each object: a row of a table, a block of fields. Pure.
+"""Views of the listing commands: a row of a table, a block of fields. Pure.
 
 Headings, order, cuts and words are crictl's. Nothing is escaped here; ``render`` does that.
 """

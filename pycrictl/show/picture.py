@@ -1,4 +1,4 @@
-"""Text that is shown again in one place: a whole terminal, from its upper left corner.
+"""Text that is redrawn in place, on a whole terminal.
 
 The cursor rests below the picture and no mode of the terminal is changed between two frames, so
 there is nothing to repair when the process is killed or stopped.

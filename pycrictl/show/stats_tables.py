@@ -1,4 +1,4 @@
-"""What containers and pods use: the tables of ``stats`` and ``statsp``. Pure.
+"""Resource usage of containers and pods: the tables of ``stats`` and ``statsp``. Pure.
 
 Runtimes report CPU time since some start; shown is the difference between two samples.
 """

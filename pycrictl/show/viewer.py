@@ -1,4 +1,4 @@
-"""Showing something again and again, until Ctrl-C."""
+"""Output that is repeated until Ctrl-C."""
 
 from __future__ import annotations
 

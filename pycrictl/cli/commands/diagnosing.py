@@ -1,4 +1,4 @@
-"""What is wrong: ``why`` with a pod, ``doctor`` with the node."""
+"""Diagnoses: ``why`` of pods, ``doctor`` of the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All details: ``inspect``, ``inspectp`` and ``inspecti``."""
+"""Details: ``inspect``, ``inspectp`` and ``inspecti``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pycrictl __complete [WORD]...``: what the completion scripts ask for, with the line as typed.
+"""``pycrictl __complete [WORD]...``: candidates for the completion scripts.
 
 It prints a candidate a line, and a description after a tab. Scripts run it while somebody types:
 whatever is wrong, it prints nothing and succeeds, within a time limit. A hanging runtime or file

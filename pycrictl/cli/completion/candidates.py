@@ -1,4 +1,4 @@
-"""What can stand where a word is typed, as the runtime knows it: IDs, names and paths.
+"""Candidates from the runtime: IDs, names and paths.
 
 All calls are single ones, which need no gRPC: its import would take much of the time that a
 completion has.

@@ -1,4 +1,4 @@
-"""What a cluster has, for kubectl's plugins: kubectl is asked with the options typed so far."""
+"""Candidates from a cluster, for kubectl's plugins, by kubectl with the options typed so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kubectl is answered that asks a plugin of its own for completions (kubectl 1.26).
+"""Completion of kubectl's plugins, as kubectl calls it (kubectl 1.26).
 
 It runs ``kubectl_complete-NAME`` with the words typed so far, the last of them being the one to
 complete. The answer is a candidate a line, a description after a tab, and a directive in the last

@@ -1,4 +1,4 @@
-"""Where in a line a word is typed: in the value of an option, or in an argument."""
+"""Finds what a typed word is: the value of an option, or an argument."""
 
 from __future__ import annotations
 

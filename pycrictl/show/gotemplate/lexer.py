@@ -1,4 +1,4 @@
-"""The words of a template."""
+"""From the text of a template to tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a parsed template, and what they make of data."""
+"""The nodes of a parsed template, which evaluate themselves."""
 
 from __future__ import annotations
 

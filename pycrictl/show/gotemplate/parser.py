@@ -1,4 +1,4 @@
-"""From the words of a template to its nodes."""
+"""From the tokens of a template to nodes."""
 
 from __future__ import annotations
 
