@@ -253,13 +253,13 @@ async def _cancel_all() -> None:
 
 
 def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of ``CHUNK_BYTES`` and more, in which holes can be seen."""
+    """Yield the same bytes in multiples of ``CHUNK_BYTES``, in which holes can be seen."""
     held = bytearray()
     for piece in pieces:
         held += piece
-        if len(held) >= CHUNK_BYTES:
-            yield bytes(held)
-            held.clear()
+        if whole := len(held) // CHUNK_BYTES * CHUNK_BYTES:
+            yield bytes(held[:whole])
+            del held[:whole]
     if held:
         yield bytes(held)
 
