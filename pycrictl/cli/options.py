@@ -116,6 +116,24 @@ def containers(completer: complete.Completer) -> Any:
     )
 
 
+def copy_source(completer: complete.Completer) -> Any:
+    return typer.Argument(
+        metavar="SRC",
+        help="What to copy; - for an archive on stdin.",
+        show_default=False,
+        autocompletion=completer,
+    )
+
+
+def copy_destination(completer: complete.Completer) -> Any:
+    return typer.Argument(
+        metavar="DST",
+        help="Where to copy it; - for an archive on stdout.",
+        show_default=False,
+        autocompletion=completer,
+    )
+
+
 OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")
 Output = Annotated[
     str,
@@ -230,3 +248,20 @@ PodIds = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Stop it first if it is running.")]
+Archive = Annotated[
+    bool, typer.Option("--archive", "-a", help="Keep owners, times, and set-id and sticky bits.")
+]
+FollowLink = Annotated[
+    bool, typer.Option("--follow-link", "-L", help="If SRC is a link, copy its target.")
+]
+MaxSize = Annotated[
+    int | None,
+    typer.Option(
+        "--max-size",
+        parser=size,
+        metavar="SIZE",
+        help="Refuse to copy more than this, such as 10Gi.",
+    ),
+]
+NoClobber = Annotated[bool, typer.Option("--no-clobber", help="Do not replace existing files.")]
+CopyQuiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pycrictl.cli import complete, copy_options, copying, options, stream_options
+from pycrictl.cli import complete, copying, options, stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.copy.copier import CopyOptions
 from pycrictl.copy.rules.policy import Rules
@@ -15,10 +15,10 @@ from pycrictl.errors import MissingArgument, UsageError
 
 def cp(
     ctx: typer.Context,
-    source: Annotated[str, copy_options.source(complete.container_paths)] = "",
-    destination: Annotated[str, copy_options.destination(complete.container_paths)] = "",
-    archive: copy_options.Archive = False,
-    follow_link: copy_options.FollowLink = False,
+    source: Annotated[str, options.copy_source(complete.container_paths)] = "",
+    destination: Annotated[str, options.copy_destination(complete.container_paths)] = "",
+    archive: options.Archive = False,
+    follow_link: options.FollowLink = False,
     in_place: Annotated[
         bool,
         typer.Option("--in-place", help="Write into a single file that is mounted at DST."),
@@ -32,7 +32,7 @@ def cp(
             help="Refuse to copy more files, directories and links than this; 0: no limit.",
         ),
     ] = 1_000_000,
-    max_size: copy_options.MaxSize = None,
+    max_size: options.MaxSize = None,
     method: Annotated[
         Literal["auto", "rpc", "node", "exec"],
         typer.Option(
@@ -40,9 +40,9 @@ def cp(
             help="Use the runtime's RPCs, this node's file systems, or tar in the container.",
         ),
     ] = "auto",
-    no_clobber: copy_options.NoClobber = False,
+    no_clobber: options.NoClobber = False,
     progress: options.Progress = "auto",
-    quiet: copy_options.Quiet = False,
+    quiet: options.CopyQuiet = False,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Only remove what killed copies have left.")
     ] = False,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import complete, copy_options, copying, options
+from pycrictl.cli import complete, copying, options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
 from pycrictl.copy.copier import CopyOptions
@@ -19,8 +19,8 @@ from pycrictl.kubectl.copies.command import InCluster, opened
 
 def container_cp(
     ctx: typer.Context,
-    source: Annotated[str, copy_options.source(complete.pod_paths)],
-    destination: Annotated[str, copy_options.destination(complete.pod_paths)],
+    source: Annotated[str, options.copy_source(complete.pod_paths)],
+    destination: Annotated[str, options.copy_destination(complete.pod_paths)],
     container: Annotated[
         str,
         typer.Option(
@@ -32,12 +32,12 @@ def container_cp(
         ),
     ] = "",
     namespace: cluster_names.Namespace = None,
-    archive: copy_options.Archive = False,
-    follow_link: copy_options.FollowLink = False,
-    max_size: copy_options.MaxSize = None,
-    no_clobber: copy_options.NoClobber = False,
+    archive: options.Archive = False,
+    follow_link: options.FollowLink = False,
+    max_size: options.MaxSize = None,
+    no_clobber: options.NoClobber = False,
     progress: options.Progress = "auto",
-    quiet: copy_options.Quiet = False,
+    quiet: options.CopyQuiet = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Take up the same copy where a killed program left it.")
     ] = False,
