@@ -44,6 +44,10 @@ class PullPhase(StrEnum):
     FAILED = "Failed"
     BACK_OFF = "BackOff"
 
+    @property
+    def has_failed(self) -> bool:
+        return self in (PullPhase.FAILED, PullPhase.BACK_OFF)
+
 
 @dataclass(frozen=True, slots=True)
 class Need:
@@ -108,8 +112,8 @@ def objects_of(
             pull = pull_for(need, pulls)
             if wants_all or need.is_open or pull is not None:
                 document = _object(need, pull, node, problem)
-                phase, retry_s = document["status"]["phase"], retries.get(canonical(need.image))
-                if retry_s and phase in (PullPhase.FAILED, PullPhase.BACK_OFF):
+                retry_s = retries.get(canonical(need.image))
+                if retry_s and phase_of(need, pull).has_failed:
                     document["status"]["nextRetryTime"] = format_moment(retry_s)
                 found.append(document)
     return found
@@ -168,7 +172,7 @@ def _status(need: Need, pull: Pull | None, problem: str) -> Document:
         status["startTime"] = format_moment(pull.began_s)
     if phase is PullPhase.SUCCEEDED:
         status["percent"] = 100
-    elif phase in (PullPhase.FAILED, PullPhase.BACK_OFF):
+    elif phase.has_failed:
         failed = pull.failed if pull is not None else None
         error = (failed.error if failed else "") or (reason.message if reason else "")
         error = error or (reason.reason if reason else "the pull failed")
@@ -253,9 +257,6 @@ def _layer(item: Item) -> Document:
     return found
 
 
-_FAILED: Final = (PullPhase.FAILED, PullPhase.BACK_OFF)
-
-
 def wanted(pod: Pod, container: str) -> list[Need]:
     return [
         need
@@ -280,7 +281,7 @@ def reports_of(
         pull = pull_for(need, pulls)
         phase = phase_of(need, pull)
         image = need.image[: progress.MAX_TEXT]
-        is_over = phase in (PullPhase.SUCCEEDED, *_FAILED)
+        is_over = phase is PullPhase.SUCCEEDED or phase.has_failed
         runs |= pull is not None and not is_over
         is_old = pull is not None and not pull.is_running and pull.ended_s < since_s
         if phase is PullPhase.SUCCEEDED and pull is not None and (is_old or not pull.items):
@@ -289,11 +290,11 @@ def reports_of(
             started = round(pull.began_s, 3)
             is_done = phase is PullPhase.SUCCEEDED
             reports = [report_of(item, image, is_done=is_done) for item in pull.items]
-            sums = pull.totals if phase not in _FAILED else None
+            sums = pull.totals if not phase.has_failed else None
             if sums is not None and is_done:
                 sums = sums.at_end(is_done=True)
             found += [one._replace(started=started) for one in with_sums(reports, sums)]
-        elif phase in _FAILED and need.reason is not None:
+        elif phase.has_failed and need.reason is not None:
             error = (need.reason.message or need.reason.reason)[: progress.MAX_TEXT]
             found.append(Report(image, "", 0, 0, error, Phase.FAILED))
         elif pull is not None:
