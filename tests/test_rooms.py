@@ -45,7 +45,7 @@ ARROWS: dict[str, set[str]] = {
     "kube": {"kube", "config", "environ", "noderoot", "tls", "yamltree", *_BASE},
     "kube.events": {"kube.apiclient", "streaming.loop", "servicelog", *_BASE},
     "kubectl": {
-        *("kubectl", "agent.api.names", "progress.endings", "progress.stream"),
+        *("kubectl", "agent.api.names", "progress.endings", "progress.report_stream"),
         *("progress.stream_watch", "pulls", "streaming", "wire.progress", *_BASE),
     },
     "kubectl.refusals": {"", "agent.api.names", "errors", "foreign"},
@@ -144,7 +144,7 @@ ARROWS: dict[str, set[str]] = {
     "diagnosis.node": {
         *("diagnosis.disks", "diagnosis.findings", "diagnosis.registry", *_BASE),
     },
-    "diagnosis.registry": {"progress.registry.client", "tls", "foreign", "noderoot", "units"},
+    "diagnosis.registry": {"progress.registry.requests", "tls", "foreign", "noderoot", "units"},
     "show": {"show", "_proto", "pulls", "environ", *_BASE},
     "proxy": set(),
     "proxy.app": {
@@ -208,7 +208,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.pulls.reports": {
         *("proxy.pulls.book", "progress.reference", "pulls", "wire.progress"),
     },
-    "proxy.pulls.status": {
+    "proxy.pulls.limiter_status": {
         *("proxy.pulls", "pulls.model", "containerd.config_toml", "kube.kubelet_config", *_BASE),
     },
     "proxy.figures": {
@@ -250,7 +250,7 @@ ARROWS: dict[str, set[str]] = {
     "agent.api.names": set(),
     "agent.api.status": {"agent.api.names", *_BASE},
     "agent.api.selectors": {"agent.api.names", "agent.api.status"},
-    "agent.store": {"agent.api.names"},
+    "agent.object_store": {"agent.api.names"},
     "agent.api.discovery": {"agent.api.names"},
     "agent.api.openapi": {"agent.api.names", ""},
     "agent.api.table": {"agent.api.names", "progress.reference", *_BASE},
@@ -292,7 +292,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "wire.messages": {"websockets"},
     "wire.upgrade": {"websockets"},
     "progress.registry.nodefiles": {"tomli"},
-    "progress.registry.client": {"urllib3"},
+    "progress.registry.requests": {"urllib3"},
     "diagnosis.registry": {"urllib3"},
     "proxy.operators": {"google"},
     "proxy.server": {"grpc"},
@@ -301,7 +301,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "serviceoptions": {"tomli"},
     "proxy.serve.records": {"websockets"},
     "proxy.pulls.limiter": {"google"},
-    "proxy.pulls.progress": {"google"},
+    "proxy.pulls.progress_streams": {"google"},
     "proxy.copies.service": {"google"},
     "proxy.figures.metrics": {"prometheus_client"},
     "proxy.figures.recorder": {"google"},

@@ -23,12 +23,12 @@ from pycrictl.agent.copies.session import End, Session, fields_of
 from pycrictl.agent.copies.spool import check_folder
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
-from pycrictl.agent.node import Connect, NodePulls, ReadJournal
+from pycrictl.agent.node_pulls import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
 from pycrictl.agent.routes import Routes
 from pycrictl.agent.settings import AgentSettings
-from pycrictl.agent.streaming import Streams
+from pycrictl.agent.streaming import ProgressStreams
 from pycrictl.agent.tls_listener import TlsListener
 from pycrictl.agent.trust import authority, frontproxy
 from pycrictl.agent.trust.access import Access
@@ -100,7 +100,7 @@ class Agent:
         self.access = Access(self.api, settings.node, self.peers.own_user)
         cluster = Cluster(self.api, self.pulls, self.peers, settings.namespaces)
         self.feeds = Feeds(cluster)
-        self.streams = Streams(self.pulls, self.peers, is_off=not settings.debugs)
+        self.streams = ProgressStreams(self.pulls, self.peers, is_off=not settings.debugs)
         self.figures = Figures()
         self.copies = self._own_copies(connect) if settings.spool_dir else None
         copies = CopyRoutes(

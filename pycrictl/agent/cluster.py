@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
 from pycrictl.agent.api.openapi import IMAGE_PULL
 from pycrictl.agent.asyncapi import AsyncApiClient
-from pycrictl.agent.node import NodePulls
+from pycrictl.agent.node_pulls import NodePulls
+from pycrictl.agent.object_store import VersionGone, is_of
 from pycrictl.agent.objects import is_waiting, objects_of
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import Reflectors, list_all, paths_of_pods, pods_in
-from pycrictl.agent.store import Gone, is_of
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import fit
 from pycrictl.kube.pods import Pod, parse_pod
@@ -238,7 +238,7 @@ class Cluster:
                 continue
             found, _ = judged(answer.get("items"), MAX_LISTED)
             return [one for one in found if "resourceVersion" in one["metadata"] and scope.has(one)]
-        raise Gone
+        raise VersionGone
 
     async def of_own_node(self, scope: Scope) -> list[Document]:
         """Return the objects of this node.

@@ -22,7 +22,7 @@ from pycrictl.servicelog import Log
 from pycrictl.units import format_duration, ordinal
 
 if TYPE_CHECKING:
-    from pycrictl.agent.node import NodePulls
+    from pycrictl.agent.node_pulls import NodePulls
 
 IDLE_S: Final = 60.0
 

@@ -12,9 +12,9 @@ from typing import Final
 from pycrictl.agent.api.names import Document
 from pycrictl.agent.api.openapi import MAX_TEXT
 from pycrictl.agent.cluster import Cluster, Round, Scope
+from pycrictl.agent.object_store import Key, ObjectStore, VersionGone, WatchEvent, key_of, tag_of
 from pycrictl.agent.objects import PullPhase
 from pycrictl.agent.reflector import Reflectors
-from pycrictl.agent.store import Event, Gone, Key, Store, key_of, tag_of
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod
 from pycrictl.servicelog import Log
@@ -47,11 +47,11 @@ class Watcher:
     """One watch: what has not been sent to it yet."""
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque()
+        self._events: deque[WatchEvent] = deque()
         self._has_news = asyncio.Event()
         self._is_lost = False
 
-    def put(self, events: list[Event]) -> None:
+    def put(self, events: list[WatchEvent]) -> None:
         """Add events; a watcher that is too far behind has lost the way."""
         if len(self._events) + len(events) > MAX_PENDING:
             self._is_lost = True
@@ -60,7 +60,7 @@ class Watcher:
             self._events.extend(events)
         self._has_news.set()
 
-    async def take(self, timeout_s: float) -> list[Event]:
+    async def take(self, timeout_s: float) -> list[WatchEvent]:
         """Return the next events, or none after so many seconds.
 
         Raises:
@@ -72,7 +72,7 @@ class Watcher:
                 async with asyncio.timeout(timeout_s):
                     await self._has_news.wait()
         if self._is_lost:
-            raise Gone
+            raise VersionGone
         events = [*self._events]
         self._events.clear()
         return events
@@ -80,7 +80,7 @@ class Watcher:
 
 class Feed:
     def __init__(self, cluster: Cluster, scope: Scope, tag: int) -> None:
-        self.store = Store(tag, time.time())
+        self.store = ObjectStore(tag, time.time())
         self.warnings: list[str] = []
         self.used_at = time.monotonic()
         self.rounds = 0
@@ -233,7 +233,7 @@ class Feeds:
             Gone: that is not known.
         """
         if (feed := self._feeds.get(scope)) is None:
-            raise Gone
+            raise VersionGone
         return feed.store.listed(version)
 
     @property

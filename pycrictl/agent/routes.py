@@ -9,11 +9,12 @@ The way of ``kubectl get imagepulls -A -w``:
    the front proxy. ``tls_listener`` accepts the connection, ``access`` verifies the certificate
    (``frontproxy``), and this module finds the handler.
 2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
-   ``store``, which is pure; each change gets a version and goes to every ``watching``.
+   ``object_store``, which is pure; each change gets a version and goes to every ``watching``.
 3. ``cluster`` knows from the pods (``reflector``) which nodes have pods that wait for an image, and
    queries those agents (``peers``), which are authenticated by ``authority`` and a token.
-4. The agent of such a node follows its pulls in ``node`` with ``progress.watch``; ``objects`` joins
-   them with the pods' needs, and ``api.table`` and ``api.answers`` give the requested form.
+4. The agent of such a node follows its pulls in ``node_pulls`` with ``progress.node_watch``;
+   ``objects`` joins them with the pods' needs, and ``api.table`` and ``api.answers`` give the
+   requested form.
 
 A version is the time in milliseconds and a tag of the agent's node, so versions of all agents have
 one order. If another agent gets the watch than the list, it asks the one with that tag what it had
@@ -36,9 +37,9 @@ from pycrictl.agent.cluster import Cluster, OtherNamespace, Scope
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
+from pycrictl.agent.object_store import VersionGone
 from pycrictl.agent.objects import pod_of, wanted
-from pycrictl.agent.store import Gone
-from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, Streams
+from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, ProgressStreams
 from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.frontproxy import User
 from pycrictl.agent.watching import Watch
@@ -63,7 +64,7 @@ class Routes:
         access: Access,
         cluster: Cluster,
         feeds: Feeds,
-        streams: Streams,
+        streams: ProgressStreams,
         copies: CopyRoutes,
         figures: Figures,
         page: Callable[[str], Awaitable[web.Response]],
@@ -178,7 +179,7 @@ class Routes:
                 scope = Scope(*(given.get(key, "") for key in Scope._fields))
                 try:
                     return respond({"items": self._feeds.listed(scope, int(query.version or 0))})
-                except Gone:
+                except VersionGone:
                     raise expired(query.version) from None
             case ["pods", namespace, name, "imagepullprogress"]:
                 pod = await self._streams.find(namespace, name)

@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
-from pycrictl.agent.node import NodePulls
+from pycrictl.agent.node_pulls import NodePulls
 from pycrictl.agent.objects import needs_of, reports_of, wanted
 from pycrictl.agent.peers import Peers
 from pycrictl.errors import Denied, NotFound, PycrictlError, Unimplemented
@@ -35,7 +35,7 @@ SEND_S: Final = 30.0
 NDJSON: Final = "application/x-ndjson"
 
 
-class Streams:
+class ProgressStreams:
     def __init__(self, own: NodePulls, peers: Peers, *, is_off: bool = False) -> None:
         self.open = 0
         self.is_off = is_off

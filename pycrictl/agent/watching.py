@@ -18,7 +18,7 @@ from pycrictl.agent.api.answers import JSON, Form, Query, add_warnings
 from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
 from pycrictl.agent.api.status import expired
 from pycrictl.agent.feed import Feed
-from pycrictl.agent.store import Change, Event, Gone, Key, key_of
+from pycrictl.agent.object_store import Change, Key, VersionGone, WatchEvent, key_of
 
 LEAST_TIMEOUT_S: Final = 1800
 """How long a watch lasts for which no time is named, and up to twice as long (``kube-apiserver
@@ -57,7 +57,7 @@ class Watch:
         try:
             if is_going_on:
                 listed = await feed.listed(version)
-        except Gone:
+        except VersionGone:
             return await self._end_expired(request, response)
         async with feed.watching() as watcher:
             # From here on nothing is awaited until the first events are taken from the store, so
@@ -77,7 +77,7 @@ class Watch:
                     elif not query.wants_bookmarks:
                         marked_at = time.monotonic()
                     await _send(response, lines)
-            except Gone:
+            except VersionGone:
                 return await self._end_expired(request, response)
         await response.write_eof()
         return response
@@ -106,7 +106,7 @@ class Watch:
             self._shown = {key_of(one) for one in store.objects() if self._fits(one)}
             return []
         if query.initial_events or not version:
-            events = [Event(Change.ADDED, one, store.version) for one in store.objects()]
+            events = [WatchEvent(Change.ADDED, one, store.version) for one in store.objects()]
             lines = self._lines(events)
             if query.initial_events:
                 lines.append(self._bookmark(is_end=True))
@@ -123,7 +123,7 @@ class Watch:
         }
         return self._lines(events)
 
-    def _lines(self, events: list[Event]) -> list[bytes]:
+    def _lines(self, events: list[WatchEvent]) -> list[bytes]:
         """Return the events that concern this watch: an object may begin or cease to fit it."""
         found = []
         for event in events:

@@ -12,7 +12,7 @@ from pycrictl.cri.calls.redact import redact_text
 from pycrictl.diagnosis.errors import Words, pull_words, sandbox_words
 from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable
 from pycrictl.pull.image import Show, pull
-from pycrictl.pull.many import Outcome, PullOne, pull_many
+from pycrictl.pull.many import PullOne, PullOutcome, pull_many
 from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import quote
 
@@ -56,7 +56,7 @@ def pull_together(
     *,
     parallel: int,
     keeps_going: bool,
-) -> list[Outcome]:
+) -> list[PullOutcome]:
     return pull_many(
         client,
         requests,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.diagnosis.facts import PullState
 from pycrictl.progress.namespaces import bare
-from pycrictl.progress.owners import Owners
+from pycrictl.progress.owners import ImageOwners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.sources import ImageTracker, open_watcher
 from pycrictl.pulls.model import Totals
@@ -84,7 +84,7 @@ class ContainerdPulls:
     """The pulls that containerd has under way, look by look."""
 
     def __init__(self, client: CriClient, pods: NodePods | None) -> None:
-        self._owners = Owners(pods.pods) if pods is not None else None
+        self._owners = ImageOwners(pods.pods) if pods is not None else None
         self._watcher, _ = open_watcher(client, self._owners)
         self._tracker = ImageTracker()
         self.is_measured = False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pycrictl.progress.content import EndedPull, Ending, PollResult
+from pycrictl.progress.content_watcher import EndedPull, PollResult, PullEnding
 from pycrictl.progress.reference import is_same_image
 from pycrictl.wire.progress import MAX_TEXT, Report
 
@@ -38,19 +38,19 @@ class Causes:
         Causes go to the tracker, as failed images or as the errors of failed layers.
         """
         active = [pull.image for pull in result.active if pull.image]
-        done = [pull.image for pull in result.ended if pull.ending is Ending.DONE]
+        done = [pull.image for pull in result.ended if pull.ending is PullEnding.DONE]
         for name in [name for name in self._shown if _same(name, active + done)]:
             del self._shown[name]
             if name not in active + done:  # else its layers stand in its place
                 tracker.forget(name)
-        held = [one for one in result.ended if one.ending is not Ending.DONE]
+        held = [one for one in result.ended if one.ending is not PullEnding.DONE]
         if held:
             self._held += held
             self._look_at = self._look_at or now + SETTLE_S
         if now >= self._next_look:
             self._next_look = now + LOOK_AGAIN_S
             self._show_found(tracker, active, now)
-        ended = tuple(one for one in result.ended if one.ending is Ending.DONE)
+        ended = tuple(one for one in result.ended if one.ending is PullEnding.DONE)
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
             ended += tuple(self._explained(tracker, active, now))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Set
 
     from pycrictl.containerd.client import ContainerdClient
-    from pycrictl.progress.names import Names
+    from pycrictl.progress.pull_names import Names
 
 SETTLE_S: Final = 1.0
 """How long to wait after an image's manifest for its label, its index and its config; then the

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.containerd.store import CRI_NAMESPACE
 from pycrictl.errors import PycrictlError
-from pycrictl.progress.content import PollResult
+from pycrictl.progress.content_watcher import PollResult
 
 if TYPE_CHECKING:
-    from pycrictl.progress.content import ContentWatcher, Receiver
+    from pycrictl.progress.content_watcher import ContentWatcher, Receiver
     from pycrictl.wire.progress import Report
 
 LIST_AGAIN_S: Final = 5.0

@@ -21,7 +21,7 @@ from pycrictl.progress.reference import (
 )
 
 
-class Owners:
+class ImageOwners:
     """Names pulls after what the node's pods need.
 
     Args:

@@ -2,7 +2,7 @@
 
 The source ``containerd`` is containerd's own API on its socket; ``crio`` is the files that
 CRI-O downloads to. Like the runtime's own stream (``stream_watch``), they feed a tracker and hand
-its views to a sink. Which one to take is the business of ``pycrictl.progress.watch``.
+its views to a sink. Which one to take is the business of ``pycrictl.progress.node_watch``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pycrictl.errors import (
     Unavailable,
     Unimplemented,
 )
-from pycrictl.progress.content import ContentWatcher, Ending, PollResult
+from pycrictl.progress.content_watcher import ContentWatcher, PollResult, PullEnding
 from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import (
     REOPEN_PAUSES_S,
@@ -44,7 +44,7 @@ from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.progress.owners import Owners
+    from pycrictl.progress.owners import ImageOwners
     from pycrictl.wire.progress import Report
 
 
@@ -95,7 +95,7 @@ def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
 
 
 def open_watcher(
-    client: CriClient, owners: Owners | None = None, *, wants_manifests: bool = True
+    client: CriClient, owners: ImageOwners | None = None, *, wants_manifests: bool = True
 ) -> tuple[ContentWatcher | CrioWatcher, PullSettings]:
     """Return a watcher of the runtime behind ``client``'s socket, and containerd's pull settings.
 
@@ -114,7 +114,7 @@ def open_watcher(
 
 
 def open_namespaces(
-    client: CriClient, wanted: Collection[str], owners: Owners | None = None
+    client: CriClient, wanted: Collection[str], owners: ImageOwners | None = None
 ) -> tuple[NamespacesWatcher, PullSettings]:
     """Return what ``open_watcher`` does for several namespaces of containerd.
 
@@ -144,7 +144,7 @@ def _settings(client: CriClient, native: ContainerdClient) -> PullSettings:
 
 
 def _watcher(
-    native: ContainerdClient, settings: PullSettings, owners: Owners | None
+    native: ContainerdClient, settings: PullSettings, owners: ImageOwners | None
 ) -> ContentWatcher:
     downloads = settings.max_concurrent_downloads
     return ContentWatcher(
@@ -208,9 +208,9 @@ class _ContentWatch:
         if runs:
             self._nameless.clear()  # it was tried again
         for pull in result.ended:
-            if pull.image or pull.ending is Ending.DONE:
+            if pull.image or pull.ending is PullEnding.DONE:
                 continue
-            if pull.ending is Ending.FAILED:
+            if pull.ending is PullEnding.FAILED:
                 self._nameless.append(pull.reason)
             else:
                 self._sink.note(pull.reason)

@@ -18,7 +18,7 @@ from pycrictl.errors import (
     Unavailable,
     UpgradeRefused,
 )
-from pycrictl.progress import stream
+from pycrictl.progress import report_stream
 from pycrictl.progress.endings import (
     REOPEN_PAUSES_S,
     Endings,
@@ -204,7 +204,9 @@ def watch_stream(
     async def follow(on_report: Callable[[Report], None], on_note: Callable[[str], None]) -> None:
         url = await in_thread(open_url)
         try:
-            await stream.follow(url, on_report=on_report, on_note=on_note, timeout_s=timeout_s)
+            await report_stream.follow(
+                url, on_report=on_report, on_note=on_note, timeout_s=timeout_s
+            )
         except ConnectError as exc:
             raise Unreachable(exc.message, hint=exc.hint) from exc
 

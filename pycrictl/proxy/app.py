@@ -17,14 +17,14 @@ from pycrictl.proxy.calls import CallRecord
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
 from pycrictl.proxy.ending import Ending, ends, ends_soon
-from pycrictl.proxy.figures.service import Figures
+from pycrictl.proxy.figures.service import ProxyFigures
 from pycrictl.proxy.lookup import Lookup, PullTarget, answers, version
 from pycrictl.proxy.operators import Operators
 from pycrictl.proxy.program import ENVIRON
 from pycrictl.proxy.pulls.book import Policy
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
-from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Notifier, PullProgress
+from pycrictl.proxy.pulls.progress_streams import IMAGE_PULL_PROGRESS, Notifier, PullProgress
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
@@ -86,7 +86,7 @@ class App:
             on_look=notifier.notify,
             wants_manifests=settings.wants_manifests,
         )
-        self._figures = Figures(
+        self._figures = ProxyFigures(
             settings, upstream=upstream, lookup=lookup, layers=self._layers, log=self._log
         )
         self._limiter = PullLimiter(

@@ -21,8 +21,12 @@ from pycrictl.proxy.admin import Call
 from pycrictl.proxy.lookup import version
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PullLimiter
+from pycrictl.proxy.pulls.limiter_status import (
+    containerd_document,
+    kubelet_document,
+    status_document,
+)
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log

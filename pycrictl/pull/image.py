@@ -19,15 +19,15 @@ from pycrictl.errors import (
     Unimplemented,
 )
 from pycrictl.progress.endings import Sink
-from pycrictl.progress.names import Expected
-from pycrictl.progress.registry.client import credentials_of
+from pycrictl.progress.pull_names import Expected
+from pycrictl.progress.registry.requests import credentials_of
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.pull.slots import Retry, pull_slot
 from pycrictl.pulls.model import Awaited
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import Call, CriClient
-    from pycrictl.progress.content import ContentWatcher
+    from pycrictl.progress.content_watcher import ContentWatcher
     from pycrictl.progress.crio.watcher import CrioWatcher
 
 

@@ -14,10 +14,10 @@ from pycrictl import yamltree
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import ConfigError, Interrupted, PycrictlError
 from pycrictl.progress.endings import Endings
-from pycrictl.progress.names import Expected
 from pycrictl.progress.namespaces import bare
+from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.registry.client import credentials_of
+from pycrictl.progress.registry.requests import credentials_of
 from pycrictl.progress.sources import ImageTracker, open_watcher
 from pycrictl.pull.image import FIRST_LOOK_S, ClosableSink, Show
 from pycrictl.units import plural
@@ -31,7 +31,7 @@ PullOne = Callable[["CriClient", cri_pb2.PullImageRequest], str]
 NOT_TRIED: Final = "not tried"
 
 
-class Outcome(NamedTuple):
+class PullOutcome(NamedTuple):
     """How a pull ended: the runtime's reference, or why it failed; neither if it was not tried."""
 
     image: str
@@ -54,7 +54,7 @@ def pull_many(
     parallel: int,
     keeps_going: bool,
     show: Show | None,
-) -> list[Outcome]:
+) -> list[PullOutcome]:
     """Pull images, so many at once, and return how each ended, in their order.
 
     Args:
@@ -69,9 +69,9 @@ def pull_many(
         Interrupted: Ctrl-C; the pulls that ran were cancelled.
     """
     todo = list(enumerate(requests))[::-1]
-    running: dict[Future[Outcome], int] = {}
+    running: dict[Future[PullOutcome], int] = {}
     began_s: dict[int, float] = {}
-    found: dict[int, Outcome] = {}
+    found: dict[int, PullOutcome] = {}
     branch = client.branch()
     pool = ThreadPoolExecutor(parallel)
     has_failed = False
@@ -103,17 +103,17 @@ def pull_many(
                         display.end(outcome)
         except KeyboardInterrupt:
             raise Interrupted(f"cancelled {plural(len(running), 'pull')}") from None
-    return [found.get(n, Outcome(one.image.image)) for n, one in enumerate(requests)]
+    return [found.get(n, PullOutcome(one.image.image)) for n, one in enumerate(requests)]
 
 
-def _pull(client: CriClient, request: cri_pb2.PullImageRequest, pull_one: PullOne) -> Outcome:
+def _pull(client: CriClient, request: cri_pb2.PullImageRequest, pull_one: PullOne) -> PullOutcome:
     began_at = time.monotonic()
     reference, failure = "", None
     try:
         reference = pull_one(client, request)
     except PycrictlError as error:
         failure = error
-    return Outcome(request.image.image, reference, failure, time.monotonic() - began_at)
+    return PullOutcome(request.image.image, reference, failure, time.monotonic() - began_at)
 
 
 class _Display:
@@ -151,7 +151,7 @@ class _Display:
             return
         self._sink.show(self._tracker.view(now))
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: PullOutcome) -> None:
         now = time.monotonic()
         names = dict.fromkeys(one.image for one in self._tracker.view(now).items)
         ended = [name for name in names if is_same_image(outcome.image, bare(name))]

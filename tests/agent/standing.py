@@ -30,7 +30,7 @@ from tests.streaming.servers import Certificates
 from tests.waiting import settled
 
 if TYPE_CHECKING:
-    from pycrictl.agent.node import ReadJournal
+    from pycrictl.agent.node_pulls import ReadJournal
     from pycrictl.cri.calls.client import CriClient
 
 T = TypeVar("T")

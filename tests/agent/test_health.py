@@ -30,8 +30,8 @@ def probe(cluster: Cluster, path: str) -> tuple[int, str]:
 
 def test_a_source_that_hangs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread waits in the runtime for ever; only a new process helps."""
-    monkeypatch.setattr("pycrictl.agent.node.STUCK_S", 2.0)
-    monkeypatch.setattr("pycrictl.agent.node.FIRST_LOOK_S", 0.1)
+    monkeypatch.setattr("pycrictl.agent.node_pulls.STUCK_S", 2.0)
+    monkeypatch.setattr("pycrictl.agent.node_pulls.FIRST_LOOK_S", 0.1)
     released = threading.Event()
 
     @contextmanager

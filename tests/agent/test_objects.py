@@ -10,8 +10,8 @@ import pytest
 from pycrictl.agent.api.selectors import fits_labels, parse_fields
 from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.api.table import age, cells
+from pycrictl.agent.object_store import ObjectStore, VersionGone
 from pycrictl.agent.objects import is_waiting, objects_of, reports_of, wanted
-from pycrictl.agent.store import Gone, Store
 from pycrictl.agent.trust.frontproxy import is_signed_by, parse_trust
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.model import Pull
@@ -204,13 +204,13 @@ def test_ages(seconds: int, text: str) -> None:
 
 
 def test_a_store_forgets_and_says_so() -> None:
-    store = Store(7, NOW_S)
+    store = ObjectStore(7, NOW_S)
     objects = objects_of([pod()], (), "n1")
     first = store.replace(objects, NOW_S + 1)
     assert [event.change for event in first] == ["ADDED"]
     assert store.replace(objects, NOW_S + 2) == []
     assert store.since(first[0].version) == []
-    with pytest.raises(Gone):
+    with pytest.raises(VersionGone):
         store.since(first[0].version - 2_000_000_000)
     (gone,) = store.replace([], NOW_S + 3)
     assert gone.change == "DELETED"
@@ -220,7 +220,7 @@ def test_a_store_forgets_and_says_so() -> None:
 
 def test_what_another_agent_had_listed() -> None:
     """Its clock is a minute ahead; what it had listed is known all the same."""
-    theirs, ours = Store(7, NOW_S + 60), Store(8, NOW_S)
+    theirs, ours = ObjectStore(7, NOW_S + 60), ObjectStore(8, NOW_S)
     pods = {name: pod()._replace(name=name, uid=name) for name in ("same", "gone", "anew", "late")}
     theirs.replace(
         objects_of([pods[one] for one in ("same", "gone", "anew")], (), "n1"), NOW_S + 61
@@ -241,12 +241,12 @@ def test_what_another_agent_had_listed() -> None:
     assert all(event.version > version for event in events)
     (later,) = ours.replace(objects_of([pods["same"], pods["anew"]], (), "n1"), NOW_S + 2)
     assert later.version > events[-1].version
-    with pytest.raises(Gone):
+    with pytest.raises(VersionGone):
         theirs.listed(version - 2_000_000_000_000)
 
 
 def test_a_pod_of_the_same_name_is_another() -> None:
-    store = Store(7, NOW_S)
+    store = ObjectStore(7, NOW_S)
     store.replace(objects_of([pod()], (), "n1"), NOW_S + 1)
     again = objects_of([pod()._replace(uid="other")], (), "n1")
     assert [event.change for event in store.replace(again, NOW_S + 2)] == ["DELETED", "ADDED"]

@@ -228,7 +228,7 @@ def test_many_watchers_cost_one_source_and_one_round(cluster: Cluster) -> None:
 def test_nothing_is_watched_while_nobody_asks(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pycrictl.agent.node.UNASKED_S", 0.5)
+    monkeypatch.setattr("pycrictl.agent.node_pulls.UNASKED_S", 0.5)
     agent = cluster.start()
     cluster.add_pod("web")
     events(cluster, "", 1)

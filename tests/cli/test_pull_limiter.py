@@ -15,11 +15,15 @@ import yaml
 from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.kube.kubelet_config import KubeletConfig
 from pycrictl.proxy.admin import AdminServer, Call
-from pycrictl.proxy.figures.history import Outcome, append
+from pycrictl.proxy.figures.history import CallOutcome, append
 from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.pulls.book import Policy, PullKey, State
+from pycrictl.proxy.pulls.book import CallState, Policy, PullKey
+from pycrictl.proxy.pulls.limiter_status import (
+    containerd_document,
+    kubelet_document,
+    status_document,
+)
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.pulls.status import containerd_document, kubelet_document, status_document
 from tests.cli.run import Run, start
 from tests.proxy.figures.records import record
 from tests.pulls.tracking import sums
@@ -71,7 +75,7 @@ def pod(name: str) -> PodKey:
 def document() -> dict[str, Any]:
     queue = PullQueue(2, Policy.WAIT)
     queue.submit(1, PullKey("a/bad"), now=60, pod=pod("w9"))
-    queue.end(1, State.FAILED, now=70, error="denied")
+    queue.end(1, CallState.FAILED, now=70, error="denied")
     queue.submit(2, PullKey("a/one"), now=80, pod=pod("w1"))
     queue.submit(3, PullKey("a/two"), now=81)
     queue.submit(4, PullKey("a/one"), now=82, pod=pod("w2"))
@@ -237,7 +241,7 @@ def history(tmp_path: Path) -> Iterator[str]:
         ended_s=NOW_S - 10,
         image="c/d:2",
         pod="",
-        outcome=Outcome.FAILED,
+        outcome=CallOutcome.FAILED,
         cause="denied\x1b",
         waited_s=0.0,
         pulled_s=1.5,

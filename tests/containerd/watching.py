@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from pycrictl.containerd.client import ContainerdClient
-from pycrictl.progress.content import ContentWatcher, Ending, PollResult
+from pycrictl.progress.content_watcher import ContentWatcher, PollResult, PullEnding
 from pycrictl.pulls.model import Item, Phase
 from pycrictl.pulls.tracker import Tracker
 
@@ -49,7 +49,7 @@ class Watch:
         return [item for item in self.items.values() if item.image == image]
 
     @property
-    def endings(self) -> list[tuple[str, Ending, str]]:
+    def endings(self) -> list[tuple[str, PullEnding, str]]:
         ended = [one for result in self.results for one in result.ended]
         return [(one.image, one.ending, one.reason) for one in ended]
 

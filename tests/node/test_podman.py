@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.progress.content import Ending, PollResult
+from pycrictl.progress.content_watcher import PollResult, PullEnding
 from pycrictl.progress.crio.downloaders import CrioProcess, Downloader
 from pycrictl.progress.crio.watcher import CrioWatcher
-from pycrictl.progress.names import Expected
-from pycrictl.progress.registry.client import Credentials, Question
+from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.registry.manifest import ask
+from pycrictl.progress.registry.requests import Credentials, ManifestRequest
 from pycrictl.pulls.model import Phase, View
 from pycrictl.pulls.tracker import Tracker
 
@@ -69,7 +69,7 @@ class Watching:
         return pulls
 
     @property
-    def endings(self) -> dict[str, Ending]:
+    def endings(self) -> dict[str, PullEnding]:
         return {ended.image: ended.ending for result in self.results for ended in result.ended}
 
     def totals(self) -> list[tuple[int, int]]:
@@ -118,7 +118,7 @@ def test_a_pull_with_its_manifest(lab: Lab, podman: Podman) -> None:
     (pull,) = watching.until_over(reference)
     assert pull.returncode == 0, podman.stderr()
     watching.check_that_nothing_goes_back()
-    assert watching.endings == {reference: Ending.DONE}
+    assert watching.endings == {reference: PullEnding.DONE}
     totals = watching.totals()
     assert len(totals) > 5
     assert {total for _, total in totals} == {image.layers_bytes}
@@ -133,7 +133,7 @@ def test_a_pull_without_a_manifest(lab: Lab, podman: Podman) -> None:
     watching = Watching(podman, wants_manifests=False)
     watching.until_over(reference)
     watching.check_that_nothing_goes_back()
-    assert watching.endings == {reference: Ending.DONE}
+    assert watching.endings == {reference: PullEnding.DONE}
     running = zip(watching.views, watching.results, strict=True)
     assert all(view.totals.percent is None for view, result in running if result.active)
     assert arrived(watching, reference) == whole(image)
@@ -161,7 +161,7 @@ def test_a_pull_that_fails(lab: Lab, podman: Podman) -> None:
     (pull,) = watching.until_over(reference)
     assert pull.returncode != 0
     watching.check_that_nothing_goes_back()
-    assert watching.endings == {reference: Ending.FAILED}
+    assert watching.endings == {reference: PullEnding.FAILED}
     items = watching.views[-1].items
     failed = [item for item in items if item.phase is Phase.FAILED]
     assert failed
@@ -176,7 +176,7 @@ def test_two_pulls_at_once(lab: Lab, podman: Podman) -> None:
     watching.until_over(*(reference for _, reference in pushed))
     watching.check_that_nothing_goes_back()
     for image, reference in pushed:
-        assert watching.endings[reference] is Ending.DONE
+        assert watching.endings[reference] is PullEnding.DONE
         assert arrived(watching, reference) == whole(image)
     assert any(len(result.active) == 2 for result in watching.results)
 
@@ -186,7 +186,7 @@ def test_a_registry_with_a_login(lab: Lab) -> None:
     lab.throttle.require_login("me", "se:cret")
 
     def found(credentials: Credentials | None) -> dict[str, int] | None:
-        manifest = ask(Question(reference, credentials))
+        manifest = ask(ManifestRequest(reference, credentials))
         return manifest and {layer.digest: layer.size_bytes for layer in manifest.layers}
 
     assert found(None) is None

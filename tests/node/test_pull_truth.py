@@ -22,7 +22,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PullFailed
 from pycrictl.kube.node import NodePods, Origin
 from pycrictl.logs import journal
-from pycrictl.progress import watch
+from pycrictl.progress import node_watch
 from pycrictl.progress.endings import Pace
 from pycrictl.pulls.model import Phase, View
 from tests.kube.access import User
@@ -92,8 +92,8 @@ def watching(lab: Lab, pods: NodePods, pod: str = "", **more: Any) -> Iterator[S
         path = lab.node.endpoint.removeprefix("unix://")
         with CriClient(path, timeout_s=20) as client:
             try:
-                knowledge = watch.Knowledge(pods=pods, **more)
-                watch.watch(client, watch.WatchRequest(pod=pod), sink, PACE, knowledge)
+                knowledge = node_watch.Knowledge(pods=pods, **more)
+                node_watch.watch(client, node_watch.WatchRequest(pod=pod), sink, PACE, knowledge)
             except PullFailed as exc:
                 sink.notes.append(exc.message)
             except BaseException as exc:

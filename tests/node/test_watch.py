@@ -11,8 +11,8 @@ from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.config_toml import PullSettings, config_path, from_file, from_status
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.errors import ConnectError, Unavailable
-from pycrictl.progress.content import Ending
-from pycrictl.progress.names import Expected
+from pycrictl.progress.content_watcher import PullEnding
+from pycrictl.progress.pull_names import Expected
 from pycrictl.pulls.model import Item, Phase
 from tests.containerd.watching import Watch
 
@@ -82,7 +82,7 @@ def assert_a_retry_ends_well(lab: Lab, watch: Watch, image: Image) -> None:
     lab.throttle.limit(None)
     watch.until(pull.done)
     watch.until(lambda: len(watch.endings) == 2)
-    assert watch.endings[1] == (name, Ending.DONE, "")
+    assert watch.endings[1] == (name, PullEnding.DONE, "")
     assert_whole(watch, image)
 
 
@@ -97,7 +97,7 @@ def test_a_pull_of_six_layers(lab: Lab, watch: Watch) -> None:
     watch.until(lambda: watch.endings)
     assert pull.result().image_ref == image.config_digest
     name = shown_name(image)
-    assert watch.endings == [(name, Ending.DONE, "")]
+    assert watch.endings == [(name, PullEnding.DONE, "")]
     assert_whole(watch, image)
     assert watch.tracker.view(time.monotonic()).totals.progress == image.layers_bytes
 
@@ -135,8 +135,8 @@ def test_two_pulls_that_share_layers(lab: Lab, watch: Watch) -> None:
     watch.until(lambda: first.done() and second.done())
     watch.until(lambda: len(watch.endings) == 2)
     assert sorted(watch.endings) == [
-        (shown_name(one), Ending.DONE, ""),
-        (shown_name(two), Ending.DONE, ""),
+        (shown_name(one), PullEnding.DONE, ""),
+        (shown_name(two), PullEnding.DONE, ""),
     ]
     assert_whole(watch, one)
     assert_whole(watch, two)
@@ -158,7 +158,7 @@ def test_an_aborted_pull_and_its_retry(lab: Lab, watch: Watch) -> None:
     pull.cancel()
     watch.until(lambda: watch.endings)
     ((ended, ending, reason),) = watch.endings
-    assert (ended, ending) == (name, Ending.FAILED)
+    assert (ended, ending) == (name, PullEnding.FAILED)
     assert reason.startswith("the pull ended before all layers were there (")
     found = items(watch, image)
     assert found[0].phase is Phase.PRESENT
@@ -188,7 +188,7 @@ def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
     assert lab.node.store.leases()  # the dead pull's
     (kept,) = lab.node.store.ingests().values()
     watch.until(lambda: watch.endings, survives=(ConnectError, Unavailable))
-    assert [one[:2] for one in watch.endings] == [(name, Ending.FAILED)]
+    assert [one[:2] for one in watch.endings] == [(name, PullEnding.FAILED)]
     assert watch.endings[0][2].startswith("containerd was restarted during the pull (")
     assert not watch.results[-1].active
 
@@ -204,7 +204,7 @@ def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
     lab.throttle.limit(None)
     late.until(pull.done)
     late.until(lambda: not late.results[-1].active)
-    assert late.endings == [(name, Ending.DONE, "")]
+    assert late.endings == [(name, PullEnding.DONE, "")]
     assert_whole(late, image)
     assert len(lab.node.store.leases()) == 1
 
@@ -225,7 +225,7 @@ def test_a_failing_registry(lab: Lab, watch: Watch, status: int) -> None:
     assert pull.exception() is not None
     watch.until(lambda: watch.endings)
     ((ended, ending, reason),) = watch.endings
-    assert (ended, ending) == (name, Ending.FAILED)
+    assert (ended, ending) == (name, PullEnding.FAILED)
     assert reason.startswith("the pull ended before all layers were there (")
     last = watch.items[name, bad]
     assert (last.phase, last.progress, last.error) == (Phase.FAILED, 0, reason)
@@ -247,7 +247,7 @@ def test_a_connection_that_is_cut_in_the_middle(lab: Lab, watch: Watch) -> None:
     assert pull.exception() is not None
     watch.until(lambda: watch.endings)
     reason = "the pull ended before all layers were there (1 of 2)"
-    assert watch.endings == [(name, Ending.FAILED, reason)]
+    assert watch.endings == [(name, PullEnding.FAILED, reason)]
     last = watch.items[name, large]
     assert (last.phase, last.error) == (Phase.FAILED, reason)
     assert MIB <= last.progress <= 2 * MIB + 5
@@ -261,7 +261,7 @@ def test_a_registry_without_the_image(lab: Lab, watch: Watch) -> None:
     assert pull.exception() is not None
     watch.until(lambda: not watch.results[-1].active)
     assert watch.items == {}
-    assert all(ending is Ending.UNKNOWN for _, ending, _ in watch.endings)
+    assert all(ending is PullEnding.UNKNOWN for _, ending, _ in watch.endings)
 
 
 def test_a_registry_that_does_not_answer(lab: Lab, watch: Watch) -> None:
@@ -272,7 +272,7 @@ def test_a_registry_that_does_not_answer(lab: Lab, watch: Watch) -> None:
     assert active.image == ""
     pull.cancel()
     watch.until(lambda: not watch.results[-1].active)
-    assert [one[:2] for one in watch.endings] == [("", Ending.UNKNOWN)]
+    assert [one[:2] for one in watch.endings] == [("", PullEnding.UNKNOWN)]
 
 
 def test_a_stalled_layer(lab: Lab, watch: Watch) -> None:
@@ -313,7 +313,7 @@ def test_announced_pulls_of_an_image_for_several_platforms(lab: Lab, watch: Watc
         assert one.lease_id is not None
         watch.watcher.forget(one)
     assert sorted(watch.endings) == sorted(
-        [(reference, Ending.DONE, ""), (by_digest, Ending.DONE, "")]
+        [(reference, PullEnding.DONE, ""), (by_digest, PullEnding.DONE, "")]
     )
     assert_whole(watch, image, reference)
     assert_whole(watch, other, by_digest)
@@ -329,7 +329,7 @@ def test_an_image_that_is_there_is_pulled_again(lab: Lab, watch: Watch) -> None:
     lab.throttle.heal()
     watch.until(pull.done, interval_s=0.0)
     watch.until(lambda: not watch.results[-1].active)
-    assert {ending for _, ending, _ in watch.endings} <= {Ending.DONE, Ending.UNKNOWN}
+    assert {ending for _, ending, _ in watch.endings} <= {PullEnding.DONE, PullEnding.UNKNOWN}
     assert all(item.phase is Phase.PRESENT for item in watch.items.values())
 
 

@@ -8,7 +8,7 @@ import ssl
 import pytest
 
 from pycrictl.errors import StreamError
-from pycrictl.progress.stream import follow
+from pycrictl.progress.report_stream import follow
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.wire.progress import Report, encode_report
 from tests.streaming.servers import Handler, accept_upgrade, read_head, run, send, serve, write

@@ -11,7 +11,7 @@ import pytest
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.journal import JournalLine
 from pycrictl.progress.causes import LOOK_AGAIN_S, SETTLE_S, Causes
-from pycrictl.progress.content import ActivePull, EndedPull, Ending, PollResult
+from pycrictl.progress.content_watcher import ActivePull, EndedPull, PollResult, PullEnding
 from pycrictl.progress.failures import Failure, Failures, awaited, cause, from_journal, from_pods
 from pycrictl.progress.sources import ImageTracker
 from pycrictl.pulls.model import Phase
@@ -169,7 +169,7 @@ class Scene:
         return {item.image: item.error for item in items if item.phase is Phase.FAILED}
 
 
-UNKNOWN = EndedPull("lease", "", Ending.UNKNOWN, "unknown")
+UNKNOWN = EndedPull("lease", "", PullEnding.UNKNOWN, "unknown")
 
 
 def test_a_pull_that_failed_before_its_first_byte() -> None:
@@ -196,7 +196,7 @@ def test_a_known_image_gets_its_cause_on_each_layer() -> None:
     for layer in "ab":
         scene.tracker.apply(Report(shown, layer, 5, 9, "it ended"), now=0.0)
     scene.tracker.apply(Report(shown, "c", 9, 9, phase="done"), now=0.0)
-    failed = EndedPull("lease", shown, Ending.FAILED, "it ended")
+    failed = EndedPull("lease", shown, PullEnding.FAILED, "it ended")
     scene.add(0.0, ended=(failed,))
     scene.lines = [containerd(1000.2, "unexpected EOF")]
     (ended,) = scene.add(SETTLE_S).ended
@@ -233,7 +233,7 @@ def test_a_journal_that_is_too_slow_once() -> None:
     scene.lines = [containerd(1000.2)]
     scene.add(0.0)
     scene.lines = []
-    failed = EndedPull("lease", WEB, Ending.FAILED, "it ended")
+    failed = EndedPull("lease", WEB, PullEnding.FAILED, "it ended")
     scene.add(LOOK_AGAIN_S, ended=(failed,))
     (ended,) = scene.add(LOOK_AGAIN_S + SETTLE_S).ended
     assert ended.reason.startswith(f"{WEB}: not found")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.containerd.client import ContainerdClient
-from pycrictl.progress.content import ContentWatcher
+from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.namespaces import LIST_AGAIN_S, NamespacesWatcher
 from pycrictl.progress.sources import ImageTracker
 from tests.containerd.fakectd import EXPIRES, FakeContainerd

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.kube.pods import Pod, PodImage
-from pycrictl.progress.names import Names
-from pycrictl.progress.owners import Owners
+from pycrictl.progress.owners import ImageOwners
+from pycrictl.progress.pull_names import Names
 
 DIGEST, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
 REPOSITORY = ["registry.example/shop/web"]
@@ -17,11 +17,11 @@ def pod(name: str, *images: str, started: bool = False) -> Pod:
     return Pod("default", name, f"uid-{name}", "Pending", needs, ())
 
 
-def owners(*pods: Pod) -> Owners:
-    return Owners(lambda: pods)
+def owners(*pods: Pod) -> ImageOwners:
+    return ImageOwners(lambda: pods)
 
 
-def name(known: Owners, *, digest: str = DIGEST, images: tuple[str, ...] = ()) -> str:
+def name(known: ImageOwners, *, digest: str = DIGEST, images: tuple[str, ...] = ()) -> str:
     return known.name([digest], REPOSITORY, images)
 
 
@@ -68,7 +68,7 @@ def test_of_two_tags_the_one_that_the_node_has_under_that_digest() -> None:
 def test_the_digest_that_a_tag_stands_for_decides(digests: dict[str, str], expected: str) -> None:
     tags = {f"registry.example/shop/web:{tag}": digest for tag, digest in digests.items()}
     pods = [pod(f"p{tag}", f"registry.example/shop/web:{tag}") for tag in "12"]
-    assert name(Owners(lambda: pods, lambda _: tags)).startswith(expected)
+    assert name(ImageOwners(lambda: pods, lambda _: tags)).startswith(expected)
 
 
 def test_two_tags_that_may_both_be_meant() -> None:

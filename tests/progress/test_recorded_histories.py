@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pycrictl.containerd.client import ContainerdClient
-from pycrictl.progress.content import ContentWatcher
+from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.pulls.model import COMPLETE, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report

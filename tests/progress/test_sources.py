@@ -9,7 +9,7 @@ import pytest
 
 from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.config_toml import PullSettings
-from pycrictl.progress.content import ContentWatcher
+from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.endings import Pace, WatchOutcome
 from pycrictl.progress.sources import ImageTracker, watch_content
 from pycrictl.progress.stream_watch import watch_stream

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import RemoteProtocolError, StreamError
-from pycrictl.progress.stream import follow
+from pycrictl.progress.report_stream import follow
 from pycrictl.pulls.model import Phase
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report

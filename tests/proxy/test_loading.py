@@ -11,7 +11,7 @@ from tests.fakecri import FakeServer
 from tests.proxy.copier import Copier, Pretended
 from tests.proxy.program import Program
 from tests.proxy.pulls.test_limiter import Gate, prepare, status
-from tests.proxy.pulls.test_progress import WEB, ask, read, sandboxes
+from tests.proxy.pulls.test_progress_streams import WEB, ask, read, sandboxes
 from tests.waiting import wait_until
 
 

@@ -15,7 +15,7 @@ from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.kube.node import NodePods
 from pycrictl.logs import journal
-from pycrictl.progress import watch
+from pycrictl.progress import node_watch
 from pycrictl.progress.endings import Pace
 from pycrictl.show.displays.pull_lines import open_display
 
@@ -57,7 +57,7 @@ def image_pull_progress(
     aggregate: options.Aggregate = False,
     progress: options.Progress = "auto",
     source: Annotated[
-        watch.Source,
+        node_watch.Source,
         typer.Option(
             "--source",
             help="Where progress comes from: the runtime's ImagePullProgress, containerd's API, "
@@ -88,7 +88,7 @@ def image_pull_progress(
     Example: pycrictl image-pull-progress default/web
     """
     app: AppContext = ctx.obj
-    request = watch.WatchRequest(
+    request = node_watch.WatchRequest(
         pod=options.named(pod, "pod"),
         container=options.named(container, "container"),
         image=options.named(image, "image"),
@@ -105,10 +105,10 @@ def image_pull_progress(
         found = proxy_of(client, admin_socket)
         proxy = stack.enter_context(client_of(found, client)) if found is not None else None
         namespace = options.named(containerd_namespace, "namespace")
-        knowledge = watch.Knowledge(
+        knowledge = node_watch.Knowledge(
             None if namespace else proxy,
             None if no_kube else NodePods(root=root),
             partial(journal.read, root=root),
             (namespace,) if namespace else (),
         )
-        watch.watch(client, request, display, pace, knowledge)
+        node_watch.watch(client, request, display, pace, knowledge)

@@ -18,7 +18,7 @@ from pycrictl.config import read_text
 from pycrictl.cri.specs.loading import auth_config
 from pycrictl.errors import ConfigError, MissingArgument, RuntimeFault, UsageError
 from pycrictl.pull.image import SharedLimit
-from pycrictl.pull.many import Outcome, images_in
+from pycrictl.pull.many import PullOutcome, images_in
 from pycrictl.pull.slots import MAX_LIMIT, Retry, default_directory
 from pycrictl.show.render import Table, write_table
 from pycrictl.units import quote
@@ -160,7 +160,7 @@ def pull(
         pull_image, timeout_s=pull_timeout, limit=limit, wants_manifests=not no_manifest
     )
 
-    def report(outcome: Outcome) -> None:
+    def report(outcome: PullOutcome) -> None:
         if outcome.error is not None:
             outcome.error.message = crictl.pull_failure(outcome.error.message)
             results.fail(outcome.error)
@@ -171,9 +171,9 @@ def pull(
         if at_once == 1 and not from_:
             for request in requests:
                 try:
-                    report(Outcome(request.image.image, pull_one(client, request, outlet)))
+                    report(PullOutcome(request.image.image, pull_one(client, request, outlet)))
                 except RuntimeFault as error:
-                    report(Outcome(request.image.image, error=error))
+                    report(PullOutcome(request.image.image, error=error))
             results.finish()
             return
         found = pull_together(

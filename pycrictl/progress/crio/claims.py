@@ -10,12 +10,12 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl.progress.crio.log import LoggedPull, LoggedPulls
-from pycrictl.progress.names import Expected
+from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import is_same_image
 
 if TYPE_CHECKING:
-    from pycrictl.progress.owners import Owners
-    from pycrictl.progress.registry.client import Credentials
+    from pycrictl.progress.owners import ImageOwners
+    from pycrictl.progress.registry.requests import Credentials
 
 _SOON_S: Final = 2.0
 """How long after its line in the log a pull usually makes its directory."""
@@ -47,7 +47,7 @@ class Claims:
         owners: knows what the node's pods need; None if nobody knows.
     """
 
-    def __init__(self, owners: Owners | None = None) -> None:
+    def __init__(self, owners: ImageOwners | None = None) -> None:
         self._owners = owners
         self._expected: list[Expected] = []
         self.logged = LoggedPulls()

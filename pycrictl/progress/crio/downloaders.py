@@ -17,7 +17,7 @@ from pycrictl.cri.calls.errmap import connect_error
 from pycrictl.cri.calls.obstacle import Obstacle, try_connect
 from pycrictl.errors import PycrictlError
 from pycrictl.progress.crio.bigfiles import DEFAULT_BASE, root_of
-from pycrictl.progress.crio.log import Log, open_log
+from pycrictl.progress.crio.log import CrioLog, open_log
 from pycrictl.progress.crio.storage import DEFAULT_ROOT
 
 _PROC: Final = Path("/proc")
@@ -45,7 +45,7 @@ class Downloader:
     store: str = DEFAULT_ROOT
     base: str = DEFAULT_BASE
     environ: dict[str, str] = field(default_factory=dict, repr=False)
-    log: Log | None = None
+    log: CrioLog | None = None
 
 
 class CrioProcess:

@@ -80,11 +80,11 @@ class LoggedPulls:
             pull.has_ended = True
 
 
-class Log(Protocol):
+class CrioLog(Protocol):
     def read(self) -> bytes: ...
 
 
-class LogFile:
+class CrioLogFile:
     """A log that is a file; it may be rotated or truncated."""
 
     def __init__(self, path: str) -> None:
@@ -148,13 +148,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.stdout.close()
 
 
-def open_log(pid: int, root: str, named: str) -> Log | None:
+def open_log(pid: int, root: str, named: str) -> CrioLog | None:
     if named:
-        return LogFile(f"{root}{named}")
+        return CrioLogFile(f"{root}{named}")
     with suppress(OSError):
         target = str(Path(f"/proc/{pid}/fd/2").readlink())
         if target.startswith("socket:"):
             return Journal(pid)
         if target.startswith("/") and Path(f"{root}{target}").is_file():
-            return LogFile(f"{root}{target}")
+            return CrioLogFile(f"{root}{target}")
     return None

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pycrictl.containerd.store import is_digest
+from pycrictl.progress.pull_bytes import PullBytes
 from pycrictl.progress.reference import canonical
-from pycrictl.progress.weight import Weight
 
 DEFAULT_ROOT: Final = "/var/lib/containers/storage"
 _LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -121,7 +121,7 @@ class Storage:
             name = str(entry.get("parent"))
         return {layer.digest: layer for layer in reversed(found)}
 
-    def weigh(self, name: str, since_s: float) -> Weight | None:
+    def weigh(self, name: str, since_s: float) -> PullBytes | None:
         """Return what an image's pull took that began then; None if the image is not there.
 
         Args:
@@ -134,7 +134,9 @@ class Storage:
                 new = [layer for layer in layers if layer.is_new(since_s)]
                 got = sum(layer.size_bytes for layer in new)
                 reused = sum(layer.size_bytes for layer in layers) - got
-                return Weight(image.digest, got, reused, sum(layer.unpacked_bytes for layer in new))
+                return PullBytes(
+                    image.digest, got, reused, sum(layer.unpacked_bytes for layer in new)
+                )
         return None
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import PycrictlError, RuntimeFault
-from pycrictl.progress.content import ActivePull, EndedPull, Ending, PollResult
+from pycrictl.progress.content_watcher import ActivePull, EndedPull, PollResult, PullEnding
 from pycrictl.progress.crio import bigfiles
 from pycrictl.progress.crio.claims import PATIENCE_S, Claims
 from pycrictl.progress.crio.downloaders import (
@@ -28,10 +28,10 @@ from pycrictl.progress.crio.downloaders import (
 from pycrictl.progress.crio.filelayers import FileLayers
 from pycrictl.progress.crio.pullfolder import PullFolder
 from pycrictl.progress.crio.storage import DEFAULT_ROOT, Storage
-from pycrictl.progress.names import Expected
-from pycrictl.progress.registry.client import Question
+from pycrictl.progress.pull_bytes import PullBytes
+from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.registry.manifest import Inquiry, ask
-from pycrictl.progress.weight import Weight
+from pycrictl.progress.registry.requests import ManifestRequest
 from pycrictl.pulls.model import Phase
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
@@ -39,7 +39,7 @@ from pycrictl.wire.progress import Report
 if TYPE_CHECKING:
     from pycrictl.containerd.store import Manifest
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.progress.owners import Owners
+    from pycrictl.progress.owners import ImageOwners
 
 
 class CrioWatcher:
@@ -54,9 +54,9 @@ class CrioWatcher:
         self,
         process: CrioProcess,
         *,
-        owners: Owners | None = None,
+        owners: ImageOwners | None = None,
         wants_manifests: bool = True,
-        find_manifest: Callable[[Question], Manifest | None] = ask,
+        find_manifest: Callable[[ManifestRequest], Manifest | None] = ask,
     ) -> None:
         self._process = process
         self._wants_manifests = wants_manifests
@@ -127,7 +127,7 @@ class CrioWatcher:
         active = tuple(ActivePull(pull.folder, pull.image, pull.started_s) for pull in pulls)
         return PollResult(active, tuple(ended))
 
-    def weigh(self, name: str, since_s: float) -> Weight | None:
+    def weigh(self, name: str, since_s: float) -> PullBytes | None:
         """Return what a pull took that has just ended.
 
         Args:
@@ -199,7 +199,7 @@ class CrioWatcher:
             reference, credentials, _, _ = pull.claim
             if self._wants_manifests:
                 root = bigfiles.root_of(pull.owner.pid)
-                question = Question(reference, credentials, pull.owner.environ, root)
+                question = ManifestRequest(reference, credentials, pull.owner.environ, root)
                 pull.inquiry = Inquiry(question, self._find_manifest)
         if not reference or reference in running:
             self._unnamed += 1
@@ -230,13 +230,13 @@ class CrioWatcher:
         logged = pull.claim.logged if pull.claim is not None else None
         if image is not None or (logged is not None and logged.has_ended):
             layers.finish(pull.storage.layers_of(image) if image is not None else {})
-            ending = Ending.DONE
+            ending = PullEnding.DONE
         else:
             reason = "CRI-O ended during the pull" if is_orphan else "the pull ended"
             there = len(layers) - len(layers.unsettled)
             what = f" ({there} of {len(layers)})" if len(layers) else ""
             pull.error = f"{reason} before all layers were there{what}"
-            ending = Ending.FAILED
+            ending = PullEnding.FAILED
         if pull.image:
             _report(tracker, pull, now, wall_s)
         return EndedPull(pull.folder, pull.image, ending, pull.error)
@@ -263,7 +263,7 @@ def _report(tracker: Tracker, pull: PullFolder, now: float, wall_s: float) -> No
 
 
 def open_crio(
-    client: CriClient, owners: Owners | None = None, *, wants_manifests: bool = True
+    client: CriClient, owners: ImageOwners | None = None, *, wants_manifests: bool = True
 ) -> CrioWatcher | None:
     """Return a watcher of the CRI-O behind ``client``'s socket; None for another runtime.
 

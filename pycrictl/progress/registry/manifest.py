@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
 from pycrictl.progress.reference import parse
-from pycrictl.progress.registry import client
-from pycrictl.progress.registry.client import Question
+from pycrictl.progress.registry import requests
+from pycrictl.progress.registry.requests import ManifestRequest
 
 TIMEOUT_S: Final = 2.0
 TAGS_TIMEOUT_S: Final = 1.0
@@ -38,7 +38,9 @@ _ARCHITECTURES: Final = {
 
 
 class Inquiry:
-    def __init__(self, question: Question, ask: Callable[[Question], Manifest | None]) -> None:
+    def __init__(
+        self, question: ManifestRequest, ask: Callable[[ManifestRequest], Manifest | None]
+    ) -> None:
         self._until = time.monotonic() + TIMEOUT_S
         self._answer: Manifest | None = None
         self._thread = threading.Thread(
@@ -54,11 +56,13 @@ class Inquiry:
     def manifest(self) -> Manifest | None:
         return self._answer
 
-    def _run(self, question: Question, ask: Callable[[Question], Manifest | None]) -> None:
+    def _run(
+        self, question: ManifestRequest, ask: Callable[[ManifestRequest], Manifest | None]
+    ) -> None:
         self._answer = ask(question)
 
 
-def ask(question: Question) -> Manifest | None:
+def ask(question: ManifestRequest) -> Manifest | None:
     """Return an image's manifest for this machine's platform; None if that cannot be had."""
     until = time.monotonic() + TIMEOUT_S
 
@@ -66,7 +70,7 @@ def ask(question: Question) -> Manifest | None:
         left_s = until - time.monotonic()
         if left_s <= 0:
             return None
-        return client.fetch(question, reference, timeout_s=left_s)
+        return requests.fetch(question, reference, timeout_s=left_s)
 
     data = fetch(question.reference)
     document = None if data is None else parse_document(data)
@@ -112,8 +116,8 @@ def resolve(references: Iterable[str], *, timeout_s: float = TAGS_TIMEOUT_S) -> 
 
     def ask(reference: str) -> None:
         with suppress(Exception):  # whatever a registry does, the tag is not known then
-            question = Question(reference, environ=os.environ)
-            if (content := client.fetch(question, reference, timeout_s=timeout_s)) is not None:
+            question = ManifestRequest(reference, environ=os.environ)
+            if (content := requests.fetch(question, reference, timeout_s=timeout_s)) is not None:
                 found[reference] = f"sha256:{sha256(content).hexdigest()}"
 
     threads = [

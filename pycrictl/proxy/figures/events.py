@@ -11,9 +11,9 @@ from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential, find_credential
 from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PullState
 from pycrictl.kube.kubelet import Kubelet, find_kubelet
-from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.progress import Notifier
+from pycrictl.proxy.pulls.progress_streams import Notifier
 from pycrictl.pulls.model import Totals, stall
 from pycrictl.servicelog import Log
 from pycrictl.units import format_bytes, format_duration, format_part, ordinal
@@ -60,7 +60,7 @@ class PodPulls:
     def __init__(self, book: Book, totals: Callable[[int], Totals | None]) -> None:
         self._book = book
         self._totals = totals
-        self._calls: dict[tuple[PodKey, str], Call] = {}
+        self._calls: dict[tuple[PodKey, str], PullCall] = {}
 
     def states(self, now: float) -> list[PullState]:
         for call in self._book.calls.values():
@@ -74,7 +74,7 @@ class PodPulls:
         }
         return found
 
-    def _state(self, pod: PodKey, call: Call, now: float) -> PullState:
+    def _state(self, pod: PodKey, call: PullCall, now: float) -> PullState:
         phase = self._phase(call, now)
         return PullState(
             pod,
@@ -86,18 +86,18 @@ class PodPulls:
             is_warning=phase == "failed",
         )
 
-    def _phase(self, call: Call, now: float) -> str:
-        if call.state is State.DONE:
+    def _phase(self, call: PullCall, now: float) -> str:
+        if call.state is CallState.DONE:
             return "done"
-        if call.state in (State.FAILED, State.LEFT):
+        if call.state in (CallState.FAILED, CallState.LEFT):
             # Another attempt may follow at once.
             return "failed" if now - call.ended >= ATTEMPT_GAP_S else ""
-        if call.state is State.WAITING:
+        if call.state is CallState.WAITING:
             return "waiting"
         far = self._totals(call.pull.number)
         return "unpacking" if far is not None and far.is_unpacking else "pulling"
 
-    def _message(self, call: Call, phase: str, since_s: float) -> str:
+    def _message(self, call: PullCall, phase: str, since_s: float) -> str:
         if phase == "waiting":
             return f"Image {call.name} waits for a slot: {self._place(call)}"
         ended = call.asked + since_s if call.end is None else call.ended
@@ -121,7 +121,7 @@ class PodPulls:
         eta_s = far.eta_whole_s
         return text if eta_s is None else f"{text}, ETA {format_duration(eta_s)}"
 
-    def _place(self, call: Call) -> str:
+    def _place(self, call: PullCall) -> str:
         if call.pull.next_try is not None:
             return "none is free, and it tries again soon"
         place = self._book.place(call.pull)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pycrictl.foreign import INT64_MAX, mapping, parse
-from pycrictl.proxy.pulls.book import Call, State
+from pycrictl.proxy.pulls.book import CallState, PullCall
 from pycrictl.servicelog import Log
 
 log = Log(__name__)
@@ -43,7 +43,7 @@ _MAX_NAME_CHARS: Final = 512
 _MAX_CAUSE_CHARS: Final = 300
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     """How a call ended. ``GONE``: its caller hung up. ``REFUSED``: by the proxy, not the runtime.
 
     ``PRESENT``: the runtime had the image before.
@@ -57,7 +57,7 @@ class Outcome(StrEnum):
 
     @property
     def is_good(self) -> bool:
-        return self in (Outcome.PULLED, Outcome.PRESENT)
+        return self in (CallOutcome.PULLED, CallOutcome.PRESENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class PullRecord:
     ended_s: float
     image: str
     pod: str
-    outcome: Outcome
+    outcome: CallOutcome
     code: str
     cause: str
     waited_s: float
@@ -98,17 +98,17 @@ class PullRecord:
     size_bytes: int | None = None
 
     @classmethod
-    def of(cls, call: Call, *, wall_s: float) -> PullRecord:
+    def of(cls, call: PullCall, *, wall_s: float) -> PullRecord:
         began = call.started
         waited_until = call.ended if began is None else max(began, call.asked)
-        if call.end is State.LEFT:
-            outcome = Outcome.GONE
+        if call.end is CallState.LEFT:
+            outcome = CallOutcome.GONE
         elif call.is_refused:
-            outcome = Outcome.REFUSED
-        elif call.end is State.FAILED:
-            outcome = Outcome.FAILED
+            outcome = CallOutcome.REFUSED
+        elif call.end is CallState.FAILED:
+            outcome = CallOutcome.FAILED
         else:
-            outcome = Outcome.PULLED if call.pull.takes_slot else Outcome.PRESENT
+            outcome = CallOutcome.PULLED if call.pull.takes_slot else CallOutcome.PRESENT
         return cls(
             ended_s=wall_s,
             image=call.reference[:_MAX_NAME_CHARS],
@@ -189,7 +189,7 @@ def summary_of(records: Sequence[PullRecord]) -> dict[str, Any]:
         "failed": sum(not record.outcome.is_good for record in records),
         "waitedSeconds": _spread([record.waited_s for record in records]),
         "pulledSeconds": _spread(
-            [record.pulled_s for record in records if record.outcome is Outcome.PULLED]
+            [record.pulled_s for record in records if record.outcome is CallOutcome.PULLED]
         ),
         "gotBytes": sum(record.got_bytes or 0 for record in own),
         "reusedBytes": sum(record.reused_bytes or 0 for record in own),
@@ -277,7 +277,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "image": ("image", _text),
     "digest": ("digest", _text),
     "pod": ("pod", _text),
-    "outcome": ("outcome", Outcome),
+    "outcome": ("outcome", CallOutcome),
     "code": ("code", _text),
     "cause": ("cause", _text),
     "waitedSeconds": ("waited_s", _seconds),

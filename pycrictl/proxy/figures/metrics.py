@@ -21,7 +21,7 @@ from pycrictl.cri.calls.methods import method
 from pycrictl.metrics import CONTENT_TYPE, MetricsPage
 from pycrictl.proxy.calls import CallRecord
 from pycrictl.proxy.copies.service import Copies
-from pycrictl.proxy.figures.history import Outcome, PullRecord
+from pycrictl.proxy.figures.history import CallOutcome, PullRecord
 from pycrictl.proxy.lookup import version
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.pages import MakePage, Page
@@ -86,7 +86,7 @@ def method_class(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class Sources:
+class MetricSources:
     queue: PullQueue
     copies: Copies
     quotas: Quotas
@@ -116,7 +116,7 @@ class Health:
 
 
 class Metrics:
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: MetricSources) -> None:
         self._sources = sources
         self._calls: Counter_[tuple[str, int]] = Counter_()
         page = self._page = MetricsPage("pycrictl_")
@@ -197,13 +197,13 @@ class Metrics:
         self._pulls.labels(record.outcome.value, code).inc()
         if record.is_joined:
             self._joined.inc()
-        if record.outcome is Outcome.REFUSED and record.code in _REFUSING:
+        if record.outcome is CallOutcome.REFUSED and record.code in _REFUSING:
             self._refused_pulls[_REFUSING[record.code]] += 1
-        if record.outcome is Outcome.PRESENT:
+        if record.outcome is CallOutcome.PRESENT:
             return
         size = size_class(record.size_bytes)
         self._waited.labels(size).observe(record.waited_s)
-        if record.outcome is not Outcome.PULLED or record.is_joined:
+        if record.outcome is not CallOutcome.PULLED or record.is_joined:
             return
         self._pulled.labels(size).observe(record.pulled_s)
         self._bytes.labels("downloaded").inc(record.got_bytes or 0)

@@ -19,9 +19,9 @@ from typing import Any, Final
 from pycrictl._proto import cri_pb2
 from pycrictl.progress.reference import canonical
 from pycrictl.proxy.figures import history
-from pycrictl.proxy.figures.history import Outcome, PullRecord
+from pycrictl.proxy.figures.history import CallOutcome, PullRecord
 from pycrictl.proxy.lookup import CallFailed, Lookup
-from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Call
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.servicelog import Log, Seldom
 from pycrictl.streaming.loop import end_tasks
@@ -58,17 +58,17 @@ class PullRecorder:
         self._lookup = lookup
         self._log = log
         # A client can make as many calls as it likes; only what is really pulled takes its time.
-        self._log_some = {one: Seldom(log.info, "pull", outcome=one.value) for one in Outcome}
+        self._log_some = {one: Seldom(log.info, "pull", outcome=one.value) for one in CallOutcome}
         self.on_record: list[Callable[[PullRecord], object]] = []
         self._history = HistoryWriter(history_folder, log=log) if history_folder else None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[asyncio.TimerHandle, PullRecord] = {}
 
-    def take(self, call: Call) -> None:
+    def take(self, call: PullCall) -> None:
         record = PullRecord.of(call, wall_s=time.time())
         # Of equal pulls, the first is the one that took something.
-        if record.outcome is Outcome.PULLED and not record.is_joined:
+        if record.outcome is CallOutcome.PULLED and not record.is_joined:
             task = self._loop.create_task(self._complete(record, call))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -87,14 +87,14 @@ class PullRecorder:
         if self._history is not None:
             await asyncio.to_thread(self._history.stop)
 
-    async def _complete(self, record: PullRecord, call: Call) -> None:
+    async def _complete(self, record: PullRecord, call: PullCall) -> None:
         found: dict[str, Any] = {}
         try:
             found = await self._find_out(record.image, call)
         finally:
             self._hand_out(replace(record, **found), call)
 
-    async def _find_out(self, image: str, call: Call) -> dict[str, Any]:
+    async def _find_out(self, image: str, call: PullCall) -> dict[str, Any]:
         elapsed_s = self._loop.time() - (call.started or call.ended)
         weight = await self._layers.weigh(canonical(image), time.time() - elapsed_s)
         if weight is not None:
@@ -106,7 +106,7 @@ class PullRecorder:
             return {"size_bytes": answer.image.size or None}
         return {}
 
-    def _hand_out(self, record: PullRecord, call: Call) -> None:
+    def _hand_out(self, record: PullRecord, call: PullCall) -> None:
         fields: dict[str, object] = {
             "image": record.image,
             "pod": record.pod or "-",
@@ -121,11 +121,11 @@ class PullRecorder:
         }
         for take in self.on_record:
             take(record)
-        if record.outcome is Outcome.PULLED and not record.is_joined:
+        if record.outcome is CallOutcome.PULLED and not record.is_joined:
             self._log.info("pull", **fields)
         elif not self._log_some[record.outcome](**fields):
             self._log.unwritten("pull", **fields)
-            if record.outcome is Outcome.GONE:
+            if record.outcome is CallOutcome.GONE:
                 return
         if record.outcome.is_good:
             self._keep(record)

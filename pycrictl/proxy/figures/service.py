@@ -15,7 +15,7 @@ from pycrictl.proxy.figures.recorder import PullRecorder
 from pycrictl.proxy.figures.tracing import PullTracer
 from pycrictl.proxy.lookup import Lookup
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.progress import Notifier
+from pycrictl.proxy.pulls.progress_streams import Notifier
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.pages import PageServer
 from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pycrictl.proxy.serve.tokens import Tokens
 
 
-class Figures:
+class ProxyFigures:
     """Records, history, metrics, traces and Events of a proxy.
 
     Attributes:
@@ -76,10 +76,10 @@ class Figures:
         streams: StreamServer[Any],
     ) -> None:
         if self._settings.metrics_address is not None:
-            from pycrictl.proxy.figures.metrics import Health, Metrics, Sources  # noqa: PLC0415 - an option
+            from pycrictl.proxy.figures.metrics import Health, Metrics, MetricSources  # noqa: PLC0415 - an option
 
             health = Health(self._upstream)
-            metrics = Metrics(Sources(queue, copies, quotas, tokens, streams, health))
+            metrics = Metrics(MetricSources(queue, copies, quotas, tokens, streams, health))
             self.recorder.on_record.append(metrics.pull)
             self._log.watchers.append(metrics.event)
             self.call = metrics.call

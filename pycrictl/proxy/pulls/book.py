@@ -44,18 +44,18 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class PullStarted:
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PullRefused:
     ticket: int
     reason: Reason
     message: str
 
 
-Decision: TypeAlias = Started | Refused
+Decision: TypeAlias = PullStarted | PullRefused
 
 
 class PullKey(NamedTuple):
@@ -70,7 +70,7 @@ class PullKey(NamedTuple):
     runtime_handler: str = ""
 
 
-class State(Enum):
+class CallState(Enum):
     """Where a call stands. ``LEFT``: the client hung up before it was answered."""
 
     WAITING = auto()
@@ -114,7 +114,7 @@ class QueuedPull:
     reference: str
     asked: float = 0.0
     # Not a dict: its first entry is slow to find once many before it were deleted.
-    calls: OrderedDict[int, Call] = field(default_factory=OrderedDict)
+    calls: OrderedDict[int, PullCall] = field(default_factory=OrderedDict)
     slot: Slot | None = None
     is_waiting: bool = True
     started: float | None = None
@@ -126,13 +126,13 @@ class QueuedPull:
         return self.asked, self.number
 
     @property
-    def leader(self) -> Call | None:
+    def leader(self) -> PullCall | None:
         """The call that goes to the runtime; None once all callers have gone."""
         return next(iter(self.calls.values()), None)
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class PullCall:
     """One PullImage call.
 
     Attributes:
@@ -162,7 +162,7 @@ class Call:
     name: str
     asked: float
     attempt: int = 1
-    end: State | None = None
+    end: CallState | None = None
     ended: float = 0.0
     started: float | None = None
     error: str = ""
@@ -177,17 +177,17 @@ class Call:
     @property
     def reason(self) -> str:
         """Why the caller has no image; empty if it has."""
-        return "the caller hung up" if self.end is State.LEFT else self.error
+        return "the caller hung up" if self.end is CallState.LEFT else self.error
 
     @property
     def image(self) -> str:
         return self.pull.key.image
 
     @property
-    def state(self) -> State:
+    def state(self) -> CallState:
         if self.end is not None:
             return self.end
-        return State.WAITING if self.pull.started is None else State.RUNNING
+        return CallState.WAITING if self.pull.started is None else CallState.RUNNING
 
 
 class Book:
@@ -202,13 +202,13 @@ class Book:
     """
 
     def __init__(self) -> None:
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, PullCall] = {}
         self.line: list[QueuedPull] = []
         self.running: dict[int, QueuedPull] = {}
-        self.ended: deque[Call] = deque()
-        self.latest: Call | None = None
+        self.ended: deque[PullCall] = deque()
+        self.latest: PullCall | None = None
         # Of each pod and image: the calls under way, and the last that ended if none followed it.
-        self._by_pod: dict[PodKey, dict[str, list[Call]]] = {}
+        self._by_pod: dict[PodKey, dict[str, list[PullCall]]] = {}
 
     def begin(
         self,
@@ -219,23 +219,23 @@ class Book:
         reference: str,
         now: float,
         asked: float | None = None,
-    ) -> Call:
+    ) -> PullCall:
         """Enter a call of ``pull``, which came at ``asked`` if that was not now."""
         came = now if asked is None else asked
-        call = Call(ticket, pull, pod, reference, reference, came, is_joined=bool(pull.calls))
+        call = PullCall(ticket, pull, pod, reference, reference, came, is_joined=bool(pull.calls))
         self.calls[ticket] = pull.calls[ticket] = self.latest = call
         if pod is not None:
             calls = self._by_pod.setdefault(pod, {}).setdefault(call.image, [])
             for earlier in calls:
                 call.name = earlier.name
-                if earlier.end is State.FAILED and now - earlier.ended <= ATTEMPT_GAP_S:
+                if earlier.end is CallState.FAILED and now - earlier.ended <= ATTEMPT_GAP_S:
                     earlier.is_continued = True
                     call.asked, call.attempt = earlier.asked, earlier.attempt + 1
                     call.cause = earlier.error
             calls[:] = [*(one for one in calls if one.end is None), call]
         return call
 
-    def end(self, call: Call, how: State, *, now: float, error: str = "") -> None:
+    def end(self, call: PullCall, how: CallState, *, now: float, error: str = "") -> None:
         call.end, call.ended, call.error = how, now, error[:MAX_ERROR_CHARS]
         del self.calls[call.ticket], call.pull.calls[call.ticket]
         if call.pod is not None:
@@ -251,7 +251,7 @@ class Book:
             return 0
         return 1 + bisect_left(self.line, pull.rank, key=lambda waiting: waiting.rank)
 
-    def of_pod(self, pod: PodKey) -> Iterator[list[Call]]:
+    def of_pod(self, pod: PodKey) -> Iterator[list[PullCall]]:
         """Iterate over the images of a pod in the order in which it first asked for them.
 
         Yields:
@@ -261,15 +261,15 @@ class Book:
         for calls in self._by_pod.get(pod, {}).values():
             yield [call for call in calls if call.end is None] or calls
 
-    def failures(self) -> list[Call]:
+    def failures(self) -> list[PullCall]:
         """Return the last final failure of each pod and image, the newest first."""
-        last: dict[tuple[PodKey | None, str], Call] = {}
+        last: dict[tuple[PodKey | None, str], PullCall] = {}
         for call in reversed(self.ended):
-            if call.end is State.FAILED:
+            if call.end is CallState.FAILED:
                 last.setdefault((call.pod, call.image), call)
         return [call for call in last.values() if not call.is_continued][:MAX_FAILURES]
 
-    def _forget(self, call: Call) -> None:
+    def _forget(self, call: PullCall) -> None:
         if call.pod is None:
             return
         images = self._by_pod.get(call.pod, {})

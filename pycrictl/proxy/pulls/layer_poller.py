@@ -22,10 +22,10 @@ from pycrictl.pulls.tracker import Tracker
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
-    from pycrictl.progress.content import ContentWatcher, PollResult
+    from pycrictl.progress.content_watcher import ContentWatcher, PollResult
     from pycrictl.progress.crio.watcher import CrioWatcher
-    from pycrictl.progress.names import Expected
-    from pycrictl.progress.weight import Weight
+    from pycrictl.progress.pull_bytes import PullBytes
+    from pycrictl.progress.pull_names import Expected
 
 POLL_INTERVAL_S: Final = 0.3
 RETRY_PAUSE_S: Final = 2.0
@@ -185,8 +185,8 @@ class LayerPoller:
             async with self.watching():
                 pass
 
-    async def weigh(self, name: str, since_s: float) -> Weight | None:
-        """Return what a pull took that has just ended; see ``progress.weight``.
+    async def weigh(self, name: str, since_s: float) -> PullBytes | None:
+        """Return what a pull took that has just ended; see ``progress.pull_bytes``.
 
         Returns:
             None if the runtime is not containerd, cannot be asked or has no such image.

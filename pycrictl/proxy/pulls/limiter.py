@@ -23,12 +23,12 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import redact_text
-from pycrictl.progress.names import Expected
+from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import canonical
-from pycrictl.progress.registry.client import credentials_of
+from pycrictl.progress.registry.requests import credentials_of
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.lookup import Lookup, PodKey, pod_key
-from pycrictl.proxy.pulls.book import Call, Decision, PullKey, Reason, Started, State
+from pycrictl.proxy.pulls.book import CallState, Decision, PullCall, PullKey, PullStarted, Reason
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.upstream import Upstream
@@ -86,7 +86,7 @@ class PullLimiter:
         lookup: Lookup,
         layers: LayerPoller,
         on_change: Callable[[], None],
-        on_end: Callable[[Call], None],
+        on_end: Callable[[PullCall], None],
         on_over: Callable[[int, str | None], None] = lambda pull, error: None,
     ) -> None:
         self._queue = queue
@@ -153,7 +153,7 @@ class PullLimiter:
                 self._on_end(call)
         return answer
 
-    async def _pull(self, request: CallRequest, auth: cri_pb2.AuthConfig, call: Call) -> Answer:
+    async def _pull(self, request: CallRequest, auth: cri_pb2.AuthConfig, call: PullCall) -> Answer:
         expected = Expected(call.reference, time.time(), credentials_of(auth))
         self._layers.begin(call.pull.number, expected, is_joined=call.is_joined)
         try:
@@ -258,10 +258,10 @@ class PullLimiter:
         """Return when all calls that have come have their places."""
         await self._order.keep(asyncio.sleep(0))
 
-    def in_line(self) -> list[Call]:
+    def in_line(self) -> list[PullCall]:
         return [call for call in self._queue.book.calls.values() if call.started is None]
 
-    def cancel(self, target: str) -> list[Call]:
+    def cancel(self, target: str) -> list[PullCall]:
         """Give up what waits for an image, or for a pod as ``NAME`` or ``NAMESPACE/NAME``.
 
         Returns:
@@ -283,10 +283,10 @@ class PullLimiter:
             self._timer.cancel()
         await end_tasks(self._elsewhere)
 
-    def _end(self, call: Call, error: str | None) -> None:
+    def _end(self, call: PullCall, error: str | None) -> None:
         if call.started is not None and call.end is None:
             self._on_over(call.pull.number, error)
-        how = State.LEFT if error is None else State.FAILED if error else State.DONE
+        how = CallState.LEFT if error is None else CallState.FAILED if error else CallState.DONE
         self._carry_out(self._queue.end(call.ticket, how, now=self._now(), error=error or ""))
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
@@ -294,7 +294,7 @@ class PullLimiter:
             turn = self._waiting.get(decision.ticket)
             if turn is None or turn.done():
                 continue
-            if isinstance(decision, Started):
+            if isinstance(decision, PullStarted):
                 turn.set_result(None)
             else:
                 turn.set_result(Answer(_CODES[decision.reason], decision.message))

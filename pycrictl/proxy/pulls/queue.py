@@ -20,8 +20,8 @@ Of a waiting pull, all callers have its place in the line until the last one goe
 No slot is given while it is held (``is_held``): calls may be on their way that came before all
 others. A pull that others make has its slot, free or not.
 
-Every ``Started`` must be answered by one ``end``. With ``RETRY`` there is no line: a caller looks
-at its own times only, and one who comes when a slot is free takes it.
+Every ``PullStarted`` must be answered by one ``end``. With ``RETRY`` there is no line: a caller
+looks at its own times only, and one who comes when a slot is free takes it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.proxy.pulls.book import (
     Book,
-    Call,
+    CallState,
     Decision,
     Policy,
+    PullCall,
     PullKey,
+    PullRefused,
+    PullStarted,
     QueuedPull,
     Reason,
-    Refused,
     Slot,
-    Started,
-    State,
 )
 from pycrictl.units import format_duration, plural
 
@@ -139,7 +139,7 @@ class PullQueue:
             self._retry_later(pull, now, out)
         return out
 
-    def end(self, ticket: int, how: State, *, now: float, error: str = "") -> list[Decision]:
+    def end(self, ticket: int, how: CallState, *, now: float, error: str = "") -> list[Decision]:
         """Take the end of a call at the runtime, or the hanging-up of its caller.
 
         Nothing happens if it has been refused.
@@ -250,15 +250,15 @@ class PullQueue:
             pull.slot = slot or Slot()
             pull.slot.users += 1
         self.book.running[pull.number] = pull
-        out.append(Started(leader.ticket))
+        out.append(PullStarted(leader.ticket))
 
-    def _ended(self, pull: QueuedPull, how: State, now: float, out: list[Decision]) -> None:
+    def _ended(self, pull: QueuedPull, how: CallState, now: float, out: list[Decision]) -> None:
         del self.book.running[pull.number]
         self._forget_key(pull)
         calls = list(pull.calls.values())
-        if calls and how is not State.DONE:
+        if calls and how is not CallState.DONE:
             calls[0].is_joined = False
-        is_each_alone = how is State.DONE and not self.is_held
+        is_each_alone = how is CallState.DONE and not self.is_held
         for group in [[call] for call in calls] if is_each_alone else [calls] if calls else []:
             reference, asked = group[0].reference, min(call.asked for call in group)
             new = self._new(pull.key, takes_slot=pull.takes_slot, reference=reference, asked=asked)
@@ -293,12 +293,12 @@ class PullQueue:
         for call in list(pull.calls.values()):
             out.append(self._refuse(call, Reason.FULL, message, now))
 
-    def _refuse(self, call: Call, reason: Reason, message: str, now: float) -> Refused:
+    def _refuse(self, call: PullCall, reason: Reason, message: str, now: float) -> PullRefused:
         call.is_refused = True
-        self.book.end(call, State.FAILED, now=now, error=message)
-        return Refused(call.ticket, reason, message)
+        self.book.end(call, CallState.FAILED, now=now, error=message)
+        return PullRefused(call.ticket, reason, message)
 
-    def _give_up(self, call: Call, reason: Reason, message: str, now: float) -> Refused:
+    def _give_up(self, call: PullCall, reason: Reason, message: str, now: float) -> PullRefused:
         """Refuse a caller that waits, and go on with its pull."""
         led = call.pull.leader is call
         refused = self._refuse(call, reason, message, now)

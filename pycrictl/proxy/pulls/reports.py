@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.progress.reference import is_same_image
-from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, Call, State
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.pulls.model import Item, Phase, Pull, report_of, with_sums
 from pycrictl.wire.progress import MAX_TEXT, Report
 
@@ -66,7 +66,7 @@ class Reporter:
                 found += [report._replace(pod=pods) for report in self._of_image(calls, now)]
             for image, pull in self._others().items():
                 if image not in known:
-                    state = State.RUNNING if pull.is_running else None
+                    state = CallState.RUNNING if pull.is_running else None
                     theirs = [_of_layer(item, state, image[:MAX_TEXT], "") for item in pull.items]
                     found += with_sums(theirs, pull.totals if pull.is_running else None)
             return found
@@ -77,9 +77,9 @@ class Reporter:
                 found += self._of_image(calls, now)
         return found
 
-    def _of_node(self, since: float) -> list[list[Call]]:
+    def _of_node(self, since: float) -> list[list[PullCall]]:
         """Return the calls under way by image, and the last of an image that has just ended."""
-        images: dict[str, list[Call]] = {}
+        images: dict[str, list[PullCall]] = {}
         for call in self._book.calls.values():
             images.setdefault(call.image, []).append(call)
         for call in reversed(self._book.ended):
@@ -110,17 +110,17 @@ class Reporter:
             latest = max(latest, call.ended)
         return latest + ATTEMPT_GAP_S
 
-    def _of_image(self, calls: list[Call], now: float) -> list[Report]:
+    def _of_image(self, calls: list[PullCall], now: float) -> list[Report]:
         call = next((one for one in calls if one.pull.started is not None), calls[0])
         state, error = call.state, call.error
-        if state in (State.FAILED, State.LEFT):
+        if state in (CallState.FAILED, CallState.LEFT):
             if now - call.ended >= ATTEMPT_GAP_S:
-                state, error = State.FAILED, error or ABANDONED
+                state, error = CallState.FAILED, error or ABANDONED
             else:  # another attempt may follow
-                state = State.WAITING if call.pull.started is None else State.RUNNING
-        seen = None if state is State.WAITING else self._seen(call.pull.reference)
+                state = CallState.WAITING if call.pull.started is None else CallState.RUNNING
+        seen = None if state is CallState.WAITING else self._seen(call.pull.reference)
         layers = [item for item in seen.items if item.layer] if seen is not None else []
-        image, error = call.name[:MAX_TEXT], error[:MAX_TEXT] if state is State.FAILED else ""
+        image, error = call.name[:MAX_TEXT], error[:MAX_TEXT] if state is CallState.FAILED else ""
         started = call.pull.started
         since_s = 0.0 if started is None else round(started + self._wall_offset_s, 3)
         if seen is None or not layers:
@@ -130,25 +130,25 @@ class Reporter:
             # All layers are there, and yet it failed: an error needs an item to be seen.
             reports[-1] = reports[-1]._replace(error=error, phase=Phase.FAILED)
         sums = seen.totals
-        if sums is not None and state is not State.RUNNING:
-            sums = sums.at_end(is_done=state is State.DONE)
+        if sums is not None and state is not CallState.RUNNING:
+            sums = sums.at_end(is_done=state is CallState.DONE)
         return with_sums(reports, sums)
 
-    def _whole(self, call: Call, state: State, image: str, error: str) -> Report:
+    def _whole(self, call: PullCall, state: CallState, image: str, error: str) -> Report:
         position, behind = 0, ""
-        if state is State.WAITING:
+        if state is CallState.WAITING:
             phase = Phase.WAITING
             position = self._book.place(call.pull) if call.end is None else 0
             behind = self._behind(call, position)
-        elif state is State.RUNNING:
+        elif state is CallState.RUNNING:
             phase = Phase.DOWNLOADING
-        elif state is State.FAILED:
+        elif state is CallState.FAILED:
             phase = Phase.FAILED
         else:
             phase = Phase.DONE if call.pull.takes_slot else Phase.PRESENT
         return Report(image, "", 0, 0, error, phase, position, behind=behind)
 
-    def _behind(self, call: Call, place: int) -> str:
+    def _behind(self, call: PullCall, place: int) -> str:
         """Name who is ahead of a pull in the line: a pod, or an image of the same pod."""
         if place > 1:
             ahead = self._book.line[place - 2]
@@ -162,14 +162,14 @@ class Reporter:
         return (ahead.reference if pod in (None, call.pod) else str(pod))[:MAX_TEXT]
 
 
-def _pods(calls: Sequence[Call]) -> str:
+def _pods(calls: Sequence[PullCall]) -> str:
     """Return the pods that calls are for, as ``NAMESPACE/NAME``; empty if none is named."""
     pods = dict.fromkeys(str(call.pod) for call in calls if call.pod is not None)
     first, *others = [*pods][:2] or [""]
     return f"{first} and {len(pods) - 1} more" if others else first
 
 
-def _of_layer(item: Item, state: State | None, image: str, error: str) -> Report:
+def _of_layer(item: Item, state: CallState | None, image: str, error: str) -> Report:
     """Return the report on a layer.
 
     Args:
@@ -178,10 +178,10 @@ def _of_layer(item: Item, state: State | None, image: str, error: str) -> Report
         image: the name for those who watch.
         error: why its pull failed.
     """
-    report = report_of(item, image, is_done=state is State.DONE)
+    report = report_of(item, image, is_done=state is CallState.DONE)
     if report.phase == Phase.FAILED and state is None:
         return report
-    if state is State.FAILED and item.phase in _UNSETTLED:
+    if state is CallState.FAILED and item.phase in _UNSETTLED:
         return report._replace(phase=Phase.FAILED, error=error)
     if report.phase == Phase.FAILED:  # the layer's attempt; another one may follow
         begun = 0 < item.progress < item.total

@@ -29,7 +29,7 @@ BUFFER_BYTES: Final = 256 * 1024
 """More than a frame has."""
 
 
-class Block:
+class TerminalBlock:
     """The lines, and what the terminal shows of them.
 
     Writes to the descriptor of ``stream`` through a buffer of its own. A frame that a signal

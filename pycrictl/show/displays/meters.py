@@ -1,7 +1,7 @@
 """Lines and bars on a terminal that are redrawn in place and follow its size.
 
-The bars are tqdm's. tqdm only formats them; ``Block`` places them, because tqdm's own positions are
-lost when a window changes its size, and rows that did not fit never come back.
+The bars are tqdm's. tqdm only formats them; ``TerminalBlock`` places them, because tqdm's own
+positions are lost when a window changes its size, and rows that did not fit never come back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TextIO
 from pycrictl.environ import is_utf8, terminal_size
 from pycrictl.show.colours import Tone, are_wanted, painted, plain
 from pycrictl.show.displays import phrases
-from pycrictl.show.displays.block import Block
+from pycrictl.show.displays.block import TerminalBlock
 from pycrictl.show.displays.modes import BAR_INTERVAL_S
 from pycrictl.units import format_part
 
@@ -60,7 +60,7 @@ class Meters:
         self._environ = environ
         self._is_utf8 = is_utf8(stderr, environ)
         self._is_coloured = are_wanted(environ, is_terminal=True)
-        self._block = Block(stderr)
+        self._block = TerminalBlock(stderr)
         self._size = (0, 0)
         self._painted_s = 0.0
 

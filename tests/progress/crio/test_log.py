@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.progress.crio.log import Journal, LogFile, LoggedPulls, open_log
+from pycrictl.progress.crio.log import CrioLogFile, Journal, LoggedPulls, open_log
 
 RECORDED = (Path(__file__).parent / "data" / "crio-pull.log").read_bytes()
 
@@ -51,7 +51,7 @@ def test_what_is_no_event_is_left_out() -> None:
 
 def test_a_file_is_followed_over_rotation_and_truncation(tmp_path: Path) -> None:
     path = tmp_path / "crio.log"
-    log = LogFile(str(path))
+    log = CrioLogFile(str(path))
     assert log.read() == b""
     path.write_bytes(b"one\n")
     assert (log.read(), log.read()) == (b"one\n", b"")
@@ -68,7 +68,7 @@ def test_a_file_is_followed_over_rotation_and_truncation(tmp_path: Path) -> None
 def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
     path = tmp_path / "crio.log"
     path.write_bytes(b"x" * 3_000_000 + b"end")
-    data = LogFile(str(path)).read()
+    data = CrioLogFile(str(path)).read()
     assert len(data) == 2**20
     assert data.endswith(b"end")
 
@@ -103,7 +103,7 @@ def test_without_journalctl_there_is_no_journal(
 def test_a_log_is_found_where_the_process_writes_it(tmp_path: Path) -> None:
     named = open_log(os.getpid(), "", str(tmp_path / "a.log"))
     (tmp_path / "a.log").write_bytes(b"a")
-    assert isinstance(named, LogFile)
+    assert isinstance(named, CrioLogFile)
     assert named.read() == b"a"
     with (tmp_path / "err").open("wb") as file:
         saved = os.dup(2)
@@ -115,5 +115,5 @@ def test_a_log_is_found_where_the_process_writes_it(tmp_path: Path) -> None:
             os.dup2(saved, 2)
             os.close(saved)
     (tmp_path / "err").write_bytes(b"b")
-    assert isinstance(found, LogFile)
+    assert isinstance(found, CrioLogFile)
     assert found.read() == b"b"

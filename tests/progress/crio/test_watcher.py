@@ -14,12 +14,12 @@ import pytest
 from pycrictl.containerd.store import LayerDescriptor, Manifest
 from pycrictl.errors import ConnectError
 from pycrictl.kube.pods import Pod, PodImage
-from pycrictl.progress.content import Ending, PollResult
+from pycrictl.progress.content_watcher import PollResult, PullEnding
 from pycrictl.progress.crio.downloaders import CrioProcess
 from pycrictl.progress.crio.watcher import CrioWatcher
-from pycrictl.progress.names import Expected
-from pycrictl.progress.owners import Owners
-from pycrictl.progress.registry.client import Credentials, Question
+from pycrictl.progress.owners import ImageOwners
+from pycrictl.progress.pull_names import Expected
+from pycrictl.progress.registry.requests import Credentials, ManifestRequest
 from pycrictl.pulls.model import Item, Phase, View
 from pycrictl.pulls.tracker import Tracker
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
@@ -55,7 +55,7 @@ class Bench:
         crio: FakeCrio,
         answers: dict[str, Manifest] | None = None,
     ) -> None:
-        self.questions: list[Question] = []
+        self.questions: list[ManifestRequest] = []
         self._answers = answers or {}
         self.watcher = CrioWatcher(
             process_of(crio),
@@ -65,7 +65,7 @@ class Bench:
         self.tracker = Tracker()
         self.view: View | None = None
 
-    def _find(self, question: Question) -> Manifest | None:
+    def _find(self, question: ManifestRequest) -> Manifest | None:
         self.questions.append(question)
         return self._answers.get(question.reference)
 
@@ -120,7 +120,7 @@ def test_a_pull_from_its_first_file_to_its_image(crio: FakeCrio) -> None:
     crio.commit_image("c" * 64, IMAGE)
     pull.end()
     (ended,) = bench.poll().ended
-    assert (ended.image, ended.ending) == (IMAGE, Ending.DONE)
+    assert (ended.image, ended.ending) == (IMAGE, PullEnding.DONE)
     assert [(item.phase, item.progress) for item in bench.items] == [
         (Phase.PRESENT, 10), (Phase.DONE, 30), (Phase.DONE, 20),
     ]  # fmt: skip
@@ -139,7 +139,7 @@ def test_a_pull_that_fails(crio: FakeCrio) -> None:
     bench.poll()
     pull.end()
     (ended,) = bench.poll().ended
-    assert ended.ending is Ending.FAILED
+    assert ended.ending is PullEnding.FAILED
     assert ended.reason == "the pull ended before all layers were there (1 of 2)"
     assert [item.phase for item in bench.items] == [Phase.DONE, Phase.FAILED]
     assert bench.items[1].progress == 6
@@ -174,7 +174,7 @@ def test_an_attempt_begins_anew(crio: FakeCrio) -> None:
         assert bench.numbers() == [("layer 1", Phase.DOWNLOADING, 5 - attempt, 0)]
         pull.end()
         (ended,) = bench.poll().ended
-        assert (ended.image, ended.ending) == (IMAGE, Ending.FAILED)
+        assert (ended.image, ended.ending) == (IMAGE, PullEnding.FAILED)
 
 
 def test_two_pulls_at_once(crio: FakeCrio) -> None:
@@ -239,7 +239,7 @@ def test_an_image_that_only_one_pod_waits_for(crio: FakeCrio) -> None:
     images = (PodImage("main", IMAGE), PodImage("side", "a.io/sidecar:1"))
     pod = Pod("default", "web", "u1", "Pending", images, ())
     processes = CrioProcess(crio.path, str(crio.store))
-    owners = Owners(lambda: [pod])
+    owners = ImageOwners(lambda: [pod])
     watcher = CrioWatcher(processes, owners=owners, wants_manifests=False)
     crio.pull().write(1, 5)
     tracker = Tracker()
@@ -267,7 +267,7 @@ def test_without_a_manifest_the_end_is_exact(crio: FakeCrio) -> None:
     assert len(bench.items) == 2
     pull.end()
     (ended,) = bench.poll().ended
-    assert ended.ending is Ending.DONE
+    assert ended.ending is PullEnding.DONE
     assert [(item.digest, item.phase, item.progress) for item in bench.items] == [
         (digest("a"), Phase.DONE, 7), (digest("b"), Phase.DONE, 9),
     ]  # fmt: skip
@@ -287,12 +287,12 @@ def test_an_unknown_image_has_a_name_of_its_own(crio: FakeCrio) -> None:
     assert not bench.questions
     pulls[0].end()
     (ended,) = bench.poll().ended
-    assert ended.ending is Ending.FAILED
+    assert ended.ending is PullEnding.FAILED
     crio.commit(digest("a"), 8)
     crio.commit_image("c" * 64, IMAGE)
     pulls[1].end()
     (ended,) = bench.poll().ended
-    assert ended.ending is Ending.DONE
+    assert ended.ending is PullEnding.DONE
 
 
 def test_crio_is_killed_and_comes_again(crio: FakeCrio) -> None:
@@ -319,9 +319,9 @@ def test_without_root_one_line_says_so(crio: FakeCrio) -> None:
     Path(crio.path).parent.chmod(0o755)
     code = (
         "import os, sys\n"
-        "import pycrictl.progress.sources, pycrictl.progress.registry.client, grpc\n"
+        "import pycrictl.progress.sources, pycrictl.progress.registry.requests, grpc\n"
         "from pycrictl.cli.main import main\n"
-        "import pycrictl.progress.watch, pycrictl.show.displays.pull_lines, google.protobuf\n"
+        "import pycrictl.progress.node_watch, pycrictl.show.displays.pull_lines, google.protobuf\n"
         "import pycrictl.cli.commands.image_pull_progress, pycrictl.containerd.client\n"
         "os.setuid(65534)\n"
         "raise SystemExit(main(sys.argv[1:]))\n"

@@ -14,10 +14,10 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import Manifest
-from pycrictl.progress.registry import client, manifest
-from pycrictl.progress.registry.client import Credentials, Question, credentials_of
+from pycrictl.progress.registry import manifest, requests
 from pycrictl.progress.registry.manifest import Inquiry, ask, platform_digest, resolve
 from pycrictl.progress.registry.nodefiles import locations, login
+from pycrictl.progress.registry.requests import Credentials, ManifestRequest, credentials_of
 from tests.fakeregistry import LAYER, MANIFEST, FakeRegistry, fake_registry
 
 ONE = f"sha256:{'c' * 64}"
@@ -42,8 +42,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
         yield registry
 
 
-def question(server: FakeRegistry, credentials: Credentials | None = None) -> Question:
-    return Question(f"{server.host}/b:1", credentials)
+def question(server: FakeRegistry, credentials: Credentials | None = None) -> ManifestRequest:
+    return ManifestRequest(f"{server.host}/b:1", credentials)
 
 
 def sizes(found: Manifest | None) -> list[int]:
@@ -151,10 +151,10 @@ def test_machines() -> None:
 def test_hosts_that_are_reached_directly() -> None:
     exceptions = "localhost, .corp.example,*.svc,10.0.0.1"
     names = ("localhost:5000", "r.corp.example", "corp.example", "a.svc", "10.0.0.1:80")
-    assert all(client._is_direct(name, exceptions) for name in names)
-    assert not client._is_direct("quay.io", exceptions)
-    assert client._is_direct("quay.io", "*")
-    assert not client._is_direct("quay.io", "")
+    assert all(requests._is_direct(name, exceptions) for name in names)
+    assert not requests._is_direct("quay.io", exceptions)
+    assert requests._is_direct("quay.io", "*")
+    assert not requests._is_direct("quay.io", "")
 
 
 def test_credentials_of_a_request() -> None:
@@ -207,7 +207,7 @@ def test_a_mirror_is_asked_first_and_without_the_credentials_of_the_pull(
 ) -> None:
     mirror = f'[[registry.mirror]]\nlocation = "{server.host}"'
     root = files(tmp_path, f'[[registry]]\nlocation = "registry.test"\n{mirror}')
-    found = ask(Question("registry.test/b:1", ME, root=root))
+    found = ask(ManifestRequest("registry.test/b:1", ME, root=root))
     assert sizes(found) == [1000]
     assert [request[:3] for request in server.requests] == [("GET", "/v2/b/manifests/1", "")]
 
@@ -215,8 +215,8 @@ def test_a_mirror_is_asked_first_and_without_the_credentials_of_the_pull(
 def test_a_login_of_the_node(server: FakeRegistry, tmp_path: Path) -> None:
     server.challenge, server.wanted = 'Basic realm="r"', BASIC
     root = files(tmp_path, "[[", {server.host: AUTH})
-    assert sizes(ask(Question(f"{server.host}/b:1", root=root))) == [1000]
-    assert ask(Question(f"{server.host}/b:1")) is None
+    assert sizes(ask(ManifestRequest(f"{server.host}/b:1", root=root))) == [1000]
+    assert ask(ManifestRequest(f"{server.host}/b:1")) is None
 
 
 PREFIXES = """

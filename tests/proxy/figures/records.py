@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pycrictl.proxy.figures.history import Outcome, PullRecord
+from pycrictl.proxy.figures.history import CallOutcome, PullRecord
 
 _PULLED = PullRecord(
     ended_s=1_700_000_000.0,
     image="a/b:1",
     pod="default/web",
-    outcome=Outcome.PULLED,
+    outcome=CallOutcome.PULLED,
     code="OK",
     cause="",
     waited_s=2.0,

@@ -14,7 +14,7 @@ import pytest
 from pycrictl.kube.events import EventSchedule
 from pycrictl.proxy.figures.events import PodPulls
 from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.pulls.book import PullKey, State
+from pycrictl.proxy.pulls.book import CallState, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.pulls.model import Totals
 from tests.fakecri import FakeServer
@@ -59,14 +59,14 @@ def test_a_pull_from_its_place_in_line_to_its_end() -> None:
         "Image i2 waits for a slot: next in line",
         "Image i3 waits for a slot: 2nd in line, behind i2",
     ]
-    node.queue.end(1, State.DONE, now=5)
-    node.queue.end(2, State.DONE, now=6)
+    node.queue.end(1, CallState.DONE, now=5)
+    node.queue.end(2, CallState.DONE, now=6)
     assert node.messages(6) == ["Image i2 was pulled in 1s", "Pulling image i3 for 0s"]
     node.totals[3] = sums(85 * MIB // 10, 10 * MIB, MIB, 1.5)
     assert node.messages(16) == ["Pulling image i3: 85 % (8.5 of 10.0 MiB), ETA 2s"]
     node.totals[3] = sums(10 * MIB, 10 * MIB, MIB, share=0.5)
     assert node.messages(17) == ["Pulling image i3: 10.0 MiB are there and are unpacked"]
-    node.queue.end(3, State.DONE, now=20)
+    node.queue.end(3, CallState.DONE, now=20)
     assert node.messages(20) == ["Image i3 was pulled in 14s"]
 
 
@@ -96,11 +96,11 @@ def test_a_failure_counts_when_no_attempt_follows() -> None:
     node = Node()
     node.submit(1, WEB, 0, "a")
     assert len(node.messages(3)) == 1
-    node.queue.end(1, State.FAILED, now=4, error="denied")
+    node.queue.end(1, CallState.FAILED, now=4, error="denied")
     assert node.messages(5) == []
     node.submit(2, WEB, 5, "a")
     assert node.messages(15) == ["Pulling image a for 10s"]
-    node.queue.end(2, State.FAILED, now=16, error="denied again")
+    node.queue.end(2, CallState.FAILED, now=16, error="denied again")
     assert node.messages(19) == ["Image a was not pulled: denied again"]
     assert node.messages(1000) == []
 

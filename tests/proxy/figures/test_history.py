@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pycrictl.proxy.figures import history
-from pycrictl.proxy.figures.history import Outcome, PullRecord, append, newest
+from pycrictl.proxy.figures.history import CallOutcome, PullRecord, append, newest
 from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.pulls.book import Policy, PullKey, State
+from pycrictl.proxy.pulls.book import CallState, Policy, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from tests.proxy.figures.records import record
 
@@ -30,12 +30,12 @@ def test_waiting_and_pulling() -> None:
     queue = PullQueue(1)
     queue.submit(1, A, now=0)
     queue.submit(2, PullKey("c"), now=1, pod=WEB, reference="c:1")
-    queue.end(1, State.DONE, now=5)
-    queue.end(2, State.DONE, now=12.5)
+    queue.end(1, CallState.DONE, now=5)
+    queue.end(2, CallState.DONE, now=12.5)
     found = ended(queue)
     assert (found.image, found.pod, found.ended_s) == ("c:1", "default/web", 1000.0)
     assert (found.waited_s, found.pulled_s) == (4.0, 7.5)
-    assert (found.outcome, found.code, found.attempts) == (Outcome.PULLED, "OK", 1)
+    assert (found.outcome, found.code, found.attempts) == (CallOutcome.PULLED, "OK", 1)
 
 
 def test_a_caller_that_waits_for_an_equal_pull_is_pulled_after_it() -> None:
@@ -43,42 +43,42 @@ def test_a_caller_that_waits_for_an_equal_pull_is_pulled_after_it() -> None:
     queue.submit(1, A, now=0, pod=WEB)
     queue.submit(2, A, now=3, pod=DB)
     queue.submit(3, A, now=4)
-    queue.end(3, State.LEFT, now=5)
+    queue.end(3, CallState.LEFT, now=5)
     found = ended(queue, "")
-    assert (found.outcome, found.waited_s, found.pulled_s) == (Outcome.GONE, 1.0, 0.0)
-    queue.end(1, State.DONE, now=10)
-    queue.end(2, State.DONE, now=11)
+    assert (found.outcome, found.waited_s, found.pulled_s) == (CallOutcome.GONE, 1.0, 0.0)
+    queue.end(1, CallState.DONE, now=10)
+    queue.end(2, CallState.DONE, now=11)
     found = ended(queue)
     assert (found.is_joined, found.waited_s, found.pulled_s) == (True, 7.0, 1.0)
     queue.submit(4, A, now=20)
     queue.submit(5, A, now=21)
-    queue.end(4, State.FAILED, now=22, error="denied")
-    queue.end(5, State.DONE, now=23)
+    queue.end(4, CallState.FAILED, now=22, error="denied")
+    queue.end(5, CallState.DONE, now=23)
     assert not ended(queue).is_joined  # it was a whole attempt
 
 
 def test_attempts_and_their_last_cause() -> None:
     queue = PullQueue(0)
     queue.submit(1, A, now=0, pod=WEB)
-    queue.end(1, State.FAILED, now=1, error="denied")
-    assert ended(queue, "Unknown").outcome is Outcome.FAILED
+    queue.end(1, CallState.FAILED, now=1, error="denied")
+    assert ended(queue, "Unknown").outcome is CallOutcome.FAILED
     queue.submit(2, A, now=2, pod=WEB)
-    queue.end(2, State.DONE, now=4)
+    queue.end(2, CallState.DONE, now=4)
     found = ended(queue)
-    assert (found.attempts, found.cause, found.outcome) == (2, "denied", Outcome.PULLED)
+    assert (found.attempts, found.cause, found.outcome) == (2, "denied", CallOutcome.PULLED)
 
 
 def test_present_gone_and_refused() -> None:
     queue = PullQueue(1, Policy.RETRY, retries=0)
     queue.submit(1, A, now=0, is_present=True)
-    queue.end(1, State.DONE, now=1)
-    assert ended(queue).outcome is Outcome.PRESENT
+    queue.end(1, CallState.DONE, now=1)
+    assert ended(queue).outcome is CallOutcome.PRESENT
     queue.submit(2, A, now=2)
     queue.submit(3, PullKey("c"), now=2)
-    assert ended(queue, "ResourceExhausted").outcome is Outcome.REFUSED
-    queue.end(2, State.LEFT, now=3)
+    assert ended(queue, "ResourceExhausted").outcome is CallOutcome.REFUSED
+    queue.end(2, CallState.LEFT, now=3)
     found = ended(queue, "")
-    assert (found.outcome, found.pulled_s) == (Outcome.GONE, 1.0)
+    assert (found.outcome, found.pulled_s) == (CallOutcome.GONE, 1.0)
 
 
 def test_what_is_written_is_read_in_order(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_what_is_written_is_read_in_order(tmp_path: Path) -> None:
         ("got_bytes", "reused_bytes", "extracted_bytes", "size_bytes")
     )
     empty = dict.fromkeys(("code", "pod", "digest"), "")
-    failed = record(image="a:2", outcome=Outcome.FAILED, cause="é\n", **empty)
+    failed = record(image="a:2", outcome=CallOutcome.FAILED, cause="é\n", **empty)
     records = [record(image="a:0"), record(image="a:1", **unknown), failed]
     for one in records:
         append(tmp_path, one)

@@ -9,25 +9,25 @@ from pycrictl.proxy.pulls.book import (
     MAX_ERROR_CHARS,
     MAX_FAILURES,
     Book,
-    Call,
+    CallState,
+    PullCall,
     PullKey,
     QueuedPull,
-    State,
 )
 
 WEB, DB = (PodKey("default", name, "uid") for name in ("web", "db"))
 IMAGE = "docker.io/library/busybox:latest"
 
 
-def begin(book: Book, image: str, pod: PodKey | None = WEB, *, now: float) -> Call:
+def begin(book: Book, image: str, pod: PodKey | None = WEB, *, now: float) -> PullCall:
     pull = QueuedPull(0, PullKey(image), takes_slot=True, reference=image)
     ticket = len(book.calls) + len(book.ended) + 1
     return book.begin(ticket, pull, pod=pod, reference=image, now=now)
 
 
-def fail(book: Book, image: str, pod: PodKey | None = WEB, *, now: float) -> Call:
+def fail(book: Book, image: str, pod: PodKey | None = WEB, *, now: float) -> PullCall:
     call = begin(book, image, pod, now=now - 1)
-    book.end(call, State.FAILED, now=now, error="denied")
+    book.end(call, CallState.FAILED, now=now, error="denied")
     return call
 
 
@@ -48,7 +48,7 @@ def test_there_are_only_so_many_failures() -> None:
 def test_a_long_error_is_cut() -> None:
     book = Book()
     call = begin(book, "a", now=0)
-    book.end(call, State.FAILED, now=1, error="x" * 10_000)
+    book.end(call, CallState.FAILED, now=1, error="x" * 10_000)
     assert call.error == "x" * MAX_ERROR_CHARS
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.progress.names import Expected
+from pycrictl.progress.pull_names import Expected
 from pycrictl.proxy.pulls import layer_poller
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.pulls.model import Item

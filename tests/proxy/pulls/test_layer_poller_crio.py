@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pycrictl.progress.names import Expected
-from pycrictl.progress.registry.client import Credentials
-from pycrictl.progress.weight import Weight
+from pycrictl.progress.pull_bytes import PullBytes
+from pycrictl.progress.pull_names import Expected
+from pycrictl.progress.registry.requests import Credentials
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.pulls.model import Item, Phase
 from pycrictl.servicelog import Log
@@ -61,7 +61,7 @@ def test_a_pull_has_its_bytes_and_its_weight(crio: FakeCrio) -> None:
             assert [(item.layer, item.digest) for item in items_of(poller)] == [
                 ("layer 1", A), ("layer 2", B),
             ]  # fmt: skip
-            assert await poller.weigh(IMAGE, began_s) == Weight("", 9, 7, 1)
+            assert await poller.weigh(IMAGE, began_s) == PullBytes("", 9, 7, 1)
             assert await poller.weigh("a.io/other:1", began_s) is None
             assert await poller.running() == []
         finally:

@@ -15,18 +15,18 @@ import pytest
 
 from pycrictl.agent.api.names import Document
 from pycrictl.agent.api.table import cells
-from pycrictl.agent.node import pulls_in
+from pycrictl.agent.node_pulls import pulls_in
 from pycrictl.agent.objects import objects_of
 from pycrictl.diagnosis.pulls import from_proxy
 from pycrictl.kube.pods import parse_pod
 from pycrictl.kubectl.imagepulls import PullObjects, Wanted
-from pycrictl.progress.names import Expected
+from pycrictl.progress.pull_names import Expected
 from pycrictl.proxy.lookup import PodKey, PullTarget
 from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.limiter_status import status_document
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.reports import Reporter
-from pycrictl.proxy.pulls.status import status_document
 from pycrictl.pulls.model import View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.servicelog import Log

@@ -9,20 +9,20 @@ import pytest
 
 from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import (
+    CallState,
     Decision,
     Policy,
     PullKey,
+    PullRefused,
+    PullStarted,
     QueuedPull,
     Reason,
-    Refused,
-    Started,
-    State,
 )
 from pycrictl.proxy.pulls.queue import PullQueue
 
 A, B, C, D = (PullKey(f"registry.example/{name}:1") for name in "abcd")
 ONE, TWO, THREE, FOUR, FIVE = (PodKey("default", name, "u") for name in ("1", "2", "3", "4", "5"))
-DONE, FAILED, LEFT = State.DONE, State.FAILED, State.LEFT
+DONE, FAILED, LEFT = CallState.DONE, CallState.FAILED, CallState.LEFT
 
 
 def held(limit: int = 1, policy: Policy = Policy.WAIT) -> PullQueue:
@@ -30,7 +30,7 @@ def held(limit: int = 1, policy: Policy = Policy.WAIT) -> PullQueue:
     queue = PullQueue(limit, policy)
     for number in range(1, limit + 1):
         key = PullKey(f"registry.example/held-{number}")
-        assert queue.submit(number, key, now=0) == [Started(number)]
+        assert queue.submit(number, key, now=0) == [PullStarted(number)]
     return queue
 
 
@@ -43,7 +43,7 @@ def running(queue: PullQueue) -> list[QueuedPull]:
 
 
 def refused(decisions: list[Decision]) -> list[tuple[int, Reason]]:
-    return [(one.ticket, one.reason) for one in decisions if isinstance(one, Refused)]
+    return [(one.ticket, one.reason) for one in decisions if isinstance(one, PullRefused)]
 
 
 # A slot, and the line for one
@@ -51,12 +51,12 @@ def refused(decisions: list[Decision]) -> list[tuple[int, Reason]]:
 
 def test_a_free_slot_is_taken_and_then_the_line_grows() -> None:
     queue = PullQueue(2)
-    assert queue.submit(1, A, now=0) == [Started(1)]
-    assert queue.submit(2, B, now=0) == [Started(2)]
+    assert queue.submit(1, A, now=0) == [PullStarted(1)]
+    assert queue.submit(2, B, now=0) == [PullStarted(2)]
     assert queue.submit(3, C, now=1) == queue.submit(4, D, now=2) == []
     assert [place(queue, ticket) for ticket in (1, 2, 3, 4)] == [0, 0, 1, 2]
-    assert queue.end(2, DONE, now=3) == [Started(3)]
-    assert queue.end(1, FAILED, now=3, error="x") == [Started(4)]
+    assert queue.end(2, DONE, now=3) == [PullStarted(3)]
+    assert queue.end(1, FAILED, now=3, error="x") == [PullStarted(4)]
 
 
 # Equal pulls
@@ -68,11 +68,11 @@ def test_equal_pulls_wait_for_the_first_and_are_then_made_in_its_slot() -> None:
     for ticket in (2, 3):
         assert queue.submit(ticket, A, now=1) == []
     assert queue.submit(4, B, now=1) == []
-    assert queue.end(1, DONE, now=2) == [Started(2), Started(3)]
+    assert queue.end(1, DONE, now=2) == [PullStarted(2), PullStarted(3)]
     assert [call.is_joined for call in queue.book.calls.values()] == [True, True, False]
     assert queue.taken == 1
     assert queue.end(2, DONE, now=3) == []
-    assert queue.end(3, FAILED, now=4, error="x") == [Started(4)]
+    assert queue.end(3, FAILED, now=4, error="x") == [PullStarted(4)]
     assert queue.taken == 1
 
 
@@ -81,12 +81,12 @@ def test_equal_pulls_are_tried_one_after_the_other_while_they_fail() -> None:
     for ticket in (2, 3, 4):
         queue.submit(ticket, A, now=0)
     assert [place(queue, ticket) for ticket in (2, 3, 4)] == [1, 1, 1]
-    assert queue.end(1, DONE, now=1) == [Started(2)]
-    assert queue.end(2, FAILED, now=2, error="denied") == [Started(3)]
+    assert queue.end(1, DONE, now=1) == [PullStarted(2)]
+    assert queue.end(2, FAILED, now=2, error="denied") == [PullStarted(3)]
     assert not queue.book.calls[3].is_joined
     assert queue.submit(5, A, now=2) == []
-    assert queue.end(3, LEFT, now=3) == [Started(4)]
-    assert queue.end(4, DONE, now=4) == [Started(5)]
+    assert queue.end(3, LEFT, now=3) == [PullStarted(4)]
+    assert queue.end(4, DONE, now=4) == [PullStarted(5)]
     assert queue.taken == 1
     assert queue.end(5, DONE, now=5) == []
     assert queue.taken == 0
@@ -114,7 +114,7 @@ def test_a_leader_that_goes_leaves_its_place_to_the_next() -> None:
     assert queue.end(2, LEFT, now=1) == []
     assert place(queue, 4) == 1
     assert queue.book.line[0].reference == "second"
-    assert queue.end(1, DONE, now=2) == [Started(4)]
+    assert queue.end(1, DONE, now=2) == [PullStarted(4)]
 
 
 def test_a_deadline_ends_those_who_wait() -> None:
@@ -151,21 +151,21 @@ def test_who_came_first_elsewhere_is_first_in_line() -> None:
     assert queue.submit(4, C, now=10, asked=5) == []
     assert [place(queue, ticket) for ticket in (4, 3, 2)] == [1, 2, 3]
     assert [call.asked for call in queue.book.calls.values()] == [0, 10, 7, 5]
-    assert queue.end(1, DONE, now=11) == [Started(4)]
+    assert queue.end(1, DONE, now=11) == [PullStarted(4)]
     queue.end(3, LEFT, now=12)
-    assert queue.end(4, DONE, now=12) == [Started(2)]
+    assert queue.end(4, DONE, now=12) == [PullStarted(2)]
 
 
 def test_a_pull_that_runs_already_has_its_slot_whatever_the_limit() -> None:
     queue = PullQueue(1)
-    assert queue.submit(1, A, now=10, started=3) == [Started(1)]
-    assert queue.submit(2, B, now=10, started=4) == [Started(2)]
+    assert queue.submit(1, A, now=10, started=3) == [PullStarted(1)]
+    assert queue.submit(2, B, now=10, started=4) == [PullStarted(2)]
     assert (queue.taken, [pull.started for pull in running(queue)]) == (2, [3, 4])
     assert queue.submit(3, B, now=10) == []
     assert queue.submit(4, C, now=10) == []
     assert queue.end(1, DONE, now=11) == []
-    assert queue.end(2, LEFT, now=12) == [Started(3)]
-    assert queue.end(3, DONE, now=13) == [Started(4)]
+    assert queue.end(2, LEFT, now=12) == [PullStarted(3)]
+    assert queue.end(3, DONE, now=13) == [PullStarted(4)]
 
 
 def test_who_finds_no_slot_when_they_are_given_again_is_refused() -> None:
@@ -173,7 +173,7 @@ def test_who_finds_no_slot_when_they_are_given_again_is_refused() -> None:
     queue.is_held = True
     assert queue.submit(1, A, now=1) == queue.submit(2, B, now=1) == []
     started, end = queue.release(now=2)
-    assert started == Started(1)
+    assert started == PullStarted(1)
     assert refused([end]) == [(2, Reason.FULL)]
 
 
@@ -183,14 +183,14 @@ def test_slots_that_are_held_are_given_in_order_in_the_end(policy: Policy) -> No
     queue.is_held = True
     assert queue.submit(1, A, now=1) == []
     assert queue.submit(2, B, now=1, asked=0.5) == []
-    assert queue.submit(3, C, now=1, is_present=True) == [Started(3)]
+    assert queue.submit(3, C, now=1, is_present=True) == [PullStarted(3)]
     assert queue.submit(4, D, now=2) == []
-    assert queue.release(now=2) == [Started(2), Started(1)]
+    assert queue.release(now=2) == [PullStarted(2), PullStarted(1)]
     assert [list(pull.calls) for pull in queue.book.line] == [[4]]
 
 
 @pytest.mark.parametrize("how", [DONE, FAILED])
-def test_who_waits_for_an_equal_pull_is_in_line_while_slots_are_held(how: State) -> None:
+def test_who_waits_for_an_equal_pull_is_in_line_while_slots_are_held(how: CallState) -> None:
     queue = PullQueue(1)
     queue.submit(1, A, now=1)
     queue.submit(2, B, now=2)
@@ -200,9 +200,9 @@ def test_who_waits_for_an_equal_pull_is_in_line_while_slots_are_held(how: State)
     assert queue.end(1, how, now=5, error="") == []
     assert queue.taken == 0
     assert [list(pull.calls) for pull in queue.book.line] == [[2], [3, 4]]
-    assert queue.release(now=6) == [Started(2)]
-    assert queue.end(2, DONE, now=7) == [Started(3)]
-    assert queue.end(3, DONE, now=8) == [Started(4)]
+    assert queue.release(now=6) == [PullStarted(2)]
+    assert queue.end(2, DONE, now=7) == [PullStarted(3)]
+    assert queue.end(3, DONE, now=8) == [PullStarted(4)]
 
 
 # Retries
@@ -217,7 +217,7 @@ def test_retries_happen_at_their_times_and_then_the_caller_is_refused() -> None:
     assert queue.book.line[0].tries == 2
     ends = queue.tick(35)
     assert refused(ends) == [(2, Reason.FULL), (3, Reason.FULL)]
-    assert isinstance(ends[0], Refused)
+    assert isinstance(ends[0], PullRefused)
     assert ends[0].message == (
         "TooManyPullingInParallelErr: 1 image is being pulled, the limit is 1; "
         "3 retries every 10s found no free slot"
@@ -232,10 +232,10 @@ def test_a_retry_takes_a_slot_that_is_free_at_its_time_only() -> None:
     queue.submit(2, A, now=0)
     queue.submit(3, B, now=1)
     assert queue.end(1, DONE, now=2) == []
-    assert queue.tick(10) == [Started(2)]
+    assert queue.tick(10) == [PullStarted(2)]
     assert list(queue.book.line[0].calls) == [3]
     assert queue.end(2, DONE, now=10.5) == []
-    assert queue.tick(11) == [Started(3)]
+    assert queue.tick(11) == [PullStarted(3)]
 
 
 def test_a_late_tick_is_one_retry() -> None:

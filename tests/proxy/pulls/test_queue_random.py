@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.pulls.book import Decision, Policy, PullKey, Reason, Started, State
+from pycrictl.proxy.pulls.book import CallState, Decision, Policy, PullKey, PullStarted, Reason
 from pycrictl.proxy.pulls.queue import PullQueue
 
 POD = PodKey("default", "web", "u")
@@ -62,8 +62,8 @@ class Decisions(RuleBasedStateMachine):
         assert not (is_present and ticket in self.waiting), "what is present never waits"
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), how=st.sampled_from([State.DONE, State.FAILED, State.LEFT]))
-    def end(self, data: st.DataObject, how: State) -> None:
+    @rule(data=st.data(), how=st.sampled_from([CallState.DONE, CallState.FAILED, CallState.LEFT]))
+    def end(self, data: st.DataObject, how: CallState) -> None:
         ticket = data.draw(st.sampled_from(self.running))
         key = self.keys[ticket]
         took = ticket not in self.present
@@ -73,11 +73,11 @@ class Decisions(RuleBasedStateMachine):
             equal = []  # they are in line, and wait for another one
         self.running.remove(ticket)
         self.finish(ticket)
-        error = "x" if how is State.FAILED else ""
+        error = "x" if how is CallState.FAILED else ""
         decisions = self.queue.end(ticket, how, now=self.now, error=error)
-        started = [one.ticket for one in decisions if isinstance(one, Started)]
+        started = [one.ticket for one in decisions if isinstance(one, PullStarted)]
         if took and equal:
-            mine = equal if how is State.DONE else equal[:1]
+            mine = equal if how is CallState.DONE else equal[:1]
             assert started[: len(mine)] == mine, "equal ones go on in its slot"
             for one in mine:
                 self.follows[one] = self.follows.get(ticket, ticket)
@@ -89,13 +89,13 @@ class Decisions(RuleBasedStateMachine):
         ticket = data.draw(st.sampled_from(self.waiting))
         self.waiting.remove(ticket)
         self.finish(ticket)
-        self.follow(self.queue.end(ticket, State.LEFT, now=self.now))
+        self.follow(self.queue.end(ticket, CallState.LEFT, now=self.now))
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data())
     def hang_up_after_the_end(self, data: st.DataObject) -> None:
         ticket = data.draw(st.sampled_from(sorted(self.ended)))
-        assert self.queue.end(ticket, State.LEFT, now=self.now) == []
+        assert self.queue.end(ticket, CallState.LEFT, now=self.now) == []
 
     @rule(limit=st.integers(0, 4))
     def change_limit(self, limit: int) -> None:
@@ -131,7 +131,7 @@ class Decisions(RuleBasedStateMachine):
         for decision in decisions:
             ticket = decision.ticket
             assert ticket in self.waiting
-            if isinstance(decision, Started):
+            if isinstance(decision, PullStarted):
                 if ticket not in self.present and ticket not in self.follows:
                     limit = self.queue.limit
                     assert limit == 0 or len(self.slots()) < limit, "the limit holds"
@@ -194,16 +194,16 @@ class Decisions(RuleBasedStateMachine):
             for ticket in list(self.running):
                 self.running.remove(ticket)
                 self.finish(ticket)
-                for decision in self.queue.end(ticket, State.DONE, now=self.now):
+                for decision in self.queue.end(ticket, CallState.DONE, now=self.now):
                     self.waiting.remove(decision.ticket)
-                    if isinstance(decision, Started):
+                    if isinstance(decision, PullStarted):
                         self.running.append(decision.ticket)
                     else:
                         self.finish(decision.ticket)
             self.now += 1
             for decision in self.queue.tick(self.now):
                 self.waiting.remove(decision.ticket)
-                if isinstance(decision, Started):
+                if isinstance(decision, PullStarted):
                     self.running.append(decision.ticket)
                 else:
                     self.finish(decision.ticket)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pycrictl.proxy.lookup import PodKey, PullTarget
-from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Policy, PullKey, State
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, CallState, Policy, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.reports import ABANDONED, LINGER_S, Reporter
 from pycrictl.pulls.model import Item, Phase, Pull
@@ -45,7 +45,7 @@ class Shop:
         self.queue.submit(ticket, key, now=now, pod=pod, reference=reference, is_present=present)
 
     def finish(self, ticket: int, *, now: float, error: str = "") -> None:
-        self.queue.end(ticket, State.FAILED if error else State.DONE, now=now, error=error)
+        self.queue.end(ticket, CallState.FAILED if error else CallState.DONE, now=now, error=error)
 
     def reports(self, pod: PodKey, *, now: float, since: float = 0.0) -> list[Report]:
         return self.reporter.reports(PullTarget(pod), now=now, since=since)
@@ -115,7 +115,7 @@ def test_layers_are_those_of_the_leader_when_the_pull_starts() -> None:
     shop.ask(1, None, "other", now=0)
     shop.ask(2, WEB, "img", now=0, reference="short")
     shop.ask(3, DB, "img", now=0, reference="long")
-    shop.queue.end(2, State.LEFT, now=1)
+    shop.queue.end(2, CallState.LEFT, now=1)
     shop.finish(1, now=2)
     shop.layers["long"] = [layer(Phase.DOWNLOADING, 3)]
     assert shop.only(DB, now=2).layer == "sha256:3"
@@ -161,7 +161,7 @@ def test_a_caller_that_goes_and_one_that_is_refused() -> None:
     shop.ask(1, None, "x", now=0)
     shop.ask(2, WEB, "a", now=0)
     shop.ask(3, DB, "b", now=0)
-    shop.queue.end(2, State.LEFT, now=0.5)
+    shop.queue.end(2, CallState.LEFT, now=0.5)
     shop.queue.tick(now=1.0)
     assert shop.only(DB, now=1.5) == Report("b", "", 0, 0, phase="waiting")
     gone, refused = (shop.only(pod, now=1.0 + ATTEMPT_GAP_S) for pod in (WEB, DB))

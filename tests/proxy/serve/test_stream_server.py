@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.errors import ConfigError, UpgradeRefused
-from pycrictl.progress.stream import follow
+from pycrictl.progress.report_stream import follow
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address, read_address_of_urls

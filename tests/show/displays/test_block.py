@@ -11,7 +11,7 @@ from types import FrameType
 
 import pytest
 
-from pycrictl.show.displays.block import Block
+from pycrictl.show.displays.block import TerminalBlock
 from tests.show.screen import Screen, Terminal
 
 SIZE = (80, 24)
@@ -25,7 +25,7 @@ def terminal() -> Iterator[Terminal]:
 
 def test_draws_below_what_is_there_and_rests_at_its_start(terminal: Terminal) -> None:
     terminal.stderr.write("$ pull\n")
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
     block.draw(["one", "two", "three"], size=SIZE)
     assert terminal.look() == ["$ pull", "one", "two", "three"]
     assert terminal.screen.cursor == (0, 1)
@@ -33,7 +33,7 @@ def test_draws_below_what_is_there_and_rests_at_its_start(terminal: Terminal) ->
 
 
 def test_writes_only_what_differs(terminal: Terminal) -> None:
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
     block.draw(["one", "two", "three"], size=SIZE)
     terminal.look()
     terminal.sent = b""
@@ -62,7 +62,7 @@ def test_writes_only_what_differs(terminal: Terminal) -> None:
 def test_leaves_nothing_of_the_frame_before(
     terminal: Terminal, before: list[str], after: list[str]
 ) -> None:
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
     block.draw(before, size=SIZE)
     block.draw(after, size=SIZE)
     assert terminal.look() == after
@@ -73,7 +73,7 @@ def test_leaves_nothing_of_the_frame_before(
 def test_scrolls_at_the_bottom_of_the_screen(terminal: Terminal) -> None:
     above = [f"line {number}" for number in range(30)]
     terminal.stderr.write("".join(f"{line}\n" for line in above))
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
     for frame in (["a"], ["a", "b", "c"], ["a", "b", "c", "d", "e"]):
         block.draw(frame, size=SIZE)
         terminal.look()
@@ -82,14 +82,14 @@ def test_scrolls_at_the_bottom_of_the_screen(terminal: Terminal) -> None:
 
 
 def test_shows_the_last_lines_of_too_many(terminal: Terminal) -> None:
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
     block.draw([str(number) for number in range(100)], size=SIZE)
     assert terminal.look() == [str(number) for number in range(76, 100)]
     block.close()
 
 
 def test_a_line_that_turns_out_wider_than_the_screen_does_not_wrap(terminal: Terminal) -> None:
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
     block.draw(["x" * 100, "total"], size=SIZE)
     assert terminal.look() == ["x" * 80, "total"]
     assert terminal.screen.is_wrapping
@@ -97,7 +97,7 @@ def test_a_line_that_turns_out_wider_than_the_screen_does_not_wrap(terminal: Ter
 
 
 def test_prints_above(terminal: Terminal) -> None:
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
     block.print_above("before anything is drawn")
     block.draw(["a", "total"], size=SIZE)
     block.print_above("long " * 20)
@@ -115,7 +115,7 @@ def test_prints_above(terminal: Terminal) -> None:
 def test_follows_the_window(terminal: Terminal, rewraps: bool) -> None:
     above = ["$ echo hello", "hello", "$ pull"]
     terminal.stderr.write("".join(f"{line}\n" for line in above))
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
     for columns, rows in [(80, 24), (200, 50), (70, 40), (33, 24), (100, 12), (40, 30), (80, 24)]:
         terminal.resize(columns, rows, rewraps=rewraps)
         for letter in "abcde":
@@ -129,7 +129,7 @@ def test_follows_the_window(terminal: Terminal, rewraps: bool) -> None:
 
 
 def test_a_whole_frame_repairs_what_others_wrote(terminal: Terminal) -> None:
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
     frame = ["one", "two", "total"]
     block.draw(frame, size=SIZE)
     terminal.stderr.write("^C")
@@ -144,7 +144,7 @@ def test_a_whole_frame_repairs_what_others_wrote(terminal: Terminal) -> None:
 
 def test_close_puts_the_last_lines_in_its_place(terminal: Terminal) -> None:
     terminal.stderr.write("$ pull\n")
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
     block.draw(["a", "b", "total"], size=SIZE)
     block.close(["demo:1  done"])
     assert terminal.look() == ["$ pull", "demo:1  done"]
@@ -159,7 +159,7 @@ def test_waits_for_a_terminal_that_does_not_block(terminal: Terminal) -> None:
     os.set_blocking(terminal.stderr.fileno(), False)
     frame = [f"{number} {'x' * 900}" for number in range(200)]  # more than any buffer holds
     terminal.screen = Screen(1000, 500)
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
     late = threading.Timer(0.1, terminal.read)
     late.start()
     block.draw(frame, size=(1000, 500))
@@ -177,7 +177,7 @@ def test_finishes_a_frame_that_a_signal_interrupted(terminal: Terminal) -> None:
     before = signal.signal(signal.SIGALRM, interrupt)
     terminal.screen = Screen(1000, 500)
     terminal.stderr.write("$ pull\n")
-    block = Block(terminal.stderr)
+    block = TerminalBlock(terminal.stderr)
 
     def draw() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
@@ -202,7 +202,7 @@ def test_finishes_a_frame_that_a_signal_interrupted(terminal: Terminal) -> None:
 def test_a_terminal_that_went_away_is_no_error() -> None:
     outer, inner = os.openpty()
     with os.fdopen(inner, "w") as stderr:
-        block = Block(stderr)
+        block = TerminalBlock(stderr)
         block.draw(["one"], size=SIZE)
         os.close(outer)
         block.draw(["two"], size=SIZE)
@@ -225,7 +225,7 @@ def test_ctrl_z_removes_the_block_and_going_on_draws_it_again() -> None:
     if child == 0:
         try:
             with os.fdopen(2, "w", closefd=False) as stderr:
-                block = Block(stderr)
+                block = TerminalBlock(stderr)
                 for _ in range(6000):
                     block.draw(["a", "total"], size=SIZE)
                     os.write(tell_drawn, b".")
@@ -250,7 +250,7 @@ def test_ctrl_z_removes_the_block_and_going_on_draws_it_again() -> None:
 def test_gives_ctrl_z_back() -> None:
     with Terminal() as terminal:
         before = signal.getsignal(signal.SIGTSTP)
-        block = Block(terminal.stderr)
+        block = TerminalBlock(terminal.stderr)
         assert signal.getsignal(signal.SIGTSTP) is not before
         block.close()
         assert signal.getsignal(signal.SIGTSTP) is before
@@ -260,7 +260,7 @@ def test_leaves_an_ignored_ctrl_z_ignored() -> None:
     before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     try:
         with Terminal() as terminal:
-            block = Block(terminal.stderr)
+            block = TerminalBlock(terminal.stderr)
             assert signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN
             block.close()
             assert signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN

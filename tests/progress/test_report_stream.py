@@ -13,7 +13,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_websocket
 
 from pycrictl.errors import ConnectError, RemoteProtocolError, StreamError, UpgradeRefused
-from pycrictl.progress.stream import follow
+from pycrictl.progress.report_stream import follow
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.wire.progress import Report, encode_report
 from tests.progress.following import (

@@ -10,9 +10,9 @@ import pytest
 
 from pycrictl.containerd.client import ContainerdClient
 from pycrictl.errors import Unavailable
-from pycrictl.progress import content
-from pycrictl.progress.content import Ending
-from pycrictl.progress.names import Expected
+from pycrictl.progress import content_watcher
+from pycrictl.progress.content_watcher import PullEnding
+from pycrictl.progress.pull_names import Expected
 from pycrictl.pulls.model import Phase
 from tests.containerd.fakectd import Blob, FakeContainerd, Ingest, Lease, Replay, Snapshot
 from tests.containerd.fixtures import client, fake
@@ -53,7 +53,7 @@ def test_an_unpacking_pull_of_containerd_2(watch: Watch, fake: FakeContainerd) -
         watch.poll(at_s, wall_s)
         at_s += 0.1
 
-    assert watch.endings == [(image, Ending.DONE, "")]
+    assert watch.endings == [(image, PullEnding.DONE, "")]
     assert [item.progress for item in watch.layers(image)] == [1_479_983, 13_179_111, 3_586_136]
     assert all(item.progress == item.total for item in watch.layers(image))
     assert {item.phase for item in watch.layers(image)} == {Phase.DONE}
@@ -72,9 +72,9 @@ def test_an_aborted_and_repeated_pull_of_containerd_1_6(watch: Watch, fake: Fake
     multi = "127.0.0.1/multi@sha256:bfe240068d23"
 
     assert watch.endings == [
-        (big, Ending.FAILED, "the pull ended before all layers were there (1 of 6)"),
-        (multi, Ending.DONE, ""),
-        (big, Ending.DONE, ""),
+        (big, PullEnding.FAILED, "the pull ended before all layers were there (1 of 6)"),
+        (multi, PullEnding.DONE, ""),
+        (big, PullEnding.DONE, ""),
     ]
     base, *others = watch.layers(big)
     assert sum(item.total for item in (base, *others)) == 402_186_348
@@ -99,7 +99,9 @@ def test_concurrent_pulls_of_containerd_2(watch: Watch, fake: FakeContainerd) ->
     big = "127.0.0.1/big@sha256:ba08c26baae1"
     multi = "127.0.0.1/multi@sha256:bfe240068d23"
 
-    assert sorted(watch.endings) == [(big, Ending.DONE, "")] * 2 + [(multi, Ending.DONE, "")]
+    assert sorted(watch.endings) == [(big, PullEnding.DONE, "")] * 2 + [
+        (multi, PullEnding.DONE, "")
+    ]
     assert sum(item.total for item in watch.layers(big)) == 402_186_348
     assert all(item.progress == item.total for item in watch.items.values())
     # While containerd downloads as much as it may, the second pull still asks for its index.
@@ -171,7 +173,7 @@ def test_a_shared_layer_is_followed_under_both_images(watch: Watch, fake: FakeCo
     one.end()  # all between two looks
     watch.poll(0.6, START_S + 2.6)
     assert watch.items[two.shown_name, one.layers[0]].phase is Phase.DONE
-    assert watch.endings == [(one.shown_name, Ending.DONE, "")]
+    assert watch.endings == [(one.shown_name, PullEnding.DONE, "")]
 
 
 def test_a_resumed_layer_counts_what_is_left_of_an_earlier_pull(
@@ -207,7 +209,7 @@ def test_a_failed_pull_keeps_its_last_state_and_a_retry_revives_it(
     watch.poll(0.3, START_S + 1.3)
     assert not watch.results[-1].active
     reason = "the pull ended before all layers were there (1 of 2)"
-    assert watch.endings == [(made.shown_name, Ending.FAILED, reason)]
+    assert watch.endings == [(made.shown_name, PullEnding.FAILED, reason)]
     first, second = watch.layers(made.shown_name)
     assert first.phase is Phase.DONE
     assert (second.phase, second.progress, second.error) == (Phase.FAILED, 700, reason)
@@ -243,7 +245,7 @@ def test_a_pull_that_ends_before_its_second_poll(watch: Watch, fake: FakeContain
     made.commit(0)
     made.end()
     watch.poll(0.3, START_S + 0.4)
-    assert watch.endings == [("host/app:1", Ending.DONE, "")]
+    assert watch.endings == [("host/app:1", PullEnding.DONE, "")]
     assert watch.layers("host/app:1")[0].progress == 1000
 
 
@@ -348,7 +350,7 @@ def test_an_artifact_is_done_when_it_is_fetched(watch: Watch, fake: FakeContaine
     made.end()
     watch.poll(0.6, START_S + 1.6)
     assert watch.layers(made.shown_name)[0].phase is Phase.DONE
-    assert watch.endings == [(made.shown_name, Ending.DONE, "")]
+    assert watch.endings == [(made.shown_name, PullEnding.DONE, "")]
 
 
 @pytest.mark.parametrize("is_artifact", [True, False])
@@ -370,7 +372,7 @@ def test_what_is_not_among_the_images_at_the_end_is_not_done(
     watch.poll(0.6, START_S + 1.6)
     watch.poll(0.9, START_S + 1.9)
     reason = "all layers were fetched, and the runtime made no image of them"
-    assert watch.endings == [(made.shown_name, Ending.FAILED, reason)]
+    assert watch.endings == [(made.shown_name, PullEnding.FAILED, reason)]
     assert [one.error for one in watch.items.values() if one.error] == [reason] * (1 + is_artifact)
     assert watch.tracker.view(0.9).totals.percent != 100
 
@@ -402,7 +404,7 @@ def test_a_pull_that_asks_its_registry_is_shown(watch: Watch, fake: FakeContaine
     assert [(one.lease_id, one.image) for one in active] == [("lease", "")]
     fake.leases.clear()
     watch.poll(1.0, START_S + 1.3)
-    assert [one[:2] for one in watch.endings] == [("", Ending.UNKNOWN)]
+    assert [one[:2] for one in watch.endings] == [("", PullEnding.UNKNOWN)]
 
 
 def test_dead_leases_cost_nothing(watch: Watch, fake: FakeContainerd) -> None:
@@ -438,7 +440,7 @@ def test_a_silent_lease_is_no_pull_until_it_moves(watch: Watch, fake: FakeContai
 def test_what_a_poll_of_40_layers_costs(
     watch: Watch, fake: FakeContainerd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content, "_USAGE_PAUSE_FACTOR", 0)  # the machine may be slow
+    monkeypatch.setattr(content_watcher, "_USAGE_PAUSE_FACTOR", 0)  # the machine may be slow
     assert not watch.poll(-1.0, START_S).active
     assert not watch.poll(-0.7, START_S).active
     assert fake.calls == {"server": 1, "list_leases": 2}  # nothing is pulled: one call
@@ -491,7 +493,7 @@ def test_a_failed_poll_loses_nothing(watch: Watch, fake: FakeContainerd, method:
             watch.poll(at_s, START_S + 1 + at_s)
     fake.failures.clear()
     watch.poll(2.0, START_S + 3)
-    assert watch.endings == [(gone.shown_name, Ending.DONE, "")]
+    assert watch.endings == [(gone.shown_name, PullEnding.DONE, "")]
     assert [one.image for one in watch.results[-1].active] == [stays.shown_name]
     assert watch.layers(stays.shown_name)[0].extracted == 9
 

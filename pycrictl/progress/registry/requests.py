@@ -62,7 +62,7 @@ def credentials_of(auth: cri_pb2.AuthConfig) -> Credentials | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ManifestRequest:
     """What a registry is asked, and how the process that pulls reaches it.
 
     Attributes:
@@ -79,7 +79,7 @@ class Question:
     root: str | None = None
 
 
-def fetch(question: Question, reference: str, *, timeout_s: float) -> bytes | None:
+def fetch(question: ManifestRequest, reference: str, *, timeout_s: float) -> bytes | None:
     """Return the manifest or index that a reference names, as the registry or a mirror has it.
 
     Returns:
@@ -108,7 +108,7 @@ def fetch(question: Question, reference: str, *, timeout_s: float) -> bytes | No
     return None
 
 
-class Answer(NamedTuple):
+class RegistryAnswer(NamedTuple):
     """What a registry answers; its body as far as it was asked for, or came in time."""
 
     status: int
@@ -198,7 +198,9 @@ class _Exchange:
             raise _Refused(status)
         return challenge.authorization(body)
 
-    def _get(self, url: str, authorization: str, form: dict[str, str] | None = None) -> Answer:
+    def _get(
+        self, url: str, authorization: str, form: dict[str, str] | None = None
+    ) -> RegistryAnswer:
         if time.monotonic() >= self._until:
             raise _Refused("too late")
         answer = request(
@@ -235,7 +237,7 @@ def request(
     proxy: str = "",
     most: int = DOCUMENT_LIMIT_BYTES + 1,
     is_range: bool = False,
-) -> Answer:
+) -> RegistryAnswer:
     """Ask a registry, or where it has redirected to, which loses the header on another host.
 
     Args:
@@ -282,7 +284,7 @@ def request(
             body += piece
             if len(body) >= most or time.monotonic() > until:
                 break
-        return Answer(answer.status, answer.headers, bytes(body[:most]))
+        return RegistryAnswer(answer.status, answer.headers, bytes(body[:most]))
 
 
 def _is_direct(netloc: str, exceptions: str) -> bool:

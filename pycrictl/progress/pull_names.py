@@ -17,8 +17,8 @@ from pycrictl.containerd.store import is_digest
 from pycrictl.progress.reference import parse, repository, short_digest
 
 if TYPE_CHECKING:
-    from pycrictl.progress.owners import Owners
-    from pycrictl.progress.registry.client import Credentials
+    from pycrictl.progress.owners import ImageOwners
+    from pycrictl.progress.registry.requests import Credentials
 
 _REMEMBERED: Final = 1024
 
@@ -43,7 +43,7 @@ class Expected:
 class Names:
     """Names pulls, each for good: the name is a key for whoever watches."""
 
-    def __init__(self, owners: Owners | None = None) -> None:
+    def __init__(self, owners: ImageOwners | None = None) -> None:
         self._owners = owners
         self._expected: list[Expected] = []
         self._known: OrderedDict[str, str] = OrderedDict()

@@ -2,10 +2,10 @@
 
 The way of a report, from a layer's bytes to the bar:
 
-1. containerd grows a file in its content store. ``progress.content`` polls the leases that
-   running pulls hold (``leases``), unfinished blobs and snapshots; ``identify`` and ``names``
-   find the image, ``layers`` the state of each layer, ``owners`` the pod, ``causes`` and
-   ``failures`` the reason of a failure. On CRI-O, which has no API for it,
+1. containerd grows a file in its content store. ``progress.content_watcher`` polls the leases that
+   running pulls hold (``leases``), unfinished blobs and snapshots; ``identify`` and
+   ``pull_names`` find the image, ``layers`` the state of each layer, ``owners`` the pod, ``causes``
+   and ``failures`` the reason of a failure. On CRI-O, which has no API for it,
    ``progress.crio.watcher`` reads the files that its process has open, the stored layers, its log
    and the manifest.
 2. Each layer is one ``Report`` (``wire.progress``, the fields of KEP-5334) for ``pulls.tracker``,
@@ -13,10 +13,11 @@ The way of a report, from a layer's bytes to the bar:
 3. Without a proxy, ``progress.sources`` hands the view to a display (``show.displays``).
 4. With a proxy, the same watcher feeds ``proxy.pulls.layer_poller`` once for all clients,
    ``proxy.pulls.reports`` adds the queue and failures, and ``proxy.serve`` writes it to the
-   one-time URL. The client, ``progress.stream``, turns it into reports again. One report of each
-   image has its sums, which every reader shows as they are.
-5. From a workstation, ``kubectl.watch`` reads the stream of one pod or ImagePull objects, through
-   ``kubectl proxy`` on a Unix socket. ``progress.stream_watch`` reconnects after interruptions.
+   one-time URL. The client, ``progress.report_stream``, turns it into reports again. One report of
+   each image has its sums, which every reader shows as they are.
+5. From a workstation, ``kubectl.cluster_watch`` reads the stream of one pod or ImagePull objects,
+   through ``kubectl proxy`` on a Unix socket. ``progress.stream_watch`` reconnects after
+   interruptions.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import Pace, Sink, WatchOutcome, conclude
 from pycrictl.progress.failures import Failures
 from pycrictl.progress.namespaces import NamespacesWatcher, bare
-from pycrictl.progress.owners import Owners
+from pycrictl.progress.owners import ImageOwners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry.manifest import resolve
 from pycrictl.progress.sources import ImageTracker, open_namespaces, watch_content
@@ -232,7 +233,7 @@ def _watch_inside(
     owners = None
     if knowledge.pods is not None:
         tags = resolve if request.wants_manifests else None
-        owners = Owners(knowledge.pods.pods, tags, names_pods=references is None)
+        owners = ImageOwners(knowledge.pods.pods, tags, names_pods=references is None)
     crio = None if request.source == "containerd" else _open_crio(client, request, owners)
     runtime = "containerd" if crio is None else "CRI-O"
     if references is None and not image and target.container is not None:
@@ -260,7 +261,7 @@ def _watch_inside(
 
 
 def _open_crio(
-    client: CriClient, request: WatchRequest, owners: Owners | None
+    client: CriClient, request: WatchRequest, owners: ImageOwners | None
 ) -> CrioWatcher | None:
     crio = open_crio(client, owners, wants_manifests=request.wants_manifests)
     if crio is None and request.source == "crio":

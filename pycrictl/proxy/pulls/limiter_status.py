@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.kube.kubelet_config import KubeletConfig
-from pycrictl.proxy.pulls.book import Call, Policy, QueuedPull, State
+from pycrictl.proxy.pulls.book import CallState, Policy, PullCall, QueuedPull
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.pulls.model import Totals, stall
 from pycrictl.units import format_duration
@@ -97,7 +97,7 @@ def status_document(
             "triesLeft": queue.retries - pull.tries if queue.policy is Policy.RETRY else 0,
         }
 
-    def joined(call: Call) -> dict[str, Any]:
+    def joined(call: PullCall) -> dict[str, Any]:
         return {
             "pull": call.pull.number,
             "image": call.image,
@@ -106,7 +106,7 @@ def status_document(
             "leader": _pod(call.pull.leader),
         }
 
-    def failure(call: Call) -> dict[str, Any]:
+    def failure(call: PullCall) -> dict[str, Any]:
         return {
             "image": call.image,
             "pod": _pod(call),
@@ -149,7 +149,7 @@ def _starts(queue: PullQueue, known: Mapping[int, Totals | None], now: float) ->
     )
 
 
-def _pod(call: Call | None) -> str | None:
+def _pod(call: PullCall | None) -> str | None:
     return None if call is None or call.pod is None else str(call.pod)
 
 
@@ -179,7 +179,7 @@ def containerd_document(settings: PullSettings) -> dict[str, Any]:
 _RECENT: Final = 50
 
 
-def typical_s(ended: Iterable[Call], unfinished_s: Iterable[float]) -> float | None:
+def typical_s(ended: Iterable[PullCall], unfinished_s: Iterable[float]) -> float | None:
     """Return how long a pull takes: the median of the last ones.
 
     Args:
@@ -192,7 +192,7 @@ def typical_s(ended: Iterable[Call], unfinished_s: Iterable[float]) -> float | N
     took = [
         call.ended - call.pull.started
         for call in ended
-        if call.end is State.DONE
+        if call.end is CallState.DONE
         and call.pull.takes_slot
         and call.pull.started is not None
         and not call.is_joined

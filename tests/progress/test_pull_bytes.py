@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.containerd.client import ContainerdClient, Documents
-from pycrictl.progress.weight import Weight, weigh
+from pycrictl.progress.pull_bytes import PullBytes, weigh
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.fixtures import client, fake
 from tests.containerd.made import START_S, Made, digest_of
@@ -29,12 +29,12 @@ def image(fake: FakeContainerd) -> Made:
     return image
 
 
-def weighed(client: ContainerdClient) -> Weight | None:
+def weighed(client: ContainerdClient) -> PullBytes | None:
     return weigh(client, Documents(client), snapshotter="overlayfs", name=NAME, since_s=START_S)
 
 
 def test_new_layers_were_got_and_old_ones_reused(image: Made, client: ContainerdClient) -> None:
-    assert weighed(client) == Weight(image.manifest, 2000, 1000, 8003)
+    assert weighed(client) == PullBytes(image.manifest, 2000, 1000, 8003)
 
 
 def test_without_blobs_the_snapshots_say_it(
@@ -42,7 +42,7 @@ def test_without_blobs_the_snapshots_say_it(
 ) -> None:
     for layer in image.layers:
         del fake.blobs[layer]
-    assert weighed(client) == Weight(image.manifest, 2000, 1000, 8003)
+    assert weighed(client) == PullBytes(image.manifest, 2000, 1000, 8003)
 
 
 def test_of_an_index_the_manifest_that_is_there(
@@ -52,21 +52,21 @@ def test_of_an_index_the_manifest_that_is_there(
     others = [{"digest": digest_of("arm")}, {"digest": image.manifest}]
     fake.put_document(index, {"manifests": others}, START_S)
     fake.images[NAME] = index
-    assert weighed(client) == Weight(index, 2000, 1000, 8003)
+    assert weighed(client) == PullBytes(index, 2000, 1000, 8003)
 
 
 def test_what_is_not_unpacked_was_only_got(
     image: Made, client: ContainerdClient, fake: FakeContainerd
 ) -> None:
     fake.put_document(image.config, {"rootfs": {"diff_ids": []}}, START_S)
-    assert weighed(client) == Weight(image.manifest, 2000, 1000, 0)
+    assert weighed(client) == PullBytes(image.manifest, 2000, 1000, 0)
 
 
 def test_an_unknown_snapshotter(
     image: Made, client: ContainerdClient, fake: FakeContainerd
 ) -> None:
     fake.snapshotter = "stargz"
-    assert weighed(client) == Weight(image.manifest, 2000, 1000, 0)
+    assert weighed(client) == PullBytes(image.manifest, 2000, 1000, 0)
 
 
 def test_an_image_that_is_gone(client: ContainerdClient, fake: FakeContainerd) -> None:

@@ -32,8 +32,8 @@ from pycrictl.progress.leases import (
     LeaseBook,
     created_at,
 )
-from pycrictl.progress.names import Expected, Names
-from pycrictl.progress.weight import Weight, weigh
+from pycrictl.progress.pull_bytes import PullBytes, weigh
+from pycrictl.progress.pull_names import Expected, Names
 from pycrictl.pulls.model import Phase
 from pycrictl.wire.progress import Report
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from pycrictl._proto.containerd import content_pb2, leases_pb2
     from pycrictl.containerd.client import ContainerdClient
-    from pycrictl.progress.owners import Owners
+    from pycrictl.progress.owners import ImageOwners
 
 CLOCK_SLACK_S: Final = 0.5
 _RECHECK_S: Final = 5.0
@@ -67,7 +67,7 @@ class Receiver(Protocol):
         """Drop what is known of an image: what follows is of another pull."""
 
 
-class Ending(StrEnum):
+class PullEnding(StrEnum):
     """How a pull ended, as far as that can be seen from outside.
 
     ``UNKNOWN`` is not a failure: a pull ends before its lease holds anything both if the registry
@@ -105,7 +105,7 @@ class EndedPull:
 
     lease_id: str
     image: str
-    ending: Ending
+    ending: PullEnding
     reason: str
 
 
@@ -147,7 +147,7 @@ class ContentWatcher:
         *,
         snapshotter: str = "overlayfs",
         max_concurrent_downloads: int = 3,
-        owners: Owners | None = None,
+        owners: ImageOwners | None = None,
     ) -> None:
         self._client = client
         self._snapshotter = snapshotter
@@ -174,7 +174,7 @@ class ContentWatcher:
     def forget(self, expected: Expected) -> None:
         self._names.forget(expected)
 
-    def weigh(self, name: str, since_s: float) -> Weight | None:
+    def weigh(self, name: str, since_s: float) -> PullBytes | None:
         return weigh(
             self._client,
             self._documents,
@@ -366,20 +366,20 @@ class ContentWatcher:
         if not pull.manifests:
             if not pull.is_shown:
                 return None
-            return EndedPull(pull.lease_id, "", Ending.UNKNOWN, _UNKNOWN_REASON)
+            return EndedPull(pull.lease_id, "", PullEnding.UNKNOWN, _UNKNOWN_REASON)
         layers = pull.layers
         if layers.unsettled and layers.is_only_fetched and self._identifier.images(pull):
             layers.finish()
         if not layers.unsettled and self._has_image(pull):
             for layer in itertools.islice((one for one in layers if one.wants_trailer), _TRAILERS):
                 layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
-            return EndedPull(pull.lease_id, pull.image, Ending.DONE, "")
+            return EndedPull(pull.lease_id, pull.image, PullEnding.DONE, "")
         if self._has_all(pull):
             pull.error = "all layers were fetched, and the runtime made no image of them"
         else:
             there = sum(layer.is_complete for layer in layers)
             pull.error = f"{reason} ({there} of {len(layers)})"
-        return EndedPull(pull.lease_id, pull.image, Ending.FAILED, pull.error)
+        return EndedPull(pull.lease_id, pull.image, PullEnding.FAILED, pull.error)
 
 
 def _sort(resources: Iterable[leases_pb2.Resource], sight: Sight) -> Held:

@@ -11,7 +11,7 @@ from pycrictl.containerd.store import ImageConfig, Index, Manifest, chain_ids
 from pycrictl.errors import Invalid
 
 
-class Weight(NamedTuple):
+class PullBytes(NamedTuple):
     """What became of an image's layers.
 
     Attributes:
@@ -29,7 +29,7 @@ class Weight(NamedTuple):
 
 def weigh(
     client: ContainerdClient, documents: Documents, *, snapshotter: str, name: str, since_s: float
-) -> Weight | None:
+) -> PullBytes | None:
     """Return what a pull took; None if its image is not there any more.
 
     A layer came during the pull if its blob did. A containerd that discards blobs after they are
@@ -64,7 +64,7 @@ def weigh(
             got_bytes += size_bytes
         if is_unpacked:
             extracted_bytes += client.usage(snapshotter, names[layer]) or 0
-    return Weight(digest, got_bytes, sum(sizes.values()) - got_bytes, extracted_bytes)
+    return PullBytes(digest, got_bytes, sum(sizes.values()) - got_bytes, extracted_bytes)
 
 
 def _manifest(client: ContainerdClient, documents: Documents, digest: str) -> Manifest | None:

@@ -14,12 +14,12 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import UpgradeRefused
-from pycrictl.progress.stream import follow
+from pycrictl.progress.report_stream import follow
 from pycrictl.proxy.calls import CallRequest
 from pycrictl.proxy.lookup import Lookup, PodKey, PullTarget
 from pycrictl.proxy.pulls.book import Book, PullKey, QueuedPull
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.progress import IMAGE_PULL_PROGRESS, Notifier, PullProgress
+from pycrictl.proxy.pulls.progress_streams import IMAGE_PULL_PROGRESS, Notifier, PullProgress
 from pycrictl.proxy.pulls.reports import LINGER_S
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
@@ -185,7 +185,7 @@ def test_too_many_urls_that_nobody_opens(fake: FakeServer, start: Start) -> None
 def test_a_url_works_once_and_not_for_long(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pycrictl.proxy.pulls.progress._SETTLE_S", 0.1)
+    monkeypatch.setattr("pycrictl.proxy.pulls.progress_streams._SETTLE_S", 0.1)
     fake.prepare("ListPodSandbox", sandboxes, repeat=True)
     request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=WEB.id).SerializeToString()
 
@@ -241,7 +241,7 @@ def test_a_url_works_once_and_not_for_long(
 def test_a_heartbeat_repeats_the_last_record(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pycrictl.proxy.pulls.progress.HEARTBEAT_S", 0.5)
+    monkeypatch.setattr("pycrictl.proxy.pulls.progress_streams.HEARTBEAT_S", 0.5)
 
     async def run() -> list[list[Report]]:
         notifier, book = Notifier(), Book()

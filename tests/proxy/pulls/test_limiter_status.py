@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.proxy.pulls.book import PullKey, State
+from pycrictl.proxy.pulls.book import CallState, PullKey
+from pycrictl.proxy.pulls.limiter_status import starts, typical_s
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.pulls.status import starts, typical_s
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_a_typical_pull() -> None:
     assert typical_s(queue.book.ended, [8.0, 4.0]) == 6.0
     for number, (took_s, error) in enumerate([(3, ""), (5, ""), (900, "denied"), (11, "")], 1):
         queue.submit(number, PullKey(f"i{number}"), now=1000 * number)
-        how = State.FAILED if error else State.DONE
+        how = CallState.FAILED if error else CallState.DONE
         queue.end(number, how, now=1000 * number + took_s, error=error)
     queue.submit(9, PullKey("there"), now=9000, is_present=True)
-    queue.end(9, State.DONE, now=9001)
+    queue.end(9, CallState.DONE, now=9001)
     assert typical_s(queue.book.ended, [800.0]) == 5.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pycrictl.progress.names import Expected, Names
+from pycrictl.progress.pull_names import Expected, Names
 
 MANIFEST, INDEX, ID = ("sha256:" + letter * 64 for letter in "123")
 SHORT = f"sha256:{'1' * 12}"

@@ -32,7 +32,7 @@ class Change(StrEnum):
     DELETED = "DELETED"
 
 
-class Event(NamedTuple):
+class WatchEvent(NamedTuple):
     """A change of one object, which it shows as it is afterwards."""
 
     change: Change
@@ -40,7 +40,7 @@ class Event(NamedTuple):
     version: int
 
 
-class Gone(Exception):
+class VersionGone(Exception):
     """What has changed since a version is not known any more."""
 
 
@@ -58,11 +58,11 @@ def key_of(document: Document) -> Key:
     return document["metadata"]["namespace"], document["metadata"]["name"]
 
 
-class Store:
+class ObjectStore:
     def __init__(self, tag: int, now_s: float) -> None:
         self._tag = tag
         self._objects: dict[Key, tuple[Document, int, int]] = {}  # made at, changed at
-        self._removed: deque[Event] = deque()
+        self._removed: deque[WatchEvent] = deque()
         self.version = self._oldest = self._version(now_s)
 
     def objects(self) -> list[Document]:
@@ -72,20 +72,20 @@ class Store:
         found = self._objects.get(key)
         return None if found is None else found[0]
 
-    def replace(self, documents: Iterable[Document], now_s: float) -> list[Event]:
+    def replace(self, documents: Iterable[Document], now_s: float) -> list[WatchEvent]:
         """Take these for all the objects that there are; return what has changed.
 
         An object of the same name and another UID is another object.
         """
         incoming = {key_of(one): one for one in documents}
-        events: list[Event] = []
+        events: list[WatchEvent] = []
         version = max(self._version(now_s), self.version + _TAGS)
         for key in [*self._objects]:
             before = self._objects[key][0]
             after = incoming.get(key)
             if after is None or after["metadata"]["uid"] != before["metadata"]["uid"]:
                 del self._objects[key]
-                event = Event(Change.DELETED, _versioned(before, version), version)
+                event = WatchEvent(Change.DELETED, _versioned(before, version), version)
                 events.append(event)
                 self._removed.append(event)
                 version += _TAGS
@@ -97,7 +97,7 @@ class Store:
             change = Change.ADDED if found is None else Change.MODIFIED
             shown = _versioned(document, version)
             self._objects[key] = shown, made, version
-            events.append(Event(change, shown, version))
+            events.append(WatchEvent(change, shown, version))
             version += _TAGS
         self.version = events[-1].version if events else max(self.version, self._version(now_s))
         while len(self._removed) > MAX_REMOVED:
@@ -107,19 +107,19 @@ class Store:
     def is_own(self, version: int) -> bool:
         return version % _TAGS == self._tag
 
-    def since(self, version: int) -> list[Event]:
+    def since(self, version: int) -> list[WatchEvent]:
         """Return what has changed since a version of this agent, the oldest first.
 
         Raises:
             Gone: that is not known.
         """
         if not (self.is_own(version) and self._oldest <= version <= self.version):
-            raise Gone
+            raise VersionGone
         events = [event for event in self._removed if event.version > version]
         for document, made, changed in self._objects.values():
             if changed > version:
                 change = Change.ADDED if made > version else Change.MODIFIED
-                events.append(Event(change, document, changed))
+                events.append(WatchEvent(change, document, changed))
         return sorted(events, key=lambda event: event.version)
 
     def listed(self, version: int) -> list[Document]:
@@ -135,7 +135,7 @@ class Store:
             *(event.document for event in news if event.change is Change.DELETED),
         ]
 
-    def differences(self, listed: Iterable[Document], version: int) -> list[Event]:
+    def differences(self, listed: Iterable[Document], version: int) -> list[WatchEvent]:
         """Return what is different from what another agent had listed, what is gone first.
 
         Args:
@@ -148,7 +148,7 @@ class Store:
         for key, was in before.items():
             found = self.find(key)
             if found is None or found["metadata"]["uid"] != was["metadata"]["uid"]:
-                gone.append(Event(Change.DELETED, _versioned(was, at), at))
+                gone.append(WatchEvent(Change.DELETED, _versioned(was, at), at))
         for document in self.objects():
             known = before.get(key_of(document))
             if known is None or known["metadata"]["uid"] != document["metadata"]["uid"]:
@@ -157,7 +157,7 @@ class Store:
                 continue
             else:
                 change = Change.MODIFIED
-            rest.append(Event(change, _versioned(document, at), at))
+            rest.append(WatchEvent(change, _versioned(document, at), at))
         return gone + rest
 
     def _version(self, now_s: float) -> int:

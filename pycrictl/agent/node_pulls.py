@@ -1,8 +1,8 @@
 """The pulls of this node: one source for all who ask, and none while nobody does.
 
 The source is that of ``image-pull-progress``: the node's proxy, else containerd's own API, else the
-files of CRI-O (``progress.watch``). It waits for sockets and files, so it has a thread, which ends
-when nobody has asked for a while. The pods of the node are watched for as long.
+files of CRI-O (``progress.node_watch``). It waits for sockets and files, so it has a thread, which
+ends when nobody has asked for a while. The pods of the node are watched for as long.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Source:
 
     def run(self, connect: Connect) -> None:
         # A quarter of the memory: not before it is used.
-        from pycrictl.progress.watch import Knowledge, WatchRequest, watch  # noqa: PLC0415
+        from pycrictl.progress.node_watch import Knowledge, WatchRequest, watch  # noqa: PLC0415
 
         owner = self._owner
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pycrictl.agent.asyncapi import AsyncApiClient
-from pycrictl.agent.node import NodePulls, pulls_in
+from pycrictl.agent.node_pulls import NodePulls, pulls_in
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.kube.pods import parse_pod
 from pycrictl.logs.journal import JournalLine

@@ -25,7 +25,7 @@ from pycrictl.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
 from pycrictl.kubectl.pods import Asked, FoundPod, Selection
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.proxy import Proxy
-from pycrictl.progress import stream
+from pycrictl.progress import report_stream
 from pycrictl.progress.endings import SETTLE_S, Pace, Sink, conclude
 from pycrictl.progress.stream_watch import Follow, watch_reports
 from pycrictl.pulls.tracker import Tracker
@@ -114,7 +114,7 @@ async def _follow_pod(
     query = f"?{urlencode({'container': container})}" if container else ""
     # Below watch/ the API server has no limit of time for it.
     path = f"{_ROOT}/watch/namespaces/{pod.namespace}/pods/{pod.name}/imagepullprogress"
-    await stream.follow(
+    await report_stream.follow(
         proxy.target(f"{path}{query}"),
         on_report=on_report,
         on_note=on_note,
@@ -179,7 +179,7 @@ class _Listing:
         }
         begun_at = self._pulls.version
         try:
-            await stream.follow(
+            await report_stream.follow(
                 self._target(query),
                 on_report=on_report,
                 on_note=on_note,
