@@ -84,7 +84,6 @@ class Cluster:
     closed: threading.Event = field(default_factory=threading.Event)
 
     def kubeconfig(self, folder: Path, *, token: str = "root", namespace: str = "") -> Path:
-        """Write a kubeconfig."""
         context = {"cluster": "c", "user": "u"} | ({"namespace": namespace} if namespace else {})
         cluster = {
             "server": f"https://127.0.0.1:{self.port}",
@@ -104,7 +103,6 @@ class Cluster:
 
 
 def pod(name: str, *, namespace: str = "default", node: str = "n1", **labels: str) -> Document:
-    """Make a pod with the container ``app``."""
     return {
         "kind": "Pod",
         "apiVersion": "v1",
@@ -128,7 +126,6 @@ def pull(
     image: str = "web:1",
     **status: Any,
 ) -> Document:
-    """Make an ImagePull of a pod's container ``app``, with one layer."""
     layer = {
         "digest": f"sha256:{image.encode().hex():0<64}"[:71],
         "phase": {"Pulling": "downloading", "Succeeded": "done"}.get(phase, "waiting"),
@@ -151,7 +148,6 @@ def pull(
 
 
 def event(kind: str, document: Document, version: str = "2") -> Document:
-    """Make a watch event."""
     metadata = {**document["metadata"], "resourceVersion": version}
     return {"type": kind, "object": {**document, "metadata": metadata}}
 
@@ -263,7 +259,6 @@ _HOLD = Stream([], ending="hold")
 
 @contextmanager
 def running(run_folder: Path) -> Iterator[Cluster]:
-    """Serve on a free port of the loopback."""
     made = Cluster(make_node_certificates(run_folder))
 
     class Bound(_Handler):

@@ -14,15 +14,12 @@ LIMIT_S = 60
 
 @dataclass
 class Ended:
-    """How a run ended."""
-
     code: int
     stdout: str
     stderr: str
 
     @property
     def objects(self) -> list[dict[str, Any]]:
-        """What ``--progress json`` wrote."""
         return [json.loads(line) for line in self.stdout.splitlines()]
 
 
@@ -59,11 +56,9 @@ class Plugin:
         return Ended(process.returncode, stdout, stderr)
 
     def by_kubectl(self, *words: str) -> Ended:
-        """Let kubectl find the program."""
         return self._run("kubectl", *words)
 
     def complete(self, *words: str, name: str = "image_pull_progress") -> Ended:
-        """Ask as kubectl does when Tab is pressed."""
         folder = self.environ["PATH"].partition(":")[0]
         return self._run(f"{folder}/kubectl_complete-{name}", *words)
 
@@ -80,7 +75,6 @@ class Plugin:
         return Ended(done.returncode, done.stdout, done.stderr)
 
     def proxies(self) -> list[int]:
-        """See ``proxies_of``."""
         return proxies_of(self.runtime)
 
 

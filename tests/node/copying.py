@@ -58,7 +58,6 @@ class Cp:
         return () if self.method == "rpc" else ("-a",)
 
     def processes(self) -> dict[int, str]:
-        """See ``processes_below``."""
         return processes_below(self.root)
 
     def words(self, *words: str | Path) -> list[str]:
@@ -67,14 +66,12 @@ class Cp:
         return ["-t", "30s", "-r", self.endpoint, "cp", "--method", self.method, *named]
 
     def start(self, *words: str | Path, **settings: Any) -> subprocess.Popen[bytes]:
-        """Start a copy."""
         return subprocess.Popen(
             [*PYCRICTL, *self.words(*words)],
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings},
         )
 
     def __call__(self, *words: str | Path, stdin: bytes = b"") -> Ended:
-        """Copy; how that ended."""
         return self.program.run(*self.words(*words), stdin=stdin)
 
     def ok(self, *words: str | Path, stdin: bytes = b"") -> str:
@@ -103,7 +100,6 @@ def program() -> Iterator[Program]:
 
 @pytest.fixture(scope="module")
 def proxy(shared_lab: Lab) -> Iterator[Proxy]:
-    """A proxy in front of the node."""
     with (
         tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
         Proxy(Path(folder), shared_lab.node.endpoint) as proxy,

@@ -31,11 +31,7 @@ class Daemon:
         return self._process.pid
 
     def start(self, ready: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
-        """Starts the program and returns when `ready()` says so.
-
-        Raises:
-            DaemonFailed: It ended at once, or was not ready in time.
-        """
+        """Starts the program and returns when `ready()` says so."""
         with self.log_path.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal is for us, not for the daemon.
             self._process = subprocess.Popen(
@@ -64,7 +60,6 @@ class Daemon:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL; nothing when it does not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

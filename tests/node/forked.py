@@ -53,7 +53,6 @@ class Program:
         self._folder.cleanup()
 
     def run(self, *words: str | Path, stdin: bytes = b"") -> Ended:
-        """Run it to its end."""
         path = Path(self._folder.name, "stdin")
         path.write_bytes(stdin)
         self.start(*words, stdin=path)
@@ -72,7 +71,6 @@ class Program:
         return int(self._socket.recv(1000))
 
     def end(self) -> Ended:
-        """Wait for its end."""
         status = int(self._socket.recv(1000))
         folder = Path(self._folder.name)
         stderr = (folder / "stderr").read_text("utf-8", "surrogateescape")

@@ -40,8 +40,6 @@ while true; do echo serving; sleep 0.2 & wait $!; done"""
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a command line."""
-
     code: int
     stdout: str
     stderr: str = ""

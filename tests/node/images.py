@@ -39,7 +39,6 @@ class File:
 
 
 def text_file(path: str, text: str, mode: int = 0o644) -> File:
-    """A file with the given text."""
     data = text.encode()
     return File(path, len(data), lambda: io.BytesIO(data), mode)
 
@@ -142,7 +141,6 @@ class Layout:
         (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
 
     def blob(self, digest: str) -> Path:
-        """The file of a layer, manifest, index or config."""
         return self._blobs / digest.removeprefix("sha256:")
 
     def layer(self, files: Iterable[File], *, level: int = 1) -> Layer:

@@ -85,7 +85,6 @@ class InCluster:
         lab.node.kubelet.pull(self._image)
 
     def start_agent(self, *flags: str, endpoint: str = "", module: str = "pycrictl") -> Program:
-        """Start an agent in place of the one that runs."""
         self._running.close()
         self.cluster.api.services.clear()
         words = "--spool-dir", str(self.store), "--admin-socket", f"unix://{self.folder}/none"
@@ -103,7 +102,6 @@ class InCluster:
         return self.agent
 
     def add(self, name: str, *mounts: cri_pb2.Mount) -> Distroless:
-        """Run a pod with one container."""
         made = Distroless(self.lab.node.kubelet, self._image, name, list(mounts))
         self._containers.append(made)
         self.cluster.add_pod(name, state=STARTED, phase="Running")
@@ -117,18 +115,15 @@ class InCluster:
 
     @property
     def archives(self) -> list[Path]:
-        """What the agent keeps of archives."""
         return spooled(self.store)
 
     @property
     def proxies(self) -> list[int]:
-        """The processes of ``kubectl proxy`` that serve the plugin."""
         return proxies_of(self.plugin.runtime)
 
 
 @contextmanager
 def in_cluster(lab: Lab, run_folder: Path, folder: Path) -> Iterator[InCluster]:
-    """Make a cluster of a node; its agent is still to be started."""
     with (
         standing(make_node_certificates(run_folder), folder) as cluster,
         plugin_of(cluster.kubectl(), folder) as plugin,

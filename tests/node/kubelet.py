@@ -50,7 +50,6 @@ class Kubelet:
         return response
 
     def ready(self, *, timeout_s: float = 1.0) -> bool:
-        """True when the CRI answers that runtime and network are ready."""
         try:
             answer = self.call(
                 RUNTIME + "Status",
@@ -161,7 +160,6 @@ class Kubelet:
         )
 
     def running_containers(self) -> list[str]:
-        """The IDs of all containers of the node that run."""
         state = cri_pb2.ContainerStateValue(state=cri_pb2.CONTAINER_RUNNING)
         answer = self.call(
             RUNTIME + "ListContainers",
@@ -171,7 +169,6 @@ class Kubelet:
         return [container.id for container in answer.containers]
 
     def remove_pods(self) -> None:
-        """Stops and removes every pod sandbox of the node, containers included."""
         pods = self.call(
             RUNTIME + "ListPodSandbox",
             cri_pb2.ListPodSandboxRequest(),
@@ -181,7 +178,6 @@ class Kubelet:
             list(pool.map(self.remove_pod, [pod.id for pod in pods.items]))
 
     def remove_pod(self, pod_id: str) -> None:
-        """Stops and removes a pod sandbox, containers included."""
         stop = partial(
             self.call,
             RUNTIME + "StopPodSandbox",
@@ -225,7 +221,6 @@ class Kubelet:
         auth: cri_pb2.AuthConfig | None = None,
         timeout_s: float = 300.0,
     ) -> str:
-        """Pulls to the end and returns the image's ID."""
         return self.start_pull(reference, pod, auth=auth, timeout_s=timeout_s).result().image_ref
 
     def images(self) -> list[cri_pb2.Image]:

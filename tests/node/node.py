@@ -128,7 +128,6 @@ class Node:
         self.start()
 
     def close(self) -> None:
-        """Ends containerd for good and closes the channel."""
         self._channel.close()
         self._daemon.terminate()
 

@@ -41,7 +41,6 @@ unset HISTFILE PROMPT_COMMAND
 
 
 def main() -> int:
-    """Runs the playground; 0 when it could be entered."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("playground: it needs a terminal", file=sys.stderr)
         return 1

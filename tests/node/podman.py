@@ -19,7 +19,6 @@ class Podman:
         self.environ = {**os.environ, "TMPDIR": str(folder / "tmp")}
 
     def close(self) -> None:
-        """Removes the mounts that a podman left that failed."""
         for mount_point in reversed(mount_points(self.folder)):
             subprocess.run(["umount", "--lazy", mount_point], check=False)
 
@@ -35,7 +34,6 @@ class Podman:
         return ["podman", *(str(word) for pair in own.items() for word in pair), *words]
 
     def pull(self, reference: str) -> subprocess.Popen[bytes]:
-        """Begins to pull."""
         with (self.folder / "stderr").open("wb") as stderr:
             return subprocess.Popen(
                 self.command("pull", "--quiet", "--tls-verify=false", reference),
@@ -46,5 +44,4 @@ class Podman:
             )
 
     def stderr(self) -> str:
-        """What the last pull has written there."""
         return (self.folder / "stderr").read_text()

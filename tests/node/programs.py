@@ -28,8 +28,6 @@ def start_container(lab: Lab, pod: Pod, name: str) -> str:
 
 
 class Session:
-    """The program on a terminal of its own."""
-
     def __init__(self, words: list[str]) -> None:
         self.terminal, own = os.openpty()
         self.resize(80, 24)
@@ -56,7 +54,6 @@ class Session:
         self.shown = self.shown.partition(text)[2]
 
     def hang_up(self) -> int:
-        """Close the terminal, and wait for the end."""
         os.close(self._own)
         os.close(self.terminal)
         return self.process.wait(60)

@@ -48,7 +48,6 @@ def echo_server() -> Iterator[int]:
 
 
 def main(path: Path) -> None:
-    """Run each exchange once and write the file."""
     exchanges: dict[str, dict[str, object]] = {}
     version = subprocess.run(
         ["containerd", "--version"], capture_output=True, text=True, check=True

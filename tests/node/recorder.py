@@ -56,7 +56,6 @@ class Recorder(grpc.GenericRpcHandler):
 
     @property
     def endpoint(self) -> str:
-        """The socket as ``--runtime-endpoint`` takes it."""
         return f"unix://{self.path}"
 
     def service(

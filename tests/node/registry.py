@@ -24,12 +24,7 @@ http: {{addr: 127.0.0.1:0}}
 
 
 class Registry:
-    """A registry whose files and configuration are in `folder`.
-
-    Args:
-        folder: does not exist yet.
-        in_memory: images are kept in memory; for few and small ones.
-    """
+    """A registry whose files and configuration are in `folder`."""
 
     def __init__(self, folder: Path, *, in_memory: bool = False) -> None:
         folder.mkdir(parents=True)
@@ -52,7 +47,6 @@ class Registry:
         self._daemon.terminate()
 
     def push(self, layout: Layout, image: Image) -> None:
-        """Uploads an image with all its platforms, digests unchanged."""
         repository, _, tag = image.name.rpartition(":")
         with closing(_Connection(self.port, repository)) as connection:
             self._push_manifest(connection, layout, image.digest, reference=tag)
@@ -84,8 +78,6 @@ class Registry:
 
 
 class _Connection:
-    """Uploads to one repository; an answer that is not the expected one is an AssertionError."""
-
     def __init__(self, port: int, repository: str) -> None:
         self.repository = repository
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=60, blocksize=1 << 20)
@@ -121,7 +113,6 @@ class _Connection:
         *,
         expected: int,
     ) -> str:
-        """Returns where the answer leads to."""
         self._http.request(method, path, body, headers)
         answer = self._http.getresponse()
         content = answer.read()

@@ -52,8 +52,6 @@ _PLAIN: Final = re.compile(r"crictl [^|;&<>`]*")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one command line."""
-
     code: int
     stdout: str
     stderr: str

@@ -58,8 +58,7 @@ CACHE: Final = "shop/cache:3"
 """An image of no pod."""
 
 
-class Failed(Exception):
-    """Something was not as it should be."""
+class Failed(Exception): ...
 
 
 def perform(name: str, play: Callable[[Stage], None]) -> int:
@@ -121,7 +120,6 @@ class Stage:
         self._stack.close()
 
     def start(self, *words: str, **how: Any) -> subprocess.Popen[str]:
-        """Starts a program that finds the node, by the proxy."""
         endpoint = "unix:///run/pycrictl/cri.sock"
         environ = {"CONTAINER_RUNTIME_ENDPOINT": endpoint, "IMAGE_SERVICE_ENDPOINT": endpoint}
         return self._machine.start(*words, folder=self.desk, environ=environ, **how)
@@ -131,7 +129,6 @@ class Stage:
         return self.lab.folder / "logs" / workload.name
 
     def keep(self, workload: Workload) -> None:
-        """Has the node run a pod from now on."""
         threading.Thread(target=self._keep, args=[workload], daemon=True).start()
 
     def pull(self, image: str) -> None:

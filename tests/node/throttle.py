@@ -60,14 +60,12 @@ class Throttle:
 
     @property
     def host(self) -> str:
-        """`127.0.0.1:PORT`, as it stands at the start of an image reference."""
         return f"127.0.0.1:{self._server.server_port}"
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends all connections, stalled ones too."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -85,7 +83,6 @@ class Throttle:
             self._changed.notify_all()
 
     def answer(self, pattern: str, status: int) -> None:
-        """Answers matching requests with `status` (401, 404, 429, 500 …)."""
         self._add(Fault(pattern, status=status))
 
     def cut(self, pattern: str, *, after_bytes: int = 0) -> None:
@@ -97,7 +94,6 @@ class Throttle:
         self._add(Fault(pattern, after_bytes=after_bytes, stall=True))
 
     def require_login(self, username: str, password: str) -> None:
-        """Asks for HTTP Basic credentials from now on."""
         token = base64.b64encode(f"{username}:{password}".encode()).decode()
         with self._changed:
             self._authorization = f"Basic {token}"

@@ -86,7 +86,6 @@ def in_background(folder: Path, wanted: set[str]) -> Iterator[None]:
 
 
 def _build(output: Path, *names: str, root: Path = ROOT, **variables: str) -> None:
-    """Runs what `make dist` runs, without its output."""
     script = str(root / "packaging" / "dist.py")
     command = [str(PYTHON), script, "--output", str(output), *names]
     done = subprocess.run(

@@ -22,13 +22,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def dist(run_folder: Path) -> Path:
-    """The folder of what is built quickly."""
     return building.dist(run_folder)
 
 
 @pytest.fixture(scope="session")
 def released() -> Path:
-    """The folder of all that `make dist` has built, for `make dist-test`."""
     given = os.environ.get("PYCRICTL_DIST")
     if not given:
         pytest.skip("make dist-test")
@@ -37,5 +35,4 @@ def released() -> Path:
 
 @pytest.fixture(scope="session")
 def dist_again(dist: Path, run_folder: Path) -> Path:
-    """The folder of what the sdist in `dist` builds."""
     return building.dist_again(run_folder)

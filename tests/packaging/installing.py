@@ -105,7 +105,6 @@ def rpm(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
 
 @contextmanager
 def directory(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
-    """The standalone folder."""
     (file,) = dist.glob("*-linux-x86_64.tar.xz")
     name = file.name.removesuffix(".tar.xz")
     with Root(folder, debian(suite)) as root:
@@ -116,7 +115,6 @@ def directory(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
 
 @contextmanager
 def single(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
-    """The standalone file."""
     (file,) = dist.glob("*-linux-x86_64.bin")
     with Root(folder, debian(suite)) as root:
         root.put(file, "/bin/pycrictl")

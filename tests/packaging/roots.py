@@ -93,7 +93,6 @@ class Root:
         return ["nsenter", f"--mount=/proc/{self._process.pid}/ns/mnt", *words]
 
     def put(self, file: Path, path: str) -> None:
-        """Copies a file of this machine into the root."""
         with file.open("rb") as source:
             words = ["dd", f"of={path}", "bs=1M", "status=none"]
             subprocess.run(self.command(*words), stdin=source, check=True)

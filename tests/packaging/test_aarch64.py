@@ -123,7 +123,6 @@ class Layout:
         return json.loads(self.blob(descriptor).read_text())
 
     def tagged(self) -> dict[str, dict[str, Any]]:
-        """The descriptors of all that has a tag."""
         index = json.loads((self._folder / "index.json").read_text())
         name = "org.opencontainers.image.ref.name"
         return {each["annotations"][name]: each for each in index["manifests"]}

@@ -34,7 +34,6 @@ NONROOT = 65532
 
 @pytest.fixture(scope="module")
 def layout(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The OCI layout that `make image` has built."""
     (archive,) = released.glob("pycrictl-*-image-amd64.tar")
     folder = tmp_path_factory.mktemp("layout")
     unpack(archive, folder)
@@ -43,7 +42,6 @@ def layout(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pushed(layout: Path, lab: Lab) -> str:
-    """The image in the registry, without its tag."""
     name = f"{lab.registry.host}/pycrictl"
     for tag in (__version__, f"{__version__}-root"):
         words = ["skopeo", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"]
@@ -53,7 +51,6 @@ def pushed(layout: Path, lab: Lab) -> str:
 
 @pytest.fixture
 def cluster(run_folder: Path, tmp_path: Path) -> Iterator[Cluster]:
-    """An API server, and whom it serves."""
     with standing(make_node_certificates(run_folder), tmp_path) as made:
         yield made
 
@@ -68,13 +65,11 @@ class Ran:
 
     @property
     def output(self) -> str:
-        """What it has printed to both streams."""
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         parts = [line.split(" ", 3) for line in lines]
         return "".join(text + ("\n" if tag == "F" else "") for _, _, tag, text in parts)
 
     def ended(self) -> int:
-        """Waits for its end, and returns its exit status."""
         wait_until(lambda: self._status().state == cri_pb2.CONTAINER_EXITED)
         status = self._status().exit_code
         wait_until(lambda: self.output or status == 0)

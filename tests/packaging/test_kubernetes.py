@@ -38,7 +38,6 @@ Document = dict[str, Any]
 
 
 def build(overlay: str, scratch: Path) -> list[Document]:
-    """What an overlay consists of."""
     assert shutil.which("kubectl"), "kubectl is missing: run tests/node/install.sh"
     require_kustomize()
 

@@ -59,7 +59,6 @@ def archive(request: pytest.FixtureRequest, released: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the archive has."""
     target = tmp_path_factory.mktemp("standalone")
     unpack(archive, target)
     return target / archive.name.removesuffix(".tar.xz")

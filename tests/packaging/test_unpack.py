@@ -39,7 +39,6 @@ def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same of another version."""
     return build(tmp_path_factory.mktemp("newer"), f"{PROGRAM}\n")
 
 
@@ -66,7 +65,6 @@ def start(pyz: Path, cache: Path) -> subprocess.Popen[str]:
 
 
 def place(process: subprocess.Popen[str]) -> Path:
-    """Where the program ran from."""
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (0, "")
     folder, word = stdout.split()

@@ -80,7 +80,6 @@ def test_the_proxy_hands_over_to_the_new_version(
 
 
 def programs(root: Root) -> list[int]:
-    """The pids of all programs of pycrictl in the root."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -91,7 +90,6 @@ def programs(root: Root) -> list[int]:
 
 
 def older(kind: str, package: Path, folder: Path) -> Path:
-    """The package with an earlier version."""
     if kind == "rpm":
         return package  # installed again, as `rpm --reinstall` has it, which runs all scripts
     unpacked, made = folder / "older", folder / "older.deb"
