@@ -11,6 +11,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from pycrictl.copy.archive.checksum import Checksum
@@ -19,6 +20,8 @@ from pycrictl.copy.tree.content import DEFAULT_FOLDER, HOLE_BYTES, SparseWriter
 from pycrictl.errors import CopyError, NoSpace
 from pycrictl.units import quote
 
+_WINDOW_BYTES: Final = 8 * 1024 * 1024
+_KEPT_WINDOWS: Final = 4
 _CHECK_BYTES: Final = 8 * 1024 * 1024
 _NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -143,3 +146,21 @@ def open_unnamed(folder: str) -> int:
     fd, name = tempfile.mkstemp(prefix=".pycrictl-", dir=folder)
     os.unlink(name)  # noqa: PTH108 (pathlib would be imported for this alone)
     return fd
+
+
+def forget_behind(fd: int, begin: int, end: int) -> None:
+    """Let the system write what a file has had for longer to the disk, and forget it.
+
+    Call it after each piece that was written or read. The memory of what is on the disk is used
+    again for what comes next: memory that has not been used lately costs more than the copying,
+    above all in a virtual machine, and what a container's limit counts does not grow.
+
+    Args:
+        fd: the file.
+        begin, end: of the piece.
+    """
+    edge = end - end % _WINDOW_BYTES
+    if edge > begin:
+        kept_bytes = _KEPT_WINDOWS * _WINDOW_BYTES
+        with suppress(OSError):  # not a file of a disk
+            os.posix_fadvise(fd, max(edge - kept_bytes, 0), kept_bytes, os.POSIX_FADV_DONTNEED)

@@ -72,11 +72,7 @@ def encode_failure(error: PycrictlError) -> bytes:
 
 
 def decode(text: bytes) -> Outcome:
-    """Read an outcome.
-
-    Raises:
-        RemoteProtocolError: it is not a Status object.
-    """
+    """Read an outcome."""
     try:
         status = json.loads(text)
         is_success = status["status"] == "Success"

@@ -55,11 +55,7 @@ class Quotas:
         return 0 < self._copies_per_pod <= self._taken[pod]
 
     def check_size(self, size_bytes: int) -> None:
-        """Require that a copy is not too large.
-
-        Raises:
-            Exhausted: it is.
-        """
+        """Require that a copy is not too large."""
         if 0 < self._size_limit_bytes < size_bytes:
             self.refused["copy_size"] += 1
             raise _exhausted(

@@ -139,11 +139,7 @@ class ContainerRoot:
         return not poll.poll(0)
 
     def check_running(self) -> None:
-        """Require that the container has not stopped; otherwise what was copied to it may be lost.
-
-        Raises:
-            FailedPrecondition: it has.
-        """
+        """Require that it has not stopped: what was copied to it may be lost otherwise."""
         if not self.is_running():
             raise self._stopped()
 

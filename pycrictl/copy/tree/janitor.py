@@ -120,11 +120,7 @@ def _remove(name: str) -> None:
 
 @contextmanager
 def _opened() -> Iterator[int]:
-    """Open the folder of notes, which nobody else may write to.
-
-    Raises:
-        OSError: there is none.
-    """
+    """Open the folder of notes, which nobody else may write to."""
     path = os.environ.get(VARIABLE, "")
     if not path and os.geteuid() == 0:
         path = _OF_ROOT
@@ -160,11 +156,7 @@ def sweep_root(root: Root) -> int:
 
 
 def _clear(noted: Noted, root: Root) -> None:
-    """Remove a stage or a file whose program is dead; finish a merge that has begun.
-
-    Raises:
-        OSError, CopyError: it is still there.
-    """
+    """Remove a stage or a file whose program is dead; finish a merge that has begun."""
     if not STAGE_NAME.fullmatch(noted.name):
         return
     with (

@@ -142,11 +142,7 @@ def is_mount_point(directory_fd: int, name: bytes) -> bool:
 
 
 def refuse_kernel_file_system(fd: int, shown: bytes) -> None:
-    """Refuse what is not storage but an interface of the kernel.
-
-    Raises:
-        KernelFileSystem: ``fd`` is on such a file system.
-    """
+    """Refuse what is not storage but an interface of the kernel."""
     if (name := KERNEL_FILE_SYSTEMS.get(file_system_type(fd))) is not None:
         raise KernelFileSystem(shown, name)
 

@@ -203,11 +203,7 @@ class Directory:
             return False
 
     def refuse_mounted(self, name: bytes, *, hint: str) -> None:
-        """Refuse to replace something that is mounted there.
-
-        Raises:
-            CopyError: it is.
-        """
+        """Refuse to replace something that is mounted there."""
         if self.is_mount_point(name):
             shown = quote(os.fsdecode(self.shown_path(name)))
             raise CopyError(f"{shown} is mounted there and cannot be replaced", hint=hint)

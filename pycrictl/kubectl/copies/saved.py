@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from pycrictl.copy.archive.forgetting import forget_behind
 from pycrictl.copy.archive.pack import file_pieces
+from pycrictl.copy.archive.spool import forget_behind
 from pycrictl.copy.tree.content import write_all
 from pycrictl.errors import CopyError
 from pycrictl.foreign import mapping, parse
