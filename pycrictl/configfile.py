@@ -65,7 +65,7 @@ def values(path: str, *, is_whole: bool = False) -> dict[str, str]:
     """Return every key with what the file says, as text; a file that does not exist says nothing.
 
     Args:
-        is_whole: whether to leave out what crictl does not know, if the file lacks it.
+        is_whole: omit ``max-retries``, which crictl 1.36 lacks, unless the file sets it.
 
     Raises:
         ConfigError: the file cannot be read or is invalid.

@@ -313,7 +313,7 @@ class NodePulls:
         ).start()
 
     def _stop_unasked(self) -> None:
-        """End the watch of the pods when nobody asks, else look again when that may be."""
+        """Stop watching pods after ``UNASKED_S`` without a request; else check again later."""
         loop = asyncio.get_running_loop()
         if (left_s := self._asked_at + UNASKED_S - time.monotonic()) > 0:
             self._timer = loop.call_later(left_s, self._stop_unasked)

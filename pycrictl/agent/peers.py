@@ -94,7 +94,7 @@ class Peers:
         """Return the document that the agent of a node answers.
 
         Args:
-            host_ip: its address, if that is known, for when its agent is no endpoint.
+            host_ip: the node's address, or empty; for an agent that is no endpoint of the Service.
         """
         async with self._slots:
             try:

@@ -102,7 +102,7 @@ def disk_at(path: str, use: str) -> tuple[int, Disk] | None:
 
 
 def once_each(found: Iterable[tuple[int, Disk]]) -> list[Disk]:
-    """Return file systems, of each device the first."""
+    """Return the first file system of each device."""
     first: dict[int, Disk] = {}
     for device, disk in found:
         first.setdefault(device, disk)

@@ -23,17 +23,17 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container of the pod, or one that is to be.
+    """A container of the pod, or one that has not been created yet.
 
     Attributes:
         state: ``running``, ``exited``, ``created``, ``unknown``; empty before it exists.
         exit_code: of the last attempt that has ended.
         reason: the runtime's word for the end, such as ``OOMKilled``.
-        message: what the runtime says to that.
+        message: the runtime's message about that end.
         restarts: how many attempts were before.
         has_crashed_before: an earlier attempt that is still listed ended badly.
         waiting: what the kubelet says it waits for, such as ``CrashLoopBackOff``.
-        waiting_message: what the kubelet says to that.
+        waiting_message: the kubelet's message about that wait.
         is_ready: what the kubelet says of its probes; None if that is not known.
         lines: the last lines of its log.
     """

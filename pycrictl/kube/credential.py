@@ -1,7 +1,7 @@
-"""The kubelet's own credential for the API server, read where the kubelet keeps it.
+"""The credential for the API server: the kubelet's own, that of a pod, or a kubeconfig's.
 
-The kubeconfig is the one that the running kubelet was started with; without one it is looked for
-where distributions put it. A credential is kept in memory and never shown.
+The kubelet's kubeconfig is the one that the running kubelet was started with; without one it is
+looked for where distributions put it. A credential is kept in memory and never shown.
 """
 
 from __future__ import annotations

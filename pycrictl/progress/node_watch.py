@@ -177,7 +177,7 @@ def watch(
         PullFailed: at least one pull failed; the message has the first reason.
         Interrupted: Ctrl-C.
         NotFound: no such pod or container.
-        Unimplemented: neither source is there.
+        Unimplemented: no source of progress is available.
     """
     try:
         outcome = _watch(client, request, sink, pace, knowledge)

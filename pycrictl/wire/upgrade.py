@@ -1,8 +1,8 @@
 """The opening handshake of a WebSocket (RFC 6455, 4) on both sides, by ``websockets``. Pure.
 
-The library makes and checks the fields of the handshake. The heads that have them are read and
-written here (``wire.http1``, and aiohttp for the agent), because a server
-without WebSocket may go on with a plain response, and one with it may have other URLs.
+The library makes and checks the fields of the handshake. The HTTP heads around
+them are read and written elsewhere (``wire.http1``; aiohttp in the agent), as a server may decline
+the upgrade with a plain response, or serve other URLs.
 """
 
 from __future__ import annotations

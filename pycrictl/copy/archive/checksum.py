@@ -1,6 +1,6 @@
 """The checksum of a copy stream, CRC-32 (IEEE 802.3).
 
-With isal, which not all machines have, it takes a tenth of the time. It finds damage, not malice:
+With isal, which not all machines have, it takes a third of the time. It finds damage, not malice:
 anyone can make bytes with a given checksum.
 """
 

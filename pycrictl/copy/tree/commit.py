@@ -176,10 +176,10 @@ class Merge:
 
 
 def move_new(staged: Directory, name: bytes, target: Directory, new_name: bytes) -> None:
-    """Move something to a name that nothing has.
+    """Move an entry to an unused name.
 
     Raises:
-        OSError: EEXIST: something has it after all.
+        OSError: EEXIST: the name is taken.
     """
     try:
         staged.move(name, target, new_name, flags=RENAME_NOREPLACE)

@@ -46,10 +46,10 @@ def opened(
     path: ContainerPath,
     watch: Watch,
 ) -> Iterator[Copier]:
-    """Give what copies from and to a container in a cluster. For the main thread.
+    """Yield a Copier for a container in a cluster. Only the main thread may call it.
 
     Raises:
-        UsageError: something cannot have the name that is given.
+        UsageError: the name of the namespace, pod or container is invalid.
         Unimplemented: there is no agent, or none that offers copies.
         PycrictlError: kubectl refused.
     """

@@ -186,7 +186,7 @@ class LayerPoller:
                 pass
 
     async def weigh(self, name: str, since_s: float) -> PullBytes | None:
-        """Return what a pull took that has just ended; see ``progress.pull_bytes``.
+        """Return the bytes of a pull that has just ended; see ``progress.pull_bytes``.
 
         Returns:
             None if the runtime is not containerd, cannot be asked or has no such image.

@@ -179,7 +179,7 @@ class PullQueue:
         return self.tick(now)
 
     def release(self, *, now: float) -> list[Decision]:
-        """Give slots again after ``is_held``, to all that have come meanwhile."""
+        """End the hold (``is_held``) and give slots to the calls that arrived during it."""
         self.is_held = False
         out = self._advance(now)
         self._serve_line(now, out)

@@ -169,7 +169,7 @@ def _locked_file(path: Path) -> int:
 
 
 def _lock(folder: Path) -> int | None:
-    """Return a descriptor of a directory that is locked by it; None if another one has it."""
+    """Lock a directory; return its descriptor, or None if another process holds the lock."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
