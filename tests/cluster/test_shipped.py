@@ -129,9 +129,12 @@ def test_the_first_look_after_a_silence(node: Node, cluster: Cluster) -> None:
     for number in range(4):
         pull_slowly(cluster, f"s{number}", node.seed + 100 + number, seconds=60)
     wait_until(lambda: len(pulls(cluster)) == 4)
-    wait_until(lambda: all(one["progressBytes"] > MIB for one in pulls(cluster).values()))
+    # containerd 2 says nothing of an image before one of its layers has its turn.
+    wait_until(lambda: any(one["progressBytes"] > MIB for one in pulls(cluster).values()))
+    begun = {image for image, one in pulls(cluster).items() if one["progressBytes"]}
     time.sleep(SILENCE_S)
-    assert {one["phase"] for one in pulls(cluster).values()} == {"Pulling"}
+    found = pulls(cluster)
+    assert [image for image in begun if found[image]["phase"] == "Waiting"] == []
 
 
 def test_what_is_gone_does_not_come_back(node: Node, cluster: Cluster) -> None:
