@@ -235,20 +235,25 @@ class OverApi:
         is_same = record.direction == "From" or (
             (record.size_bytes, record.crc32) == (kept.record.size_bytes, kept.record.crc32)
         )
+        failure = None
         try:
             found = self._patience.insist(lambda: self._api.get(kept.record.session))
             if is_same and _status(found).get("phase") in ("Measuring", "Transferring"):
                 kept.expected_bytes = _expected(found)
                 return kept
+            failure = _failure(found)
         except Lost:
             is_same = True
-        note(
-            "the interrupted copy is gone: it begins anew"
-            if is_same
-            else "the source has changed since the copy was interrupted: it begins anew"
-        )
+        if failure is None:
+            note(
+                "the interrupted copy is gone: it begins anew"
+                if is_same
+                else "the source has changed since the copy was interrupted: it begins anew"
+            )
         self._abandon(kept.record.session)
         kept.remove()
+        if failure is not None:
+            raise failure
         return None
 
     def _committed(self, session: str) -> dict[str, Any]:
@@ -289,10 +294,8 @@ class OverApi:
             pause_s = min(pause_s * 1.5, LONGEST_POLL_S)
             found = self._patience.insist(lambda: self._api.get(session))
             self._patience.renew()
-        status = _status(found)
-        if status.get("phase") == "Failed":
-            message = text(status.get("message")) or "the agent does not say why"
-            raise Lost(message) if status.get("code") == 410 else CopyError(message)
+        if (failure := _failure(found)) is not None:
+            raise failure
         return found
 
     def _finish_from(self, kept: Kept, watch: Watch) -> int:
@@ -358,6 +361,14 @@ class _Session:
             kept.append(content, arriving.offset - len(content))
             yield content
         on_total(arriving.offset)
+
+
+def _failure(found: dict[str, Any]) -> CopyError | None:
+    status = _status(found)
+    if status.get("phase") != "Failed":
+        return None
+    message = text(status.get("message")) or "the agent does not say why"
+    return Lost(message) if status.get("code") == 410 else CopyError(message)
 
 
 def _status(found: dict[str, Any]) -> dict[str, Any]:

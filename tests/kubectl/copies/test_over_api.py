@@ -200,6 +200,24 @@ def test_a_container_that_is_replaced(
         work.api.get("0" * 32)
 
 
+def test_a_copy_is_not_resumed_into_another_container(
+    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
+) -> None:
+    local = str(tmp_path / "g")
+    record = CopyRecord((), "shop", "web", "", "/to/f", local, "From", session="a" * 32)
+    work.method()
+    work.saved.keep(record).release()
+    (container.root / "to/f").write_bytes(b"content")
+    work.api.begin({"direction": "From", "path": "/to/f"}, record.session)
+    container.pods = {"e" * 64: "pod1"}
+    wait_until(lambda: work.api.get(record.session)["status"]["phase"] == "Failed")
+    work.resume = True
+    with pytest.raises(Lost, match="was stopped or replaced since the copy began"):
+        work.out("/to/f", local)
+    assert not (tmp_path / "g").exists()
+    assert (work.kept, sessions(folder)) == ([], [])
+
+
 def test_the_agent_stays_away(
     start: Start, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
 ) -> None:
