@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, TypeVar
 
 import grpc
@@ -178,16 +177,17 @@ class Kubelet:
             list(pool.map(self.remove_pod, [pod.id for pod in pods.items]))
 
     def remove_pod(self, pod_id: str) -> None:
-        stop = partial(
-            self.call,
+        try:
+            self._stop_and_remove(pod_id)
+        except grpc.RpcError:  # containerd can do neither with what starts or ends at that moment
+            self._stop_and_remove(pod_id)
+
+    def _stop_and_remove(self, pod_id: str) -> None:
+        self.call(
             RUNTIME + "StopPodSandbox",
             cri_pb2.StopPodSandboxRequest(pod_sandbox_id=pod_id),
             cri_pb2.StopPodSandboxResponse,
         )
-        try:
-            stop()
-        except grpc.RpcError:  # containerd cannot stop what ends by itself in the same moment
-            stop()
         self.call(
             RUNTIME + "RemovePodSandbox",
             cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=pod_id),
