@@ -72,7 +72,7 @@ def is_called() -> bool:
     return program_name() == NAME
 
 
-def hears(number: int) -> bool:
+def handles_signal(number: int) -> bool:
     """Return whether a signal interrupts the program as Ctrl-C does, also if it was ignored.
 
     Shells let background jobs ignore SIGINT; Go's programs take it all the same.

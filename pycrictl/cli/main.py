@@ -104,7 +104,7 @@ class _Signals:
         """Handle the signals, except ignored ones, as SIGINT is in background jobs."""
         for number in ENDING:
             is_ignored = signal.getsignal(number) is signal.SIG_IGN
-            if not is_ignored or crictl.hears(number):
+            if not is_ignored or crictl.handles_signal(number):
                 signal.signal(number, self._end)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
@@ -112,7 +112,7 @@ class _Signals:
         if now_s < self._deaf_until_s:
             return
         self._deaf_until_s = now_s + DEAF_S
-        is_interrupt = number == signal.SIGINT or crictl.hears(number)
+        is_interrupt = number == signal.SIGINT or crictl.handles_signal(number)
         raise_ending(
             KeyboardInterrupt() if is_interrupt else Terminated(number),
             is_quiet=not self._context.flags.debug,

@@ -91,7 +91,7 @@ def patience() -> Iterator[Callable[[int], bool] | None]:
     spared: list[int] = []
 
     def spares(number: int) -> bool:
-        if spared or not crictl.hears(number):
+        if spared or not crictl.handles_signal(number):
             return False
         spared.append(number)
         return True

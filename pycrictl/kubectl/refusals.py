@@ -156,7 +156,7 @@ def _unreachable(text: str) -> PycrictlError:
 def _unauthorized() -> PycrictlError:
     return Denied(
         "the API server does not accept the credential",
-        hint="log in again, or see 'kubectl config view --minify' for whose it is",
+        hint="log in again, or 'kubectl config view --minify' shows its user",
     )
 
 

@@ -65,7 +65,7 @@ class Failure(NamedTuple):
         cause: the runtime's words, without what wraps them.
         at_s: wall time; 0 if unknown.
         attempts: how often it has failed, as far as that is known; 0 if it is not.
-        pod: whose it is; empty if unknown.
+        pod: the pod that needs it; empty if unknown.
         is_final: nobody tries again.
         secrets: names of the pull secrets of that pod; None if they are unknown.
     """

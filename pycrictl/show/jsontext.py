@@ -44,8 +44,8 @@ def number_text(value: int | float) -> str:
 def _escape_controls(text: str) -> str:
     """Escape in the strings of a JSON ``text`` what is not printable, as ``units.escape`` does.
 
-    JSON itself escapes the control characters below 0x20 only. Terminals obey others as well, and
-    those that change the direction of writing, or are invisible, hide what is there.
+    JSON itself escapes the control characters below 0x20 only. Terminals act on others as well, and
+    those that change the direction of writing, or are invisible, can hide text.
     """
     if text.isascii() and "\x7f" not in text:
         return text

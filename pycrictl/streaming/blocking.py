@@ -88,7 +88,7 @@ def _exchange(sock: socket.socket, target: Target, opening: Opening, timeout_s: 
                 give_up_at = min(give_up_at, time.monotonic() + REFUSAL_S)
     except (OSError, StreamError) as exc:
         if opening.response is not None:
-            return  # what is there is enough
+            return  # what has arrived is enough
         if isinstance(exc, StreamError):
             raise
         if isinstance(exc, TimeoutError):

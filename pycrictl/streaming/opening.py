@@ -159,7 +159,7 @@ class Exchange:
                 while len(self._opening.body) < MAX_REFUSAL_BYTES and await self._advance():
                     pass
         except (TimeoutError, StreamError):
-            pass  # what is there is enough
+            pass  # what has arrived is enough
         return self._opening.refusal()
 
     async def _advance(self) -> bool:

@@ -38,7 +38,7 @@ class Rules(NamedTuple):
 
     Attributes:
         archive: keep modes (set-id and sticky bits too), times and owners.
-        no_clobber: leave alone what is there already.
+        no_clobber: keep existing files.
         in_place: write into a file that is mounted where it is, since it cannot be replaced.
         max_size_bytes: the most content in all files together, or None.
         max_entries: the most files, directories and links; 0 for any number. Each takes memory.

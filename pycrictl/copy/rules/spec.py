@@ -222,7 +222,7 @@ def place(
         name: under which name it goes into a directory.
         contents: not the directory but what is in it is meant (``SRC/.``).
         destination: as typed.
-        existing: what is there, where links to directories have been followed.
+        existing: the destination as it is, where links to directories have been followed.
 
     Raises:
         CopyError: no such directory, or the wrong kind of thing is in the way.
@@ -251,14 +251,14 @@ class Meeting(Enum):
     MAKE = "nothing is there"
     REPLACE = "a file takes the place of another"
     MERGE = "both are directories"
-    KEEP = "what is there stays"
+    KEEP = "the existing file stays"
 
 
 def meet(new: Existing, old: Existing, *, no_clobber: bool, shown: str) -> Meeting:
     """Decide what happens where ``new`` is to go and ``old`` is.
 
     Raises:
-        CopyError: a directory and something else are in each other's way, or what is there is
+        CopyError: a directory and something else are in each other's way, or the existing one is
             special.
     """
     if old is Existing.NOTHING:

@@ -28,7 +28,7 @@ _ALONE: Final = "copied alone, with --in-place, a file is written into it"
 
 
 def existing_kind(status: os.stat_result | None) -> Existing:
-    """Return the kind of what is there, for the rules of the destination.
+    """Return the kind of a destination, as its rules name it.
 
     Devices, pipes and sockets are special wherever they are, since others need them: the node's
     ``/dev/null`` for one.
@@ -48,7 +48,7 @@ class Merge:
         staged: the directory that was put together.
         target: the directory that is there; both are not closed here.
         spare: where files are put that are replaced; the stage.
-        no_clobber: leave alone what is there already.
+        no_clobber: keep existing files.
 
     Attributes:
         kept: how many files were there already and stayed.

@@ -39,7 +39,7 @@ COMMIT: Final = b"commit"
 """What ``TOP`` is called while it is merged with the directory that the stage is in."""
 
 COMMIT_NEW: Final = b"commit-new"
-"""Its name if what is there already stays as it is."""
+"""Its name if an existing file stays as it is."""
 
 _OF_ROOT: Final = "/var/lib/pycrictl/stages"
 _MAX_BYTES: Final = 64 * 1024

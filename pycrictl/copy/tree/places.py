@@ -153,7 +153,7 @@ class Destination(NamedTuple):
     Attributes:
         root: where it is.
         text: its path.
-        existing: what is there; a link to a directory counts as the directory.
+        existing: its kind; a link to a directory counts as the directory.
         directory: the destination if it is a directory, else its parent.
     """
 
@@ -201,7 +201,7 @@ def open_destination(root: Root, path: bytes) -> Destination:
 def _leads_to_file(
     root: Root, directory: Directory, text: PathText, status: os.stat_result
 ) -> bool:
-    """Return whether a file may take the place of what is there, which is not a directory.
+    """Return whether a file may replace the destination, which is not a directory.
 
     A link to a device or pipe must stay as well, and one to what a process has open, such as
     ``/dev/stdout``.

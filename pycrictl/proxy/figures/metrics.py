@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what has happened is counted, what is there is looked at when asked.
+"""Metrics for Prometheus: events are counted as they happen, states are read at each scrape.
 
 Only a proxy that offers metrics imports this. No name of an image or a pod is a label.
 """
