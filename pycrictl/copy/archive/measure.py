@@ -127,7 +127,7 @@ def _measure(source: Source, bytes_of: Callable[[Entry], int]) -> int | None:
     """
     size_bytes = 0
     try:
-        with closing(walk(source, on_skip=lambda _: None)) as found:
+        with closing(walk(source, on_skip=lambda _: None, opens=False)) as found:
             for count, (entry, _) in enumerate(found):
                 if count >= MAX_ENTRIES:
                     return None

@@ -47,7 +47,8 @@ class Found(NamedTuple):
 
     Attributes:
         entry: what it is, named from the top as in an archive.
-        fd: the content of a file, readable and closed by the walk; -1 for anything else.
+        fd: the content of a file, readable and closed by the walk; -1 for anything else, or where
+            the walk opens nothing.
     """
 
     entry: Entry
@@ -60,24 +61,27 @@ class _Level(NamedTuple):
     path: bytes
 
 
-def walk(source: Source, *, on_skip: OnSkip) -> Generator[Found, None, None]:
+def walk(source: Source, *, on_skip: OnSkip, opens: bool = True) -> Generator[Found, None, None]:
     """Yield everything in a tree, directories before what is in them.
 
     Args:
         source: a directory, a file or a link.
         on_skip: called with what is left out: devices, pipes, sockets, file systems of the kernel.
+        opens: open the files; without it, a file of the kernel's that is mounted alone is not seen
+            to be one.
 
     Raises:
         CopyError: the tree is too deep, or the top cannot be copied.
         OSError: something cannot be read.
     """
-    return _Walk(source.root, on_skip).run(source)
+    return _Walk(source.root, on_skip, opens).run(source)
 
 
 class _Walk:
-    def __init__(self, root: Root, on_skip: OnSkip) -> None:
+    def __init__(self, root: Root, on_skip: OnSkip, opens: bool) -> None:
         self._root = root
         self._on_skip = on_skip
+        self._opens = opens
         # The first name of every file that has several.
         self._linked: dict[tuple[int, int], bytes] = {}
 
@@ -87,6 +91,8 @@ class _Walk:
         if stat.S_ISLNK(status.st_mode):
             link = os.readlink(b"", dir_fd=source.fd)
             yield Found(self._entry(source.top, EntryType.SYMLINK, status, link=link), -1)
+        elif not self._opens and stat.S_ISREG(status.st_mode):
+            yield Found(self._entry(source.top, EntryType.FILE, status), -1)
         elif stat.S_ISREG(status.st_mode):
             fd = reopen_regular(source.fd, status, device=None, shown=shown)
             try:
@@ -155,20 +161,29 @@ class _Walk:
         return Found(self._entry(path, EntryType.SYMLINK, status, link=link), -1)
 
     def _file(self, directory: Directory, name: bytes, path: bytes) -> Found | None:
+        if not self._opens:
+            status = directory.lstat(name)
+            return None if status is None else self._closed_file(status, path)
         pinned = directory.pin(name)
         try:
             status = os.fstat(pinned)
-            if not stat.S_ISREG(status.st_mode):
-                what = _SPECIAL.get(stat.S_IFMT(status.st_mode), "something else by now")
-                self._on_skip(Skipped(path, "special", f"it is {what}"))
-                return None
-            key = (status.st_dev, status.st_ino)
-            if status.st_nlink > 1 and (first := self._linked.setdefault(key, path)) != path:
-                return Found(self._entry(path, EntryType.HARDLINK, status, link=first), -1)
+            found = self._closed_file(status, path)
+            if found is None or found.entry.kind is not EntryType.FILE:
+                return found
             fd = reopen_regular(pinned, status, device=directory.device, shown=path)
-            return Found(self._entry(path, EntryType.FILE, status), fd)
+            return Found(found.entry, fd)
         finally:
             os.close(pinned)
+
+    def _closed_file(self, status: os.stat_result, path: bytes) -> Found | None:
+        if not stat.S_ISREG(status.st_mode):
+            what = _SPECIAL.get(stat.S_IFMT(status.st_mode), "something else by now")
+            self._on_skip(Skipped(path, "special", f"it is {what}"))
+            return None
+        key = (status.st_dev, status.st_ino)
+        if status.st_nlink > 1 and (first := self._linked.setdefault(key, path)) != path:
+            return Found(self._entry(path, EntryType.HARDLINK, status, link=first), -1)
+        return Found(self._entry(path, EntryType.FILE, status), -1)
 
     def _entry(
         self, name: bytes, kind: EntryType, status: os.stat_result, *, link: bytes = b""

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.measure import measure
+from pycrictl.copy.archive.measure import measure, report_total
 from pycrictl.copy.archive.pack import FilePart, pack, pack_unread
 from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.tree import walk
 from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import open_source
 from pycrictl.copy.tree.rootfs import Directory
+from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError, EntryRefused, StreamError
 from tests.copy.hostile import FOLDER, LINK, archive, member
 from tests.copy.trees import (
@@ -137,6 +139,18 @@ def test_content_that_is_left_in_its_files(tmp_path: Path) -> None:
     summary = measured.summary
     assert (summary.files, summary.directories) == (6, 1)
     assert summary.size_bytes == sum(path.stat().st_size for path in top.iterdir())
+
+
+def test_the_total_is_found_without_opening_a_file(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tree / "pipe")
+    sizes: list[int] = []
+    with open_source(LOCAL, os.fsencode(tree)) as found:
+        made = sum(len(piece) for piece in pack(found, on_skip=ignore))
+        monkeypatch.delattr(walk, "reopen_regular")
+        report_total(found, Watch(ignore, ignore, on_archive=sizes.append))
+    assert sizes == [made]
 
 
 def test_measuring_ends_where_it_is_too_much(tmp_path: Path) -> None:
