@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from pycrictl.units import escape
 
@@ -21,6 +21,8 @@ MAX_CHARS: Final = 4096
 
 MAX_ITEMS: Final = 1000
 """Of a list for which a schema names no other number."""
+
+T = TypeVar("T")
 
 _INT32_MAX: Final = 2**31 - 1
 _BEFORE_VALUES: Final = (b",", b"{", b"[")
@@ -56,8 +58,10 @@ def parsed(content: str | bytes | bytearray) -> dict[str, Any]:
         return {}
 
 
-def mapping(value: object) -> dict[str, Any]:
-    """Return an object; empty if it is none."""
+def mapping(value: object, *path: str) -> dict[str, Any]:
+    """Return an object, or the one at a path in it; empty if there is none."""
+    for key in path:
+        value = mapping(value).get(key)
     return value if isinstance(value, dict) else {}
 
 
@@ -95,6 +99,19 @@ def moment(value: object) -> float:
         return datetime.fromisoformat(value).timestamp()
     except (ValueError, OverflowError):
         return 0.0
+
+
+def strict(value: object, read: Callable[[object], T]) -> T | None:
+    """Return what a reader here makes of a value; None of null.
+
+    Raises:
+        ValueError: the value is of another kind, or beyond the reader's bounds.
+    """
+    if value is None:
+        return None
+    if (found := read(value)) != value:
+        raise ValueError("a value is of another kind")
+    return found
 
 
 def cleaned(value: Any) -> Any:

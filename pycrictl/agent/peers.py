@@ -29,7 +29,7 @@ from pycrictl.errors import (
     Unavailable,
     Unimplemented,
 )
-from pycrictl.foreign import mappings, parsed, text
+from pycrictl.foreign import count, mappings, parsed, text, texts
 from pycrictl.tls import client_context
 from pycrictl.units import escape
 
@@ -234,13 +234,13 @@ class Peers:
             query = {"labelSelector": f"kubernetes.io/service-name={SERVICE}"}
             async for page in self._api.pages(path, query):
                 for document in mappings(page.get("items")):
-                    ports = [one.get("port") for one in mappings(document.get("ports"))]
-                    port = next((one for one in ports if isinstance(one, int)), self._port)
+                    ports = [count(one.get("port")) for one in mappings(document.get("ports"))]
+                    port = next(filter(None, ports), self._port)
                     for endpoint in mappings(document.get("endpoints")):
-                        addresses, node = endpoint.get("addresses"), endpoint.get("nodeName")
-                        if isinstance(node, str) and isinstance(addresses, list) and addresses:
-                            if _is_address(addresses[0]):
-                                found[node] = addresses[0], port
+                        node, addresses = text(endpoint.get("nodeName")), endpoint.get("addresses")
+                        first = next(iter(texts(addresses)), "")
+                        if node and _is_address(first):
+                            found[node] = first, port
             self._addresses = found
         self._looked_at = time.monotonic()  # at the end: callers wait for the lock meanwhile
 
@@ -334,12 +334,12 @@ async def _refusal(response: aiohttp.ClientResponse) -> PycrictlError:
     return kinds.get(response.status, RuntimeFault)(line)
 
 
-def _is_address(text: Any) -> bool:
+def _is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
     except ValueError:
         return False
-    return isinstance(text, str)
+    return True
 
 
 def _unpadded(text: str) -> bytes:

@@ -57,7 +57,7 @@ def _folders(config: Path) -> list[Path]:
     for document in configurations(config):
         plugins = mapping(document.get("plugins"))
         for plugin in CRI_PLUGINS:
-            registry = mapping(mapping(plugins.get(plugin)).get("registry"))
+            registry = mapping(plugins, plugin, "registry")
             if path := text(registry.get("config_path")):
                 named = [Path(part) for part in path.split(":") if part]
     return named or [Path(DEFAULT_FOLDER)]

@@ -7,10 +7,11 @@ schema 2, RFC 1952 (the gzip trailer), and containerd's own naming of ingests, l
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
+
+from pycrictl.foreign import mapping, parsed, text
 
 CRI_NAMESPACE: Final = "k8s.io"
 """Where the CRI keeps its images and containers."""
@@ -75,12 +76,7 @@ def parse_document(data: bytes) -> Document | None:
     """
     if len(data) > DOCUMENT_LIMIT_BYTES:
         return None
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(document, dict):
-        return None
+    document = parsed(data)
     if "layers" in document:
         return _manifest(document)
     if "manifests" in document:
@@ -95,20 +91,16 @@ def _entries(value: object) -> list[Any] | None:
 
 
 def _manifest(document: dict[str, Any]) -> Manifest | None:
-    config, entries = document.get("config"), _entries(document["layers"])
-    if entries is None or not isinstance(config, dict) or not is_digest(config.get("digest")):
+    config, entries = mapping(document.get("config")), _entries(document["layers"])
+    if entries is None or not is_digest(config.get("digest")):
         return None
     layers = []
-    for entry in entries:
-        if not isinstance(entry, dict):
-            return None
-        digest, size, media_type = entry.get("digest"), entry.get("size"), entry.get("mediaType")
+    for entry in map(mapping, entries):
+        digest, size = entry.get("digest"), entry.get("size")
         # A bool is an int for Python, not for JSON.
         if not is_digest(digest) or type(size) is not int or not 0 <= size < 2**63:
             return None
-        layers.append(
-            LayerDescriptor(digest, size, media_type if isinstance(media_type, str) else "")
-        )
+        layers.append(LayerDescriptor(digest, size, text(entry.get("mediaType"))))
     return Manifest(config["digest"], tuple(layers))
 
 
@@ -116,18 +108,12 @@ def _index(document: dict[str, Any]) -> Index | None:
     entries = _entries(document["manifests"])
     if entries is None:
         return None
-    digests = []
-    for entry in entries:
-        digest = entry.get("digest") if isinstance(entry, dict) else None
-        if not is_digest(digest):
-            return None
-        digests.append(digest)
-    return Index(tuple(digests))
+    digests = [text(mapping(entry).get("digest")) for entry in entries]
+    return Index(tuple(digests)) if all(map(is_digest, digests)) else None
 
 
 def _config(document: dict[str, Any]) -> ImageConfig | None:
-    rootfs = document["rootfs"]
-    diff_ids = _entries(rootfs.get("diff_ids")) if isinstance(rootfs, dict) else None
+    diff_ids = _entries(mapping(document["rootfs"]).get("diff_ids"))
     if diff_ids is None or not all(map(is_digest, diff_ids)):
         return None
     return ImageConfig(tuple(diff_ids))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl import config
 from pycrictl.errors import ConfigError
-from pycrictl.foreign import mappings, text
+from pycrictl.foreign import mapping, mappings, text
 from pycrictl.kube.kubelet import (
     ROOT,
     Kubelet,
@@ -177,8 +177,8 @@ class _Kubeconfig:
 
     def _printed(self, timeout_s: float) -> Printed:
         """Return what the program prints that the user's ``exec`` names."""
-        plugin, name = self._user.get("exec"), quote(self._path, 4096)
-        if not isinstance(plugin, dict):
+        plugin, name = mapping(self._user.get("exec")), quote(self._path, 4096)
+        if not plugin:
             raise ConfigError(f"the user of {name} has no credential")
         if self._root != ROOT:  # its program belongs to the node's own file system
             raise ConfigError(f"the user of {name} gets its credential from a program of the node")

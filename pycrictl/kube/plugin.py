@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pycrictl.errors import ConfigError
-from pycrictl.foreign import mapping, parsed, text
+from pycrictl.foreign import mapping, mappings, parsed, text
 from pycrictl.units import format_duration, quote
 
 
@@ -77,9 +77,8 @@ def _variables(plugin: dict[str, Any]) -> dict[str, str]:
         "spec": {"interactive": False},
     }
     found = {"KUBERNETES_EXEC_INFO": json.dumps(info)}
-    for one in plugin.get("env") or ():
-        if isinstance(one, dict):
-            found[str(one.get("name"))] = str(one.get("value"))
+    for one in mappings(plugin.get("env")):
+        found[str(one.get("name"))] = str(one.get("value"))
     return found
 
 

@@ -143,8 +143,8 @@ class PullObjects:
 
     def _event(self, line: bytes) -> Iterator[Report]:
         event = parsed(line)
-        kind, found = event.get("type"), event.get("object")
-        if not isinstance(found, dict):
+        kind, found = event.get("type"), mapping(event.get("object"))
+        if not found:
             self._reject("not a watch event", line)
             return
         if kind == "ERROR":

@@ -77,8 +77,8 @@ def needs_log(document: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     status = mapping(document.get("status"))
     for kind in _KINDS:
         for one in mappings(status.get(f"{kind}Statuses")):
-            now = mapping(mapping(one.get("state")).get("terminated"))
-            before = mapping(mapping(one.get("lastState")).get("terminated"))
+            now = mapping(one, "state", "terminated")
+            before = mapping(one, "lastState", "terminated")
             if now.get("exitCode"):
                 yield text(one.get("name")), False
             elif before.get("exitCode"):
@@ -112,7 +112,7 @@ def _status_of(status: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
 
 def _container(one: dict[str, Any], spec: dict[str, Any], known: Known) -> facts.Container:
     state = mapping(one.get("state"))
-    before = mapping(mapping(one.get("lastState")).get("terminated"))
+    before = mapping(one, "lastState", "terminated")
     running, ended = mapping(state.get("running")), mapping(state.get("terminated"))
     waiting = mapping(state.get("waiting"))
     name = text(one.get("name"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pycrictl.errors import Denied, NotFound, PycrictlError, UsageError
-from pycrictl.foreign import mapping, text
+from pycrictl.foreign import mapping, mappings, text
 from pycrictl.kubectl.imagepulls import PullObject
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.units import plural, quote
@@ -225,11 +225,11 @@ def ending_of(kubectl: Kubectl, pull: PullObject) -> str:
         return "its pod is gone"
     except PycrictlError as exc:
         return f"it is not reported any more, and the pod cannot be asked for: {exc.message}"
-    status = pod.get("status") if isinstance(pod, dict) else None
+    status = mapping(pod, "status")
     for key in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
-        for each in (status or {}).get(key) or ():
+        for each in mappings(status.get(key)):
             spelled = {text(each.get("image")), text(each.get("imageID"))}
-            if pull.reference in spelled and "waiting" in (each.get("state") or {}):
+            if pull.reference in spelled and "waiting" in mapping(each.get("state")):
                 return "it is not reported any more, and its container still waits"
     return ""
 
@@ -261,10 +261,9 @@ def _select(kubectl: Kubectl, namespace: str, selector: str, node: str) -> list[
 
 
 def _items(document: Any) -> list[dict[str, Any]]:
-    if not isinstance(document, dict):
-        return []
-    items = document.get("items") if document.get("kind", "").endswith("List") else [document]
-    return [each for each in items or () if isinstance(each, dict) and "metadata" in each]
+    found = mapping(document)
+    items = found.get("items") if text(found.get("kind")).endswith("List") else [found]
+    return [each for each in mappings(items) if "metadata" in each]
 
 
 def namespace_of(kubectl: Kubectl) -> str:
@@ -281,11 +280,11 @@ def namespace_of(kubectl: Kubectl) -> str:
 
 
 def _pod(document: dict[str, Any]) -> FoundPod:
-    metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+    metadata, spec = mapping(document.get("metadata")), mapping(document.get("spec"))
     containers = [
         text(each.get("name"))
         for key in ("initContainers", "containers", "ephemeralContainers")
-        for each in spec.get(key) or ()
+        for each in mappings(spec.get(key))
     ]
     return FoundPod(
         text(metadata.get("namespace")) or "default",
@@ -302,9 +301,8 @@ def _selector_of(document: dict[str, Any]) -> str:
         UsageError: it has none.
     """
     kind = text(document.get("kind")).lower()
-    name = f"{kind}/{text(mapping(document.get('metadata')).get('name'))}"
-    found = (document.get("spec") or {}).get("selector")
-    if not isinstance(found, dict) or not found:
+    name = f"{kind}/{text(mapping(document, 'metadata').get('name'))}"
+    if not (found := mapping(document, "spec", "selector")):
         raise UsageError(
             f"{name} does not say which pods it has",
             hint="name a pod, or a deployment, statefulset, daemonset, replicaset, job or service",

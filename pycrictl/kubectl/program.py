@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from pycrictl.errors import ConnectError, NotFound, PycrictlError, RemoteProtocolError
-from pycrictl.foreign import parse
+from pycrictl.foreign import mapping, mappings, parse, text
 from pycrictl.kubectl import refusals
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ class Kubectl:
             return refusals.not_installed(install)
         except PycrictlError as exc:
             return exc
-        versions = found.get("versions") if isinstance(found, dict) else None
-        return refusals.other_version(
-            [str(each.get("version")) for each in versions or ()], install
-        )
+        versions = mappings(mapping(found).get("versions"))
+        return refusals.other_version([text(each.get("version")) for each in versions], install)
 
     def start(self, words: Sequence[str], **settings: Any) -> subprocess.Popen[bytes]:
         """Start a call; its outputs are pipes."""

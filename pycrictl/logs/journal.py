@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import subprocess
@@ -13,6 +12,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from pycrictl import foreign
 
 UNITS: Final = (
     *("kubelet", "containerd", "crio", "docker"),
@@ -67,13 +68,13 @@ def parse(lines: Iterable[bytes]) -> Iterator[JournalLine]:
     """
     for line in lines:
         try:
-            fields = json.loads(line)
+            fields = foreign.mapping(foreign.parse(line))
             at_s = int(fields["__REALTIME_TIMESTAMP"]) / 1e6
             message = fields["MESSAGE"]
             if isinstance(message, list):
                 message = bytes(message).decode("utf-8", "replace")
             unit = fields.get("_SYSTEMD_UNIT") or fields.get("SYSLOG_IDENTIFIER") or ""
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             continue
         if isinstance(message, str) and isinstance(unit, str):
             yield JournalLine(at_s, unit.removesuffix(".service"), message)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl.cri.calls.redact import redact_text
+from pycrictl.foreign import parse, parsed
 from pycrictl.progress.reference import canonical
 
 if TYPE_CHECKING:
@@ -215,9 +216,7 @@ def as_text(message: str) -> str:
     """Return a line of containerd in the form of its text lines, if it is JSON."""
     if not message.startswith("{"):
         return message
-    try:
-        fields = json.loads(message)
-    except (ValueError, RecursionError):
+    if not (fields := parsed(message)):
         return message
     known = ("level", "msg", "error")
     return " ".join(f"{key}={json.dumps(fields[key])}" for key in known if key in fields)
@@ -225,6 +224,6 @@ def as_text(message: str) -> str:
 
 def _unquoted(text: str) -> str:
     try:
-        return str(json.loads(f'"{text}"'))
+        return str(parse(f'"{text}"'))
     except ValueError:
         return text.replace('\\"', '"')

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
+from pycrictl.foreign import mapping, parse, parsed, text
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 
@@ -87,21 +88,15 @@ class AdminServer:
             writer.close()
 
     def _taker(self, line: bytes) -> Take | None:
-        with contextlib.suppress(ValueError, RecursionError):
-            request = json.loads(line)
-            if isinstance(request, dict) and isinstance(name := request.get("call"), str):
-                return self._takes.get(name)
-        return None
+        return self._takes.get(text(parsed(line).get("call")))
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
-            request = json.loads(line)
-            name = request.get("call") if isinstance(request, dict) else None
-            call = self._calls.get(name) if isinstance(name, str) else None
-            if call is None:
+            request = mapping(parse(line))
+            if (call := self._calls.get(text(request.get("call")))) is None:
                 return {"error": f"unknown call; known calls: {', '.join(self._calls)}"}
             return {"ok": await call(request)}
-        except (ValueError, RecursionError) as exc:
+        except ValueError as exc:
             return {"error": str(exc) or "not a JSON object"}
 
 
@@ -120,7 +115,7 @@ def ask(path: str, name: str, *, timeout_s: float, **arguments: Any) -> dict[str
             connection.connect(path)
             connection.sendall(line)
             with connection.makefile("rb") as stream:
-                text = stream.readline(MAX_ANSWER_BYTES)
+                content = stream.readline(MAX_ANSWER_BYTES)
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         raise ConnectError(
@@ -128,7 +123,7 @@ def ask(path: str, name: str, *, timeout_s: float, **arguments: Any) -> dict[str
             hint="is 'pycrictl proxy' running? --admin-socket names its admin socket",
         ) from None
     try:
-        answer = json.loads(text)
+        answer = parse(content)
         if "error" in answer:
             raise PycrictlError(str(answer["error"]))
         found: dict[str, Any] = answer["ok"]

@@ -32,6 +32,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pycrictl.errors import ConnectError, RemoteProtocolError
+from pycrictl.foreign import parse
 from pycrictl.proxy.program import READY_S
 from pycrictl.units import quote
 
@@ -61,8 +62,8 @@ class _Lines:
         """Return the next message; None if the peer is gone, silent or broken."""
         try:
             async with asyncio.timeout(timeout_s):
-                message = json.loads(await self._reader.readline())
-        except (OSError, ValueError, RecursionError):
+                message = parse(await self._reader.readline())
+        except (OSError, ValueError):
             return None
         return message if isinstance(message, dict) else None
 
@@ -208,7 +209,7 @@ class Predecessor:
         except OSError as exc:
             raise ConnectError(f"cannot reach {where}: {exc.strerror or exc}".lower()) from None
         try:
-            offer = json.loads(data)
+            offer = parse(data)
             if "error" in offer:
                 raise RemoteProtocolError(f"{where} refuses: {offer['error']}")
             return cls(sock, offer, descriptors)

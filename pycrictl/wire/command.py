@@ -6,7 +6,6 @@ the byte stream after the upgrade.
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from enum import IntEnum
 from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+from pycrictl.foreign import parse
 
 MAX_STATUS_BYTES: Final = 1 << 20
 """Longest outcome that is accepted. It repeats the command's arguments."""
@@ -271,13 +271,13 @@ def parse_status(text: bytes) -> ExitReported:
         RemoteProtocolError: it is none.
     """
     try:
-        status = json.loads(text)
+        status = parse(text)
         outcome, message = status["status"], str(status.get("message") or "")
         causes = (status.get("details") or {}).get("causes") or []
         # The key of a cause's type is not ``type`` on the wire.
         codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
         code = _exit_code(codes[0]) if codes and status.get("reason") == _NON_ZERO else None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise RemoteProtocolError("the outcome of the command is not a Status object") from None
     if outcome == "Success":
         return ExitReported(0)

@@ -13,13 +13,13 @@ the characters of a time only. Where times matter, they are read in full.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
+from pycrictl.foreign import parsed
 from pycrictl.wire.logtime import TIMESTAMP, comparable_time, format_timestamp, timestamp_ns
 
 MAX_LINE_BYTES: Final = 16 << 20
@@ -262,10 +262,7 @@ def _stamp(time: bytes, text: bytes) -> bytes:
 def _docker_piece(line: bytes) -> _Piece | None:
     if not line.startswith(b"{"):
         return None
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    entry = parsed(line)
     text, stream, time = entry.get("log"), entry.get("stream"), entry.get("time")
     if not (isinstance(text, str) and isinstance(stream, str) and isinstance(time, str)):
         return None

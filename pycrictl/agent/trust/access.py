@@ -173,7 +173,7 @@ class Access:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         async with self._slots:
             answer = await self._api.post(_REVIEW_TOKEN, review)
-        status = mapping(mapping(answer).get("status"))
+        status = mapping(answer, "status")
         user = mapping(status.get("user"))
         if status.get("authenticated") is not True or not (name := _whole(user.get("username"))):
             return None
@@ -203,7 +203,7 @@ class Access:
             }
             async with self._slots:
                 answer = await self._api.post(_REVIEW_ACCESS, review)
-            status = mapping(mapping(answer).get("status"))
+            status = mapping(answer, "status")
             if status.get("allowed") is True:
                 return "" if status.get("denied") is not True else "Forbidden"
             wanted = next(iter(attributes.values()))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -23,6 +22,7 @@ from pycrictl.containerd.daemon import listener_pid
 from pycrictl.copy.node.on_node import locate_here
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import FailedPrecondition, PycrictlError, UsageError
+from pycrictl.foreign import mapping, parsed, text, texts
 from pycrictl.nsenter import Tools
 from pycrictl.units import quote
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from pycrictl.show.displays.modes import Mode
 
 DEFAULT_SNAPSHOTTER = "overlayfs"
+
+_MAX_VARIABLE_CHARS: Final = 128 * 1024
+"""What execve(2) takes of one."""
 
 
 def debug(
@@ -127,15 +130,15 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
             pull = cri_pb2.PullImageRequest(image=wanted)
             pull_image(client, pull, outlet, timeout_s=0.0)
             answer = client.call("ImageStatus", request)
-    info = json.loads(answer.info.get("info", "{}"))
+    info = parsed(answer.info.get("info", ""))
     settings = pull_settings(status.info, pid=listener_pid(containerd.endpoint))
-    if "chainID" not in info:
+    if not (chain_id := text(info.get("chainID"))):
         raise PycrictlError(f"the runtime does not say where image {quote(image)} is unpacked")
     environ = dict(
         entry.split("=", 1)
-        for entry in info.get("imageSpec", {}).get("config", {}).get("Env") or ()
+        for entry in texts(mapping(info, "imageSpec", "config").get("Env"), _MAX_VARIABLE_CHARS)
         if "=" in entry
     )
     snapshotter = settings.snapshotter or DEFAULT_SNAPSHOTTER
-    with views.view(containerd, snapshotter, info["chainID"]) as directories:
+    with views.view(containerd, snapshotter, chain_id) as directories:
         yield Tools(environ, layers=[str(each) for each in directories])

@@ -7,12 +7,11 @@ the file systems of a virtual machine cannot be seen from here.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,7 @@ from pycrictl.copy.tree.janitor import forget, of_the_dead, sweep_root
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError, FailedPrecondition, NotFound, Unimplemented
+from pycrictl.foreign import count, mapping, parsed, text
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def locate(runtime: Runtime, container_id: str) -> FirstProcess:
     status = answer.status
     if status.state != cri_pb2.CONTAINER_RUNNING:
         raise not_running(container_id)
-    info = _info(answer.info)
+    info = parsed(answer.info.get("info", ""))
     check_kernel(_handler(runtime, info), container_id)
     pid = info.get("pid")
     # 0 stands for none, and 1 is the node's own.
@@ -234,30 +234,17 @@ def check_kernel(handler: str, container_id: str) -> None:
         )
 
 
-def _info(verbose: Mapping[str, str]) -> dict[str, Any]:
-    try:
-        info = json.loads(verbose["info"])
-    except (KeyError, ValueError, RecursionError):
-        return {}
-    return info if isinstance(info, dict) else {}
-
-
 def _handler(runtime: Runtime, info: dict[str, Any]) -> str:
     """Return what runs the container: containerd's own name for it, else the handler of its pod."""
-    runtime_type = info.get("runtimeType")
-    if isinstance(runtime_type, str):
+    if runtime_type := text(info.get("runtimeType")):
         return runtime_type
     request = cri_pb2.ListPodSandboxRequest()
-    request.filter.id = str(info.get("sandboxID", ""))
+    request.filter.id = text(info.get("sandboxID"))
     pods = runtime.call("ListPodSandbox", request).items if request.filter.id else ()
     return " ".join(pod.runtime_handler for pod in pods)
 
 
 def _user(info: dict[str, Any]) -> tuple[int, int]:
     """Return the user and group that the container was started as; root if they are not known."""
-    found: Any = info
-    for key in ("runtimeSpec", "process", "user"):
-        found = found.get(key) if isinstance(found, dict) else None
-    numbers = [found.get(key, 0) if isinstance(found, dict) else 0 for key in ("uid", "gid")]
-    uid, gid = (number if isinstance(number, int) else 0 for number in numbers)
-    return uid, gid
+    user = mapping(info, "runtimeSpec", "process", "user")
+    return count(user.get("uid")), count(user.get("gid"))

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.errors import PycrictlError, RemoteProtocolError
+from pycrictl.foreign import parse
 from pycrictl.units import escape
 
 MAX_BYTES: Final = 64 * 1024
@@ -74,7 +75,7 @@ def encode_failure(error: PycrictlError) -> bytes:
 def decode(text: bytes) -> Outcome:
     """Read an outcome."""
     try:
-        status = json.loads(text)
+        status = parse(text)
         is_success = status["status"] == "Success"
         message = str(status.get("message") or "")
         causes = (status.get("details") or {}).get("causes") or []
@@ -86,7 +87,7 @@ def decode(text: bytes) -> Outcome:
             )
             for cause in causes[:MAX_SKIPPED]
         )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise RemoteProtocolError("the outcome of the copy is not a Status object") from None
     if is_success:
         return Outcome("", _numbers(status.get("copied")), skipped)

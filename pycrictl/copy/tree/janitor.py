@@ -26,6 +26,7 @@ from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.places import Root
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
+from pycrictl.foreign import parse
 
 VARIABLE: Final = "PYCRICTL_STAGES_DIR"
 
@@ -102,7 +103,7 @@ def of_the_dead() -> Iterator[Noted]:
                 status, text = os.fstat(fd), file.read(_MAX_BYTES)
                 # An empty one may be just about to be locked.
                 if text and status.st_nlink:
-                    match json.loads(text):
+                    match parse(text):
                         case [str(container_id), str(path), str(stage)]:
                             age_s = time.time() - status.st_mtime
                             yield Noted(container_id, os.fsencode(path), os.fsencode(stage), age_s)

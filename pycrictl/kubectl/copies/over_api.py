@@ -372,8 +372,7 @@ def _failure(found: dict[str, Any]) -> CopyError | None:
 
 
 def _status(found: dict[str, Any]) -> dict[str, Any]:
-    status = found.get("status")
-    if not isinstance(status, dict):
+    if not (status := mapping(found.get("status"))):
         raise RemoteProtocolError("the agent's answer is not a copy")
     return status
 

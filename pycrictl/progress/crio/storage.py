@@ -7,13 +7,13 @@ read again only when its file has changed.
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pycrictl.containerd.store import is_digest
+from pycrictl.foreign import count, mapping, mappings, parse, text, texts
 from pycrictl.progress.pull_bytes import PullBytes
 from pycrictl.progress.reference import canonical
 
@@ -67,14 +67,14 @@ class _List:
                 self._path = found[0] if found else None
         if self._path is None:
             return False
-        with suppress(OSError, ValueError, RecursionError):
+        with suppress(OSError, ValueError):
             facts = self._path.stat()
             stamp = facts.st_ino, facts.st_mtime_ns, facts.st_size
             if stamp == self._stamp or facts.st_size > _LIMIT_BYTES:
                 return False
-            document = json.loads(self._path.read_bytes())
+            document = parse(self._path.read_bytes())
             if isinstance(document, list):
-                self.entries = [entry for entry in document if isinstance(entry, dict)]
+                self.entries = mappings(document)
                 self._stamp = stamp
                 return True
         return False
@@ -99,14 +99,13 @@ class Storage:
         if self._image_list.refresh():
             self._images = [
                 StoredImage(
-                    entry["id"],
-                    tuple(map(str, names)),
-                    str(entry.get("layer", "")),
-                    str(entry.get("digest", "")),
+                    identity,
+                    tuple(texts(entry.get("names"))),
+                    text(entry.get("layer")),
+                    text(entry.get("digest")),
                 )
                 for entry in self._image_list.entries
-                if isinstance(entry.get("id"), str)
-                and isinstance(names := entry.get("names") or [], list)
+                if (identity := text(entry.get("id")))
             ]
         return self._images
 
@@ -141,13 +140,12 @@ class Storage:
 
 
 def _layer(entry: dict[str, Any]) -> StoredLayer | None:
-    digest, size = entry.get("compressed-diff-digest"), entry.get("compressed-size")
-    flags, unpacked = entry.get("flags"), entry.get("diff-size")
-    if not is_digest(digest) or (isinstance(flags, dict) and flags.get("incomplete")):
+    digest = entry.get("compressed-diff-digest")
+    if not is_digest(digest) or mapping(entry.get("flags")).get("incomplete"):
         return None
     return StoredLayer(
         digest,
-        size if type(size) is int else 0,
-        unpacked if type(unpacked) is int else 0,
-        str(entry.get("created", "")),
+        count(entry.get("compressed-size")),
+        count(entry.get("diff-size")),
+        text(entry.get("created")),
     )

@@ -7,7 +7,6 @@ which only the digest is wanted are asked for anonymously, and mirrors are not.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import threading
@@ -15,9 +14,10 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
+from pycrictl.foreign import mapping, mappings, parsed, text
 from pycrictl.progress.reference import parse
 from pycrictl.progress.registry import requests
 from pycrictl.progress.registry.requests import ManifestRequest
@@ -93,13 +93,11 @@ def platform_digest(index: bytes, machine: str = "") -> str:
     """
     machine = machine or platform.machine()
     architecture = _ARCHITECTURES.get(machine, machine)
-    entries: list[Any] = json.loads(index[:DOCUMENT_LIMIT_BYTES]).get("manifests", [])
     fitting = []
-    for entry in entries:
-        known = entry.get("platform")
-        if isinstance(known, dict) and known.get("os") == "linux":
-            if known.get("architecture") == architecture:
-                fitting.append((known.get("variant", ""), entry["digest"]))
+    for entry in mappings(parsed(index[:DOCUMENT_LIMIT_BYTES]).get("manifests")):
+        known = mapping(entry.get("platform"))
+        if known.get("os") == "linux" and known.get("architecture") == architecture:
+            fitting.append((text(known.get("variant")), text(entry.get("digest"))))
     wanted = {"armv7l": "v7", "armv6l": "v6", "aarch64": "v8"}.get(machine, "")
     fitting.sort(key=lambda found: found[0] != wanted)
     return fitting[0][1] if fitting else ""

@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl.foreign import INT64_MAX, mapping, parse
+from pycrictl.foreign import count, mapping, number, parse, strict, text
 from pycrictl.proxy.pulls.book import CallState, PullCall
 from pycrictl.servicelog import Log
 
@@ -255,21 +255,18 @@ def _moment(at_s: float) -> str:
 
 
 def _text(value: object) -> str:
-    if value is not None and not isinstance(value, str):
-        raise TypeError
-    return value or ""
+    return strict(value, text) or ""
 
 
 def _count(value: object) -> int | None:
-    if value is not None and not (type(value) is int and 0 <= value <= INT64_MAX):
-        raise TypeError
-    return value
+    return strict(value, count)
 
 
 def _seconds(value: object) -> float:
-    if not isinstance(value, int | float) or not 0 <= value <= _LONGEST_S:
-        raise TypeError
-    return float(value)
+    seconds = strict(value, number)
+    if seconds is None or seconds > _LONGEST_S:
+        raise ValueError
+    return seconds
 
 
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
