@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -36,6 +37,8 @@ from tests.processes import peak_bytes
 from tests.streaming.servers import Certificates
 
 ROUNDS = 3
+SMALL_FILES = 20_000
+_SMALL_BYTES = 4096
 _CHUNK = 1024 * 1024
 
 
@@ -170,6 +173,36 @@ def _speed(*, into: bool) -> Measured:
         )
 
 
+def _small(*, into: bool) -> Measured:
+    """Seconds for a tree of small files, in file systems in memory: a disk's would be measured."""
+    with _scene() as scene, tempfile.TemporaryDirectory(prefix="pcb-", dir="/dev/shm") as folder:
+        (scene.root / "root/large").unlink()
+        mount = ["/bin/busybox", "mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", "/root"]
+        process = scene.root.parent.name
+        subprocess.run(["nsenter", "--target", process, "--mount", *mount], check=True)
+        for top in (Path(folder), scene.root / "root"):
+            for number in range(SMALL_FILES):
+                file = top / f"small/{number // 200}/{number}"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(os.urandom(_SMALL_BYTES))
+        here, there = Path(folder, "copy"), scene.root / "root/copy"
+        ends = (f"{folder}/small", "web:/root/copy") if into else ("web:/root/small", here)
+
+        def seconds(copy: Callable[[str, str | Path], float]) -> float:
+            taken = copy(*ends)
+            made = there if into else here
+            if sum(path.is_file() for path in made.rglob("*")) != SMALL_FILES:
+                raise CannotRunError(f"{made} is not what was copied")
+            shutil.rmtree(made)
+            return taken
+
+        measured = interleave(
+            lambda: seconds(scene.container_cp), lambda: seconds(scene.kubectl_cp), rounds=ROUNDS
+        )
+        shutil.rmtree(scene.root / "root/small")  # else the container takes long to end
+        return measured
+
+
 def _memory() -> Measured:
     """Peak memory of the agent with a large file, both ways, and with an empty one."""
     with _scene() as scene:
@@ -189,8 +222,10 @@ def _memory() -> Measured:
         return Measured(measured.ours, measured.bare, measured.ours - measured.bare)
 
 
-def _row(name: str, what: str, goal: Goal, unit: str, measure: Callable[[], Measured]) -> Benchmark:
-    return Benchmark(name, what, goal, lambda figure: f"{figure:.0f} {unit}", measure)
+def _row(
+    name: str, what: str, goal: Goal, unit: str, measure: Callable[[], Measured], *, digits: int = 0
+) -> Benchmark:
+    return Benchmark(name, what, goal, lambda figure: f"{figure:.{digits}f} {unit}", measure)
 
 
 BENCHMARKS = (
@@ -207,6 +242,22 @@ BENCHMARKS = (
         Goal(">=", 2.0),
         "MiB/s",
         partial(_speed, into=True),
+    ),
+    _row(
+        "cluster-small-out",
+        "20,000 files of 4 KiB out of a pod by 'kubectl container-cp' / by 'kubectl cp'",
+        Goal("<=", 1.0),
+        "s",
+        partial(_small, into=False),
+        digits=1,
+    ),
+    _row(
+        "cluster-small-in",
+        "the same into a pod",
+        Goal("<=", 1.0),
+        "s",
+        partial(_small, into=True),
+        digits=1,
     ),
     _row(
         "cluster-agent-mem",
