@@ -115,6 +115,7 @@ class Kubelet:
         stdin: bool = False,
         stdin_once: bool = False,
         mounts: Sequence[cri_pb2.Mount] = (),
+        memory_bytes: int = 0,
     ) -> str:
         """Creates a container and returns its ID. The image must be on the node."""
         config = cri_pb2.ContainerConfig(
@@ -130,9 +131,10 @@ class Kubelet:
             stdin=stdin,
             stdin_once=stdin_once,
             linux=cri_pb2.LinuxContainerConfig(
+                resources=cri_pb2.LinuxContainerResources(memory_limit_in_bytes=memory_bytes),
                 security_context=cri_pb2.LinuxContainerSecurityContext(
                     namespace_options=pod.config.linux.security_context.namespace_options
-                )
+                ),
             ),
         )
         answer = self.call(

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.proxy.program import Program
+from tests.waiting import wait_until
+
 from .kubelet import Pod
-from .lab import Lab
+from .lab import MIB, Lab
 from .programs import Crictl, Session
+from .test_pull_truth import write_journal
 
 pytestmark = pytest.mark.node
 
@@ -87,3 +96,113 @@ def test_once_is_what_the_screen_has(crictl: Crictl, crashed: str) -> None:
     found = json.loads(crictl("top", "-o", "json", "--no-kube").stdout)
     assert found["counts"]["sick"] == 1
     assert any(row["memory"] for row in found["rows"])
+
+
+@pytest.fixture
+def troubled(
+    lab: Lab, start: Callable[..., Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[str]]:
+    """A node with a limit of one pull and a pod of each trouble; how ``top`` of it is started."""
+    write_journal(lab, tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    proxy = start("--max-parallel-image-pulls", "1")
+    kubelet = proxy.kubelet
+    busybox = lab.reference(lab.busybox)
+    kubelet.pull(busybox)
+    pods = {
+        name: kubelet.run_pod(kubelet.pod_config(name, log_directory=str(lab.folder / "logs")))
+        for name in ("loop", "oom", "well", "missing", "slow", "queued")
+    }
+    for name, words, attempts, memory_bytes in (
+        ("loop", ("sh", "-c", "echo connecting; echo no database; exit 3"), 2, 0),
+        ("oom", ("tail", "/dev/zero"), 1, 8 * MIB),
+        ("well", ("sleep", "1000000"), 1, 0),
+    ):
+        for attempt in range(attempts):
+            made = kubelet.create_container(
+                pods[name],
+                busybox,
+                words,
+                attempt=attempt,
+                log_path=f"{name}.log",
+                memory_bytes=memory_bytes,
+            )
+            kubelet.start_container(made)
+    wait_until(lambda: len(kubelet.running_containers()) == 1)
+    kubelet.start_pull(f"{lab.throttle.host}/shop/none:1", pods["missing"]).exception(60)
+    layers = [lab.layout.random_layers([4 * MIB], seed=seed) for seed in (880, 881)]
+    images = [lab.push(lab.layout.image(f"top{n}:1", one)) for n, one in enumerate(layers)]
+    lab.throttle.limit(MIB // 16)
+    pulls = [kubelet.start_pull(images[0], pods["slow"])]
+    wait_until(lab.node.store.ingests)
+    pulls.append(kubelet.start_pull(images[1], pods["queued"]))
+    program = [sys.executable, "-m", "pycrictl", "-t", "20s", "-r", proxy.endpoint, "top"]
+    yield [*program, "--no-kube", "--admin-socket", f"unix://{proxy.admin_path}"]
+    lab.throttle.limit(None)
+    for pull in pulls:
+        pull.exception(100)
+
+
+SICK_FIRST = (
+    rb"! default/loop +main +crashing, 1 restart",
+    rb"! default/missing .*no such image",
+    rb"! default/oom +main +out of memory",
+    rb"  default/slow +pulling",
+    rb"  default/queued +in line: 1st",
+    rb"  default/well +main +running",
+)
+
+KEYS = {
+    "missing": {
+        "w": "registry does not have",
+        "l": "there is no container yet",
+        "i": "there is no container yet",
+        "p": "waits for no pull",
+    },
+    "oom": {"\r": "Sandbox", "e": "this container is not running", "i": '"exitCode": 137'},
+    "loop": {"w": "crashes again and again", "l": "connecting"},
+    "slow": {"p": "top0", "c": "no pull that waits", "w": "is being pulled"},
+    "queued": {"w": "Sandbox", "c": "give up the pull of"},
+    "well": {"e": "# ", "s": "sorted by memory", "+": "pull 2 at once instead of 1", "-": "lower"},
+}
+"""For the row of a pod: what a key makes the screen say."""
+
+BACK = {
+    **dict.fromkeys("w\ri", b"q"),
+    **dict.fromkeys("c+", b"n"),
+    "l": b"\r",
+    "p": b"\x03",
+    "e": b"exit\r",
+}
+"""What leads back from what a key has opened; a message needs nothing."""
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+def test_every_trouble_and_every_key(troubled: list[str], lab: Lab, size: tuple[int, int]) -> None:
+    once = subprocess.run([*troubled, "--once"], capture_output=True).stdout.splitlines()
+    rows = [*sorted(once[2:5]), *once[5:]]
+    for wanted, line in zip(SICK_FIRST, rows, strict=True):
+        assert re.match(wanted, line), line
+    session = Session(["setsid", "--ctty", "--wait", *troubled])  # so that Ctrl-C is a signal
+    session.resize(*size)
+    session.wait_for(b"default/well")
+    for pod, keys in KEYS.items():
+        session.type(b"/")
+        session.wait_for(b"how only rows with")  # the cursor is on its first letter
+        session.type(pod.encode())
+        session.wait_for(f'only rows with "{pod}"'.encode())
+        session.type(b"\r")
+        time.sleep(0.5)  # until the rows have the keys again, which nothing shows
+        for key, says in keys.items():
+            session.type(key.encode())
+            session.wait_for(says.encode())
+            if says.startswith(("there is", "this ", "waits", "no pull", "lower", "sorted")):
+                continue
+            if key == "l":  # the log of what has ended
+                session.wait_for(b"Enter goes back")
+            session.type(BACK[key])
+            session.wait_for(b"nothing was done" if key in "c+" else b"default/" + pod.encode())
+        session.type(b"\x1b")
+        session.wait_for(b"? help")
+    session.type(b"q")
+    assert session.end() == 0
