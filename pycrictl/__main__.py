@@ -24,7 +24,7 @@ def run() -> NoReturn:
     """
     _open_standard_streams()
     if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--orphan"]:
-        from pycrictl.proxy.program import fork
+        from pycrictl.proxy.replacement import fork
 
         fork(*sys.argv[2:])
         os._exit(0)

@@ -58,8 +58,8 @@ ARROWS: dict[str, set[str]] = {
         *("diagnosis.findings", "diagnosis.pod", *_BASE),
     },
     "kubectl.copies": {
-        *("kubectl.copies", "kubectl.pods", "kubectl.program", "kubectl.proxy", "kubectl.refusals"),
-        *("agent.api.names", "copy", "streaming.target"),
+        *("kubectl.copies", "kubectl.pods", "kubectl.program", "kubectl.kubectl_proxy"),
+        *("kubectl.refusals", "agent.api.names", "copy", "streaming.target"),
         *_BASE,
     },
     "kubectl.copies.saved": {
@@ -69,7 +69,7 @@ ARROWS: dict[str, set[str]] = {
     "kubectl.imagepulls": {"wire.progress", "foreign", "units"},
     "kubectl.program": {"kubectl.refusals", "errors", "foreign"},
     "kubectl.pods": {"kubectl.imagepulls", "kubectl.program", *_BASE},
-    "kubectl.proxy": {
+    "kubectl.kubectl_proxy": {
         *("kubectl.program", "kubectl.refusals", "agent.api.names", "streaming.target", "errors"),
     },
     "streaming": {"streaming", "wire", "environ", "signals", "tls", *_BASE},
@@ -153,7 +153,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.operators": {
         *("servicelog", "serviceoptions"),
-        *("proxy.admin", "proxy.lookup", "proxy.pulls", "proxy.settings", "proxy.upstream"),
+        *("proxy.admin", "proxy.runtime_lookup", "proxy.pulls", "proxy.settings", "proxy.upstream"),
         *("containerd.daemon", "containerd.config_toml", "kube.kubelet", "kube.kubelet_config"),
         *("_proto", *_BASE),
     },
@@ -164,16 +164,16 @@ ARROWS: dict[str, set[str]] = {
         *("servicelog", "proxy.copies", "proxy.pulls", "proxy.serve", "proxy.server"),
         "proxy.succession",
     },
-    "proxy.handover": {"proxy.program", *_BASE},
-    "proxy.program": set(),
+    "proxy.handover": {"proxy.replacement", *_BASE},
+    "proxy.replacement": set(),
     "proxy.server": {
         *("proxy.accept", "proxy.calls", "proxy.upstream", "servicelog", "wire.codes"),
         *("wire.limits", "_proto"),
     },
     "proxy.succession": {
         *("servicelog", "streaming.loop"),
-        *("proxy.calls", "proxy.handover", "proxy.lookup", "proxy.program", "proxy.pulls"),
-        *("proxy.serve", "proxy.settings", "proxy.upstream"),
+        *("proxy.calls", "proxy.handover", "proxy.runtime_lookup", "proxy.replacement"),
+        *("proxy.pulls", "proxy.serve", "proxy.settings", "proxy.upstream"),
     },
     "proxy.upstream": {"proxy.calls", "wire.codes", "wire.limits"},
     "proxy.settings": {
@@ -185,7 +185,7 @@ ARROWS: dict[str, set[str]] = {
         *("agent.api.names", "kube.credential", "kube.kubelet_config"),
         *("servicelog", "serviceoptions", "", *_BASE),
     },
-    "proxy.lookup": {
+    "proxy.runtime_lookup": {
         *("proxy.calls", "proxy.upstream", "cri.calls.methods", "wire.codes"),
         *("wire.progress", "_proto", *_BASE),
     },
@@ -196,7 +196,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.serve.owner": set(),
     "proxy.pulls": {
-        *("proxy.pulls", "proxy.lookup", "proxy.calls", "proxy.upstream"),
+        *("proxy.pulls", "proxy.runtime_lookup", "proxy.calls", "proxy.upstream"),
         *("servicelog", "proxy.serve.tokens", "progress", "pulls", "containerd.config_toml"),
         "kube.kubelet_config",
         *("cri.calls.client", "cri.calls.redact", "streaming.loop", "wire.codes", "wire.progress"),
@@ -213,17 +213,17 @@ ARROWS: dict[str, set[str]] = {
     "proxy.figures": {
         "metrics",
         "servicelog",
-        *("proxy.calls", "proxy.figures", "proxy.lookup", "proxy.pulls", "proxy.serve"),
+        *("proxy.calls", "proxy.figures", "proxy.runtime_lookup", "proxy.pulls", "proxy.serve"),
         "proxy.upstream",
         *("proxy.copies", "cri.calls.methods", "cri.calls.tracing", "wire.codes", ""),
         "copy.rules.quotas",
         *("progress.reference", "streaming.loop", "wire.limits", "_proto", *_BASE),
     },
-    "proxy.figures.events": {"proxy.pulls", "pulls.model", "servicelog", "kube", "units"},
-    "proxy.figures.service": {"kube.events", "proxy", "servicelog", "units"},
+    "proxy.figures.pod_pulls": {"proxy.pulls", "pulls.model", "servicelog", "kube", "units"},
+    "proxy.figures.proxy_figures": {"kube.events", "proxy", "servicelog", "units"},
     "proxy.figures.history": {"proxy.pulls.book", "foreign", "servicelog"},
     "proxy.copies": {
-        *("proxy.copies", "proxy.lookup", "proxy.calls", "servicelog"),
+        *("proxy.copies", "proxy.runtime_lookup", "proxy.calls", "servicelog"),
         *("proxy.serve.tokens", "copy", "wire.codes", "_proto", *_BASE),
     },
     "proxy.serve.tokens": _BASE,
@@ -272,8 +272,8 @@ ARROWS: dict[str, set[str]] = {
     },
     "top.model": {"diagnosis", *_BASE},
     "top.text": {"top.model", "pulls", "show.displays.phrases", *_BASE},
-    "top.app": {"top.model", "top.text", "show.displays.phrases", *_BASE},
-    "__main__": {"cli", "proxy.program", "signals"},
+    "top.screen": {"top.model", "top.text", "show.displays.phrases", *_BASE},
+    "__main__": {"cli", "proxy.replacement", "signals"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
@@ -296,17 +296,17 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.operators": {"google"},
     "proxy.server": {"grpc"},
     "proxy.upstream": {"grpc"},
-    "proxy.lookup": {"google"},
+    "proxy.runtime_lookup": {"google"},
     "serviceoptions": {"tomli"},
     "proxy.serve.records": {"websockets"},
     "proxy.pulls.limiter": {"google"},
     "proxy.pulls.progress_streams": {"google"},
-    "proxy.copies.service": {"google"},
+    "proxy.copies.copy_service": {"google"},
     "proxy.figures.metrics": {"prometheus_client"},
     "proxy.figures.recorder": {"google"},
     "show": {"google", "yaml"},
     "show.displays.meters": {"tqdm"},
-    "top.app": {"rich", "textual"},
+    "top.screen": {"rich", "textual"},
     "top.looking": {"google"},
     "cli": {"typer"},
 }

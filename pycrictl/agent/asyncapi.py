@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.foreign import mapping, text
-from pycrictl.kube.apiclient import ApiBase, Request, read_document, read_events
+from pycrictl.kube.apiclient import ApiBase, ApiRequest, read_document, read_events
 from pycrictl.kube.credential import Credential
 
 TIMEOUT_S: Final = 10.0
@@ -28,15 +28,15 @@ class AsyncApiClient(ApiBase):
         super().__init__(load, timeout_s=timeout_s)
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        return await self._call(Request("GET", path, query))
+        return await self._call(ApiRequest("GET", path, query))
 
     async def post(self, path: str, document: Mapping[str, Any]) -> Any:
         """Create an object, such as a review; return it as the server has it."""
-        return await self._call(Request("POST", path, document=document))
+        return await self._call(ApiRequest("POST", path, document=document))
 
     async def put(self, path: str, document: Mapping[str, Any]) -> Any:
         """Replace an object, which must still have the resource version that the new one has."""
-        return await self._call(Request("PUT", path, document=document))
+        return await self._call(ApiRequest("PUT", path, document=document))
 
     async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
         more = {**query, "limit": str(PAGE)}
@@ -71,7 +71,7 @@ class AsyncApiClient(ApiBase):
                 put(event)
 
         silence_s = float(query["timeoutSeconds"]) + _SLACK_S
-        exchange = self.begin(Request("GET", path, {**query, "watch": "true"}), take, silence_s)
+        exchange = self.begin(ApiRequest("GET", path, {**query, "watch": "true"}), take, silence_s)
         exchange.outcome.add_done_callback(lambda _: put(None))
         try:
             while (event := await events.get()) is not None:
@@ -80,7 +80,7 @@ class AsyncApiClient(ApiBase):
         finally:
             exchange.abandon()
 
-    async def _call(self, request: Request) -> Any:
+    async def _call(self, request: ApiRequest) -> Any:
         exchange = self.begin(request, read_document)
         try:
             async with asyncio.timeout(self._timeout_s):

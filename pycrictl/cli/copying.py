@@ -105,7 +105,7 @@ def copy(
 
 def sweep(app: AppContext) -> int:
     from pycrictl.containerd import views  # noqa: PLC0415 (loaded when its turn comes)
-    from pycrictl.containerd.client import ContainerdClient  # noqa: PLC0415
+    from pycrictl.containerd.grpc_client import ContainerdClient  # noqa: PLC0415
     from pycrictl.copy.node import on_node  # noqa: PLC0415
 
     with app.open_client("runtime") as client:

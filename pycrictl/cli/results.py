@@ -14,7 +14,7 @@ from pycrictl.units import escape
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.lists.lookup import Kind, Target
+    from pycrictl.cri.lists.lookup import Kind, ObjectRef
     from pycrictl.environ import Environment
 
 
@@ -31,7 +31,7 @@ class Results:
             self.env.stdout.write(f"{escape(line)}\n")
             self.env.stdout.flush()
 
-    def targets(self, client: CriClient, words: Iterable[str], kind: Kind) -> list[Target]:
+    def targets(self, client: CriClient, words: Iterable[str], kind: Kind) -> list[ObjectRef]:
         """Return what each word stands for; note what a name resolved to."""
         found = lookup.targets(client, words, kind)
         for target in found:

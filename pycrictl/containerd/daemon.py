@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pycrictl import noderoot
 
 if TYPE_CHECKING:
-    from pycrictl.containerd.client import ContainerdClient
+    from pycrictl.containerd.grpc_client import ContainerdClient
 
 _START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after the program's name
 

@@ -16,8 +16,8 @@ from typing import Final
 from google.protobuf.empty_pb2 import Empty
 
 from pycrictl._proto.containerd import leases_pb2, snapshots_pb2
-from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.daemon import start_ticks
+from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import NotFound, Unimplemented
 from pycrictl.units import quote
 

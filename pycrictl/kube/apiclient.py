@@ -63,7 +63,7 @@ class Expired(PycrictlError):
     """A watch cannot go on from its resource version; the objects have to be listed again."""
 
 
-class Request(NamedTuple):
+class ApiRequest(NamedTuple):
     method: str
     path: str
     query: Mapping[str, str] | None = None
@@ -103,12 +103,12 @@ class ApiBase:
 
     def begin(
         self,
-        request: Request,
+        request: ApiRequest,
         take: Callable[[HTTPResponse], Any],
         silence_s: float | None = None,
-    ) -> Exchange:
+    ) -> ApiExchange:
         self.calls += 1
-        exchange = Exchange(self, request, take, silence_s or self._timeout_s)
+        exchange = ApiExchange(self, request, take, silence_s or self._timeout_s)
         exchange.start()
         return exchange
 
@@ -147,17 +147,17 @@ class ApiClient(ApiBase):
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         """Return the object or list at a path, such as ``/api/v1/pods``."""
-        return self._call(Request("GET", path, query))
+        return self._call(ApiRequest("GET", path, query))
 
     def post(self, path: str, document: Mapping[str, Any]) -> Any:
         """Create an object; return it as the server has it."""
-        return self._call(Request("POST", path, document=document))
+        return self._call(ApiRequest("POST", path, document=document))
 
     def patch(self, path: str, document: Mapping[str, Any]) -> Any:
         """Change an object by a merge patch; return it as the server has it."""
-        return self._call(Request("PATCH", path, document=document))
+        return self._call(ApiRequest("PATCH", path, document=document))
 
-    def _call(self, request: Request) -> Any:
+    def _call(self, request: ApiRequest) -> Any:
         exchange = self.begin(request, read_document)
         try:
             return exchange.outcome.result(self._timeout_s)
@@ -167,7 +167,7 @@ class ApiClient(ApiBase):
             exchange.abandon()
 
 
-class Exchange(threading.Thread):
+class ApiExchange(threading.Thread):
     """One request and its response.
 
     Args:
@@ -181,7 +181,7 @@ class Exchange(threading.Thread):
     def __init__(
         self,
         client: ApiBase,
-        request: Request,
+        request: ApiRequest,
         take: Callable[[HTTPResponse], Any],
         silence_s: float,
     ) -> None:

@@ -62,7 +62,7 @@ class Subject(Protocol):
     def uid(self) -> str: ...
 
 
-class PullState(NamedTuple):
+class PodPullState(NamedTuple):
     """How far a pull of a pod is.
 
     Attributes:
@@ -94,7 +94,7 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class _Entry:
-    state: PullState
+    state: PodPullState
     since: float
     written_phase: str = ""
     written_at: float = field(default=-math.inf)
@@ -118,7 +118,7 @@ class EventSchedule:
     def is_empty(self) -> bool:
         return not self._entries
 
-    def look(self, states: Iterable[PullState], now: float) -> None:
+    def look(self, states: Iterable[PodPullState], now: float) -> None:
         found = {event_name(one.pod, one.image): one for one in states if is_valid(one.pod)}
         for name, state in found.items():
             entry = self._entries.get(name)
@@ -160,7 +160,7 @@ class EventRecorder:
     def __init__(
         self,
         api: ApiClient,
-        states: Callable[[], Awaitable[Iterable[PullState]]],
+        states: Callable[[], Awaitable[Iterable[PodPullState]]],
         idle: Callable[[], Awaitable[None]],
         log: Log,
     ) -> None:

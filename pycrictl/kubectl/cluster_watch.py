@@ -22,9 +22,9 @@ from pycrictl.errors import (
 )
 from pycrictl.kubectl import pods, refusals
 from pycrictl.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
-from pycrictl.kubectl.pods import Asked, FoundPod, Selection
+from pycrictl.kubectl.kubectl_proxy import KubectlProxy
+from pycrictl.kubectl.pods import Asked, FoundPod, PodSelection
 from pycrictl.kubectl.program import Kubectl
-from pycrictl.kubectl.proxy import Proxy
 from pycrictl.progress import report_stream
 from pycrictl.progress.endings import SETTLE_S, Pace, Sink, conclude
 from pycrictl.progress.stream_watch import Follow, watch_reports
@@ -66,7 +66,7 @@ def watch(
         selection = pods.find(kubectl, asked)
         if waiting := selection.wait_for_nodes(forever=pace.follow):
             sink.note(f"{plural(len(waiting), 'pod')} not scheduled yet, such as {waiting[0]}")
-        with Proxy(kubectl, environ) as proxy:
+        with KubectlProxy(kubectl, environ) as proxy:
             pod = selection.single
             follow: Follow
             if pod is not None:
@@ -103,7 +103,7 @@ async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_not
 
 
 async def _follow_pod(
-    proxy: Proxy,
+    proxy: KubectlProxy,
     pod: FoundPod,
     container: str,
     is_endless: bool,
@@ -130,8 +130,8 @@ class _Listing:
     def __init__(
         self,
         kubectl: Kubectl,
-        proxy: Proxy,
-        selection: Selection,
+        proxy: KubectlProxy,
+        selection: PodSelection,
         asked: Asked,
         is_endless: bool,
     ) -> None:

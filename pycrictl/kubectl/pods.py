@@ -83,7 +83,7 @@ class FoundPod(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-class Selection:
+class PodSelection:
     """The pods that are meant; those that a selector finds may change."""
 
     def __init__(
@@ -161,7 +161,7 @@ def check_name(what: str, text: str) -> None:
         raise UsageError(f"{what} cannot be called {quote(text)}")
 
 
-def find(kubectl: Kubectl, asked: Asked) -> Selection:
+def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
     """Return the pods that a command line means."""
     asked.check()
     if asked.node:
@@ -170,12 +170,12 @@ def find(kubectl: Kubectl, asked: Asked) -> Selection:
     if not asked.names and not asked.selector:
         is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
         namespace = "" if is_everywhere else asked.namespace or namespace_of(kubectl)
-        return Selection(kubectl, asked, namespace, [], [])
+        return PodSelection(kubectl, asked, namespace, [], [])
     if asked.selector:
         everywhere = asked.is_everywhere or (bool(asked.node) and not asked.namespace)
         namespace = "" if everywhere else asked.namespace or namespace_of(kubectl)
         found = [_pod(each) for each in _select(kubectl, namespace, asked.selector, asked.node)]
-        return Selection(kubectl, asked, namespace, found, [asked.selector])
+        return PodSelection(kubectl, asked, namespace, found, [asked.selector])
     try:
         documents = _documents(kubectl, asked)
     except Denied:
@@ -184,7 +184,7 @@ def find(kubectl: Kubectl, asked: Asked) -> Selection:
         if len(asked.names) > 1 or "/" in name:
             raise
         namespace = asked.namespace or namespace_of(kubectl)
-        return Selection(kubectl, asked, namespace, [FoundPod(namespace, name, "?", ())], [])
+        return PodSelection(kubectl, asked, namespace, [FoundPod(namespace, name, "?", ())], [])
     namespace = text(documents[0]["metadata"].get("namespace")) if documents else ""
     pods, selectors = [], []
     for each in documents:
@@ -195,7 +195,7 @@ def find(kubectl: Kubectl, asked: Asked) -> Selection:
     for selector in selectors:
         pods += [_pod(each) for each in _select(kubectl, namespace, selector, asked.node)]
     # A pod that is named beside a workload is found by its name whatever its labels are.
-    selection = Selection(kubectl, asked, namespace, pods, selectors)
+    selection = PodSelection(kubectl, asked, namespace, pods, selectors)
     _check_container(asked.container, pods)
     return selection
 

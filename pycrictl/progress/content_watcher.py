@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto.containerd import snapshots_pb2
-from pycrictl.containerd.client import Documents
+from pycrictl.containerd.grpc_client import Documents
 from pycrictl.containerd.store import CRI_NAMESPACE, extracted_chain_id, parse_ingest
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.progress.identify import Held, Identifier, LeasePull
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from pycrictl._proto.containerd import content_pb2, leases_pb2
-    from pycrictl.containerd.client import ContainerdClient
+    from pycrictl.containerd.grpc_client import ContainerdClient
     from pycrictl.progress.owners import ImageOwners
 
 CLOCK_SLACK_S: Final = 0.5

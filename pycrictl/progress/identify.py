@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pycrictl.containerd.client import Documents
+from pycrictl.containerd.grpc_client import Documents
 from pycrictl.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
     ImageConfig,
@@ -25,7 +25,7 @@ from pycrictl.progress.layers import Layers
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from pycrictl.containerd.client import ContainerdClient
+    from pycrictl.containerd.grpc_client import ContainerdClient
     from pycrictl.progress.pull_names import Names
 
 SETTLE_S: Final = 1.0

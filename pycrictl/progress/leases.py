@@ -18,7 +18,7 @@ from pycrictl.errors import DeadlineExceeded
 
 if TYPE_CHECKING:
     from pycrictl._proto.containerd import leases_pb2
-    from pycrictl.containerd.client import ContainerdClient
+    from pycrictl.containerd.grpc_client import ContainerdClient
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
 _OTHERS_LABELS: Final = frozenset({EXPIRY_LABEL, "buildkit/lease.temporary", "moby/prune.images"})

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pycrictl._proto.containerd import content_pb2, snapshots_pb2
-from pycrictl.containerd.client import ContainerdClient, Documents
+from pycrictl.containerd.grpc_client import ContainerdClient, Documents
 from pycrictl.containerd.store import ImageConfig, Index, Manifest, chain_ids
 from pycrictl.errors import Invalid
 

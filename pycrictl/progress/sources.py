@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.config_toml import PullSettings, pull_settings
 from pycrictl.containerd.daemon import find_daemon
+from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.containerd.store import CRI_NAMESPACE
 from pycrictl.errors import (
     ConnectError,

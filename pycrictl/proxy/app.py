@@ -14,18 +14,18 @@ from typing import Any, Final
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.calls import CallRecord
+from pycrictl.proxy.copies.copy_service import COPY_FROM, COPY_TO, CopyService
 from pycrictl.proxy.copies.job import CopyJob
-from pycrictl.proxy.copies.service import COPY_FROM, COPY_TO, Copies
 from pycrictl.proxy.ending import Ending, ends, ends_soon
-from pycrictl.proxy.figures.service import ProxyFigures
-from pycrictl.proxy.lookup import Lookup, PullTarget, answers, version
+from pycrictl.proxy.figures.proxy_figures import ProxyFigures
 from pycrictl.proxy.operators import Operators
-from pycrictl.proxy.program import ENVIRON
 from pycrictl.proxy.pulls.book import Policy
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
 from pycrictl.proxy.pulls.progress_streams import IMAGE_PULL_PROGRESS, Notifier, PullProgress
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.replacement import ENVIRON
+from pycrictl.proxy.runtime_lookup import PullTarget, RuntimeLookup, answers, version
 from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
@@ -79,7 +79,7 @@ class App:
         notifier = Notifier()
         tokens = Tokens[PullTarget | CopyJob]()
         upstream = self._upstream = Upstream(settings.upstream)
-        lookup = Lookup(upstream)
+        lookup = RuntimeLookup(upstream)
         self._layers = LayerPoller(
             settings.upstream,
             log=self._log,
@@ -111,7 +111,7 @@ class App:
             size_limit_bytes=settings.copy_size_limit_bytes,
             copies_per_pod=settings.copies_per_pod,
         )
-        self._copies = Copies(
+        self._copies = CopyService(
             lookup,
             quotas,
             entry_limit=settings.copy_entry_limit,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pycrictl.proxy import server as clients
-from pycrictl.proxy.copies.service import Copies
+from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.pulls.book import Book
 from pycrictl.proxy.pulls.limiter import PULL_PATHS
 from pycrictl.proxy.pulls.reports import LINGER_S
@@ -59,7 +59,7 @@ class Ending:
 
     server: CriServer
     succession: Succession
-    copies: Copies
+    copies: CopyService
     streams: StreamServer[Any]
     tokens: Tokens[Any]
     book: Book

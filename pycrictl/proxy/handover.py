@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from pycrictl.errors import ConnectError, RemoteProtocolError
 from pycrictl.foreign import parse
-from pycrictl.proxy.program import READY_S
+from pycrictl.proxy.replacement import READY_S
 from pycrictl.units import quote
 
 STEP_S: Final = 10.0

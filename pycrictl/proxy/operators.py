@@ -18,7 +18,6 @@ from pycrictl.errors import ConfigError
 from pycrictl.kube.kubelet import find_kubelet
 from pycrictl.kube.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.admin import Call
-from pycrictl.proxy.lookup import version
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PullLimiter
 from pycrictl.proxy.pulls.limiter_status import (
@@ -27,6 +26,7 @@ from pycrictl.proxy.pulls.limiter_status import (
     status_document,
 )
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import version
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log

@@ -26,10 +26,10 @@ from typing import Any, Final
 
 from pycrictl.proxy.calls import Answer, CallRequest, Handler
 from pycrictl.proxy.handover import Predecessor, Successor, refuse
-from pycrictl.proxy.lookup import PodKey
-from pycrictl.proxy.program import replace as replace_program
 from pycrictl.proxy.pulls.book import Book, QueuedPull
 from pycrictl.proxy.pulls.limiter import CLOSED, PullLimiter
+from pycrictl.proxy.replacement import replace as replace_program
+from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.settings import ProxySettings

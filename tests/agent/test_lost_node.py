@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 from aiohttp import web
 
-from pycrictl.agent.app import Agent
+from pycrictl.agent.agent import Agent
 from pycrictl.agent.cluster import MAX_OTHERS, judged
 from tests.agent.standing import Answer, Cluster
 

@@ -16,7 +16,6 @@ from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.kube.kubelet_config import KubeletConfig
 from pycrictl.proxy.admin import AdminServer, Call
 from pycrictl.proxy.figures.history import CallOutcome, append
-from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import CallState, Policy, PullKey
 from pycrictl.proxy.pulls.limiter_status import (
     containerd_document,
@@ -24,6 +23,7 @@ from pycrictl.proxy.pulls.limiter_status import (
     status_document,
 )
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import PodKey
 from tests.cli.run import Run, start
 from tests.proxy.figures.records import record
 from tests.pulls.tracking import sums

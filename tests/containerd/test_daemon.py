@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.daemon import find_daemon, listener_pid
+from pycrictl.containerd.grpc_client import ContainerdClient
 from tests.containerd.fakectd import FakeContainerd
 
 LISTENER = """

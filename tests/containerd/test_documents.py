@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 
-from pycrictl.containerd.client import ContainerdClient, Documents
+from pycrictl.containerd.grpc_client import ContainerdClient, Documents
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, ImageConfig
 from tests.containerd.fakectd import Blob, FakeContainerd
 

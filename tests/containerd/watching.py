@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Callable
 
-from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.progress.content_watcher import ContentWatcher, PollResult, PullEnding
 from pycrictl.pulls.model import Item, Phase
 from pycrictl.pulls.tracker import Tracker

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pycrictl.kube.events import PACE_S, QUIET_S, Event, EventSchedule, PullState
-from pycrictl.proxy.lookup import PodKey
+from pycrictl.kube.events import PACE_S, QUIET_S, Event, EventSchedule, PodPullState
+from pycrictl.proxy.runtime_lookup import PodKey
 
 WEB = PodKey("default", "web", "u1")
 
 
-def state(phase: str, pod: PodKey = WEB, image: str = "a", **more: Any) -> PullState:
-    return PullState(pod, image, phase, lambda since_s: f"{phase} {since_s:g}", **more)
+def state(phase: str, pod: PodKey = WEB, image: str = "a", **more: Any) -> PodPullState:
+    return PodPullState(pod, image, phase, lambda since_s: f"{phase} {since_s:g}", **more)
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def schedule() -> EventSchedule:
     return EventSchedule()
 
 
-def written(schedule: EventSchedule, now: float, *states: PullState) -> list[Event]:
+def written(schedule: EventSchedule, now: float, *states: PodPullState) -> list[Event]:
     schedule.look(states, now)
     found = []
     while (event := schedule.next(now)) is not None:
@@ -60,7 +60,7 @@ def test_it_counts_from_its_beginning(schedule: EventSchedule) -> None:
     ],
     ids=["over soon", "over before it was seen", "not settled", "a name that cannot be"],
 )
-def test_no_event(schedule: EventSchedule, states: list[PullState]) -> None:
+def test_no_event(schedule: EventSchedule, states: list[PodPullState]) -> None:
     for one in states:
         assert written(schedule, 1, one) == []
     assert written(schedule, 100) == []

@@ -22,8 +22,8 @@ from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 from pycrictl.kubectl.copies.transfer import Transfer
+from pycrictl.kubectl.kubectl_proxy import KubectlProxy
 from pycrictl.kubectl.program import Kubectl
-from pycrictl.kubectl.proxy import Proxy as KubectlProxy
 from tests.agent.copies.conftest import plugin_of
 from tests.copy.hostile import HONEST, HOSTILE, Case
 from tests.copy.trees import listing, stages_in

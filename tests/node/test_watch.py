@@ -7,9 +7,9 @@ import time
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.config_toml import PullSettings, config_path, from_file, from_status
 from pycrictl.containerd.daemon import find_daemon
+from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import ConnectError, Unavailable
 from pycrictl.progress.content_watcher import PullEnding
 from pycrictl.progress.pull_names import Expected

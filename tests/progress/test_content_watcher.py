@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import Unavailable
 from pycrictl.progress import content_watcher
 from pycrictl.progress.content_watcher import PullEnding

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import Unavailable
 from pycrictl.progress.leases import RESOLVING_S, SILENCE_S, LeaseBook
 from tests.containerd.fakectd import FakeContainerd, Ingest, Lease, Snapshot

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.namespaces import LIST_AGAIN_S, NamespacesWatcher
 from pycrictl.progress.sources import ImageTracker

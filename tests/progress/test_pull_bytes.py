@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.containerd.client import ContainerdClient, Documents
+from pycrictl.containerd.grpc_client import ContainerdClient, Documents
 from pycrictl.progress.pull_bytes import PullBytes, weigh
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.fixtures import client, fake

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.pulls.model import COMPLETE, View
 from pycrictl.pulls.tracker import Tracker

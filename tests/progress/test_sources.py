@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.config_toml import PullSettings
+from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.endings import Pace, WatchOutcome
 from pycrictl.progress.sources import ImageTracker, watch_content

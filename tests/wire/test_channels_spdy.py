@@ -24,7 +24,7 @@ from pycrictl.wire.spdy.frames import (
     Frame,
     FrameEncoder,
     GoAway,
-    Headers,
+    HeadersFrame,
     Ping,
     RstStream,
     SynReply,
@@ -124,7 +124,7 @@ def test_spdy_ends_by_the_end_of_its_streams() -> None:
     spdy = Spdy()
     events = spdy.feed(
         spdy.data("error", SUCCESS, is_last=True),
-        Headers(spdy.ids["stdout"], ()),
+        HeadersFrame(spdy.ids["stdout"], ()),
         spdy.reset("stdout"),
         Ping(2),
         spdy.end("stdin"),
@@ -289,7 +289,7 @@ some_frames = st.one_of(
     st.builds(Data, stream_ids, st.just(b""), st.just(True)),
     st.builds(RstStream, stream_ids, st.integers(1, 12)),
     st.builds(SynStream, stream_ids),
-    st.builds(Headers, stream_ids, st.just(())),
+    st.builds(HeadersFrame, stream_ids, st.just(())),
     st.builds(GoAway, stream_ids),
     st.builds(Ping, stream_ids),
 )

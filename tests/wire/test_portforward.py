@@ -24,7 +24,7 @@ from pycrictl.wire.spdy.frames import (
     FrameDecoder,
     FrameEncoder,
     GoAway,
-    Headers,
+    HeadersFrame,
     Ping,
     ResetStatus,
     RstStream,
@@ -322,7 +322,7 @@ some_frames = st.one_of(
     st.builds(Data, stream_ids, st.binary(max_size=5), st.booleans()),
     st.builds(RstStream, stream_ids, st.integers(1, 12)),
     st.builds(SynStream, stream_ids),
-    st.builds(Headers, stream_ids, st.just(())),
+    st.builds(HeadersFrame, stream_ids, st.just(())),
     st.builds(GoAway, stream_ids),
     st.builds(Ping, stream_ids),
 )

@@ -16,9 +16,9 @@ from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import pull_image
 from pycrictl.containerd import views
-from pycrictl.containerd.client import ContainerdClient
 from pycrictl.containerd.config_toml import pull_settings
 from pycrictl.containerd.daemon import listener_pid
+from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.copy.node.on_node import locate_here
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import FailedPrecondition, PycrictlError, UsageError

@@ -14,7 +14,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.copy.copier import CopyOptions
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.kubectl.copies.command import InCluster, opened
+from pycrictl.kubectl.copies.in_cluster import InCluster, opened
 
 
 def container_cp(

@@ -134,10 +134,10 @@ def logs(
         )
     with app.open_client("runtime") as client:
         output = _Output(app.env, client, wanted, follow, previous, reopen)
-        found: str | podlogs.Pods = podlogs.Pods(labels=pods)
+        found: str | podlogs.PodFilter = podlogs.PodFilter(labels=pods)
         if container is not None:
             found = podlogs.find(client, container, whole_pod=all_)
-        if isinstance(found, podlogs.Pods):
+        if isinstance(found, podlogs.PodFilter):
             output.show_pods(found)
         else:
             output.show_container(found)
@@ -180,7 +180,7 @@ class _Output:
         except KeyboardInterrupt:
             pass  # how users end it
 
-    def show_pods(self, pods: podlogs.Pods) -> None:
+    def show_pods(self, pods: podlogs.PodFilter) -> None:
         """Show the logs of all containers of pods, in the order of their times."""
         logs = podlogs.PodLogs(self.client, pods, warn=self.env.warn)
         together = Together(self.wanted, on_bad=self._report_format, warn=self.env.warn)

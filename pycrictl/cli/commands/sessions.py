@@ -32,7 +32,7 @@ from pycrictl.wire.command import ExitReported, Streams
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.lists.lookup import Target
+    from pycrictl.cri.lists.lookup import ObjectRef
     from pycrictl.environ import Environment
     from pycrictl.streaming.standard import Outcome
 
@@ -147,7 +147,7 @@ def exec_(
         state=state,
     )
 
-    def run(client: CriClient, targets: Sequence[Target]) -> int:
+    def run(client: CriClient, targets: Sequence[ObjectRef]) -> int:
         count = len(targets)
         if interactive and count > 1:
             raise UsageError(f"--interactive needs a single container, but {count} are selected")
@@ -183,7 +183,7 @@ def exec_(
         with app.open_clients(needs_images=bool(image)) as (client, images):
             found = queries.list_containers(client, images, query)
             if found:
-                code = run(client, [lookup.Target(each.id, each.id) for each in found])
+                code = run(client, [lookup.ObjectRef(each.id, each.id) for each in found])
             elif ignore_errors:
                 app.env.warn("no container is selected")
             else:
@@ -198,14 +198,14 @@ def exec_(
 def _run_sync(
     env: Environment,
     client: CriClient,
-    targets: Sequence[Target],
+    targets: Sequence[ObjectRef],
     command: Sequence[str],
     *,
     limit_s: int,
 ) -> list[Outcome]:
     """Run a command in all containers at once, and write the output of each as it ends."""
 
-    def act(client: CriClient, target: Target) -> cri_pb2.ExecSyncResponse | PycrictlError:
+    def act(client: CriClient, target: ObjectRef) -> cri_pb2.ExecSyncResponse | PycrictlError:
         shown = target.shown
         try:
             return sessions.exec_sync(client, target.id, command, limit_s=limit_s, shown=shown)
@@ -223,7 +223,7 @@ def _run_sync(
     return outcomes
 
 
-def _report(env: Environment, target: Target, outcome: Outcome, *, is_alone: bool) -> int:
+def _report(env: Environment, target: ObjectRef, outcome: Outcome, *, is_alone: bool) -> int:
     """Report what went wrong in a container; return the exit status."""
     if outcome is None:
         return 0

@@ -66,7 +66,7 @@ def top(
     has_terminal = app.env.stdin_is_terminal and app.env.stdout_is_terminal
     if not is_text and (not has_terminal or is_dumb(app.env.environ)):
         raise UsageError("top needs a terminal", hint="'pycrictl top --once' prints it as text")
-    connect = partial(Connection, app, admin_socket, no_kube=no_kube)
+    connect = partial(NodeConnection, app, admin_socket, no_kube=no_kube)
     looker = Looker(connect, os.uname().nodename, wall_s=app.env.wall_clock)
     looker.open()  # who may not dial the socket is told so as by every command
     try:
@@ -78,7 +78,7 @@ def top(
         looker.close()
 
 
-class Connection:
+class NodeConnection:
     def __init__(self, app: AppContext, admin_socket: str, *, no_kube: bool) -> None:
         self._clients = app.open_clients(needs_images=True)
         self.client, self.images = self._clients.__enter__()
@@ -112,7 +112,7 @@ def _print(app: AppContext, looker: Looker, *, is_json: bool) -> None:
 
 def _run(app: AppContext, looker: Looker, interval_s: float) -> None:
     # Half of the memory of this program, and a tenth of a second: for nobody else.
-    from pycrictl.top.app import Hands, TopApp, own_words, play  # noqa: PLC0415
+    from pycrictl.top.screen import Hands, TopApp, own_words, play  # noqa: PLC0415
 
     def proxy() -> Proxy:
         if (found := looker.connected.proxy) is None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
+class PodFilter:
     """Conditions on pods: NAMESPACE/NAME, labels."""
 
     name: str = ""
@@ -41,14 +41,14 @@ class NamedLog:
     log: ContainerLog
 
 
-def find(client: CriClient, text: str, *, whole_pod: bool = False) -> str | Pods:
+def find(client: CriClient, text: str, *, whole_pod: bool = False) -> str | PodFilter:
     """Return the ID of the container that a word stands for, or the pod of several."""
     lookup = Lookup(client)
     if not whole_pod:
         if re.fullmatch(WHOLE_ID, text):
             return text
         if (named := lookup.named_pod(text)) is not None and len(lookup.containers_of(named)) > 1:
-            return Pods(text)
+            return PodFilter(text)
         target = lookup.target(text, "container")
         if target.error is None:
             return target.id
@@ -58,16 +58,16 @@ def find(client: CriClient, text: str, *, whole_pod: bool = False) -> str | Pods
             raise target.error from None
     else:
         pod = lookup.find_pod(text)
-    return Pods(f"{pod.metadata.namespace}/{pod.metadata.name}")
+    return PodFilter(f"{pod.metadata.namespace}/{pod.metadata.name}")
 
 
-def pod_of_id(client: CriClient, pod_sandbox_id: str) -> Pods | None:
+def pod_of_id(client: CriClient, pod_sandbox_id: str) -> PodFilter | None:
     request = cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=pod_sandbox_id)
     try:
         metadata = client.call("PodSandboxStatus", request).status.metadata
     except PycrictlError:
         return None
-    return Pods(f"{metadata.namespace}/{metadata.name}")
+    return PodFilter(f"{metadata.namespace}/{metadata.name}")
 
 
 class PodLogs:
@@ -76,7 +76,7 @@ class PodLogs:
     def __init__(
         self,
         client: CriClient,
-        pods: Pods,
+        pods: PodFilter,
         *,
         warn: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists import fetch, lookup
-from pycrictl.cri.lists.lookup import Target
+from pycrictl.cri.lists.lookup import ObjectRef
 from pycrictl.errors import MissingArgument, PycrictlError, UsageError
 from pycrictl.units import quote
 
@@ -53,14 +53,14 @@ def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-def running_containers(client: CriClient) -> list[Target]:
+def running_containers(client: CriClient) -> list[ObjectRef]:
     state = cri_pb2.ContainerStateValue(state=cri_pb2.CONTAINER_RUNNING)
     found = fetch.containers(client, cri_pb2.ContainerFilter(state=state))
-    return [Target(container.id, container.id) for container in found]
+    return [ObjectRef(container.id, container.id) for container in found]
 
 
-def start_containers(client: CriClient, targets: Sequence[Target]) -> Iterator[str]:
-    def start(target: Target) -> None:
+def start_containers(client: CriClient, targets: Sequence[ObjectRef]) -> Iterator[str]:
+    def start(target: ObjectRef) -> None:
         request = cri_pb2.StartContainerRequest(container_id=target.id)
         what = f"starting container {quote(target.text)}"
         lookup.call(client, "StartContainer", request, what=what)
@@ -68,32 +68,34 @@ def start_containers(client: CriClient, targets: Sequence[Target]) -> Iterator[s
     return _each(targets, start)
 
 
-def stop_containers(client: CriClient, targets: Sequence[Target], *, grace_s: int) -> Iterator[str]:
+def stop_containers(
+    client: CriClient, targets: Sequence[ObjectRef], *, grace_s: int
+) -> Iterator[str]:
     return _each(targets, lambda target: stop_container(client, target, grace_s=grace_s))
 
 
-def stop_container(client: CriClient, target: Target, *, grace_s: int) -> None:
+def stop_container(client: CriClient, target: ObjectRef, *, grace_s: int) -> None:
     """Stop one container; a grace period of 0 kills it at once."""
     request = cri_pb2.StopContainerRequest(container_id=target.id, timeout=grace_s)
     lookup.call(client, "StopContainer", request, what=f"stopping container {quote(target.text)}")
 
 
-def stop_pods(client: CriClient, targets: Sequence[Target]) -> Iterator[str]:
+def stop_pods(client: CriClient, targets: Sequence[ObjectRef]) -> Iterator[str]:
     return _each(targets, lambda target: stop_pod(client, target))
 
 
-def stop_pod(client: CriClient, target: Target) -> None:
+def stop_pod(client: CriClient, target: ObjectRef) -> None:
     request = cri_pb2.StopPodSandboxRequest(pod_sandbox_id=target.id)
     what = f"stopping pod sandbox {quote(target.text)}"
     lookup.call(client, "StopPodSandbox", request, what=what)
 
 
 def update_containers(
-    client: CriClient, targets: Sequence[Target], resources: Resources
+    client: CriClient, targets: Sequence[ObjectRef], resources: Resources
 ) -> Iterator[str]:
     linux = resources.message()
 
-    def update(target: Target) -> None:
+    def update(target: ObjectRef) -> None:
         request = cri_pb2.UpdateContainerResourcesRequest(container_id=target.id, linux=linux)
         what = f"updating container {quote(target.text)}"
         lookup.call(client, "UpdateContainerResources", request, what=what)
@@ -102,12 +104,12 @@ def update_containers(
 
 
 def checkpoint_containers(
-    client: CriClient, targets: Sequence[Target], *, path: str
+    client: CriClient, targets: Sequence[ObjectRef], *, path: str
 ) -> Iterator[str]:
     """``path`` is the archive's on the runtime's host, the same for all."""
     timeout_s = int(client.timeout_s)
 
-    def checkpoint(target: Target) -> None:
+    def checkpoint(target: ObjectRef) -> None:
         request = cri_pb2.CheckpointContainerRequest(
             container_id=target.id, location=path, timeout=timeout_s
         )
@@ -123,7 +125,7 @@ def update_runtime_config(client: CriClient, *, pod_cidr: str) -> None:
     client.call("UpdateRuntimeConfig", request, what="updating the runtime's configuration")
 
 
-def _each(targets: Sequence[Target], act: Callable[[Target], None]) -> Iterator[str]:
+def _each(targets: Sequence[ObjectRef], act: Callable[[ObjectRef], None]) -> Iterator[str]:
     for position, target in enumerate(targets):
         try:
             if target.error is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.lifecycle.control import stop_pod
 from pycrictl.cri.lifecycle.removal import remove_pod
-from pycrictl.cri.lists.lookup import Target
+from pycrictl.cri.lists.lookup import ObjectRef
 from pycrictl.errors import Interrupted, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
 
@@ -93,7 +93,7 @@ def _removed_on_failure(client: CriClient, pod_sandbox_id: str) -> Iterator[None
     except BaseException as error:
         pod = f"pod sandbox {quote(pod_sandbox_id)}"
         try:
-            target = Target(pod_sandbox_id, pod_sandbox_id)
+            target = ObjectRef(pod_sandbox_id, pod_sandbox_id)
             stop_pod(client, target)
             remove_pod(client, target)
         except PycrictlError as failure:

@@ -18,7 +18,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import each
 from pycrictl.cri.lifecycle.control import stop_container, stop_pod
 from pycrictl.cri.lists import fetch, lookup
-from pycrictl.cri.lists.lookup import Target
+from pycrictl.cri.lists.lookup import ObjectRef
 from pycrictl.errors import FailedPrecondition, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
 
@@ -81,28 +81,30 @@ class Removal:
     missing_log: str = ""
 
 
-def all_containers(client: CriClient) -> list[Target]:
-    return [Target(container.id, container.id) for container in fetch.containers(client)]
+def all_containers(client: CriClient) -> list[ObjectRef]:
+    return [ObjectRef(container.id, container.id) for container in fetch.containers(client)]
 
 
-def all_pods(client: CriClient) -> list[Target]:
-    return [Target(pod.id, pod.id) for pod in fetch.pods(client)]
+def all_pods(client: CriClient) -> list[ObjectRef]:
+    return [ObjectRef(pod.id, pod.id) for pod in fetch.pods(client)]
 
 
 def remove_containers(
-    client: CriClient, targets: Sequence[Target], *, force: bool, keep_logs: bool
+    client: CriClient, targets: Sequence[ObjectRef], *, force: bool, keep_logs: bool
 ) -> Iterator[Removal]:
     """Remove containers, and their log files on this host; running ones only by ``force``."""
     return each(client, partial(_remove_container, force=force, keep_logs=keep_logs), targets)
 
 
-def remove_pods(client: CriClient, targets: Sequence[Target], *, force: bool) -> Iterator[Removal]:
+def remove_pods(
+    client: CriClient, targets: Sequence[ObjectRef], *, force: bool
+) -> Iterator[Removal]:
     """Remove pod sandboxes with their containers; ready ones only by ``force``."""
     return each(client, partial(_remove_pod, force=force), targets)
 
 
 def _remove_container(
-    client: CriClient, target: Target, *, force: bool, keep_logs: bool
+    client: CriClient, target: ObjectRef, *, force: bool, keep_logs: bool
 ) -> Removal:
     named = f"container {quote(target.text)}"
     is_stopped = False
@@ -125,7 +127,7 @@ def _remove_container(
     return Removal(target.text, is_stopped, warnings=remove_logs(path), missing_log=missing)
 
 
-def _remove_pod(client: CriClient, target: Target, *, force: bool) -> Removal:
+def _remove_pod(client: CriClient, target: ObjectRef, *, force: bool) -> Removal:
     named = f"pod sandbox {quote(target.text)}"
     is_stopped = False
     try:
@@ -142,13 +144,13 @@ def _remove_pod(client: CriClient, target: Target, *, force: bool) -> Removal:
     return Removal(target.text, is_stopped)
 
 
-def remove_pod(client: CriClient, target: Target) -> None:
+def remove_pod(client: CriClient, target: ObjectRef) -> None:
     request = cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=target.id)
     what = f"removing pod sandbox {quote(target.text)}"
     lookup.call(client, "RemovePodSandbox", request, what=what)
 
 
-def _status(client: CriClient, target: Target, call: str, request: Message, named: str) -> Any:
+def _status(client: CriClient, target: ObjectRef, call: str, request: Message, named: str) -> Any:
     if target.error is not None:
         raise target.error
     answer = lookup.call(client, call, request, what=f"removing {named}")

@@ -44,7 +44,7 @@ _SURE_CHARS: Final = 12
 """A word of so many characters that begins an ID is meant as one; shorter ones may be names."""
 
 
-class Target(NamedTuple):
+class ObjectRef(NamedTuple):
     """What one word stands for; the ID is the word itself where the runtime has to find out."""
 
     text: str
@@ -108,27 +108,27 @@ class Lookup:
             raise self._no_container(text)
         return self._only("container", text, found, self._match_containers)
 
-    def found(self, text: str, kind: Kind) -> Target:
+    def found(self, text: str, kind: Kind) -> ObjectRef:
         """As ``target``, but raise its error."""
         target = self.target(text, kind)
         if target.error is not None:
             raise target.error
         return target
 
-    def target(self, text: str, kind: Kind) -> Target:
+    def target(self, text: str, kind: Kind) -> ObjectRef:
         """Take a whole ID as it is, and any word where the runtime has no lists."""
         if re.fullmatch(WHOLE_ID, text):
-            return Target(text, text)
+            return ObjectRef(text, text)
         try:
             if kind == "pod":
                 pod = self.find_pod(text)
-                return Target(text, pod.id, _named(text, pod, pod_name(pod)))
+                return ObjectRef(text, pod.id, _named(text, pod, pod_name(pod)))
             container = self.find_container(text)
-            return Target(text, container.id, _named(text, container, self.full_name(container)))
+            return ObjectRef(text, container.id, _named(text, container, self.full_name(container)))
         except Unimplemented:
-            return Target(text, text)
+            return ObjectRef(text, text)
         except PycrictlError as error:
-            return Target(text, text, error=error)
+            return ObjectRef(text, text, error=error)
 
     def selected(self, text: str, kind: Kind) -> str:
         """Return the ID that a word stands for, the word itself if it stands for nothing."""
@@ -263,10 +263,10 @@ def find_container(
         return None
 
 
-def targets(client: CriClient, texts: Iterable[str], kind: Kind) -> list[Target]:
+def targets(client: CriClient, texts: Iterable[str], kind: Kind) -> list[ObjectRef]:
     """Return what each word stands for; two words for one thing are one target."""
     lookup = Lookup(client)
-    found: dict[tuple[str, bool], Target] = {}
+    found: dict[tuple[str, bool], ObjectRef] = {}
     for text in texts:
         target = lookup.target(text, kind)
         found.setdefault((target.id, target.error is None), target)

@@ -20,10 +20,10 @@ from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.methods import method
 from pycrictl.metrics import CONTENT_TYPE, MetricsPage
 from pycrictl.proxy.calls import CallRecord
-from pycrictl.proxy.copies.service import Copies
+from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.figures.history import CallOutcome, PullRecord
-from pycrictl.proxy.lookup import version
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import version
 from pycrictl.proxy.serve.pages import MakePage, Page
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
@@ -88,7 +88,7 @@ def method_class(path: str) -> str:
 @dataclass(frozen=True)
 class MetricSources:
     queue: PullQueue
-    copies: Copies
+    copies: CopyService
     quotas: Quotas
     tokens: Tokens[Any]
     streams: StreamServer[Any]

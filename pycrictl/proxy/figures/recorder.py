@@ -20,9 +20,9 @@ from pycrictl._proto import cri_pb2
 from pycrictl.progress.reference import canonical
 from pycrictl.proxy.figures import history
 from pycrictl.proxy.figures.history import CallOutcome, PullRecord
-from pycrictl.proxy.lookup import CallFailed, Lookup
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup
 from pycrictl.servicelog import Log, Seldom
 from pycrictl.streaming.loop import end_tasks
 
@@ -50,7 +50,7 @@ class PullRecorder:
         self,
         *,
         layers: LayerPoller,
-        lookup: Lookup,
+        lookup: RuntimeLookup,
         log: Log,
         history_folder: str,
     ) -> None:

@@ -20,7 +20,7 @@ from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from pycrictl.proxy.lookup import PodKey
+    from pycrictl.proxy.runtime_lookup import PodKey
 
 ATTEMPT_GAP_S: Final = 2.0
 """The longest pause between two attempts at one pull; a younger failure is not final yet."""

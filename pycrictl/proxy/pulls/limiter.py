@@ -27,10 +27,10 @@ from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import canonical
 from pycrictl.progress.registry.requests import credentials_of
 from pycrictl.proxy.calls import Answer, CallRequest
-from pycrictl.proxy.lookup import Lookup, PodKey, pod_key
 from pycrictl.proxy.pulls.book import CallState, Decision, PullCall, PullKey, PullStarted, Reason
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import PodKey, RuntimeLookup, pod_key
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.codes import (
@@ -83,7 +83,7 @@ class PullLimiter:
         queue: PullQueue,
         *,
         upstream: Upstream,
-        lookup: Lookup,
+        lookup: RuntimeLookup,
         layers: LayerPoller,
         on_change: Callable[[], None],
         on_end: Callable[[PullCall], None],

@@ -17,10 +17,10 @@ from google.protobuf.message import DecodeError
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import Exhausted
 from pycrictl.proxy.calls import Answer, CallRequest
-from pycrictl.proxy.lookup import CallFailed, Lookup, PullTarget
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.reports import Reporter
+from pycrictl.proxy.runtime_lookup import CallFailed, PullTarget, RuntimeLookup
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.wire.codes import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 from pycrictl.wire.progress import Report
@@ -56,7 +56,7 @@ class PullProgress:
 
     def __init__(
         self,
-        lookup: Lookup,
+        lookup: RuntimeLookup,
         book: Book,
         layers: LayerPoller,
         *,

@@ -46,7 +46,7 @@ from pycrictl.proxy.pulls.book import (
 from pycrictl.units import format_duration, plural
 
 if TYPE_CHECKING:
-    from pycrictl.proxy.lookup import PodKey
+    from pycrictl.proxy.runtime_lookup import PodKey
 
 _MIN_STALE: Final = 64
 _TOO_LATE: Final = "the deadline passed before the image was pulled"

@@ -16,7 +16,7 @@ from pycrictl.pulls.model import Item, Phase, Pull, report_of, with_sums
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 if TYPE_CHECKING:
-    from pycrictl.proxy.lookup import PodKey, PullTarget
+    from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 
 LINGER_S: Final = ATTEMPT_GAP_S + 1.0
 """How long after its end a pull is still reported to who begins to watch."""

@@ -108,7 +108,7 @@ class GoAway:
 
 
 @dataclass(frozen=True, slots=True)
-class Headers:
+class HeadersFrame:
     """More headers of an open stream."""
 
     stream_id: int
@@ -125,7 +125,7 @@ class Data:
     is_last: bool = False
 
 
-ControlFrame = SynStream | SynReply | RstStream | Ping | GoAway | Headers
+ControlFrame = SynStream | SynReply | RstStream | Ping | GoAway | HeadersFrame
 Frame = ControlFrame | Data
 
 
@@ -168,7 +168,7 @@ class FrameEncoder:
                 head = _SYN_STREAM_HEAD.pack(frame.stream_id, 0, 0, 0)
                 block = self._compressor.compress(frame.headers)
                 return _control(_Kind.SYN_STREAM, head + block, frame.is_last)
-            case SynReply() | Headers():
+            case SynReply() | HeadersFrame():
                 kind = _Kind.SYN_REPLY if isinstance(frame, SynReply) else _Kind.HEADERS
                 head = _LONG.pack(frame.stream_id)  # before the block: what fails changes nothing
                 block = self._compressor.compress(frame.headers)
@@ -267,7 +267,7 @@ class FrameDecoder:
             case _Kind.SYN_REPLY | _Kind.HEADERS:
                 stream_id = _stream_id(*_unpack(_LONG, payload))
                 headers = self._decompressor.decompress(payload[_LONG.size :])
-                frame_type = SynReply if kind == _Kind.SYN_REPLY else Headers
+                frame_type = SynReply if kind == _Kind.SYN_REPLY else HeadersFrame
                 return frame_type(stream_id, headers, is_last)
             case _Kind.RST_STREAM:
                 stream_id, status = _unpack(_TWO_LONGS, payload)

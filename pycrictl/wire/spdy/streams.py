@@ -34,7 +34,7 @@ from pycrictl.wire.spdy.frames import (
     FrameEncoder,
     GoAway,
     GoAwayStatus,
-    Headers,
+    HeadersFrame,
     Ping,
     ResetStatus,
     RstStream,
@@ -225,7 +225,7 @@ class SpdyConnection:
         match frame:
             case Data():
                 self._receive_data(frame)
-            case Headers():
+            case HeadersFrame():
                 self._receive_data(Data(frame.stream_id, b"", frame.is_last))
             case SynReply():
                 if self._take(frame.stream_id, _Step.RECEIVE_REPLY):

@@ -26,7 +26,7 @@ from tests.fakecri.server import FakeServer
 from tests.kube.access import Grant
 from tests.kubectl.plugin import proxies_of
 from tests.proxy.copier import MIB, Pretended
-from tests.proxy.copies.test_service import listing, make_tree
+from tests.proxy.copies.test_copy_service import listing, make_tree
 from tests.waiting import wait_until
 
 pytestmark = needs_root

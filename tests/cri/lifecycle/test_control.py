@@ -6,7 +6,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lifecycle import control
-from pycrictl.cri.lists.lookup import Target
+from pycrictl.cri.lists.lookup import ObjectRef
 from pycrictl.errors import NotFound, UsageError
 from tests.fakecri import FakeServer, Status
 
@@ -22,7 +22,7 @@ def test_ids() -> None:
 
 def test_nothing_is_asked_ahead(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("StartContainer", None)
-    started = control.start_containers(client, [Target("a", "a"), Target("b", "b")])
+    started = control.start_containers(client, [ObjectRef("a", "a"), ObjectRef("b", "b")])
     assert fake.calls == []
     assert next(started) == "a"
     assert fake.methods() == ["StartContainer"]
@@ -30,7 +30,7 @@ def test_nothing_is_asked_ahead(fake: FakeServer, client: CriClient) -> None:
 
 def test_what_was_not_tried_is_told_and_not_endless(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("StopContainer", MISSING)
-    ids = [Target(f"c{number}", f"c{number}") for number in range(1000)]
+    ids = [ObjectRef(f"c{number}", f"c{number}") for number in range(1000)]
     with pytest.raises(NotFound) as caught:
         list(control.stop_containers(client, ids, grace_s=0))
     assert caught.value.hint == 'not tried after this: "c1", "c2", "c3", "c4", "c5", …'
@@ -39,7 +39,7 @@ def test_what_was_not_tried_is_told_and_not_endless(fake: FakeServer, client: Cr
 def test_the_last_failure_leaves_nothing_untried(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("StopPodSandbox", MISSING)
     with pytest.raises(NotFound) as caught:
-        list(control.stop_pods(client, [Target("a", "a")]))
+        list(control.stop_pods(client, [ObjectRef("a", "a")]))
     assert caught.value.hint is None
 
 
@@ -53,5 +53,5 @@ def test_resources() -> None:
 def test_running_containers(fake: FakeServer, client: CriClient) -> None:
     listed = [cri_pb2.Container(id="a"), cri_pb2.Container(id="b")]
     fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=listed))
-    assert control.running_containers(client) == [Target("a", "a"), Target("b", "b")]
+    assert control.running_containers(client) == [ObjectRef("a", "a"), ObjectRef("b", "b")]
     assert fake.calls[-1].request.filter.state.state == cri_pb2.CONTAINER_RUNNING

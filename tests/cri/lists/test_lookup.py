@@ -10,7 +10,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists.lookup import (
     Kind,
     Lookup,
-    Target,
+    ObjectRef,
     call,
     find_container,
     hint,
@@ -199,11 +199,11 @@ def test_no_such_pod(node: Lookup, word: str, error: str, hint: str | None) -> N
 def test_targets(fake: FakeServer, client: CriClient, node: Lookup) -> None:
     found = targets(client, ["4000", "web/main", "nosuch", "prod/web/main", WHOLE_ID], "container")
     assert found[:2] == [
-        Target("4000", "4".ljust(64, "0")),
-        Target("web/main", "2".ljust(64, "0"), "prod/web/main"),
+        ObjectRef("4000", "4".ljust(64, "0")),
+        ObjectRef("web/main", "2".ljust(64, "0"), "prod/web/main"),
     ]
     assert isinstance(found[2].error, NotFound)
-    assert found[3:] == [Target(WHOLE_ID, WHOLE_ID)]  # a second name of one thing is no second one
+    assert found[3:] == [ObjectRef(WHOLE_ID, WHOLE_ID)]  # by a second name
     assert fake.methods().count("ListContainers") == 1
 
 

@@ -27,7 +27,7 @@ from tests.copy.trees import stages_in
 from tests.kubectl.copies.conftest import sessions
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import MIB, Pretended
-from tests.proxy.copies.test_service import listing, make_tree
+from tests.proxy.copies.test_copy_service import listing, make_tree
 from tests.waiting import wait_until
 
 pytestmark = needs_root

@@ -21,7 +21,7 @@ from tests.copy.trees import stages_in
 from tests.kubectl.copies.test_frames import KEY, acknowledged, connected, piece
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import Pretended
-from tests.proxy.copies.test_service import listing, make_tree
+from tests.proxy.copies.test_copy_service import listing, make_tree
 from tests.waiting import wait_until
 from tests.wire.frames import BINARY, frame
 

@@ -322,7 +322,7 @@ def test_without_root_one_line_says_so(crio: FakeCrio) -> None:
         "import pycrictl.progress.sources, pycrictl.progress.registry.requests, grpc\n"
         "from pycrictl.cli.main import main\n"
         "import pycrictl.progress.node_watch, pycrictl.show.displays.pull_lines, google.protobuf\n"
-        "import pycrictl.cli.commands.image_pull_progress, pycrictl.containerd.client\n"
+        "import pycrictl.cli.commands.image_pull_progress, pycrictl.containerd.grpc_client\n"
         "os.setuid(65534)\n"
         "raise SystemExit(main(sys.argv[1:]))\n"
     )

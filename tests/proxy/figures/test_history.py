@@ -11,9 +11,9 @@ import pytest
 
 from pycrictl.proxy.figures import history
 from pycrictl.proxy.figures.history import CallOutcome, PullRecord, append, newest
-from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import CallState, Policy, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import PodKey
 from tests.proxy.figures.records import record
 
 WEB, DB = PodKey("default", "web", "1"), PodKey("default", "db", "2")

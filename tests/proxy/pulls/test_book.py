@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import (
     ATTEMPT_GAP_S,
     MAX_ENDED,
@@ -14,6 +13,7 @@ from pycrictl.proxy.pulls.book import (
     PullKey,
     QueuedPull,
 )
+from pycrictl.proxy.runtime_lookup import PodKey
 
 WEB, DB = (PodKey("default", name, "uid") for name in ("web", "db"))
 IMAGE = "docker.io/library/busybox:latest"

@@ -21,12 +21,12 @@ from pycrictl.diagnosis.pulls import from_proxy
 from pycrictl.kube.pods import parse_pod
 from pycrictl.kubectl.imagepulls import PullObjects, Wanted
 from pycrictl.progress.pull_names import Expected
-from pycrictl.proxy.lookup import PodKey, PullTarget
 from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter_status import status_document
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.reports import Reporter
+from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 from pycrictl.pulls.model import View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.servicelog import Log

@@ -16,11 +16,11 @@ from pycrictl._proto import cri_pb2
 from pycrictl.errors import UpgradeRefused
 from pycrictl.progress.report_stream import follow
 from pycrictl.proxy.calls import CallRequest
-from pycrictl.proxy.lookup import Lookup, PodKey, PullTarget
 from pycrictl.proxy.pulls.book import Book, PullKey, QueuedPull
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import IMAGE_PULL_PROGRESS, Notifier, PullProgress
 from pycrictl.proxy.pulls.reports import LINGER_S
+from pycrictl.proxy.runtime_lookup import PodKey, PullTarget, RuntimeLookup
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
 from pycrictl.proxy.upstream import Upstream
@@ -202,7 +202,7 @@ def test_a_url_works_once_and_not_for_long(
         layers = LayerPoller(fake.path, log=log, on_look=notifier.notify)
         streams = StreamServer[PullTarget](log)
         progress = PullProgress(
-            Lookup(Upstream(fake.path)),
+            RuntimeLookup(Upstream(fake.path)),
             Book(),
             layers,
             notifier=notifier,
@@ -247,7 +247,7 @@ def test_a_heartbeat_repeats_the_last_record(
         notifier, book = Notifier(), Book()
         layers = LayerPoller(fake.path, log=Log("pycrictl.proxy.test"), on_look=notifier.notify)
         progress = PullProgress(
-            Lookup(Upstream(fake.path)),
+            RuntimeLookup(Upstream(fake.path)),
             book,
             layers,
             notifier=notifier,

@@ -7,7 +7,6 @@ import tracemalloc
 
 import pytest
 
-from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import (
     CallState,
     Decision,
@@ -19,6 +18,7 @@ from pycrictl.proxy.pulls.book import (
     Reason,
 )
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import PodKey
 
 A, B, C, D = (PullKey(f"registry.example/{name}:1") for name in "abcd")
 ONE, TWO, THREE, FOUR, FIVE = (PodKey("default", name, "u") for name in ("1", "2", "3", "4", "5"))

@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pycrictl.proxy.lookup import PodKey
 from pycrictl.proxy.pulls.book import CallState, Decision, Policy, PullKey, PullStarted, Reason
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import PodKey
 
 POD = PodKey("default", "web", "u")
 KEYS = [PullKey(image, handler) for image in ("a", "b") for handler in ("", "kata")]

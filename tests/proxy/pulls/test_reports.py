@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pycrictl.proxy.lookup import PodKey, PullTarget
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, CallState, Policy, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.reports import ABANDONED, LINGER_S, Reporter
+from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 from pycrictl.pulls.model import Item, Phase, Pull
 from pycrictl.wire.progress import Report
 

@@ -14,7 +14,7 @@ from pycrictl.wire.spdy.frames import (
     FrameEncoder,
     GoAway,
     GoAwayStatus,
-    Headers,
+    HeadersFrame,
     Ping,
     ResetStatus,
     RstStream,
@@ -143,11 +143,11 @@ def test_the_peer_ends_first() -> None:
         peer.core.end_stream(stream_id)
 
 
-@pytest.mark.parametrize("frame", [SynReply(1, FIELDS, True), Headers(1, FIELDS, True)])
+@pytest.mark.parametrize("frame", [SynReply(1, FIELDS, True), HeadersFrame(1, FIELDS, True)])
 def test_other_frames_can_end_a_stream(frame: Frame) -> None:
     peer = Peer()
     peer.core.open_stream()
-    if isinstance(frame, Headers):
+    if isinstance(frame, HeadersFrame):
         peer.feed(SynReply(1))
         assert peer.feed(frame) == [StreamEnded(1)]
     else:
@@ -159,7 +159,7 @@ def test_resets() -> None:
     peer = Peer()
     first, second = peer.open(), peer.open()
     assert peer.feed(RstStream(first, 4711)) == [StreamReset(first, 4711)]
-    assert peer.feed(Data(first, b"on its way"), Headers(first, ()), SynReply(first)) == []
+    assert peer.feed(Data(first, b"on its way"), HeadersFrame(first, ()), SynReply(first)) == []
     with pytest.raises(LocalProtocolError):
         peer.core.end_stream(first)
     assert peer.core.can_send(second)
@@ -172,7 +172,7 @@ def test_resets() -> None:
     ("before", "frame", "status"),
     [
         ([], Data(1, b"x"), ResetStatus.PROTOCOL_ERROR),
-        ([], Headers(1, ()), ResetStatus.PROTOCOL_ERROR),
+        ([], HeadersFrame(1, ()), ResetStatus.PROTOCOL_ERROR),
         ([SynReply(1)], SynReply(1), ResetStatus.STREAM_IN_USE),
         ([SynReply(1, is_last=True)], Data(1, b"x"), ResetStatus.STREAM_ALREADY_CLOSED),
         ([SynReply(1, is_last=True)], Data(1, b"", True), ResetStatus.STREAM_ALREADY_CLOSED),
@@ -197,7 +197,7 @@ def test_one_stream_is_reset_for_a_violation(
 
 @pytest.mark.parametrize(
     "frame",
-    [Data(1, b"x"), Data(2, b"x"), SynReply(1), Headers(2, ()), RstStream(1, 5)],
+    [Data(1, b"x"), Data(2, b"x"), SynReply(1), HeadersFrame(2, ()), RstStream(1, 5)],
 )
 def test_streams_that_never_were(frame: Frame) -> None:
     peer = Peer()
@@ -292,7 +292,7 @@ stream_ids = st.integers(1, 6)
 random_frames = st.one_of(
     st.builds(SynStream, stream_ids, st.just(FIELDS), st.booleans()),
     st.builds(SynReply, stream_ids, st.just(()), st.booleans()),
-    st.builds(Headers, stream_ids, st.just(()), st.booleans()),
+    st.builds(HeadersFrame, stream_ids, st.just(()), st.booleans()),
     st.builds(Data, stream_ids, st.binary(max_size=5), st.booleans()),
     st.builds(RstStream, stream_ids, st.integers(1, 12)),
     st.builds(GoAway, stream_ids),

@@ -39,7 +39,7 @@ _GROUP_ONLY: Final = rf"^/apis/{GROUP.replace('.', '[.]')}(/.*)?$"
 _ENDS_S: Final = 2.0
 
 
-class Proxy:
+class KubectlProxy:
     """A running ``kubectl proxy``. Use it in a ``with`` statement, in the main thread.
 
     Entering raises as ``target`` does.
@@ -56,7 +56,7 @@ class Proxy:
         self._process: subprocess.Popen[bytes] | None = None
         self._listening = ExitStack()
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> KubectlProxy:
         self._socket = self._stack.enter_context(_private_folder(self._environ)) / "s"
         self._stack.callback(self._end)
         try:

@@ -72,7 +72,7 @@ async def answers(upstream: Upstream, timeout_s: float) -> bool:
     return is_reached and answer.code != DEADLINE_EXCEEDED
 
 
-class Lookup:
+class RuntimeLookup:
     """Queries the runtime; a failed call is a CallFailed."""
 
     def __init__(self, upstream: Upstream) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.containerd.client import ContainerdClient
+from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,

@@ -17,7 +17,7 @@ from pycrictl.agent.objects import PullPhase, is_waiting, objects_of
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential
-from pycrictl.kube.events import LOOK_S, TIMEOUT_S, EventRecorder, PullState
+from pycrictl.kube.events import LOOK_S, TIMEOUT_S, EventRecorder, PodPullState
 from pycrictl.servicelog import Log
 from pycrictl.units import format_duration, ordinal
 
@@ -48,7 +48,7 @@ class _Source:
         self._pulls = pulls
         self._is_busy = False
 
-    async def states(self) -> list[PullState]:
+    async def states(self) -> list[PodPullState]:
         was_busy, self._is_busy = self._is_busy, any(map(is_waiting, self._pulls.pods()))
         if not (self._is_busy or was_busy):
             return []
@@ -66,9 +66,9 @@ class _Source:
             await self._pulls.changed(IDLE_S)
 
 
-def state_of(document: Document) -> PullState:
+def state_of(document: Document) -> PodPullState:
     spec, phase = document["spec"], document["status"]["phase"]
-    return PullState(
+    return PodPullState(
         _Pod(document["metadata"]["namespace"], spec["podName"], spec["podUID"]),
         spec["image"],
         phase,

@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from pycrictl.errors import PycrictlError
-from pycrictl.top.app import HELP, Hands, Page, Question, Rows, TopApp
 from pycrictl.top.model import Board, Limit, Row, State, Usage, ordered
+from pycrictl.top.screen import HELP, Hands, Question, Rows, TextPage, TopApp
 from tests.top.test_model import BOARD, NOW
 
 
@@ -84,10 +84,10 @@ def test_what_is_sick_is_first_and_chosen() -> None:
 def test_why_and_back(key: str, says: str) -> None:
     async def act(pilot: Pilot[None]) -> None:
         await pilot.press(key)
-        await until(pilot, lambda: isinstance(pilot.app.screen, Page))
+        await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
         assert str(pilot.app.screen.query_one(Static).content) == says
         await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(pilot.app.screen, Page))
+        await until(pilot, lambda: not isinstance(pilot.app.screen, TextPage))
 
     play(Node(), act)
 
@@ -97,7 +97,7 @@ def test_inspect_needs_a_container() -> None:
         await pilot.press("down", "i")
         assert "no container yet" in shown(pilot, "#keys")
         await pilot.press("up", "i")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Page))
+        await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
         assert str(pilot.app.screen.query_one(Static).content).startswith("all about c0c0")
 
     play(Node(), act)
@@ -193,7 +193,7 @@ def test_help_and_quit() -> None:
         await pilot.press("question_mark")
         assert str(pilot.app.screen.query_one(Static).content) == HELP
         await pilot.press("q")
-        assert not isinstance(pilot.app.screen, Page)
+        assert not isinstance(pilot.app.screen, TextPage)
         await pilot.press("q")
         await until(pilot, lambda: not pilot.app.is_running)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential, find_credential
-from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PullState
+from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PodPullState
 from pycrictl.kube.kubelet import Kubelet, find_kubelet
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
@@ -19,7 +19,7 @@ from pycrictl.servicelog import Log
 from pycrictl.units import format_bytes, format_duration, format_part, ordinal
 
 if TYPE_CHECKING:
-    from pycrictl.proxy.lookup import PodKey
+    from pycrictl.proxy.runtime_lookup import PodKey
 
 _IDLE_S: Final = 60.0
 
@@ -40,7 +40,7 @@ def recorder(
         kubelet = Kubelet(kubeconfig=kubeconfig) if kubeconfig else find_kubelet()
         return find_credential(kubelet=kubelet)
 
-    async def states() -> list[PullState]:
+    async def states() -> list[PodPullState]:
         found = pulls.states(loop.time())
         if found:
             await layers.refresh()
@@ -62,7 +62,7 @@ class PodPulls:
         self._totals = totals
         self._calls: dict[tuple[PodKey, str], PullCall] = {}
 
-    def states(self, now: float) -> list[PullState]:
+    def states(self, now: float) -> list[PodPullState]:
         for call in self._book.calls.values():
             if call.pod is not None and call.pull.takes_slot:
                 self._calls[call.pod, call.image] = call
@@ -74,9 +74,9 @@ class PodPulls:
         }
         return found
 
-    def _state(self, pod: PodKey, call: PullCall, now: float) -> PullState:
+    def _state(self, pod: PodKey, call: PullCall, now: float) -> PodPullState:
         phase = self._phase(call, now)
-        return PullState(
+        return PodPullState(
             pod,
             call.image,
             phase,

@@ -146,7 +146,7 @@ class Rows(ScrollView, can_focus=True):
         return Strip([Segment(line, style)]).adjust_cell_length(self.size.width, style)
 
 
-class Page(ModalScreen[None]):
+class TextPage(ModalScreen[None]):
     """A text of any length; any of the ending keys goes back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,w,i,question_mark", "dismiss")]
@@ -186,8 +186,8 @@ class TopApp(App[None]):
     #keys { text-style: dim; }
     Rows { height: 1fr; scrollbar-size-vertical: 0; background: ansi_default; }
     #filter { display: none; height: 1; border: none; padding: 0; }
-    Page, Question { background: ansi_default; }
-    Page VerticalScroll { height: 1fr; }
+    TextPage, Question { background: ansi_default; }
+    TextPage VerticalScroll { height: 1fr; }
     Question { align: center middle; }
     Question Vertical { width: auto; height: auto; border: ascii; padding: 0 1; }
     Question Static { width: auto; }
@@ -303,7 +303,7 @@ class TopApp(App[None]):
         self._is_due.set()
 
     def action_help(self) -> None:
-        self.push_screen(Page(HELP))
+        self.push_screen(TextPage(HELP))
 
     def action_sort(self) -> None:
         self._measure = MEASURES[(MEASURES.index(self._measure) + 1) % len(MEASURES)]
@@ -354,7 +354,7 @@ class TopApp(App[None]):
 
     def _show_page(self, content: str) -> None:
         self._say("")
-        self.push_screen(Page(content))
+        self.push_screen(TextPage(content))
 
     def action_log(self) -> None:
         if (row := self._needs_container()) is not None:

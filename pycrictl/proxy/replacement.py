@@ -27,7 +27,7 @@ FROZEN_ENTRY: Final = "--orphan"
 _PROGRAM: Final = """\
 import os, sys
 sys.path[:] = sys.argv[1].split(os.pathsep)
-from pycrictl.proxy.program import fork
+from pycrictl.proxy.replacement import fork
 fork(*sys.argv[2:])
 """
 

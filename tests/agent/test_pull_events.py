@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.agent.events import state_of
+from pycrictl.agent.pull_events import state_of
 from tests.agent.standing import OWN, Cluster
 from tests.agent.test_objects import IMAGE, layer
 from tests.agent.test_objects import pull as shown

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from pycrictl.kube.events import EventSchedule
-from pycrictl.proxy.figures.events import PodPulls
-from pycrictl.proxy.lookup import PodKey
+from pycrictl.proxy.figures.pod_pulls import PodPulls
 from pycrictl.proxy.pulls.book import CallState, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.pulls.model import Totals
 from tests.fakecri import FakeServer
 from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, serve, write_kubeconfig

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy.calls import CallRecord, Handler
-from pycrictl.proxy.figures.events import recorder
+from pycrictl.proxy.figures.pod_pulls import recorder
+from pycrictl.proxy.figures.pull_tracer import PullTracer
 from pycrictl.proxy.figures.recorder import PullRecorder
-from pycrictl.proxy.figures.tracing import PullTracer
-from pycrictl.proxy.lookup import Lookup
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import RuntimeLookup
 from pycrictl.proxy.serve.pages import PageServer
 from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
 from pycrictl.proxy.upstream import Upstream
@@ -24,7 +24,7 @@ from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
     from pycrictl.copy.rules.quotas import Quotas
-    from pycrictl.proxy.copies.service import Copies
+    from pycrictl.proxy.copies.copy_service import CopyService
     from pycrictl.proxy.serve.stream_server import StreamServer
     from pycrictl.proxy.serve.tokens import Tokens
 
@@ -42,7 +42,7 @@ class ProxyFigures:
         settings: ProxySettings,
         *,
         upstream: Upstream,
-        lookup: Lookup,
+        lookup: RuntimeLookup,
         layers: LayerPoller,
         log: Log,
     ) -> None:
@@ -70,7 +70,7 @@ class ProxyFigures:
         *,
         queue: PullQueue,
         notifier: Notifier,
-        copies: Copies,
+        copies: CopyService,
         quotas: Quotas,
         tokens: Tokens[Any],
         streams: StreamServer[Any],

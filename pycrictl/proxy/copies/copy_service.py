@@ -35,7 +35,7 @@ from pycrictl.errors import (
 )
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.copies.job import CopyJob
-from pycrictl.proxy.lookup import CallFailed, Lookup
+from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
 from pycrictl.servicelog import Log
 from pycrictl.wire.codes import (
@@ -72,7 +72,7 @@ _CODES: Final[tuple[tuple[type[PycrictlError], int], ...]] = (
 )
 
 
-class Copies:
+class CopyService:
     """Answers the calls, and serves the streams behind their URLs.
 
     Args:
@@ -85,7 +85,7 @@ class Copies:
 
     def __init__(
         self,
-        lookup: Lookup,
+        lookup: RuntimeLookup,
         quotas: Quotas,
         *,
         entry_limit: int = MAX_ENTRIES,
@@ -241,7 +241,7 @@ class Copies:
 class _Runtime:
     """Makes calls to the runtime from a thread, over the proxy's own connections."""
 
-    def __init__(self, lookup: Lookup, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, lookup: RuntimeLookup, loop: asyncio.AbstractEventLoop) -> None:
         self._lookup = lookup
         self._loop = loop
 

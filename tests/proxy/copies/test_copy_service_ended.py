@@ -21,9 +21,9 @@ from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
 from pycrictl.errors import CopyError, PycrictlError
 from pycrictl.proxy.calls import Answer, CallRequest
+from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.copies.job import CopyJob
-from pycrictl.proxy.copies.service import Copies
-from pycrictl.proxy.lookup import Lookup
+from pycrictl.proxy.runtime_lookup import RuntimeLookup
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
@@ -216,8 +216,8 @@ class Direct:
     def __init__(self, fake: FakeServer, lifetime_s: float) -> None:
         self.quotas = Quotas(copies_per_pod=3)
         self.urls: list[str] = []
-        self.copies = Copies(
-            Lookup(Upstream(fake.path)),
+        self.copies = CopyService(
+            RuntimeLookup(Upstream(fake.path)),
             self.quotas,
             runtime_path=fake.path,
             spool_folder="/var/tmp",

@@ -16,9 +16,9 @@ from pycrictl.kubectl.copies.api import CopyApi
 from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
+from pycrictl.kubectl.kubectl_proxy import KubectlProxy
 from pycrictl.kubectl.pods import check_name, namespace_of
 from pycrictl.kubectl.program import Kubectl
-from pycrictl.kubectl.proxy import Proxy
 
 
 class InCluster(NamedTuple):
@@ -75,7 +75,7 @@ def opened(
     )
     with (
         _installed(kubectl),
-        Proxy(kubectl, environ) as proxy,
+        KubectlProxy(kubectl, environ) as proxy,
         closing(Saved(environ, note)) as saved,
     ):
         method = OverApi(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from pycrictl.agent import events
+from pycrictl.agent import pull_events
 from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.cluster import Cluster
@@ -96,7 +96,7 @@ class Agent:
         peer_ca = _authorities(settings.peer_ca_file, "peer-ca")
         if peer_ca or settings.certificate_file or not settings.namespace:
             self.peers.authority = peer_ca
-        self._events = events.recorder(self.pulls, load) if settings.writes_events else None
+        self._events = pull_events.recorder(self.pulls, load) if settings.writes_events else None
         self.access = Access(self.api, settings.node, self.peers.own_user)
         cluster = Cluster(self.api, self.pulls, self.peers, settings.namespaces)
         self.feeds = Feeds(cluster)
