@@ -14,7 +14,7 @@ from email.message import Message
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pycrictl.agent.agent import Agent
+from pycrictl.agent.node_agent import Agent
 from pycrictl.agent.settings import AgentSettings
 from pycrictl.agent.trust.authority import SECRET
 from pycrictl.errors import ConnectError

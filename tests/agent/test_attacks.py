@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pycrictl.agent import tls_listener
-from pycrictl.agent.agent import Agent
+from pycrictl.agent.node_agent import Agent
 from pycrictl.units import escape
 from tests.agent.attackers import FORGED, Hands, ask, names, reach
 from tests.agent.standing import AUDIENCE, OWN, Cluster, token_of

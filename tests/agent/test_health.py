@@ -63,7 +63,7 @@ def test_work_that_has_ended(cluster: Cluster) -> None:
 
 def test_the_api_server_is_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a moment that is no matter; then other agents are of more use."""
-    monkeypatch.setattr("pycrictl.agent.agent.UNREACHED_S", 2.0)
+    monkeypatch.setattr("pycrictl.agent.node_agent.UNREACHED_S", 2.0)
     agent = cluster.start()
     cluster.loop.run(agent._reflector.stop())
     del cluster.api.tokens["api-token"]

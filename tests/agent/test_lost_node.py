@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import pytest
 from aiohttp import web
 
-from pycrictl.agent.agent import Agent
 from pycrictl.agent.cluster import MAX_OTHERS, judged
+from pycrictl.agent.node_agent import Agent
 from tests.agent.standing import Answer, Cluster
 
 PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"

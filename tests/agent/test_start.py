@@ -119,7 +119,7 @@ def test_certificates_that_are_replaced(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One that is damaged ends nothing, and who is trusted is learnt nevertheless."""
-    monkeypatch.setattr("pycrictl.agent.agent.CHECK_S", 0.05)
+    monkeypatch.setattr("pycrictl.agent.node_agent.CHECK_S", 0.05)
     (found,) = cluster.api.objects.documents("", "configmaps")
     nobody = {**found["data"], "requestheader-client-ca-file": "none"}
     cluster.api.objects.add("", "configmaps", {**found, "data": nobody})

@@ -40,7 +40,7 @@ def agent(ctx: typer.Context, **given: object) -> None:
     """
     app: AppContext = ctx.obj
     try:
-        from pycrictl.agent import agent as service  # noqa: PLC0415 - an optional extra
+        from pycrictl.agent import node_agent as service  # noqa: PLC0415 - an optional extra
     except ModuleNotFoundError as exc:
         raise PycrictlError(
             f"the agent needs {quote(exc.name or '')}, which is not installed",
