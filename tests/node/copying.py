@@ -132,7 +132,12 @@ def start_container(
             image=cri_pb2.ImageSpec(image=reference),
             command=command,
             mounts=[
-                cri_pb2.Mount(host_path=str(host), container_path=inside) for host, inside in mounts
+                cri_pb2.Mount(
+                    host_path=str(host),
+                    container_path=inside.removesuffix(":ro"),
+                    readonly=inside.endswith(":ro"),
+                )
+                for host, inside in mounts
             ],
             linux=cri_pb2.LinuxContainerConfig(
                 security_context=cri_pb2.LinuxContainerSecurityContext(

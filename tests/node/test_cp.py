@@ -342,11 +342,18 @@ def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folde
     (folder / "single").write_text("a longer old text")
     closed = start_container(
         cp.method,
-        mounts=[(folder / "volume", "/volume"), (folder / "single", "/etc/single")],
+        mounts=[
+            (folder / "volume", "/volume"),
+            (folder / "volume", "/closed:ro"),
+            (folder / "single", "/etc/single"),
+        ],
         read_only=True,
         user=0 if cp.method == "exec" else 1234,
     )
-    assert "read-only file system" in closed.refused(folder / "f", "C:/f")
+    for path in ("/f", "/closed/f"):
+        told = closed(folder / "f", f"C:{path}").stderr
+        assert f'cannot copy to "{path}": read-only file system' in told
+        assert "copy to a writable volume" in told
     closed.ok(folder / "f", "C:/volume/f")
     assert (folder / "volume/f").read_text() == "new"
     assert (folder / "volume/f").stat().st_uid == (0 if cp.method == "exec" else 1234)

@@ -87,17 +87,25 @@ class OverExec:
                 again = in_large_pieces(cleaner.directories())
                 _unpack(self._remote, folder, again, *options, path=path)
         except PycrictlError as exc:
-            if has_begun:
-                raise CopyError(
-                    f"{exc.message}; {_INCOMPLETE}", hint=_left(folder, cleaner)
-                ) from exc
-            raise
+            if not has_begun or not self._has_arrived(folder, cleaner):
+                raise
+            raise CopyError(f"{exc.message}; {_INCOMPLETE}", hint=_left(folder, cleaner)) from exc
         except BaseException:
             if has_begun:
                 log.warning("%s: %s", _INCOMPLETE, _left(folder, cleaner))
             raise
         watch.note_names(has_absolute=cleaner.has_absolute)
         return cleaner.summary
+
+    def _has_arrived(self, folder: bytes, cleaner: Cleaner) -> bool:
+        """Return whether anything of a copy is there, also if that cannot be seen."""
+        try:
+            return len(cleaner.made) > _MAX_NAMED or any(
+                self._remote.look(_join(folder, name)) is not Existing.NOTHING
+                for name in cleaner.made
+            )
+        except PycrictlError:
+            return True
 
     def _place(self, path: bytes, kind: SourceKind, top: bytes) -> tuple[bytes, bytes | None]:
         """Return the directory that the copy goes into, and its name there.
