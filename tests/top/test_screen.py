@@ -11,10 +11,11 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from pycrictl.diagnosis.pod import PodReport
 from pycrictl.errors import PycrictlError
-from pycrictl.top.model import Board, Limit, Row, State, Usage, ordered
+from pycrictl.top.model import Board, Limit, Row, State, Usage, ordered, rows_of
 from pycrictl.top.screen import HELP, Hands, Question, Rows, TextPage, TopApp
-from tests.top.test_model import BOARD, NOW
+from tests.top.test_model import BOARD, CRASHED, NOW, TO_COME, image, report
 
 
 class Node:
@@ -260,3 +261,22 @@ def test_after_a_resize_all_fits() -> None:
         assert all(len(line) <= 40 for line in rows(pilot))
 
     play(Node(), act)
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (report("a", replace(CRASHED, reason="OOMKilled")), "out of memory"),
+        (report("a", TO_COME, images=image(failure="web:1: not found")), "no such image"),
+    ],
+)
+def test_other_troubles_come_first_too(found: PodReport, says: str) -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        first = rows(pilot)[0]
+        assert first.startswith("! shop/a ")
+        assert says in first
+        await pilot.press("w")
+        await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
+
+    healthy = [row for row in BOARD.rows if row.state is not State.SICK]
+    play(Node(replace(BOARD, rows=ordered([*healthy, *rows_of([found], {})]))), act)
