@@ -123,7 +123,7 @@ def test_tar_that_is_killed(start_container: Start, folder: Path) -> None:
     with cp.start(folder / "big", "C:/tmp/new") as process:
         wait_until(lambda: (cp.root / "tmp/new").exists() and kill_tar(cp) > 0)
         _, stderr = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1
+    assert process.returncode == 1, stderr
     line, hint = stderr.decode().splitlines()
     assert line.endswith("the copy is incomplete")
     assert hint == 'hint: what had arrived was left in "/tmp/new"'

@@ -31,7 +31,7 @@ log = logging.getLogger("pycrictl.copy")
 _DEAD_AFTER_S: Final = 6.0
 """How long a ``tar`` that has complained may stand still."""
 
-_IDLE_S: Final = 120.0
+_IDLE_S: Final = 30.0
 """How long any other may."""
 
 _INCOMPLETE: Final = "the copy is incomplete"
