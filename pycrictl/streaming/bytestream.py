@@ -105,7 +105,8 @@ class ByteStream(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once, without waiting. Has no effect on a closed connection."""
-        self._transport.abort()
+        if not self._lost.is_set():  # Python 3.11.2 could not, after what was unsent has gone out
+            self._transport.abort()
 
     def _set_read_size(self, size_bytes: int) -> None:
         # How asyncio's transports for sockets call it. Others go on with a size of their own.

@@ -43,11 +43,11 @@ async def serve(
                 writer.close()
             await writer.wait_closed()  # with all that was written
         except (OSError, asyncio.IncompleteReadError):
-            pass  # the client went away
+            writer.transport.abort()  # the client went away
         except asyncio.CancelledError:
-            pass  # the scenario is over; raising would be logged as an error of the server
-        finally:
+            # The scenario is over; raising would be logged as an error of the server.
             writer.transport.abort()
+        finally:
             tasks.discard(task)
 
     server = await asyncio.start_server(accepted, host, 0, ssl=context)

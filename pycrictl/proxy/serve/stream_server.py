@@ -358,8 +358,9 @@ async def _drain(writer: asyncio.StreamWriter) -> None:
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError, TimeoutError):
+    try:
         async with asyncio.timeout(_GOODBYE_S):
             writer.close()
             await writer.wait_closed()
-    writer.transport.abort()
+    except (OSError, TimeoutError):
+        writer.transport.abort()
