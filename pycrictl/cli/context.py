@@ -170,7 +170,7 @@ def find_root() -> str:
     """Return the node's root where ``--host-root`` does not name it."""
     if not noderoot.is_node(noderoot.DEBUG_ROOT):
         return "/"
-    from pycrictl.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415
+    from pycrictl.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
 
     has_runtime = any(os.path.lexists(each.removeprefix("unix://")) for each in ENDPOINTS)
     return "/" if has_runtime else noderoot.DEBUG_ROOT

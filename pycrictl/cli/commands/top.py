@@ -112,7 +112,7 @@ def _print(app: AppContext, looker: Looker, *, is_json: bool) -> None:
 
 def _run(app: AppContext, looker: Looker, interval_s: float) -> None:
     # Half of the memory of this program, and a tenth of a second: for nobody else.
-    from pycrictl.top.screen import Hands, TopApp, own_words, play  # noqa: PLC0415
+    from pycrictl.top.screen import Hands, TopApp, own_words, play  # noqa: PLC0415 - textual
 
     def proxy() -> Proxy:
         if (found := looker.connected.proxy) is None:

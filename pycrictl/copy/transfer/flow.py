@@ -43,7 +43,7 @@ def send(
     link: Link,
     form: Form,
     pieces: Iterable[memoryview],
-    hear: Callable[[Event], None],
+    on_event: Callable[[Event], None],
     *,
     offset: int = 0,
     size_bytes: int | None = None,
@@ -53,7 +53,7 @@ def send(
 
     Args:
         pieces: of it; an empty one says that the next is not ready yet.
-        hear: called with what the peer says meanwhile.
+        on_event: called with what the peer says meanwhile.
         offset: where it begins.
         size_bytes: of the whole, if that was announced.
         on_sent: called with the size of each piece.
@@ -73,7 +73,7 @@ def send(
             offset += len(part)
         on_sent(len(piece))
         while link.can_receive():
-            hear(next_event(link, form))
+            on_event(next_event(link, form))
     if size_bytes is not None and offset != size_bytes:
         raise _changed()
 

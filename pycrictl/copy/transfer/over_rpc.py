@@ -233,13 +233,13 @@ def _put(
     """
     form, verdict = Stream(TO_CONTAINER, is_client=True), _Verdict()
 
-    def hear(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if verdict.take(event):
             verdict.checked()
             raise RemoteProtocolError("the server reports success before it has everything")
 
     try:
-        send(link, form, pieces, hear, size_bytes=size_bytes, on_sent=on_bytes)
+        send(link, form, pieces, on_event, size_bytes=size_bytes, on_sent=on_bytes)
         link.send(*form.end(size_bytes, 0))
     except RemoteProtocolError:
         raise
