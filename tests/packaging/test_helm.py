@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from pycrictl import __version__
-from pycrictl.show.gotemplate import GoTemplate, functions
+from pycrictl.show.gofunctions import FUNCTIONS
+from pycrictl.show.gotemplate import GoTemplate
 
 from .test_kubernetes import combined, container, leaves, manifests, one, require_kustomize
 
@@ -87,7 +88,7 @@ def by_helm(values: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.fixture(params=[by_templates, *([by_helm] if shutil.which("helm") else [])])
 def render(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Render:
     for name, function in OF_HELM.items():
-        monkeypatch.setitem(functions.FUNCTIONS, name, function)
+        monkeypatch.setitem(FUNCTIONS, name, function)
     made: Render = request.param
     return made
 

@@ -1,0 +1,188 @@
+"""The functions of Go templates, and values as Go's ``fmt`` prints them. Pure.
+
+Go's own ``not eq ne lt le gt ge and or len index print printf``, and crictl's ``json title lower
+upper``. They take values of documents and raise ``ValueError`` if these do not fit. The verbs of
+``printf`` are ``%s %v %q %d %f %T``, with a width, ``-``, ``0`` and, for ``%f``, a precision.
+Numbers also fit ``%s`` and ``%q``, since those of the data are text in crictl.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from pycrictl.show.jsontext import compact_json, number_text
+from pycrictl.units import quote
+
+Value = Any
+
+VERBS: Final = "svqdfT"
+_VERB: Final = re.compile(r"%([-0]*)([0-9]{0,3})(?:\.([0-9]{1,3}))?(.?)", re.DOTALL)
+_TYPES: Final = {
+    str: "string",
+    bool: "bool",
+    int: "int",
+    float: "float64",
+    dict: "map[string]interface {}",
+    list: "[]interface {}",
+}
+_WORD: Final = re.compile(r"\w+(?:['’.:]\w+)*")
+
+
+def plain(value: Value) -> str:
+    """Return a value as an action prints it."""
+    return "<no value>" if value is None else _inner(value)
+
+
+def _inner(value: Value) -> str:
+    """Return a value as it stands within another one: ``map[a:1 b:[x y]]``."""
+    if isinstance(value, list):
+        return f"[{' '.join(map(_inner, value))}]"
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{_inner(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "<nil>" if value is None else number_text(value)
+
+
+def _print(*values: Value) -> str:
+    """Return the values; a space separates neighbours unless one is a string."""
+    parts = []
+    for index, value in enumerate(values):
+        if index and not isinstance(value, str) and not isinstance(values[index - 1], str):
+            parts.append(" ")
+        parts.append(_inner(value))
+    return "".join(parts)
+
+
+def _printf(template: Value, *values: Value) -> str:
+    left = list(values)
+
+    def printed(found: re.Match[str]) -> str:
+        flags, width, precision, verb = found.groups()
+        if verb == "%":
+            return "%"
+        if not verb or verb not in VERBS or (precision and verb != "f"):
+            known = " ".join(f"%{each}" for each in VERBS)
+            raise ValueError(f"{quote(found[0])} is not supported, only {known}")
+        if not left:
+            raise ValueError(f"{quote(found[0])} has no value")
+        text = _by_verb(verb, left.pop(0), int(precision or 6))
+        if "-" in flags:
+            return text.ljust(int(width or 0))
+        return text.zfill(int(width or 0)) if flags else text.rjust(int(width or 0))
+
+    text = _VERB.sub(printed, _text(template))
+    if left:
+        raise ValueError(f"{_named(left[0])} has no verb")
+    return text
+
+
+def _by_verb(verb: str, value: Value, digits: int) -> str:
+    match verb:
+        case "v":
+            return _inner(value)
+        case "T":
+            return _TYPES.get(type(value), "<nil>")
+        case "s" if value is not None and not isinstance(value, bool):
+            return _inner(value)
+        case "q" if isinstance(value, str) or _is_number(value):
+            return compact_json(_inner(value))
+        case "d" if type(value) is int:
+            return str(value)
+        case "f" if _is_number(value):
+            return format(value, f".{digits}f")
+    raise ValueError(f"{_named(value)} does not fit %{verb}")
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _order(first: Value, second: Value) -> int:
+    """Return a number below, at or above 0 as ``first`` is to ``second``."""
+    is_text = isinstance(first, str) and isinstance(second, str)
+    if not is_text and not (_is_number(first) and _is_number(second)):
+        raise ValueError(f"{_named(first)} and {_named(second)} cannot be ordered")
+    return int(first > second) - int(first < second)
+
+
+def _is_equal(first: Value, second: Value) -> bool:
+    """Compare two simple values; maps and lists can be compared with nil only."""
+    if first is None or second is None:
+        return first is second
+    for value in (first, second):
+        if isinstance(value, dict | list):
+            raise ValueError(f"{_named(value)} cannot be compared")
+    if type(first) is not type(second) and not (_is_number(first) and _is_number(second)):
+        raise ValueError(f"{_named(first)} cannot be compared with {_named(second)}")
+    return bool(first == second)
+
+
+def _index(value: Value, *keys: Value) -> Value:
+    for key in keys:
+        if isinstance(value, dict):
+            if not isinstance(key, str):
+                raise ValueError(f"{_named(key)} is not a key of a map")
+            value = value.get(key)
+        elif isinstance(value, list):
+            if type(key) is not int:
+                raise ValueError(f"{_named(key)} is not an index")
+            if not 0 <= key < len(value):
+                raise ValueError(f"index {key} is out of range")
+            value = value[key]
+        else:
+            raise ValueError(f"{_named(value)} cannot be indexed")
+    return value
+
+
+def _len(value: Value) -> int:
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, dict | list):
+        return len(value)
+    raise ValueError(f"{_named(value)} has no length")
+
+
+def _title(value: Value) -> str:
+    return _WORD.sub(lambda word: word[0][0].title() + word[0][1:], _text(value))
+
+
+def _text(value: Value) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{_named(value)} is not a string")
+    return value
+
+
+def _named(value: Value) -> str:
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, list):
+        return "a list"
+    return quote(value) if isinstance(value, str) else _inner(value)
+
+
+FUNCTIONS: Final[dict[str, tuple[Callable[..., Value], int, int | None]]] = {
+    "not": (lambda value: not value, 1, 1),
+    "eq": (lambda first, *others: any(_is_equal(first, other) for other in others), 2, None),
+    "ne": (lambda first, second: not _is_equal(first, second), 2, 2),
+    "lt": (lambda first, second: _order(first, second) < 0, 2, 2),
+    "le": (lambda first, second: _order(first, second) <= 0, 2, 2),
+    "gt": (lambda first, second: _order(first, second) > 0, 2, 2),
+    "ge": (lambda first, second: _order(first, second) >= 0, 2, 2),
+    "len": (_len, 1, 1),
+    "index": (_index, 1, None),
+    "print": (_print, 0, None),
+    "printf": (_printf, 1, None),
+    "json": (lambda value: compact_json(value) + "\n", 1, 1),
+    "title": (_title, 1, 1),
+    "lower": (lambda value: _text(value).lower(), 1, 1),
+    "upper": (lambda value: _text(value).upper(), 1, 1),
+}
+"""Functions, each with the least and the greatest number of its arguments."""
+
+DECIDING: Final = {"and": False, "or": True}
+"""Functions that take no further arguments after the first with this truth, which they return."""
