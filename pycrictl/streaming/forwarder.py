@@ -231,22 +231,19 @@ class Forwarder:
             task = asyncio.current_task()
             assert task is not None
             self._tasks.add(task)
+            local = _Local(reader, writer)
             try:
-                await self._forward(reader, writer, listener)
+                await self._forward(local, listener)
             except asyncio.CancelledError:
                 pass  # the end of everything; raising would be logged as an error of the server
             finally:
-                writer.transport.abort()
+                local.abort()
                 self._tasks.discard(task)
 
         return await asyncio.start_server(accepted, sock=listener.socket, limit=READ_BYTES)
 
-    async def _forward(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener: Listener
-    ) -> None:
+    async def _forward(self, local: _Local, listener: Listener) -> None:
         self._handled(listener.port)
-        writer.transport.set_write_buffer_limits(HELD_BYTES)
-        local = _Local(reader, writer)
         try:
             error = await self._forward_to(listener.remote, local)
         except PycrictlError as exc:
@@ -315,6 +312,8 @@ class _Local:
         self.reader = reader
         self.writer = writer
         self.is_gone = False
+        self._is_closed = False
+        writer.transport.set_write_buffer_limits(HELD_BYTES)
 
     async def finish(self) -> None:
         """Close it when the client has all, or raise OSError if it went away."""
@@ -328,6 +327,11 @@ class _Local:
                     pass
         self.writer.close()
         await self.writer.wait_closed()
+        self._is_closed = True
+
+    def abort(self) -> None:
+        if not self._is_closed:  # Python 3.11.2 could not, after what was unsent has gone out
+            self.writer.transport.abort()
 
 
 class _Passage:

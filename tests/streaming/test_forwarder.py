@@ -46,14 +46,14 @@ class Scene:
                 raise self.refusal
             return f"http://{address}/portforward/secret"
 
-        forwarder = Forwarder(
+        self.forwarder = Forwarder(
             ask_url,
             transport=transport,
             timeout_s=timeout_s,
             handled=self.handled.append,
             note=self.notes.append,
         )
-        self.running = asyncio.create_task(forwarder.run([listener], ready=self.is_ready.set))
+        self.running = asyncio.create_task(self.forwarder.run([listener], ready=self.is_ready.set))
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -359,6 +359,28 @@ def test_an_answer_that_comes_before_all_is_sent() -> None:
             assert await asyncio.wait_for(reader.read(-1), LIMIT_S) == answer
             writer.transport.abort()
             assert scene.notes == []
+
+    run(scenario())
+
+
+def test_nothing_is_left_of_a_slow_client_that_has_ended_its_side() -> None:
+    """Python 3.11.2 cannot abort what was closed with bytes unsent, once they have gone out."""
+    answer = b"x" * 12_000_000
+
+    async def reply(peer: SpdyPeer, ids: list[int], data: Data) -> None:
+        if data.stream_id == ids[-1] and data.is_last:
+            peer.send(Data(ids[1], answer, is_last=True), Data(ids[0], b"", is_last=True))
+
+    async def scenario() -> None:
+        async with forwarding(spdy(accepting(reply))) as scene:
+            reader, writer = await scene.connect()
+            writer.write_eof()
+            await asyncio.sleep(0.2)
+            assert await reader.read(-1) == answer
+            writer.close()
+            assert await scene.get() == answer
+            await asyncio.gather(*scene.forwarder._tasks)
+            assert not scene.forwarder._tasks
 
     run(scenario())
 
