@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
@@ -13,7 +14,7 @@ from grpc import aio
 
 from pycrictl.proxy.calls import Answer, Metadata
 from pycrictl.wire import limits
-from pycrictl.wire.codes import INTERNAL
+from pycrictl.wire.codes import INTERNAL, OK
 
 HANDSHAKE_TIMEOUT_S: Final = 5.0
 """How long a runtime that accepts connections may take to speak."""
@@ -38,6 +39,7 @@ _ONE_REQUEST_S: Final = 0.02
 """How soon the end of the requests follows the first of them, if that is the only one."""
 
 _UNREACHED: Final = "failed to connect to all addresses"
+_ERRNO: Final = re.compile(r" \(\d+\)$")
 
 
 def runtime_name(path: str) -> str:
@@ -60,6 +62,7 @@ class Upstream:
         self.path = path
         handshake = ("grpc.min_reconnect_backoff_ms", int(HANDSHAKE_TIMEOUT_S * 1000))
         self._channel = aio.insecure_channel(address(path), options=(*_OPTIONS, handshake))
+        self._methods: dict[str, Any] = {}
 
     async def close(self) -> None:
         await self._channel.close()
@@ -88,12 +91,15 @@ class Upstream:
             The runtime's answer, which may be an error. Where it cannot be reached, the answer is
             UNAVAILABLE, with a message that begins with ``pycrictl proxy:``.
         """
-        begin: Any = self._channel.unary_unary(method)
+        if (begin := self._methods.get(method)) is None:
+            begin = self._methods[method] = self._channel.unary_unary(method)
         call = begin(request, timeout=timeout_s, metadata=metadata)
-        response = None
-        with suppress(aio.AioRpcError):
+        try:
             response = await call
-        return await self._answer(call, response)
+        except aio.AioRpcError:
+            return await self._answer(call)
+        first, last = await call.initial_metadata(), await call.trailing_metadata()
+        return Answer(OK, "", response, tuple(first or ()), tuple(last or ()))
 
     def stream(
         self,
@@ -107,14 +113,14 @@ class Upstream:
         terms = {"timeout": timeout_s, "metadata": metadata}
         return Stream(self._channel, method, requests, terms, self._answer)
 
-    async def _answer(self, call: Any, response: bytes | None = None) -> Answer:
+    async def _answer(self, call: Any) -> Answer:
         first, last = await call.initial_metadata(), await call.trailing_metadata()
         code, message = await call.code(), await call.details() or ""
         if message.startswith(_UNREACHED):
-            reason = message.rpartition("error: ")[2]
+            reason = _ERRNO.sub("", message.rpartition(": ")[2])
             message = f"pycrictl proxy: {runtime_name(self.path)} cannot be reached: {reason}"
         number = code.value[0] if code else INTERNAL
-        return Answer(number, message, response, tuple(first or ()), tuple(last or ()))
+        return Answer(number, message, None, tuple(first or ()), tuple(last or ()))
 
 
 class Stream:
