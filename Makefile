@@ -44,7 +44,7 @@ kills: install .venv/.stamp ## copies killed at random moments
 	$(PYTHON) -m tools.torture.kills && $(PYTHON) -m tools.torture.cluster_kills
 restarts: .venv/.stamp ## fifty rounds of a proxy reloaded, restarted, killed, badly upgraded
 	$(PYTHON) -m tools.torture.restarts
-generate: .venv/.stamp ## man pages and completions, of the commands and man/prose
+generate: .venv/.stamp ## man pages, of the commands and man/prose
 	$(PYTHON) -m tools.generate
 proto: .venv/.stamp ## the modules of proto/
 	$(PYTHON) proto/generate.py

@@ -28,15 +28,17 @@ def run() -> NoReturn:
 
         fork(*sys.argv[2:])
         os._exit(0)
+    program = sys.argv[0].rpartition("/")[2]
     if sys.argv[1:2] == ["__complete"]:  # what the completion scripts ask
         from pycrictl.cli.completion import answer
 
-        answer.run(sys.argv[2:])
-    program = sys.argv[0].rpartition("/")[2]
-    if program.startswith("kubectl_complete-"):
-        from pycrictl.cli.completion import kubectl_complete
+        answer.run(program, sys.argv[2:])
+    if program.startswith("kubectl_complete-"):  # what kubectl asks
+        from pycrictl.cli import plugins
+        from pycrictl.cli.completion import answer
 
-        kubectl_complete.run(program, sys.argv[1:])
+        plugin = program.replace("_complete", "", 1)
+        answer.run(plugins.KUBECTL, [plugin, *sys.argv[1:]], plugins.COMPLETION_LIMIT_S)
 
     from pycrictl.cli.main import Terminated, main
     from pycrictl.signals import ending, let_kill

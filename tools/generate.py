@@ -1,4 +1,4 @@
-"""Write the committed files that are made: completions, man pages, the list of modules.
+"""Write the committed files that are made: man pages, the list of modules.
 
     python -m tools.generate [FOLDER]
 
@@ -12,11 +12,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools import completions
 from tools.manual import pages
 
 ROOT = Path(__file__).parents[1]
-_MADE = ("completions/*", "man/*.[0-9]")
+_MADE = "man/*.[0-9]"
 """All that is generated and nothing else: files of commands that are gone are removed."""
 
 _MODULES: Final = "\n## Modules\n"
@@ -25,8 +24,7 @@ _MODULES: Final = "\n## Modules\n"
 
 def files() -> dict[str, bytes]:
     """Return the content of each file by its path in the project."""
-    found = {f"completions/{name}": content for name, content in completions.files().items()}
-    found |= {f"man/{name}": content for name, content in pages.pages().items()}
+    found = {f"man/{name}": content for name, content in pages.pages().items()}
     by_hand = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition(_MODULES)[0]
     return found | {"ARCHITECTURE.md": f"{by_hand}{_MODULES}{_modules()}".encode()}
 
@@ -52,10 +50,9 @@ def _modules() -> str:
 def write(folder: Path) -> None:
     """Write all files, and remove those of commands that are gone."""
     made = files()
-    for pattern in _MADE:
-        for old in folder.glob(pattern):
-            if str(old.relative_to(folder)) not in made:
-                old.unlink()
+    for old in folder.glob(_MADE):
+        if str(old.relative_to(folder)) not in made:
+            old.unlink()
     for path, content in made.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_bytes(content)

@@ -1,4 +1,4 @@
-"""Typer's command tree as plain data, for what is made of it: completions and man pages.
+"""Typer's command tree as plain data, for what is made of it: man pages.
 
 The walk imports every command, so no command does it.
 """
@@ -8,36 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import cache
 from typing import Any, Final
 
 import typer
 from typer.core import TyperArgument, TyperOption
-from typer.models import ParameterInfo
 
-from pycrictl.cli import complete
-from pycrictl.cli.application import application, set_globals
+from pycrictl.cli.application import application
 from pycrictl.cli.command_table import COMMANDS, Entry, Grammar
 from pycrictl.cli.plugins import PLUGINS
-from pycrictl.cli.tree import command_of, declared
+from pycrictl.cli.tree import command_of
 from pycrictl.units import format_duration
-
-
-class Completes(Enum):
-    """What a word can be, beside fixed values."""
-
-    NOTHING = auto()
-    FILE = auto()
-    DIRECTORY = auto()
-    SOCKET = auto()
-    """A path, with or without ``unix://`` before it."""
-    ASKED = auto()
-    """What the program says when it is asked."""
-    PATH = auto()
-    """The same, or a local path."""
-    REMOTE = auto()
-    """The same, if it begins with a slash."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +29,11 @@ class Option:
         names: every spelling, as typed.
         metavar: stands for its value; empty for a switch.
         help: what it does.
-        choices: its fixed values; one that ends in ``=`` goes on with free text.
+        choices: its fixed values.
         is_switch: whether it takes no value.
         is_repeatable: whether each time counts, not only the last.
         default: as it would be typed; empty if there is none or the help has it.
         environ: variables that stand for it.
-        completes: what its value is.
     """
 
     names: tuple[str, ...]
@@ -64,7 +44,6 @@ class Option:
     is_repeatable: bool
     default: str
     environ: tuple[str, ...]
-    completes: Completes
 
 
 @dataclass(frozen=True)
@@ -76,7 +55,6 @@ class Argument:
     choices: tuple[str, ...]
     is_required: bool
     is_repeatable: bool
-    completes: Completes
 
 
 @dataclass(frozen=True)
@@ -120,15 +98,6 @@ class Command:
             yield from inner.walk()
 
 
-_KINDS: Final = {
-    complete.files: Completes.FILE,
-    complete.directories: Completes.DIRECTORY,
-    complete.sockets: Completes.SOCKET,
-    complete.container_paths: Completes.PATH,
-    complete.remote_paths: Completes.REMOTE,
-}
-"""What each completer stands for; the program is asked for all others."""
-
 _EXAMPLE: Final = "Example: "
 _VARIABLE: Final = re.compile(r" \[\$(\w+)\]")
 
@@ -145,7 +114,7 @@ def program() -> Command:
         description=(),
         examples=(),
         arguments=(),
-        options=tuple(_options(root, declared(set_globals))),
+        options=tuple(_options(root)),
         subcommands=tuple(_command((), entry) for entry in COMMANDS),
         is_remote=False,
     )
@@ -167,7 +136,6 @@ def _command(parent: tuple[str, ...], entry: Entry) -> Command:
     path = (*parent, entry.name)
     command = command_of(entry)
     ctx = typer.Context(command, parent=_root())
-    infos = declared(entry.load())
     paragraphs = (command.help or "").split("\n\n")[1:]
     texts = [" ".join(paragraph.split()) for paragraph in paragraphs]
     return Command(
@@ -181,34 +149,32 @@ def _command(parent: tuple[str, ...], entry: Entry) -> Command:
             for text in texts
             if text.startswith(_EXAMPLE)
         ),
-        arguments=tuple(_arguments(ctx, infos)),
-        options=tuple(_options(ctx, infos)),
+        arguments=tuple(_arguments(ctx)),
+        options=tuple(_options(ctx)),
         subcommands=tuple(_command(path, inner) for inner in entry.subcommands),
         is_remote=entry.grammar is Grammar.REMOTE,
     )
 
 
-def _arguments(ctx: typer.Context, infos: dict[str, ParameterInfo]) -> Iterator[Argument]:
+def _arguments(ctx: typer.Context) -> Iterator[Argument]:
     for each in ctx.command.get_params(ctx):
         if isinstance(each, TyperArgument):
-            info = infos[each.name or ""]
             metavar = each.make_metavar(ctx)
             bare = re.sub(r"\.\.\.(?=]?$)", "", metavar)
             yield Argument(
                 metavar=re.sub(r"^\[(.*)]$", r"\1", bare),
                 help=each.help or "",
-                choices=_choices(each, info),
+                choices=_choices(each),
                 is_required=not re.fullmatch(r"\[.*]", bare),
                 is_repeatable=each.nargs == -1,
-                completes=_completes(info),
             )
 
 
-def _options(ctx: typer.Context, infos: dict[str, ParameterInfo]) -> Iterator[Option]:
+def _options(ctx: typer.Context) -> Iterator[Option]:
     for each in ctx.command.get_params(ctx):
         if isinstance(each, TyperOption):
-            info, text = infos.get(each.name or ""), each.help or ""
-            choices = _choices(each, info)
+            text = each.help or ""
+            choices = _choices(each)
             metavar = each.metavar or "|".join(choices) or each.make_metavar(ctx)
             variable = each.envvar
             yield Option(
@@ -220,20 +186,11 @@ def _options(ctx: typer.Context, infos: dict[str, ParameterInfo]) -> Iterator[Op
                 is_repeatable=each.multiple,
                 default=_default(each, metavar),
                 environ=(variable,) if isinstance(variable, str) else (*_VARIABLE.findall(text),),
-                completes=_completes(info),
             )
 
 
-def _choices(parameter: TyperArgument | TyperOption, info: ParameterInfo | None) -> tuple[str, ...]:
-    fixed = complete.FIXED.get(info.autocompletion, ()) if info and info.autocompletion else ()
-    return tuple(getattr(parameter.type, "choices", fixed))
-
-
-def _completes(info: ParameterInfo | None) -> Completes:
-    completer = info.autocompletion if info else None
-    if completer is None or completer in complete.FIXED:
-        return Completes.NOTHING
-    return _KINDS.get(completer, Completes.ASKED)
+def _choices(parameter: TyperArgument | TyperOption) -> tuple[str, ...]:
+    return tuple(getattr(parameter.type, "choices", ()))
 
 
 def _default(option: TyperOption, metavar: str) -> str:

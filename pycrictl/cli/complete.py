@@ -1,12 +1,12 @@
 """Completers: the ``autocompletion=`` of options and arguments.
 
-The scripts in ``completions/`` leave files, directories and sockets to the shell, and have fixed
-words themselves. For all else they run the program, which calls the function of the declaration.
+Files and directories are left to the shell, by the directive that goes with their completer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -18,33 +18,37 @@ Completer = Callable[..., Any]
 """As Typer has it: takes the context, the beginning of a word, or both; gives whole words, with a
 description or without. A word that ends in ``/``, ``:`` or ``=`` can be continued."""
 
-FIXED: Final[dict[Completer, tuple[str, ...]]] = {}
-"""The words of those that have always the same."""
+FILES: Final = 0
+"""cobra's ShellCompDirectiveDefault: files as well."""
+
+NO_SPACE: Final = 2
+"""cobra's ShellCompDirectiveNoSpace: words can be continued; files as well."""
+
+NO_FILES: Final = 4
+"""cobra's ShellCompDirectiveNoFileComp."""
+
+DIRECTORIES: Final = 16
+"""cobra's ShellCompDirectiveFilterDirs."""
 
 
 def words(*fixed: str) -> Completer:
-    """Offer fixed words; of a parameter that takes no others, its type says them."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [word for word in fixed if word.startswith(incomplete)]
-
-    FIXED[complete] = fixed
-    return complete
+    """Offer fixed words to a parameter that takes others, too."""
+    return lambda incomplete: [word for word in fixed if word.startswith(incomplete)]
 
 
 def files(incomplete: str) -> list[str]:
-    """Offer paths of files."""
     return []
 
 
 def directories(incomplete: str) -> list[str]:
-    """Offer paths of directories."""
     return []
 
 
 def sockets(incomplete: str) -> list[str]:
-    """Offer paths of sockets, with or without ``unix://`` before them."""
-    return []
+    """Offer the sockets of runtimes that exist, beside paths."""
+    from pycrictl.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
+
+    return [each for each in ENDPOINTS if Path(each.removeprefix("unix://")).exists()]
 
 
 def _known(kind: str) -> Completer:
@@ -85,5 +89,11 @@ def pod_paths(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     return [(f"{name}:", about) for name, about in cluster_names.pods_at(ctx, incomplete)]
 
 
-PATHS: Final = (files, directories, sockets, container_paths, pod_paths)
-"""Of what need not be UTF-8."""
+DIRECTIVES: Final[dict[Completer | None, int]] = {
+    files: FILES,
+    sockets: FILES,
+    directories: DIRECTORIES,
+    container_paths: NO_SPACE,
+    pod_paths: NO_SPACE,
+}
+"""Of all others it is NO_FILES."""

@@ -1,8 +1,7 @@
 """kubectl's plugins: each is a command under a program's name of its own.
 
 kubectl finds plugins by the names of programs: ``kubectl-image_pull_progress`` is ``kubectl
-image-pull-progress``, ``kubectl-container_cp`` is ``kubectl container-cp``. The names begin with
-``kubectl_complete-`` when Tab is pressed.
+image-pull-progress``, ``kubectl-container_cp`` is ``kubectl container-cp``.
 Options of kubectl's connection are not read here but handed on.
 """
 
@@ -16,7 +15,8 @@ from pycrictl.cli.command_table import Entry, Grammar
 
 KUBECTL: Final = "kubectl"
 PREFIX: Final = "kubectl-"
-COMPLETE_PREFIX: Final = "kubectl_complete-"
+COMPLETION_LIMIT_S: Final = 5.0
+"""Longer than on a node: the API server may be far away."""
 
 PLUGINS: Final = (
     Entry(
@@ -59,6 +59,12 @@ HANDED_ON: Final = (
 )
 """Options of kubectl's connection, as ``kubectl options`` lists them."""
 
+PATHS: Final = (
+    *("--kubeconfig", "--kuberc", "--cache-dir", "--certificate-authority", "--client-key"),
+    "--client-certificate",
+)
+"""Those whose values are paths."""
+
 SPECS: Final = {
     spelling: OptionSpec(f"--{name}", name in _SWITCHES, name in _REPEATABLE)
     for name in HANDED_ON
@@ -67,15 +73,9 @@ SPECS: Final = {
 
 
 def named(program: str) -> Entry | None:
-    return _entry(program, PREFIX)
-
-
-def name_of(plugin: Entry) -> str:
-    return PREFIX + plugin.name.replace("-", "_")
-
-
-def completed(program: str) -> Entry | None:
-    return _entry(program, COMPLETE_PREFIX)
+    bare = program.removeprefix(PREFIX).partition(".")[0].replace("_", "-")
+    is_one = program.startswith(PREFIX)
+    return next((entry for entry in PLUGINS if is_one and entry.name == bare), None)
 
 
 def apart(words: Sequence[str], options: Mapping[str, OptionSpec]) -> list[str]:
@@ -103,9 +103,3 @@ def handed_on(line: CommandLine) -> tuple[list[str], CommandLine]:
 
 def _is_theirs(word: str) -> bool:
     return word.partition("=")[0].lstrip("-") in HANDED_ON
-
-
-def _entry(program: str, prefix: str) -> Entry | None:
-    bare = program.removeprefix(prefix).partition(".")[0].replace("_", "-")
-    is_one = program.startswith(prefix)
-    return next((entry for entry in PLUGINS if is_one and entry.name == bare), None)

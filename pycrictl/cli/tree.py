@@ -15,7 +15,7 @@ from typer.models import ParameterInfo
 from pycrictl.cli import argv, crictl, crictl_page, plugins
 from pycrictl.cli.argv import CommandLine, OptionSpec
 from pycrictl.cli.command_table import COMMANDS, HELP_WORDS, Entry, Grammar, find
-from pycrictl.cli.complete import PATHS
+from pycrictl.cli.complete import DIRECTIVES
 from pycrictl.errors import ExtraArgument, MissingArgument, OptionError, UsageError
 from pycrictl.units import quote
 
@@ -134,6 +134,12 @@ def declared(function: Callable[..., Any]) -> dict[str, ParameterInfo]:
     }
 
 
+def completer(function: Callable[..., Any], parameter: Parameter) -> Any:
+    """Return what completes a parameter of a command's function; None for nothing of its own."""
+    info = declared(function).get(parameter.name or "")
+    return info.autocompletion if info is not None else None
+
+
 def specs(found: Iterable[Parameter]) -> dict[str, OptionSpec]:
     """Return the options for ``argv.parse``, by every spelling."""
     by_spelling: dict[str, OptionSpec] = {}
@@ -227,18 +233,9 @@ def _require_utf8(command: Command, ctx: Context) -> None:
     for each in command.params:
         value = ctx.params.get(each.name or "")
         for text in value if isinstance(value, list | tuple) else [value]:
-            if not isinstance(text, str) or _is_utf8(text):
+            if not isinstance(text, str) or not any("\ud800" <= c <= "\udfff" for c in text):
                 continue
-            completer = declared(command.entry.load())[each.name or ""].autocompletion
-            if completer not in PATHS:
+            if completer(command.entry.load(), each) not in DIRECTIVES:
                 # The value of an option may be a password.
                 shown = canonical(each) if isinstance(each, TyperOption) else quote(text)
                 raise UsageError(f"{shown} is not UTF-8")
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -46,21 +46,11 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def install_program(home: Path, name: str = "pycrictl") -> None:
-    words = [sys.executable, "-P", "-m", "pycrictl"]
-    _install(home, name, f'exec env PYTHONPATH={shlex.quote(str(ROOT))} {shlex.join(words)} "$@"')
-
-
-def install_trap(home: Path) -> Path:
-    """A program that must not be started; it leaves the file that is returned if it is."""
-    started = home / "started"
-    _install(home, "pycrictl", f'echo "$@" >> {shlex.quote(str(started))}')
-    return started
-
-
-def _install(home: Path, name: str, body: str) -> None:
     path = home / "bin" / name
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{body}\n")
+    words = [sys.executable, "-P", "-m", "pycrictl"]
+    start = f"exec env PYTHONPATH={shlex.quote(str(ROOT))} {shlex.join(words)}"
+    path.write_text(f'#!/bin/sh\n{start} "$@"\n')
     path.chmod(0o755)
 
 

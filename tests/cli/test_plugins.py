@@ -34,8 +34,6 @@ def read(*words: str) -> tuple[list[str], argv.CommandLine]:
 )
 def test_the_name_says_which_plugin_it_is(name: str, called: bool) -> None:
     assert plugins.named(name) == (PLUGIN if called else None)
-    is_completed = name.startswith("kubectl_complete-image")
-    assert plugins.completed(name) == (PLUGIN if is_completed else None)
 
 
 @pytest.mark.parametrize("plugin", plugins.PLUGINS, ids=lambda plugin: plugin.name)

@@ -10,7 +10,7 @@ from tools.generate import ROOT, write
 def made(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
-        for pattern in ("completions/*", "man/*.*", "ARCHITECTURE.md")
+        for pattern in ("man/*.*", "ARCHITECTURE.md")
         for path in folder.glob(pattern)
     }
 

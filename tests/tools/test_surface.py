@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 
 from pycrictl.cli.command_table import COMMANDS
+from pycrictl.cli.tree import command_of, completer
 from tools import surface
-from tools.surface import Argument, Command, Completes, Option
+from tools.surface import Argument, Command, Option
 
 PROGRAM = surface.program()
 ALL = tuple(PROGRAM.walk())
@@ -76,7 +77,6 @@ def test_the_program() -> None:
         is_repeatable=False,
         default="",
         environ=("CRI_CONFIG_FILE",),
-        completes=Completes.FILE,
     )
 
 
@@ -85,21 +85,12 @@ def test_options() -> None:
     assert option(ps, "-q").names == ("-q", "--quiet")
     assert option(ps, "-q").is_switch
     assert option(ps, "--state").choices == ("created", "running", "exited", "unknown")
-    assert option(ps, "--output").choices[-1] == "custom-columns="
     assert option(ps, "--output").default == "table"
     assert option(ps, "--label").is_repeatable
-    assert option(ps, "--id").completes is Completes.ASKED
-    assert option(ps, "--sort-by").choices[:2] == ("container", "image")
-    assert option(ps, "--name").completes is Completes.NOTHING
     assert option(find("pull"), "-pt").environ == ("CRICTL_PULL_TIMEOUT",)
-    assert option(find("pull-limiter"), "--admin-socket").completes is Completes.SOCKET
-    assert option(find("config"), "--set").choices[0] == "runtime-endpoint="
 
 
 def test_arguments() -> None:
-    assert [each.completes for each in find("create").arguments] == [
-        *(Completes.ASKED, Completes.FILE, Completes.FILE)
-    ]
     (stop,) = find("stop").arguments
     assert stop == Argument(
         metavar="CONTAINER",
@@ -107,16 +98,13 @@ def test_arguments() -> None:
         choices=(),
         is_required=True,
         is_repeatable=True,
-        completes=Completes.ASKED,
     )
     (inspect,) = find("inspect").arguments
     assert not inspect.is_required
     container, remote = find("exec").arguments
     assert (container.is_required, container.is_repeatable) == (False, False)
     assert (remote.is_required, remote.is_repeatable) == (True, True)
-    assert remote.completes is Completes.REMOTE
     assert find("exec").is_remote
-    assert [each.completes for each in find("cp").arguments] == [Completes.PATH] * 2
     assert find("pull-limiter").arguments[0].choices == ("status", "set", "cancel", "history")
     assert [each.metavar for each in find("config").arguments] == ["KEY", "VALUE"]
 
@@ -137,8 +125,8 @@ NAMES_OF_THINGS = ("CONTAINER", "POD", "IMAGE", "FILE", "DIR", "SOCKET", "KEY", 
 
 
 def test_what_names_a_thing_completes_to_such_things() -> None:
-    for command in ALL:
-        words: list[Option | Argument] = [*command.options, *command.arguments]
-        for each in words:
+    for entry in COMMANDS:
+        function = entry.load()
+        for each in command_of(entry).params:
             if each.metavar in NAMES_OF_THINGS:
-                assert each.choices or each.completes is not Completes.NOTHING, each
+                assert completer(function, each) is not None, (entry.name, each.name)

@@ -34,9 +34,9 @@ def completion(
     In bash: source <(pycrictl completion bash). In zsh: the same, after compinit. In fish: pycrictl
     completion fish | source. A program called crictl prints the script for that name.
 
-    Commands, options and fixed values are in the script. For IDs, names and paths in containers it
-    runs pycrictl, with the endpoints given on the line so far, and offers none if that takes longer
-    than 1.5s, or than PYCRICTL_COMPLETION_TIMEOUT. Paths are offered to root only.
+    The script runs pycrictl for each completion, with the endpoints given on the line so far, and
+    offers nothing if that takes longer than 1.5s, or than PYCRICTL_COMPLETION_TIMEOUT. Paths in
+    containers are offered to root only.
 
     Example: pycrictl completion zsh
     """

@@ -1,8 +1,10 @@
-"""``pycrictl __complete [WORD]...``: candidates for the completion scripts.
+"""``pycrictl __complete [WORD]...``, and ``kubectl_complete-NAME`` for kubectl's plugins.
 
-It prints a candidate a line, and a description after a tab. Scripts run it while somebody types:
-whatever is wrong, it prints nothing and succeeds, within a time limit. A hanging runtime or file
-system cannot hold it up, because the work is done in a child process that is killed.
+Prints a candidate a line, with a description after a tab, and in the last line a colon and a
+directive, as cobra has it: kubectl reads that (1.26 and later), and so do the scripts in
+``completions/``. They run it while somebody types: whatever is wrong, it succeeds without
+candidates, within a time limit. A hanging runtime or file system cannot hold it up, because the
+work is done in a child process that is killed.
 """
 
 from __future__ import annotations
@@ -11,12 +13,10 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final, NoReturn
 
-from pycrictl.cli import crictl
 from pycrictl.units import escape, parse_duration
 
 LIMIT_S: Final = 1.5
@@ -24,27 +24,16 @@ LIMIT_S: Final = 1.5
 
 LIMIT_VARIABLE: Final = "PYCRICTL_COMPLETION_TIMEOUT"
 
+_NOTHING: Final = b":4\n"
 _CHUNK_BYTES: Final = 65536
 
 
-def run(words: Sequence[str]) -> NoReturn:
+def run(program: str, words: Sequence[str], limit_s: float = LIMIT_S) -> NoReturn:
     """Answer and end the process with status 0.
 
     Args:
         words: those after the program's name, up to the one that is completed.
-    """
-    output = in_time(partial(_answer, words), LIMIT_S)
-    with suppress(OSError):
-        os.write(1, output)
-    os._exit(0)
-
-
-def in_time(work: Callable[[int], None], limit_s: float) -> bytes:
-    """Return what some work writes, done by a child process that is killed when its time is over.
-
-    Args:
-        work: takes the descriptor to write to.
-        limit_s: how long it may take, where $PYCRICTL_COMPLETION_TIMEOUT does not say otherwise.
+        limit_s: where $PYCRICTL_COMPLETION_TIMEOUT does not say otherwise.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
@@ -56,12 +45,14 @@ def in_time(work: Callable[[int], None], limit_s: float) -> bytes:
             os.close(read_end)
             # Should the parent be killed, the child would be left with something that hangs.
             signal.setitimer(signal.ITIMER_REAL, max(ends_at - time.monotonic(), 0.001))
-            work(write_end)
+            _answer(program, words, write_end)
         os._exit(0)
     os.close(write_end)
     output = _read(read_end, ends_at)
     os.kill(child, signal.SIGKILL)
-    return output
+    with suppress(OSError):
+        os.write(1, output or _NOTHING)
+    os._exit(0)
 
 
 def _limit_s(otherwise_s: float = LIMIT_S) -> float:
@@ -83,11 +74,12 @@ def _read(pipe: int, ends_at: float) -> bytes:
     return b""
 
 
-def _answer(words: Sequence[str], pipe: int) -> None:
+def _answer(program: str, words: Sequence[str], pipe: int) -> None:
     from pycrictl.cli.completion import line  # noqa: PLC0415 - within the time limit
 
-    found = line.find(crictl.program_name(), words).offers()
+    found, directive = line.candidates(program, words)
     # What the runtime calls something need not fit on a line of a terminal.
-    offers = [(word, about) for word, about in found if word.isprintable()]
+    offers = [(word, escape(about)) for word, about in found if word.isprintable()]
+    lines = [f"{word}\t{about}\n" if about else f"{word}\n" for word, about in offers]
     with open(pipe, "wb") as file:
-        file.write("".join(f"{word}\t{escape(about)}\n" for word, about in offers).encode())
+        file.write("".join([*lines, f":{directive}\n"]).encode())

@@ -7,12 +7,10 @@ from typing import Annotated, Final
 
 import typer
 
+from pycrictl.cli.plugins import COMPLETION_LIMIT_S
 from pycrictl.errors import PycrictlError
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.units import escape
-
-LIMIT_S: Final = 5.0
-"""Longer than on a node: the API server may be far away."""
 
 Known = list[tuple[str, str]]
 """Names, and what is said of them."""
@@ -104,7 +102,9 @@ def _places(ctx: typer.Context) -> Iterator[str]:
 
 
 def _asked(ctx: typer.Context, *words: str) -> Known:
-    kubectl = Kubectl([f"--request-timeout={LIMIT_S:g}s", *ctx.obj.handed_on], lambda text: None)
+    kubectl = Kubectl(
+        [f"--request-timeout={COMPLETION_LIMIT_S:g}s", *ctx.obj.handed_on], lambda text: None
+    )
     try:
         lines = kubectl.output(*words).decode(errors="replace").splitlines()
     except PycrictlError:  # nobody reads errors while typing

@@ -1,19 +1,23 @@
-"""Finds what a typed word is: the value of an option, or an argument."""
+"""Finds what a typed word can become: a command, an option, the value of one, or an argument."""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import typer
 from typer.core import TyperOption
 
-from pycrictl.cli import argv
+from pycrictl.cli import argv, crictl, plugins
 from pycrictl.cli.application import application, set_globals
+from pycrictl.cli.argv import CommandLine
+from pycrictl.cli.command_table import COMMANDS, HELP_WORDS, Entry, Grammar
+from pycrictl.cli.complete import DIRECTIVES, FILES, NO_FILES
+from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.tree import Command, Group, canonical, specs
+from pycrictl.cli.tree import Command, Group, canonical, completer, specs
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 
@@ -26,81 +30,151 @@ _TYPED: Final = "\0"
 Offers = list[tuple[str, str]]
 """Whole words, and what is said of them."""
 
-
-class TypedWord(NamedTuple):
-    """A word that is typed.
-
-    Attributes:
-        command: the command.
-        ctx: of the command; it has read all words before.
-        option: the whole spelling of the option whose value it is; empty for an argument.
-        parameter: what it is a value of; None for nothing that the command declares.
-        prefix: what stands before the value in the same word.
-        beginning: what is typed of the value.
-    """
-
-    command: Command
-    ctx: typer.Context
-    option: str
-    parameter: Parameter | None
-    prefix: str
-    beginning: str
-
-    def offers(self) -> Offers:
-        if self.parameter is None:
-            return []
-        found = self.parameter.shell_complete(self.ctx, self.beginning)
-        return [(each.value, each.help or "") for each in found]
+Parse = Callable[[list[str]], CommandLine]
 
 
-def find(program: str, words: Sequence[str]) -> TypedWord:
-    """Return where the last word of a line is typed.
+def candidates(program: str, words: Sequence[str]) -> tuple[Offers, int]:
+    """Return candidates for the last word of a line, and a directive (see ``complete``).
+
+    Args:
+        words: the line without the program's name.
 
     Raises:
         PycrictlError: the words before are not the beginning of a valid line.
-        ValueError: no command is named.
         typer.Exit: the words before ask for help.
     """
+    *before, typed = words
     silent = Environment(stdin=io.StringIO(), stdout=io.StringIO(), stderr=io.StringIO())
     silent.program = program
     app = AppContext(silent, Flags())
     group = typer.main.get_command(application)
     assert isinstance(group, Group)
-    *before, typed = words
+    bare = typer.Context(group, obj=app, resilient_parsing=True, **group.context_settings)
+    options = group.get_params(bare)
+
+    def parse(words: list[str]) -> CommandLine:
+        return argv.parse(words, specs(options), interspersed=False)
+
+    place = _place(before, typed, parse, is_interspersed=False)
+    if place.option or place.is_option_name:
+        return _of_options(place, options, bare), _directive(set_globals, place.parameter(options))
+    head, *rest = parse([*before, _TYPED]).positionals
+    if head == _TYPED or (head in HELP_WORDS and len(rest) == 1):
+        return _beginning(typed, _names(COMMANDS)), NO_FILES
+
     root = cast(
-        "typer.Context",
-        group.make_context(program, before, obj=app, resilient_parsing=True),
+        "typer.Context", group.make_context(program, before, obj=app, resilient_parsing=True)
     )
-    line = argv.parse(before, specs(group.get_params(root)), interspersed=False)
-    name, command, rest = group.resolve_command(root, line.positionals)
+    name, command, rest = group.resolve_command(root, [head, *rest[:-1]])
     with root:
         set_globals(root, **{key: _expanded(value) for key, value in root.params.items()})
     app.use_root()
-    return _place(command, name, root, rest, typed)
+    return _of_command(command, name, root, rest, typed)
 
 
-def _place(
+class _Place(NamedTuple):
+    """Where a word is typed.
+
+    Attributes:
+        words: those before it that are whole.
+        prefix: what stands before the value in the same word, such as ``--state=``.
+        beginning: what is typed of the value.
+        option: the canonical spelling of the option whose value it is; empty if it is none.
+        is_option_name: whether it begins an option.
+    """
+
+    words: list[str]
+    prefix: str
+    beginning: str
+    option: str = ""
+    is_option_name: bool = False
+
+    def parameter(self, options: Sequence[Parameter]) -> Parameter | None:
+        return next((each for each in options if canonical(each) == self.option), None)
+
+
+def _place(before: list[str], typed: str, parse: Parse, *, is_interspersed: bool) -> _Place:
+    line = parse([*before, _TYPED])
+    for option, (_, value) in line.typed.items():
+        if value == _TYPED:
+            return _Place(before[:-1], "", typed, option)
+    is_before_all = is_interspersed or line.positionals == [_TYPED]
+    if not typed.startswith("-") or "--" in before or not is_before_all:
+        return _Place(before, "", typed)
+    name, equals, value = typed.partition("=")
+    if not equals:
+        return _Place(before, "", typed, is_option_name=True)
+    inner = _place([*before, name], value, parse, is_interspersed=is_interspersed)
+    return inner._replace(prefix=f"{name}=", is_option_name=False)
+
+
+def _of_command(
     command: Command, name: str | None, root: Context, rest: list[str], typed: str
-) -> TypedWord:
-    prefix = ""
-    if typed.startswith("-") and "=" in typed and "--" not in rest:
-        option, _, typed = typed.partition("=")
-        prefix = f"{option}="
-        rest.append(option)
-    line = command.line(root, [*rest, _TYPED])
-    opened = [option for option, (_, value) in line.typed.items() if value == _TYPED]
-    parameters = {canonical(each): each for each in command.params if isinstance(each, TyperOption)}
+) -> tuple[Offers, int]:
+    entry = command.entry
+    is_interspersed = crictl.is_interspersed(entry.name, entry.grammar.is_interspersed)
+    place = _place(
+        rest, typed, lambda words: command.line(root, words), is_interspersed=is_interspersed
+    )
+    ctx = command.make_context(name, place.words, parent=root, resilient_parsing=True)
+    options = command.get_params(ctx)
+    if place.option or place.is_option_name:
+        offers = _of_options(place, options, ctx)
+        if entry.grammar is Grammar.KUBECTL:
+            offers += _of_kubectl(place, ctx)
+            if place.option in plugins.PATHS:
+                return [], FILES
+        return offers, _directive(entry.load(), place.parameter(options))
     arguments = [each for each in command.params if not isinstance(each, TyperOption)]
-    parameter: Parameter | None
-    if opened:
-        parameter, rest = parameters.get(opened[0]), rest[:-1]
+    index = command.line(root, [*rest, _TYPED]).positionals.index(_TYPED)
+    offers = [] if index else _beginning(typed, _names(entry.subcommands))
+    if arguments and arguments[-1].nargs == -1:
+        index = min(index, len(arguments) - 1)
+    if place.prefix or index >= len(arguments):
+        return offers, NO_FILES
+    offers += _values(arguments[index], ctx, typed)
+    return offers, _directive(entry.load(), arguments[index])
+
+
+def _of_options(place: _Place, options: Sequence[Parameter], ctx: Context) -> Offers:
+    if place.is_option_name:
+        found = [
+            (name, (each.help or "").removesuffix("."))
+            for each in options
+            if isinstance(each, TyperOption)
+            for name in each.opts
+        ]
+        return _beginning(place.beginning, found)
+    parameter = place.parameter(options)
+    values = [] if parameter is None else _values(parameter, ctx, place.beginning)
+    return [(place.prefix + word, about) for word, about in values]
+
+
+def _of_kubectl(place: _Place, ctx: Context) -> Offers:
+    """Return what kubectl's own options, or their values, can be."""
+    if place.is_option_name:
+        found = [(f"--{name}", "handed on to kubectl") for name in plugins.HANDED_ON]
     else:
-        index = line.positionals.index(_TYPED)
-        if arguments and arguments[-1].nargs == -1:
-            index = min(index, len(arguments) - 1)
-        parameter = arguments[index] if index < len(arguments) else None
-    ctx = command.make_context(name, rest, parent=root, resilient_parsing=True)
-    return TypedWord(command, cast("typer.Context", ctx), "".join(opened), parameter, prefix, typed)
+        found = cluster_names.of_connection(cast("typer.Context", ctx), place.option)
+    return [(place.prefix + word, about) for word, about in _beginning(place.beginning, found)]
+
+
+def _values(parameter: Parameter, ctx: Context, beginning: str) -> Offers:
+    return [(each.value, each.help or "") for each in parameter.shell_complete(ctx, beginning)]
+
+
+def _names(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+    return ((name, entry.summary) for entry in entries for name in entry.names)
+
+
+def _beginning(typed: str, offers: Iterator[tuple[str, str]] | Offers) -> Offers:
+    return [(word, about) for word, about in offers if word.startswith(typed)]
+
+
+def _directive(function: Callable[..., Any], parameter: Parameter | None) -> int:
+    if parameter is None:
+        return NO_FILES
+    return DIRECTIVES.get(completer(function, parameter), NO_FILES)
 
 
 def _expanded(value: Any) -> Any:

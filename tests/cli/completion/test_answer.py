@@ -12,11 +12,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+import typer
 
+from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.cli.complete import DIRECTORIES, FILES, NO_FILES, NO_SPACE
 from pycrictl.cli.completion import answer
+from pycrictl.cli.completion.line import candidates
+from pycrictl.errors import PycrictlError
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile
+from tools import surface
 
 ENDPOINT = "CONTAINER_RUNTIME_ENDPOINT"
 
@@ -77,9 +83,19 @@ def ask(*words: str, timeout: str = "50s", **environ: str) -> subprocess.Complet
 
 
 def found(*words: str, **environ: str) -> dict[str, str]:
-    result = ask(*words, **environ)
+    result = ask("__complete", *words, **environ)
     assert (result.returncode, result.stderr) == (0, "")
-    return {word: text for word, _, text in (x.partition("\t") for x in result.stdout.splitlines())}
+    *lines, directive = result.stdout.splitlines()
+    assert directive[0] == ":"
+    return {word: text for word, _, text in (each.partition("\t") for each in lines)}
+
+
+def offered(*words: str) -> dict[str, str]:
+    """The same in this process."""
+    try:
+        return dict(candidates("pycrictl", words)[0])
+    finally:
+        noderoot.use("/")
 
 
 @pytest.fixture
@@ -104,7 +120,7 @@ def _containers(
 
 
 @pytest.mark.parametrize(
-    ("command", "word", "candidates"),
+    ("command", "word", "wanted"),
     [
         ("inspect", "", {"web", "shop/proxy", "dns/proxy"}),
         ("inspect", "4", {"4b0c111111111", "4b9f222222222"}),
@@ -137,26 +153,71 @@ def _containers(
         ("exec", "w", {"web"}),
         ("exec -i", "w", {"web"}),
         ("exec web ls", "w", set()),
-        ("runp", "", set()),
+        ("runp", "", {"js", "jsonschema"}),
         ("ps", "", set()),
         ("ps --state", "", {"created", "running", "exited", "unknown"}),
-        ("ps --nosuch", "", set()),
-        ("ps --help", "", set()),
-        ("nosuch", "", set()),
+        ("ps -qo", "wid", {"wide"}),
+        ("ps -q", "-o=wid", {"-o=wide"}),
+        ("ps", "--output=jsonp", {"--output=jsonpath="}),
+        ("ps --name ps", "--no-h", {"--no-headers"}),
+        ("exec x sh", "-o=js", set()),
+        ("event -o", "go", {"go-template"}),
+        ("help", "imagef", {"imagefsinfo"}),
+        ("images --filter", "dangling=", {"dangling=true", "dangling=false"}),
+        ("create js", "--cont", {"--container"}),
+        ("create", "j", {"js", "jsonschema"}),
+        ("pull-limiter", "st", {"status"}),
+        ("config", "runtime-e", {"runtime-endpoint"}),
+        ("completion", "fi", {"fish"}),
+        ("stop --timeout", "", set()),
     ],
 )
-def test_candidates(runtime: FakeServer, command: str, word: str, candidates: set[str]) -> None:
-    words = ("-r", runtime.endpoint, *command.split(), word)
-    assert set(found("__complete", *words)) == candidates
+def test_candidates(runtime: FakeServer, command: str, word: str, wanted: set[str]) -> None:
+    assert set(offered("-r", runtime.endpoint, *command.split(), word)) == wanted
+
+
+@pytest.mark.parametrize(
+    "words", [("ps", "--nosuch", ""), ("ps", "--help", ""), ("nosuch", "")], ids=" ".join
+)
+def test_no_candidates_after_what_is_wrong(words: tuple[str, ...]) -> None:
+    with pytest.raises((PycrictlError, typer.Exit)):
+        candidates("pycrictl", words)
+
+
+def test_every_command_and_every_option() -> None:
+    program = surface.program()
+    names = {name for each in program.subcommands for name in (each.name, *each.aliases)}
+    assert set(offered("")) == names
+    for command in program.walk():
+        options = {name for each in command.options for name in each.names}
+        assert set(offered(*command.path, "-")) == options, command.path
+    assert offered("ps", "--qu") == {"--quiet": "Print IDs only"}
+
+
+@pytest.mark.parametrize(
+    ("words", "directive"),
+    [
+        (("runp", ""), FILES),
+        (("-r", ""), FILES),
+        (("--config=",), FILES),
+        (("--host-root", ""), DIRECTORIES),
+        (("ps", ""), NO_FILES),
+        (("ps", "--output", ""), NO_FILES),
+    ],
+    ids=str,
+)
+def test_what_the_shell_adds(words: tuple[str, ...], directive: int) -> None:
+    assert candidates("pycrictl", words)[1] == directive
 
 
 def test_what_is_said_of_them(runtime: FakeServer) -> None:
-    names = found("__complete", "-r", runtime.endpoint, "inspect", "")
+    assert candidates("pycrictl", ["-r", runtime.endpoint, "cp", "./x"]) == ([], NO_SPACE)
+    names = offered("-r", runtime.endpoint, "inspect", "")
     assert names["web"] == "4b0c111111111, running, in default/shop"
     assert names["shop/proxy"] == "4b9f222222222, created, in default"
-    ids = found("__complete", "-r", runtime.endpoint, "inspect", "4b")
+    ids = offered("-r", runtime.endpoint, "inspect", "4b")
     assert ids["4b9f222222222"] == "default/shop/proxy, created"
-    pods = found("__complete", "-r", runtime.endpoint, "stopp", "")
+    pods = offered("-r", runtime.endpoint, "stopp", "")
     assert pods["dns"] == "6000000000000, not ready, in kube-system"
 
 
@@ -167,8 +228,8 @@ def test_what_steers_a_terminal_stays_out(fake: FakeServer) -> None:
         metadata = cri_pb2.ContainerMetadata(name=name)
         listed.containers.add(id=f"{number}" * 64, metadata=metadata)
     fake.offer("ListContainers", listed)
-    assert set(found("__complete", "-r", fake.endpoint, "inspect", "")) == {"good"}
-    reported = found("__complete", "-r", fake.endpoint, "inspect", "1")
+    assert set(found("-r", fake.endpoint, "inspect", "")) == {"good"}
+    reported = found("-r", fake.endpoint, "inspect", "1")
     assert set(reported) == {"1" * 13}
     assert "\x1b" not in "".join(reported.values())
 
@@ -177,33 +238,33 @@ def test_what_steers_a_terminal_stays_out(fake: FakeServer) -> None:
 
 
 def test_an_endpoint_of_the_environment(runtime: FakeServer) -> None:
-    assert found("__complete", "stopp", "", **{ENDPOINT: runtime.endpoint})
+    assert found("stopp", "", **{ENDPOINT: runtime.endpoint})
 
 
 def test_an_endpoint_of_the_command_line(runtime: FakeServer, tmp_path: Path) -> None:
     elsewhere = {ENDPOINT: f"unix://{tmp_path}/none.sock"}
-    assert not found("__complete", "stopp", "", **elsewhere)
-    assert found("__complete", "--runtime-endpoint", runtime.endpoint, "stopp", "", **elsewhere)
-    assert found("__complete", f"-r={runtime.endpoint}", "stopp", "", **elsewhere)
-    assert found("__complete", "-D", "-r", runtime.path, "stopp", "", **elsewhere)
-    assert not found("__complete", "-r", runtime.endpoint, "rmi", "", IMAGE_SERVICE_ENDPOINT="x")
-    assert found("__complete", "-i", runtime.endpoint, "rmi", "", **elsewhere)
+    assert not found("stopp", "", **elsewhere)
+    assert found("--runtime-endpoint", runtime.endpoint, "stopp", "", **elsewhere)
+    assert found(f"-r={runtime.endpoint}", "stopp", "", **elsewhere)
+    assert found("-D", "-r", runtime.path, "stopp", "", **elsewhere)
+    assert not found("-r", runtime.endpoint, "rmi", "", IMAGE_SERVICE_ENDPOINT="x")
+    assert found("-i", runtime.endpoint, "rmi", "", **elsewhere)
 
 
 def test_an_endpoint_as_the_shell_would_expand_it(runtime: FakeServer) -> None:
     folder, name = os.path.split(runtime.path)
-    assert found("__complete", "-r", f"unix://$FOLDER/{name}", "stopp", "", FOLDER=folder)
-    assert found("__complete", "-r", f"~/{name}", "stopp", "", HOME=folder)
+    assert found("-r", f"unix://$FOLDER/{name}", "stopp", "", FOLDER=folder)
+    assert found("-r", f"~/{name}", "stopp", "", HOME=folder)
 
 
 def test_an_endpoint_of_a_file(runtime: FakeServer, tmp_path: Path) -> None:
     path = tmp_path / "my crictl.yaml"
     path.write_text(f"runtime-endpoint: {runtime.endpoint}\n")
-    assert found("__complete", "--config", str(path), "stopp", "")
-    assert found("__complete", "stopp", "", CRI_CONFIG_FILE=str(path))
-    assert not found("__complete", "--config", str(tmp_path / "none.yaml"), "stopp", "")
+    assert found("--config", str(path), "stopp", "")
+    assert found("stopp", "", CRI_CONFIG_FILE=str(path))
+    assert not found("--config", str(tmp_path / "none.yaml"), "stopp", "")
     path.write_text("nosuch: [\n")
-    assert not found("__complete", "--config", str(path), "stopp", "")
+    assert not found("--config", str(path), "stopp", "")
 
 
 # Silence
@@ -216,22 +277,22 @@ def test_nothing_is_said_of_what_is_wrong(
     peer: Callable[[], AbstractContextManager[str]],
 ) -> None:
     with peer() as path:
-        assert found("__complete", "-r", path, "stopp", "", timeout="1s") == {}
+        assert found("-r", path, "stopp", "", timeout="1s") == {}
 
 
 def test_nothing_is_said_of_an_error(fake: FakeServer) -> None:
     import grpc
 
     fake.prepare("ListPodSandbox", Status(grpc.StatusCode.INTERNAL, "broken"))
-    assert found("__complete", "-r", fake.endpoint, "stopp", "") == {}
+    assert found("-r", fake.endpoint, "stopp", "") == {}
 
 
 @pytest.mark.parametrize(
     "words",
-    [[], [""], ["-r"], ["ps"], ["--nosuch", "ps", ""], ["inspect", "-x", ""], ["version", "a", ""]],
+    [[], ["--nosuch", "ps", ""], ["inspect", "-x", ""], ["version", "a", ""]],
 )
 def test_nothing_is_said_of_odd_words(words: list[str]) -> None:
-    assert found("__complete", *words, CONTAINER_RUNTIME_ENDPOINT="/nonexistent") == {}
+    assert found(*words, CONTAINER_RUNTIME_ENDPOINT="/nonexistent") == {}
 
 
 def test_a_runtime_that_hangs_does_not_hold_up(tmp_path: Path) -> None:
@@ -239,14 +300,14 @@ def test_a_runtime_that_hangs_does_not_hold_up(tmp_path: Path) -> None:
         began = time.monotonic()
         result = ask("__complete", "-r", path, "stopp", "", timeout="300ms")
         took_s = time.monotonic() - began
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, ":4\n", "")
     # Far from the limit, as the machine may be busy, and as far from the runtime's own 2 s.
     assert took_s < 30
 
 
 def test_a_limit_that_is_over_at_once(runtime: FakeServer) -> None:
     result = ask("__complete", "-r", runtime.endpoint, "stopp", "", timeout="1ns")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, ":4\n", "")
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5"])
@@ -257,7 +318,7 @@ def test_a_limit_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_no_process_is_left() -> None:
     with hostile.hung() as path:
-        assert ask("__complete", "-r", path, "stopp", "", timeout="200ms").stdout == ""
+        assert ask("__complete", "-r", path, "stopp", "", timeout="200ms").stdout == ":4\n"
         give_up_at = time.monotonic() + 30  # the last one is dead, but may not be gone
         while left := working_for(path):
             assert time.monotonic() < give_up_at, left
@@ -296,7 +357,7 @@ def test_little_is_imported(runtime: FakeServer) -> None:
         "    end(code)\n"
         "os._exit = leave\n"
         "os.kill = lambda child, number: os.waitpid(child, 0)\n"
-        f"answer.run(['-r', {runtime.endpoint!r}, 'inspect', ''])\n"
+        f"answer.run('pycrictl', ['-r', {runtime.endpoint!r}, 'inspect', ''])\n"
     )
     output = Path(runtime.path).with_name("modules.json")
     environ = {**os.environ, answer.LIMIT_VARIABLE: "50s"}
