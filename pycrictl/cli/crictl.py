@@ -28,6 +28,8 @@ from pycrictl.errors import (
 from pycrictl.units import parse_int, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pycrictl.environ import Environment
 
 NAME: Final = CRICTL
@@ -106,9 +108,9 @@ def exit_status(code: int) -> int:
     return min(code, ExitCode.FAILURE) if is_called() else code
 
 
-def known_format(given: str, *formats: str) -> str:
+def known_format(given: str, formats: Iterable[str]) -> str:
     """Return the output format: crictl's tables stand for formats that ``formats`` has not."""
-    is_known = given.partition("=")[0] in formats
+    is_known = given.partition("=")[0] in (each.partition("=")[0] for each in formats)
     return "table" if is_called() and not is_known else given
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.lists.lookup import Kind
-    from pycrictl.show.list_format import ListFormat, Views
+    from pycrictl.show.formats import ListFormat, Views
 
 LIST_PAUSE_S: Final = 1.0
 """Pause between two looks at a watched list."""

@@ -150,21 +150,29 @@ def pods_table(
     return Table(header, rows)
 
 
-def on_screen(table: Table, first: Sequence[str], *, bad: Mapping[str, Tone]) -> Table:
+def on_screen(
+    table: Table,
+    first: Sequence[str],
+    *,
+    by: str = "",
+    tones: Mapping[str, Tone] | None = None,
+    other: Tone = "",
+) -> Table:
     """Return a table for a terminal: the columns ``first``, then the others.
 
     Args:
         table: as crictl has it.
         first: headings, the most important first.
-        bad: the colour of a row by its STATE.
+        by: the heading of the column that decides about a row's colour.
+        tones: colours by its cells.
+        other: the colour for other cells.
     """
     names = [*first, *(name for name in table.header if name not in first)]
     order = [table.header.index(name) for name in names]
     rows = [tuple(row[index] for index in order) for row in table.rows]
-    state = names.index("STATE") if "STATE" in names else -1
-    tones = [bad.get(row[state], "") if state >= 0 else "" for row in rows]
     whole = tuple(name for name in ("NAME", "STATE", "TAG") if name in names)
-    return Table(tuple(names), rows, footer=table.footer, whole=whole, tones=tones)
+    colours = [(tones or {}).get(row[names.index(by)], other) for row in rows] if by else []
+    return Table(tuple(names), rows, footer=table.footer, whole=whole, tones=colours)
 
 
 def pod_block(pod: cri_pb2.PodSandbox) -> Block:
@@ -198,6 +206,7 @@ def containers_table(
     image_names: Mapping[str, str] | None = None,
     wide: bool = False,
     ends: Mapping[str, ContainerExit] | None = None,
+    owners: Mapping[str, tuple[str, str]] | None = None,
 ) -> Table:
     """Make a row for each container.
 
@@ -208,6 +217,7 @@ def containers_table(
         image_names: what to show in place of an image, by what the container has for it.
         wide: whether there are the columns IMAGE ID and POD UID.
         ends: of those that have ended, by ID, for the columns EXIT and REASON; None without them.
+        owners: namespaces and names of pods by the ID of their sandbox, for want of labels.
     """
     header: tuple[str, ...] = (
         *("CONTAINER", "IMAGE", "CREATED", "STATE", "NAME", "ATTEMPT"),
@@ -218,6 +228,7 @@ def containers_table(
     rows: list[tuple[str, ...]] = []
     for container in containers:
         image = container.image.image
+        namespace, pod = (owners or {}).get(container.pod_sandbox_id, (UNKNOWN, UNKNOWN))
         row: tuple[str, ...] = (
             _short(container.id, no_trunc),
             (image_names or {}).get(image) or shown_image(image, no_trunc=no_trunc),
@@ -226,8 +237,8 @@ def containers_table(
             container.metadata.name,
             str(container.metadata.attempt),
             _short(container.pod_sandbox_id, no_trunc),
-            container.labels.get(POD_NAME_LABEL, UNKNOWN),
-            container.labels.get(POD_NAMESPACE_LABEL, UNKNOWN),
+            container.labels.get(POD_NAME_LABEL, pod),
+            container.labels.get(POD_NAMESPACE_LABEL, namespace),
         )
         if wide:
             image_id = container.image_id or container.image_ref
@@ -239,47 +250,18 @@ def containers_table(
     return Table(header, rows)
 
 
-def containers_on_screen(
-    containers: Iterable[cri_pb2.Container],
-    *,
-    now: float,
-    ends: Mapping[str, ContainerExit],
-    owners: Mapping[str, tuple[str, str]],
-    image_names: Mapping[str, str] | None = None,
-) -> Table:
-    """Make the table for a terminal, most important columns first.
-
-    ``owners`` are namespaces and names of pods by the ID of their sandbox; the rest is as for
-    ``containers_table``.
-    """
-    header = (
-        *("NAME", "STATE", "EXIT", "REASON", "RESTARTS", "POD", "NAMESPACE", "CREATED"),
-        *("CONTAINER", "IMAGE", "POD ID"),
+def containers_on_screen(table: Table) -> Table:
+    """Return the table of ``containers_table``, which has how they ended, for a terminal."""
+    names = ["RESTARTS" if name == "ATTEMPT" else name for name in table.header]
+    rows = [tuple("" if cell == NONE else cell for cell in row) for row in table.rows]
+    shown = on_screen(
+        Table(tuple(names), rows),
+        ("NAME", "STATE", "EXIT", "REASON", "RESTARTS", "POD", "NAMESPACE", "CREATED"),
+        by="EXIT",
+        tones={"": "", "0": "quiet"},
+        other="bad",
     )
-    rows: list[tuple[str, ...]] = []
-    tones: list[Tone] = []
-    for one in containers:
-        end = ends.get(one.id)
-        namespace, pod = owners.get(one.pod_sandbox_id, (UNKNOWN, UNKNOWN))
-        image = one.image.image
-        rows.append(
-            (
-                one.metadata.name,
-                _state(CONTAINER_STATES, one.state),
-                "" if end is None else str(end.exit_code),
-                "" if end is None else end.reason,
-                str(one.metadata.attempt),
-                one.labels.get(POD_NAME_LABEL, pod),
-                one.labels.get(POD_NAMESPACE_LABEL, namespace),
-                f"{age(one.created_at, now)} ago",
-                _short(one.id, no_trunc=False),
-                (image_names or {}).get(image) or shown_image(image),
-                _short(one.pod_sandbox_id, no_trunc=False),
-            )
-        )
-        tones.append("" if end is None else "bad" if end.exit_code else "quiet")
-    whole, optional = ("NAME", "STATE"), ("EXIT", "REASON")
-    return Table(header, rows, whole=whole, optional=optional, tones=tones)
+    return shown._replace(optional=("EXIT", "REASON"))
 
 
 def container_block(container: cri_pb2.Container, *, now: float) -> Block:

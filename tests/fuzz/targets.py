@@ -16,7 +16,7 @@ from pycrictl.cri.specs import loading
 from pycrictl.errors import ConfigError, RemoteProtocolError, StreamError, UsageError
 from pycrictl.proxy import settings
 from pycrictl.show import gotemplate, jsonpath
-from pycrictl.show.custom_columns import Columns
+from pycrictl.show.columns import Columns
 from pycrictl.streaming.opening import Opening
 from pycrictl.streaming.target import parse_url
 from pycrictl.wire.channels import remote_command

@@ -85,7 +85,7 @@ def test_when_colours_are_wanted(environ: dict[str, str], is_terminal: bool, wan
 
 def test_the_order_in_which_columns_matter() -> None:
     table = Table(("ID", "STATE", "NAME"), [("1", "NotReady", "web")])
-    found = on_screen(table, ("NAME", "STATE"), bad={"NotReady": "warning"})
+    found = on_screen(table, ("NAME", "STATE"), by="STATE", tones={"NotReady": "warning"})
     assert (found.header, found.rows, found.tones) == (
         *(("NAME", "STATE", "ID"), [("web", "NotReady", "1")], ["warning"]),
     )

@@ -12,7 +12,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.config import KEYS
 from pycrictl.errors import MissingArgument, UsageError
 from pycrictl.show import render
-from pycrictl.show.inspect_format import InspectFormat
+from pycrictl.show.formats import Format
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
@@ -63,7 +63,7 @@ def config(
     Example: pycrictl config --set timeout=10,debug=false
     """
     app: AppContext = ctx.obj
-    chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
+    chosen = Format(output, formats=options.OUTPUT_FORMATS)
     path = configfile.path_of(app.flags.config, app.env.environ)
     is_whole = crictl.is_called()
     if is_whole:

@@ -26,7 +26,7 @@ from pycrictl.errors import UsageError
 from pycrictl.kube.node import NodePods
 from pycrictl.logs import journal
 from pycrictl.show import diagnosis_text
-from pycrictl.show.inspect_format import InspectFormat
+from pycrictl.show.formats import Format
 
 WATCH_PAUSE_S: Final = 2.0
 
@@ -61,7 +61,7 @@ def why(
     Example: pycrictl why default/web
     """
     app: AppContext = ctx.obj
-    chosen = InspectFormat(output, template=template)
+    chosen = Format(output, template=template)
     if pod is not None:
         checked([pod], "pod")
     if watch and (pod is not None or not chosen.is_table):
@@ -90,7 +90,7 @@ def why(
         raise typer.Exit(1)
 
 
-def _why_all(app: AppContext, survey: Survey, chosen: InspectFormat, *, watch: bool) -> None:
+def _why_all(app: AppContext, survey: Survey, chosen: Format, *, watch: bool) -> None:
     def write(look: Look, out: TextIO) -> None:
         diagnosis_text.write_pods(
             survey_document(look), out, app.env.columns, is_coloured=app.is_coloured
@@ -135,7 +135,7 @@ def doctor(
     """
     app: AppContext = ctx.obj
 
-    chosen = InspectFormat(output, template=template)
+    chosen = Format(output, template=template)
     collector = NodeCollector(
         checked(options.split_list(registry), "registry"), tries_registries=not no_registry
     )

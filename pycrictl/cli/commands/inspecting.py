@@ -13,7 +13,7 @@ from pycrictl.cri.lists import lookup, queries
 from pycrictl.cri.lists.images import list_images, parse_filters
 from pycrictl.cri.lists.queries import list_pods, pod_query
 from pycrictl.show import inspect_views
-from pycrictl.show.inspect_format import InspectFormat
+from pycrictl.show.formats import Format
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
@@ -51,7 +51,7 @@ def inspect(
     Example: pycrictl inspect --name web -o go-template --template '{{.info.pid}}'
     """
     app: AppContext = ctx.obj
-    chosen = InspectFormat(output, template=template)
+    chosen = Format(output, template=template)
     query = queries.container_query(
         all_states=all_,
         image=image,
@@ -81,7 +81,7 @@ def inspect(
             targets = [container.id for container in found]
         seen = statuses.container_statuses(client, targets, verbose=not quiet, is_listed=not ids)
         answers = statuses.at_least_one(seen, "container")
-        chosen.write(answers, inspect_views.container_document, block, app.env.stdout)
+        chosen.write_answers(answers, inspect_views.container_document, block, app.env.stdout)
 
 
 def inspectp(
@@ -112,7 +112,7 @@ def inspectp(
     Example: pycrictl inspectp --name '^web$' --state ready
     """
     app: AppContext = ctx.obj
-    chosen = InspectFormat(output, template=template)
+    chosen = Format(output, template=template)
     query = pod_query(
         labels=options.split_pairs(labels, "--label"),
         last=last,
@@ -128,7 +128,7 @@ def inspectp(
         else:
             targets = [pod.id for pod in list_pods(client, query)]
         seen = statuses.pod_statuses(client, targets, verbose=not quiet, is_listed=not ids)
-        chosen.write(
+        chosen.write_answers(
             statuses.at_least_one(seen, "pod"),
             inspect_views.pod_document,
             lambda answer: inspect_views.pod_status_block(answer.status, answer.info),
@@ -163,14 +163,14 @@ def inspecti(
     Example: pycrictl inspecti --output yaml docker.io/library/busybox:1.36
     """
     app: AppContext = ctx.obj
-    chosen = InspectFormat(output, template=template)
+    chosen = Format(output, template=template)
     conditions = parse_filters(options.split_list(filters), is_exact=crictl.is_called())
     targets = statuses.checked(images or (), "image")
     with app.open_client("image") as client:
         if not targets:
             targets = [image.id for image in list_images(client, name, conditions)]
         seen = statuses.image_statuses(client, targets, verbose=not quiet, is_listed=not images)
-        chosen.write(
+        chosen.write_answers(
             statuses.at_least_one(seen, "image"),
             inspect_views.image_document,
             lambda answer: inspect_views.image_status_block(answer.image, answer.info),

@@ -15,7 +15,7 @@ from pycrictl.kubectl.pods import Asked
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.why import Pods
 from pycrictl.show import diagnosis_text
-from pycrictl.show.inspect_format import InspectFormat
+from pycrictl.show.formats import Format
 
 WATCH_PAUSE_S: Final = 5.0
 
@@ -61,7 +61,7 @@ def why(
         options.named(namespace, "namespace"),
         all_namespaces,
     )
-    chosen = InspectFormat(output)
+    chosen = Format(output)
     if watch and not chosen.is_table:
         raise UsageError("--watch goes with the table only")
     kubectl = Kubectl(app.handed_on, app.env.note)

@@ -16,8 +16,8 @@ from pycrictl.cri.lists import fetch, queries
 from pycrictl.cri.lists.images import list_images, parse_filters
 from pycrictl.cri.lists.queries import list_pods, pod_query
 from pycrictl.errors import PycrictlError, UsageError
-from pycrictl.show import headings, list_views
-from pycrictl.show.list_format import FORMAT_NAMES, ListFormat, Views
+from pycrictl.show import columns, list_views
+from pycrictl.show.formats import LIST_FORMATS, ListFormat, Views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def ps(
         bool,
         typer.Option("--resolve-image-path", "-r", help="Show image tags instead of IDs."),
     ] = False,
-    sort_by: Annotated[str, list_options.sort_by(headings.CONTAINERS, "created")] = "",
+    sort_by: Annotated[str, list_options.sort_by(columns.CONTAINERS, "created")] = "",
     state: list_options.ContainerState = None,
     verbose: options.Verbose = False,
     watch: list_options.Watch = False,
@@ -86,24 +86,20 @@ def ps(
     needs_images = bool(image) or resolve_image_path
     with app.open_clients(needs_images=needs_images) as (client, images):
 
-        def table(found: Sequence[cri_pb2.Container], wide: bool) -> Table:
+        def table(found: Sequence[cri_pb2.Container], wide: bool, more: bool = False) -> Table:
+            shows_more = more or (wide and not crictl.is_called())
             return list_views.containers_table(
                 found,
                 now=app.env.wall_clock(),
                 no_trunc=no_trunc,
                 image_names=queries.first_tags(images, found) if resolve_image_path else None,
                 wide=wide,
-                ends=_ends(client, found) if wide and not crictl.is_called() else None,
+                ends=_ends(client, found) if shows_more else None,
+                owners=_owners(client, found) if shows_more else None,
             )
 
         def on_screen(found: Sequence[cri_pb2.Container]) -> Table:
-            return list_views.containers_on_screen(
-                found,
-                now=app.env.wall_clock(),
-                ends=_ends(client, found),
-                owners=_owners(client, found),
-                image_names=queries.first_tags(images, found) if resolve_image_path else None,
-            )
+            return list_views.containers_on_screen(table(found, False, more=True))
 
         views = Views(
             table=table,
@@ -165,7 +161,7 @@ def pods(
     no_trunc: options.NoTrunc = False,
     output: list_options.ListOutput = "table",
     quiet: options.Quiet = False,
-    sort_by: Annotated[str, list_options.sort_by(headings.PODS, "created")] = "",
+    sort_by: Annotated[str, list_options.sort_by(columns.PODS, "created")] = "",
     state: list_options.PodState = None,
     verbose: options.Verbose = False,
     watch: list_options.Watch = False,
@@ -204,7 +200,9 @@ def pods(
 
         def on_screen(found: Sequence[cri_pb2.PodSandbox]) -> Table:
             first = ("NAME", "STATE", "NAMESPACE", "CREATED", "ATTEMPT", "POD ID")
-            return list_views.on_screen(table(found, False), first, bad={"NotReady": "warning"})
+            return list_views.on_screen(
+                table(found, False), first, by="STATE", tones={"NotReady": "warning"}
+            )
 
         views = Views(table, list_views.pod_block, None if no_trunc else on_screen)
         list_options.show_list(
@@ -235,7 +233,7 @@ def images(
     output: list_options.ListOutput = "table",
     pinned: Annotated[bool, typer.Option("--pinned", help="Show which images are pinned.")] = False,
     quiet: options.Quiet = False,
-    sort_by: Annotated[str, list_options.sort_by(headings.IMAGES, "size")] = "",
+    sort_by: Annotated[str, list_options.sort_by(columns.IMAGES, "size")] = "",
     verbose: options.Verbose = False,
     watch: list_options.Watch = False,
 ) -> None:
@@ -245,7 +243,7 @@ def images(
     """
     app: AppContext = ctx.obj
     chosen = ListFormat(
-        crictl.known_format(output or "table", *FORMAT_NAMES),
+        crictl.known_format(output or "table", LIST_FORMATS),
         name="images",
         quiet=quiet,
         verbose=verbose,
@@ -275,7 +273,7 @@ def images(
             return None
 
     def on_screen(found: Sequence[cri_pb2.Image]) -> Table:
-        return list_views.on_screen(table(found, False), ("IMAGE", "TAG", "SIZE"), bad={})
+        return list_views.on_screen(table(found, False), ("IMAGE", "TAG", "SIZE"))
 
     views = Views(table, list_views.image_block, None if no_trunc else on_screen)
     with app.open_client("image") as client:

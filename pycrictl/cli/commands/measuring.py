@@ -15,9 +15,15 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection.stats import sample_containers, sample_pods, space
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import ExitCode, UsageError
-from pycrictl.show import headings, inspect_views, protodata, render, stats_tables
-from pycrictl.show.inspect_format import INSPECT_FORMATS, InspectFormat
-from pycrictl.show.list_format import DOCUMENT_FORMATS, STATS_FORMATS, ListFormat, Views
+from pycrictl.show import columns, inspect_views, protodata, render, stats_tables
+from pycrictl.show.formats import (
+    INSPECT_FORMATS,
+    METRICS_FORMATS,
+    STATS_FORMATS,
+    Format,
+    ListFormat,
+    Views,
+)
 from pycrictl.show.viewer import Viewer
 
 if TYPE_CHECKING:
@@ -73,7 +79,7 @@ def stats(
     output: StatsOutput = "table",
     pod: list_options.PodId = "",
     seconds: Seconds = 1,
-    sort_by: Annotated[str, list_options.sort_by(headings.CONTAINER_STATS, "name", "cpu")] = "",
+    sort_by: Annotated[str, list_options.sort_by(columns.CONTAINER_STATS, "name", "cpu")] = "",
     watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of containers.
@@ -95,7 +101,7 @@ def stats(
         watch=watch,
         sort_by=sort_by,
         header=not no_headers,
-        headings=headings.CONTAINER_STATS,
+        headings=columns.CONTAINER_STATS,
     )
     with app.open_client("runtime") as client:
         measured.show(
@@ -129,7 +135,7 @@ def statsp(
     no_headers: list_options.NoHeaders = False,
     output: StatsOutput = "table",
     seconds: Seconds = 1,
-    sort_by: Annotated[str, list_options.sort_by(headings.POD_STATS, "pod", "cpu")] = "",
+    sort_by: Annotated[str, list_options.sort_by(columns.POD_STATS, "pod", "cpu")] = "",
     watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of pods.
@@ -149,7 +155,7 @@ def statsp(
         watch=watch,
         sort_by=sort_by,
         header=not no_headers,
-        headings=headings.POD_STATS,
+        headings=columns.POD_STATS,
     )
     with app.open_client("runtime") as client:
         measured.show(
@@ -181,10 +187,9 @@ class _Measuring:
     format: ListFormat = field(init=False)
 
     def __post_init__(self) -> None:
-        known = [name.partition("=")[0] for name in STATS_FORMATS]
         is_by_cpu = self.sort_by.removeprefix("-").lower() in ("cpu", "cpu %")
         self.format = ListFormat(
-            crictl.known_format(self.output or "table", *known),
+            crictl.known_format(self.output or "table", STATS_FORMATS),
             name="stats",
             sort_by="" if is_by_cpu else self.sort_by,
             header=self.header,
@@ -272,7 +277,7 @@ def metricsp(
     Example: pycrictl metricsp --output yaml
     """
     app: AppContext = ctx.obj
-    chosen = ListFormat(output or "json", name="podMetrics", formats=DOCUMENT_FORMATS)
+    chosen = ListFormat(output or "json", name="podMetrics", formats=METRICS_FORMATS)
     with app.open_client("runtime") as client:
 
         def write(out: TextIO) -> None:
@@ -291,7 +296,7 @@ def metricdescs(ctx: typer.Context, output: list_options.DocumentOutput = "json"
     Example: pycrictl metricdescs
     """
     app: AppContext = ctx.obj
-    chosen = ListFormat(output or "json", name="descriptors", formats=DOCUMENT_FORMATS)
+    chosen = ListFormat(output or "json", name="descriptors", formats=METRICS_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("ListMetricDescriptors", cri_pb2.ListMetricDescriptorsRequest())
     chosen.write(answer.descriptors, None, app.env.stdout)
@@ -319,7 +324,7 @@ def imagefsinfo(
     Example: pycrictl imagefsinfo --output wide
     """
     app: AppContext = ctx.obj
-    chosen = InspectFormat(output, template=template, formats=(*INSPECT_FORMATS, "wide"))
+    chosen = Format(output, template=template, formats=(*INSPECT_FORMATS, "wide"))
     with app.open_client("image") as client:
         answer = client.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
     if chosen.is_wide:

@@ -15,9 +15,9 @@ from pycrictl.config import Setting, socket_path
 from pycrictl.errors import ConfigError, ConnectError, UsageError
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.history import STATE_FOLDER, newest, summary_of
-from pycrictl.show import headings, history_table, limiter_tables
-from pycrictl.show.custom_columns import SortKey
-from pycrictl.show.inspect_format import InspectFormat
+from pycrictl.show import columns, history_table, limiter_tables
+from pycrictl.show.columns import SortKey
+from pycrictl.show.formats import Format
 from pycrictl.units import escape, quote
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def pull_limiter(
     sort_by: Annotated[
         str,
         list_options.sort_by(
-            headings.PULLS,
+            columns.PULLS,
             "rate",
             help="With history: sort by a column, such as rate; with -, descending.",
         ),
@@ -101,7 +101,7 @@ def pull_limiter(
     Example: pycrictl pull-limiter history --since 24h --failed
     """
     app: AppContext = ctx.obj
-    chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
+    chosen = Format(output, formats=options.OUTPUT_FORMATS)
     path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
     timeout_s = max(app.config.timeout_s.value, 10.0)
     if action != "history" and (since is not None or image or failed or sort_by or no_headers):
@@ -146,7 +146,7 @@ def pull_limiter(
 
 
 def _show_status(
-    app: AppContext, ask: Callable[[], dict[str, Any]], chosen: InspectFormat, pause_s: float | None
+    app: AppContext, ask: Callable[[], dict[str, Any]], chosen: Format, pause_s: float | None
 ) -> None:
     """Show the status once, or again after each pause until Ctrl-C."""
 
@@ -181,7 +181,7 @@ def _write_history(
     app: AppContext,
     folder: str,
     *,
-    chosen: InspectFormat,
+    chosen: Format,
     since_s: float | None,
     image: str,
     only_failed: bool,
@@ -218,7 +218,7 @@ def _write_history(
     ]
     pulls = [record.document() for record in records]
     if sort_by:
-        pulls = SortKey(sort_by, headings.PULLS).sorted(pulls, pulls)
+        pulls = SortKey(sort_by, columns.PULLS).sorted(pulls, pulls)
     document = {"pulls": pulls, "summary": summary_of(records)}
     if chosen.is_table:
         history_table.write_history(document, app.env.stdout, header=header)

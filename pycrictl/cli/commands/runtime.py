@@ -13,8 +13,8 @@ from pycrictl.cri.inspection import statuses
 from pycrictl.cri.lifecycle import control
 from pycrictl.errors import ExitCode, MissingArgument, UsageError
 from pycrictl.show import inspect_views, list_views, render
+from pycrictl.show.formats import DOCUMENT_FORMATS, Format
 from pycrictl.show.gotemplate import TemplateError
-from pycrictl.show.inspect_format import DOCUMENT_FORMATS, InspectFormat
 
 
 def version(ctx: typer.Context, output: options.Output = "table") -> None:
@@ -23,7 +23,7 @@ def version(ctx: typer.Context, output: options.Output = "table") -> None:
     Example: pycrictl version
     """
     app: AppContext = ctx.obj
-    chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
+    chosen = Format(output, formats=options.OUTPUT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("Version", cri_pb2.VersionRequest(version="v1"))
     statuses.check(answer, "Version")
@@ -47,7 +47,7 @@ def info(
     Example: pycrictl info --quiet
     """
     app: AppContext = ctx.obj
-    chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
+    chosen = Format(output, template=template, formats=DOCUMENT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("Status", cri_pb2.StatusRequest(verbose=not quiet))
     statuses.check_conditions(answer.status, "Status")
@@ -60,7 +60,7 @@ def runtime_config(ctx: typer.Context, output: options.Output = "table") -> None
     Example: pycrictl runtime-config
     """
     app: AppContext = ctx.obj
-    chosen = InspectFormat(output, formats=options.OUTPUT_FORMATS)
+    chosen = Format(output, formats=options.OUTPUT_FORMATS)
     with app.open_client("runtime") as client:
         answer = client.call("RuntimeConfig", cri_pb2.RuntimeConfigRequest())
     if not chosen.is_table:
@@ -107,7 +107,7 @@ def events(
     Example: pycrictl events -o go-template --template '{{.containerEventType}}'
     """
     app: AppContext = ctx.obj
-    chosen = InspectFormat(output, template=template, formats=DOCUMENT_FORMATS)
+    chosen = Format(output, template=template, formats=DOCUMENT_FORMATS)
     if template and not chosen.is_template:
         raise UsageError("--template needs --output go-template")
     has_failed = False

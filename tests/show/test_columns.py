@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import UsageError
-from pycrictl.show.custom_columns import ABSENT, Columns, SortKey
+from pycrictl.show.columns import ABSENT, Columns, SortKey
 
 DOCUMENTS: list[dict[str, Any]] = [
     {"id": "b", "metadata": {"name": "pod-10"}, "createdAt": "9", "labels": {"k": "v", "l": "w"}},

@@ -1,0 +1,186 @@
+"""Output formats: chosen once by ``--output``, then written as often as needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeVar
+
+from pycrictl.errors import UnknownFormat
+from pycrictl.show import render
+from pycrictl.show.columns import OF_LISTS, Columns, SortKey
+from pycrictl.show.fitting import write_fitted
+from pycrictl.show.gotemplate import GoTemplate
+from pycrictl.show.jsonpath import JsonPathTemplate
+from pycrictl.show.protodata import message_document
+from pycrictl.units import quote
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from pycrictl.show.protodata import Document
+    from pycrictl.show.render import Block, Table
+
+T = TypeVar("T")
+
+DOCUMENT_FORMATS: Final = ("json", "yaml", "go-template", "jsonpath=…")
+INSPECT_FORMATS: Final = (*DOCUMENT_FORMATS, "table")
+METRICS_FORMATS: Final = ("json", "yaml", "jsonpath=…")
+STATS_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…", "custom-columns=…")
+LIST_FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=…", "custom-columns=…")
+
+
+class Format:
+    """One of several formats.
+
+    Args:
+        output: the value of ``--output``; empty for JSON.
+        template: the value of ``--template``, which only ``go-template`` uses.
+        formats: those that the command has.
+        aliases: other names of a document's keys in JSONPath.
+    """
+
+    def __init__(
+        self,
+        output: str,
+        *,
+        template: str = "",
+        formats: Sequence[str] = INSPECT_FORMATS,
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
+        self._kind, equals, self._argument = (output or "json").partition("=")
+        if (f"{self._kind}=…" if equals else self._kind) not in formats:
+            raise UnknownFormat(quote(output), formats)
+        self._template: GoTemplate | JsonPathTemplate | None = None
+        if self._kind == "jsonpath":
+            self._template = JsonPathTemplate(self._argument, aliases=aliases)
+        elif self._kind == "go-template":
+            self._template = GoTemplate(template)
+
+    @property
+    def is_table(self) -> bool:
+        return self._kind in ("table", "wide")
+
+    @property
+    def is_wide(self) -> bool:
+        return self._kind == "wide"
+
+    @property
+    def is_template(self) -> bool:
+        return self._template is not None
+
+    def write_answers(
+        self,
+        answers: Sequence[T],
+        document: Callable[[T], Document],
+        block: Callable[[T], Block],
+        out: TextIO,
+    ) -> None:
+        """Write what the runtime answered; several answers make a list of documents."""
+        if self.is_table:
+            for answer in answers:
+                render.write_block(block(answer), out)
+            return
+        made = [document(answer) for answer in answers]
+        several = {"items": made} if self._kind == "jsonpath" else made  # as kubectl has them
+        self.write_document(made[0] if len(made) == 1 else several, out)
+
+    def write_document(self, document: Any, out: TextIO, *, is_ordered: bool = False) -> None:
+        """Write data; the keys of JSON are sorted, unless they are in the order of the API."""
+        if self._template is not None:
+            text = self._template.render(document)
+            if self._kind == "jsonpath":
+                text = text.removesuffix("\n")
+            render.write_text(text, out)
+        elif self._kind == "yaml":
+            render.write_document_yaml(document, out)
+        elif is_ordered:
+            render.write_ordered_json(document, out)
+        else:
+            render.write_document_json(document, out)
+
+    def write_message(self, message: Message, out: TextIO) -> None:
+        self.write_document(message_document(message), out, is_ordered=True)
+
+
+class Views(NamedTuple):
+    """How one kind of objects is shown: table (wide or not), block, table for a terminal."""
+
+    table: Callable[[Sequence[Any], bool], Table]
+    block: Callable[[Any], Block]
+    on_screen: Callable[[Sequence[Any]], Table] | None = None
+
+
+class ListFormat(Format):
+    """A format of a list, or bare IDs, or blocks.
+
+    Args:
+        output: the value of ``--output``.
+        name: of the list in documents, such as ``containers``; in paths it is ``items`` as well.
+        quiet: whether to write IDs instead of tables; other values of ``output`` take precedence.
+        verbose: whether to write blocks instead of tables; ``quiet`` takes precedence.
+        sort_by: a heading or a path to sort by; empty for none.
+        header: whether tables have headings.
+        headings: those to sort by, and their paths; by default those of the list of that name.
+        formats: the ones that the command has.
+    """
+
+    def __init__(
+        self,
+        output: str,
+        *,
+        name: str,
+        quiet: bool = False,
+        verbose: bool = False,
+        sort_by: str = "",
+        header: bool = True,
+        headings: Mapping[str, str] | None = None,
+        formats: Sequence[str] = LIST_FORMATS,
+    ) -> None:
+        if not output:
+            raise UnknownFormat(quote(output), formats)
+        super().__init__(output, formats=formats, aliases={"items": name})
+        self._name = name
+        self._header = header
+        self._columns = Columns(self._argument) if self._kind == "custom-columns" else None
+        if self.is_table:
+            self._kind = "ids" if quiet else "blocks" if verbose else self._kind
+        self._sort_key: SortKey | None = None
+        if sort_by:
+            self._sort_key = SortKey(sort_by, OF_LISTS.get(name) if headings is None else headings)
+
+    def write(
+        self,
+        found: Sequence[Any],
+        views: Views | None,
+        out: TextIO,
+        screen: render.Screen | None = None,
+    ) -> None:
+        """Write objects, sorted if that was asked for.
+
+        Args:
+            found: the objects.
+            views: how to show them; None for documents.
+            out: where to.
+            screen: the terminal that a table has to fit; None elsewhere.
+        """
+        is_for_people = self.is_table or self._kind in ("ids", "blocks")
+        documents: list[Document] = []
+        if self._sort_key is not None or not is_for_people:
+            documents = [message_document(each) for each in found]
+        if self._sort_key is not None:
+            pairs = self._sort_key.sorted(list(zip(found, documents, strict=True)), documents)
+            found, documents = [each for each, _ in pairs], [each for _, each in pairs]
+        if self._columns is not None:
+            render.write_table(self._columns.table(documents), out, header=self._header)
+        elif not is_for_people:
+            self.write_document({self._name: documents}, out, is_ordered=True)
+        elif self._kind == "ids":
+            render.write_lines((each.id for each in found), out)
+        elif views is None:
+            raise AssertionError("there is no table")
+        elif self._kind == "blocks":
+            render.write_blocks(map(views.block, found), out)
+        elif screen is not None and not self.is_wide and views.on_screen is not None:
+            write_fitted(views.on_screen(found), out, screen, header=self._header)
+        else:
+            render.write_table(views.table(found, self.is_wide), out, header=self._header)

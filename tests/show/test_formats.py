@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from io import StringIO
+
+import pytest
+import yaml
+
+from pycrictl._proto import cri_pb2
+from pycrictl.errors import UsageError
+from pycrictl.show.formats import DOCUMENT_FORMATS, Format, ListFormat, Views
+from pycrictl.show.render import Table
+
+PODS = [
+    cri_pb2.PodSandbox(id="b2", metadata=cri_pb2.PodSandboxMetadata(name="web-10")),
+    cri_pb2.PodSandbox(id="a1", metadata=cri_pb2.PodSandboxMetadata(name="web-9")),
+]
+
+VIEWS = Views(
+    table=lambda found, wide: Table(
+        ("ID", "MORE") if wide else ("ID",),
+        [(pod.id, "m") if wide else (pod.id,) for pod in found],
+        min_width=6,
+    ),
+    block=lambda pod: [("ID", pod.id)],
+)
+
+
+def listed(output: str, **options: object) -> str:
+    out = StringIO()
+    ListFormat(output, name="items", **options).write(PODS, VIEWS, out)  # type: ignore[arg-type]  # mixed types
+    return out.getvalue()
+
+
+def inspected(output: str, answers: list[int], template: str = "") -> str:
+    out = StringIO()
+    Format(output, template=template).write_answers(
+        answers, lambda number: {"n": number}, lambda number: [("N", str(number))], out
+    )
+    return out.getvalue()
+
+
+def test_tables() -> None:
+    assert listed("table") == "ID\nb2\na1\n"
+    assert listed("table", header=False) == "b2\na1\n"
+    assert listed("wide") == "ID    MORE\nb2    m\na1    m\n"
+    assert listed("custom-columns=N:.metadata.name") == "N\nweb-10\nweb-9\n"
+    assert listed("custom-columns=N:.metadata.name", header=False) == "web-10\nweb-9\n"
+
+
+def test_what_goes_before_what() -> None:
+    assert listed("table", quiet=True, verbose=True) == "b2\na1\n"
+    assert listed("table", verbose=True) == "ID: b2\n\nID: a1\n\n"
+    assert listed("wide", quiet=True) == "b2\na1\n"
+    document = json.loads(listed("json", quiet=True, verbose=True))
+    assert [pod["id"] for pod in document["items"]] == ["b2", "a1"]
+    assert listed("yaml", quiet=True).startswith("items:\n- ")
+    assert listed("jsonpath={.items[*].id}", quiet=True) == "b2 a1\n"
+
+
+def test_a_template_ends_with_one_line_break() -> None:
+    assert listed("jsonpath={range .items[*]}{.id}{'\\n'}{end}") == "b2\na1\n"
+    assert listed("jsonpath={.nosuch}") == "\n"
+
+
+@pytest.mark.parametrize("output", ["table", "json", "jsonpath={.items[*].id}"])
+def test_every_format_is_sorted(output: str) -> None:
+    text = listed(output, sort_by=".metadata.name")
+    assert text.index("a1") < text.index("b2")
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["", "xml", "JSON", "json=x", "table=x", "jsonpath", "custom-columns", "wide=", "a\x1b[2Jb"],
+)
+def test_unknown_formats(output: str) -> None:
+    with pytest.raises(UsageError, match="unknown output format") as raised:
+        ListFormat(output, name="items")
+    assert raised.value.message.isprintable()
+    assert raised.value.hint
+
+
+def test_one_is_an_object_and_several_are_a_list() -> None:
+    assert json.loads(inspected("json", [1])) == {"n": 1}
+    assert json.loads(inspected("", [1, 2])) == [{"n": 1}, {"n": 2}]
+    assert yaml.safe_load(inspected("yaml", [1, 2])) == [{"n": 1}, {"n": 2}]
+    assert inspected("table", [1, 2]) == "N: 1\nN: 2\n"
+    assert inspected("go-template", [1], "{{.n}}") == "1\n"
+    assert inspected("go-template", [1, 2], "{{range .}}<{{.n}}>{{end}}") == "<1><2>\n"
+
+
+def test_a_template_counts_with_its_format_only() -> None:
+    assert json.loads(inspected("json", [1], "{{")) == {"n": 1}
+    with pytest.raises(UsageError):
+        inspected("go-template", [1], "{{")
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ("json", '{\n  "version": "1",\n  "runtimeName": "x",\n'),
+        ("yaml", 'runtimeApiVersion: ""\nruntimeName: x\n'),
+        ("go-template", "x\n"),
+    ],
+)
+def test_messages(output: str, text: str) -> None:
+    out = StringIO()
+    version = cri_pb2.VersionResponse(version="1", runtime_name="x")
+    Format(output, template="{{.runtimeName}}").write_message(version, out)
+    assert out.getvalue().startswith(text)
+
+
+def test_formats_that_a_command_has_not() -> None:
+    with pytest.raises(UsageError, match='unknown output format "xml"'):
+        Format("xml")
+    with pytest.raises(UsageError) as raised:
+        Format("table", formats=DOCUMENT_FORMATS)
+    assert raised.value.hint == "formats are json, yaml, go-template, jsonpath=…"
