@@ -23,10 +23,11 @@ def run() -> NoReturn:
     opened.
     """
     _open_standard_streams()
-    if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--orphan"]:
-        from pycrictl.proxy.replacement import fork
+    if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--call"]:
+        from pycrictl.ownprogram import call
 
-        fork(*sys.argv[2:])
+        call(*sys.argv[2:])
+        sys.stdout.flush()
         os._exit(0)
     program = sys.argv[0].rpartition("/")[2]
     if sys.argv[1:2] == ["__complete"]:  # what the completion scripts ask

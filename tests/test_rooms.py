@@ -27,6 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "metrics": set(),
     "serviceoptions": {"config", *_BASE},
     "signals": set(),
+    "ownprogram": set(),
     "tls": set(),
     "config": {"noderoot", "yamltree", *_BASE},
     "configfile": {"config", "noderoot", "yamltree", *_BASE},
@@ -165,7 +166,7 @@ ARROWS: dict[str, set[str]] = {
         "proxy.succession",
     },
     "proxy.handover": {"proxy.replacement", *_BASE},
-    "proxy.replacement": set(),
+    "proxy.replacement": {"ownprogram"},
     "proxy.server": {
         *("proxy.accept", "proxy.calls", "proxy.upstream", "servicelog", "wire.codes"),
         *("wire.limits", "_proto"),
@@ -238,7 +239,7 @@ ARROWS: dict[str, set[str]] = {
             "wire.progress",
             "streaming.loop",
         ),
-        *("copy.rules.quotas", "servicelog", "tls", "", *_BASE),
+        *("copy.rules.quotas", "ownprogram", "servicelog", "tls", "", *_BASE),
     },
     "agent.copies": {
         *("agent", "copy", "cri.calls.client", "kube.pods", "wire", "_proto"),
@@ -273,13 +274,12 @@ ARROWS: dict[str, set[str]] = {
     "top.model": {"diagnosis", *_BASE},
     "top.text": {"top.model", "pulls", "show.displays.phrases", *_BASE},
     "top.screen": {"top.model", "top.text", "show.displays.phrases", *_BASE},
-    "__main__": {"cli", "proxy.replacement", "signals"},
+    "__main__": {"cli", "ownprogram", "signals"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
     "agent": {"aiohttp"},
-    "agent.trust.certificate": {"cryptography"},
-    "agent.trust.frontproxy": {"cryptography"},
+    "agent.trust.issuing": {"cryptography"},
     "metrics": {"prometheus_client"},
     "yamltree": {"yaml"},
     "_proto": {"google"},

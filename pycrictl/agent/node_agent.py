@@ -7,6 +7,7 @@ import signal
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -35,11 +36,11 @@ from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.certificate import Certificates, authorities
 from pycrictl.agent.trust.frontproxy import Trust, parse_trust
 from pycrictl.copy.rules.quotas import Quotas
-from pycrictl.errors import ConfigError, PycrictlError
+from pycrictl.errors import PycrictlError
 from pycrictl.kube.credential import Credential
 from pycrictl.metrics import CONTENT_TYPE
 from pycrictl.servicelog import Log
-from pycrictl.streaming.loop import end_tasks, new_loop
+from pycrictl.streaming.loop import end_tasks, in_thread, new_loop
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -206,6 +207,8 @@ class Agent:
         while True:
             try:
                 found = await authority.shared(self.api, self._settings.namespace)
+                if found is not None:
+                    await in_thread(partial(self._certificates.sign, found))
                 break
             except PycrictlError as exc:
                 if is_news:
@@ -215,8 +218,6 @@ class Agent:
             rest_s = min(2 * rest_s, LONGEST_REST_S)
         if found is None:
             self._log.warning("agents_not_verified", secret=authority.SECRET)
-        else:
-            self._certificates.sign(found)
         self.peers.authority = found.certificate.decode("ascii") if found is not None else ""
         self._news.set()
 
@@ -225,11 +226,13 @@ class Agent:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_S):
                     await self._news.wait()
-            try:
-                if not self._certificates.renew() and not self._news.is_set():
+            if self._certificates.has_changed():
+                try:
+                    await in_thread(self._certificates.renew)
+                except PycrictlError as exc:
+                    self._log.warning("certificate_kept", error=exc.message)
                     continue
-            except ConfigError as exc:
-                self._log.warning("certificate_kept", error=exc.message)
+            elif not self._news.is_set():
                 continue
             self._news.clear()
             self.listener.open(self._certificates.context(self.access.trust))

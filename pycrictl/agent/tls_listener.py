@@ -64,6 +64,7 @@ _TOO_LARGE: Final = (
 _MESSAGE_CHARS: Final = 200
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+IsTrusted = Callable[[asyncio.BaseTransport], bool]
 
 
 @dataclass(eq=False, slots=True)
@@ -164,10 +165,10 @@ class _Server(web.Server):
     most. A connection is authenticated by its certificate, or by a request that ``Access`` accepts.
 
     Args:
-        is_trusted: whether a client certificate, in DER, authenticates all requests.
+        is_trusted: whether a connection's client certificate authenticates all requests.
     """
 
-    def __init__(self, handler: Handler, is_trusted: Callable[[bytes], bool]) -> None:
+    def __init__(self, handler: Handler, is_trusted: IsTrusted) -> None:
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
             response = await handler(request)
             # What comes behind a refused upgrade is no request, whatever it looks like.
@@ -209,7 +210,7 @@ class _Server(web.Server):
             connection.authenticated()
 
     def handshake_done(self, pending: _Pending, transport: asyncio.Transport) -> None:
-        is_authenticated = self._is_trusted(certificate_of(transport))
+        is_authenticated = self._is_trusted(transport)
         if pending not in self._unauthenticated:  # it was turned away meanwhile
             transport.abort()
             return
@@ -335,14 +336,14 @@ class TlsListener:
 
     Args:
         handler: raises only for lost connections.
-        is_trusted: whether a client certificate, in DER, authenticates all requests.
+        is_trusted: whether a connection's client certificate authenticates all requests.
     """
 
     def __init__(
         self,
         handler: Handler,
         address: tuple[str, int],
-        is_trusted: Callable[[bytes], bool] = lambda certificate: False,
+        is_trusted: IsTrusted = lambda transport: False,
     ) -> None:
         self._server = _Server(handler, is_trusted)
         self._socket = _listen(*address)
@@ -396,14 +397,6 @@ class TlsListener:
                 return
             client.setblocking(False)
             self._server.take(client, str(address[0]), self._context)
-
-
-def certificate_of(transport: asyncio.BaseTransport | None) -> bytes:
-    """Return the client's certificate in DER, which TLS has verified; empty without one."""
-    found = transport.get_extra_info("ssl_object") if transport is not None else None
-    if not isinstance(found, ssl.SSLObject):
-        return b""
-    return found.getpeercert(binary_form=True) or b""
 
 
 def trim_memory() -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from pycrictl import ownprogram
+
 ENVIRON: Final = "PYCRICTL_TAKE_OVER"
 """The variable that names the old program's admin socket to the new one."""
 
@@ -20,16 +22,6 @@ READY_S: Final = 60.0
 """How long a new program may take to serve."""
 
 _LOOK_S: Final = 0.05
-
-FROZEN_ENTRY: Final = "--orphan"
-"""The option that makes a frozen program, which is not an interpreter, start another one."""
-
-_PROGRAM: Final = """\
-import os, sys
-sys.path[:] = sys.argv[1].split(os.pathsep)
-from pycrictl.proxy.replacement import fork
-fork(*sys.argv[2:])
-"""
 
 
 async def replace(admin: str, environ: Mapping[str, str], is_replaced: Callable[[], bool]) -> None:
@@ -74,7 +66,7 @@ def _start_orphan(program: str, words: Sequence[str], environ: Mapping[str, str]
     """
     reading, writing = os.pipe()
     try:
-        command = [*_interpreter(), str(writing), program, *words]
+        command = [*ownprogram.command(f"{__name__}:fork"), str(writing), program, *words]
         subprocess.run(
             command, stdin=subprocess.DEVNULL, env=environ, pass_fds=[writing], check=False
         )
@@ -85,18 +77,6 @@ def _start_orphan(program: str, words: Sequence[str], environ: Mapping[str, str]
     if not text:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     return int(text)
-
-
-def _interpreter() -> list[str]:
-    """Return the command that calls ``fork`` with the words that follow it."""
-    if getattr(sys, "frozen", False):
-        return [sys.executable, FROZEN_ENTRY]
-    package = os.path.abspath(__file__)  # noqa: PTH100 (in an archive of modules it is not a file)
-    for _ in __name__.split("."):
-        package = os.path.dirname(package)  # noqa: PTH120 (the same)
-    # Relative ones would mean something else there.
-    folders = [package, *filter(os.path.isabs, sys.path)]
-    return [sys.executable, "-I", "-S", "-c", _PROGRAM, os.pathsep.join(folders)]
 
 
 def fork(fd: str, program: str, *words: str) -> None:

@@ -6,12 +6,13 @@ import http.client
 import json
 import ssl
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pycrictl.agent.feed import FRESH_S
-from pycrictl.agent.trust.frontproxy import parse_trust
+from pycrictl.agent.trust.frontproxy import ClientCertificate, Trust, parse_trust
 from tests.agent.standing import OWN, Cluster
 from tests.kube.access import User
 from tests.kube.tokens import Token
@@ -26,6 +27,19 @@ def test_allowed_names_that_cannot_be_read_allow_nobody(cluster: Cluster, text: 
     found = parse_trust({"data": {**data, "requestheader-allowed-names": text}})
     assert found is not None
     assert found.proxy_ca == ""
+
+
+def test_a_certificate_that_is_over_or_of_another_authority(cluster: Cluster) -> None:
+    pem = Path(cluster.api.front_proxy.ca).read_text()
+    issuer, now_s = ssl.PEM_cert_to_DER_cert(pem), time.time()
+    good = ClientCertificate(("front",), (), issuer, now_s - 10, now_s + 60)
+    trust = Trust(proxy_ca=pem, allowed_names=("front",))
+    assert good.is_front_proxy(trust)
+    assert not good._replace(until_s=now_s - 1).is_front_proxy(trust)
+    assert not good._replace(from_s=now_s + 60).is_front_proxy(trust)
+    assert not good._replace(names=("back",)).is_front_proxy(trust)
+    assert not good._replace(issuer=issuer[:-1]).is_front_proxy(trust)
+    assert not good.is_front_proxy(Trust(client_ca=pem))
 
 
 def test_paths_are_taken_literally(cluster: Cluster) -> None:

@@ -52,4 +52,6 @@ def test_the_file_is_read(cluster: Cluster, tmp_path: Path) -> None:
         code, _ = attackers.ask(
             ("127.0.0.1", program.port), "/imagePullProgress/default/web", admin
         )
+        # What only makes certificates is not kept in memory.
+        assert "cryptography" not in Path(f"/proc/{program.process.pid}/maps").read_text()
     assert code == 405

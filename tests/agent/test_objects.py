@@ -12,7 +12,7 @@ from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.api.table import age, cells
 from pycrictl.agent.object_store import ObjectStore, VersionGone
 from pycrictl.agent.objects import is_waiting, objects_of, reports_of, wanted
-from pycrictl.agent.trust.frontproxy import is_signed_by, parse_trust
+from pycrictl.agent.trust.frontproxy import parse_trust
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.model import Pull
 from pycrictl.pulls.tracker import Tracker
@@ -282,21 +282,6 @@ def test_field_selectors() -> None:
 def test_a_config_map_without_a_front_proxy(data: Any) -> None:
     found = parse_trust({"data": data})
     assert found is None or found.proxy_ca == ""
-
-
-def test_a_certificate_that_is_over() -> None:
-    from cryptography import x509
-
-    from pycrictl.agent.trust.certificate import serving
-
-    pem, _ = serving(["pycrictl-agent", "127.0.0.1"])
-    certificate = x509.load_pem_x509_certificate(pem)
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    der = certificate.public_bytes(Encoding.DER)
-    assert is_signed_by(der, pem.decode())
-    assert not is_signed_by(der, pem.decode(), datetime(2100, 1, 1, tzinfo=UTC))
-    assert not is_signed_by(der, "")
 
 
 def test_bytes_of_layers_whose_sizes_nobody_knows() -> None:

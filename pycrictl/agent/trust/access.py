@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -18,9 +19,8 @@ from pycrictl.agent.api.names import AUDIENCE, Document
 from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.peers import subject_of
-from pycrictl.agent.tls_listener import certificate_of
 from pycrictl.agent.trust import frontproxy
-from pycrictl.agent.trust.frontproxy import Trust, User
+from pycrictl.agent.trust.frontproxy import ClientCertificate, Trust, User, client_certificate
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import mapping, text, texts
 from pycrictl.kube.apiclient import MAX_ANSWER_BYTES
@@ -91,15 +91,14 @@ class Access:
         self._rights: Cache[str] = Cache(lambda why: DENIED_S if why else ALLOWED_S)
         self._slots = asyncio.Semaphore(MAX_REVIEWS)
 
-    def is_front_proxy(self, certificate: bytes) -> bool:
-        """Return whether a certificate in DER, which TLS has verified, is the front proxy's."""
-        trust = self.trust
-        return trust is not None and frontproxy.is_front_proxy(certificate, trust)
+    def is_front_proxy(self, transport: asyncio.BaseTransport | None) -> bool:
+        trust, certificate = self.trust, _certificate_of(transport)
+        return bool(trust and certificate and certificate.is_front_proxy(trust))
 
     def user(self, request: web.BaseRequest) -> User:
         """Return the user of a request of the front proxy, which must have sent it."""
-        trust, certificate = self.trust, certificate_of(request.transport)
-        if trust is None or not self.is_front_proxy(certificate):
+        trust = self.trust
+        if trust is None or not self.is_front_proxy(request.transport):
             raise Refusal(401, "Unauthorized")
         user = frontproxy.user_of(trust, request.headers, request.headers.items())
         if user is None:
@@ -123,11 +122,10 @@ class Access:
         Args:
             attributes: of a SubjectAccessReview: ``resourceAttributes`` and the like.
         """
-        trust, certificate = self.trust, certificate_of(request.transport)
+        trust, certificate = self.trust, _certificate_of(request.transport)
         user = None
-        if trust is not None and certificate:
-            if frontproxy.is_signed_by(certificate, trust.client_ca):
-                user = frontproxy.holder(certificate)
+        if trust is not None and certificate and certificate.is_signed_by(trust.client_ca):
+            user = certificate.holder
         if user is None:
             found = await self._of_token(request, "")
             user = None if found is None else found[0]
@@ -214,6 +212,11 @@ class Access:
             return await self._rights.get(key, ask)
         except PycrictlError:
             raise Refusal(503, "the API server cannot be asked about rights") from None
+
+
+def _certificate_of(transport: asyncio.BaseTransport | None) -> ClientCertificate | None:
+    found = transport.get_extra_info("ssl_object") if transport is not None else None
+    return client_certificate(found) if isinstance(found, ssl.SSLObject) else None
 
 
 def _token_of(request: web.BaseRequest) -> str:

@@ -14,6 +14,7 @@ from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.trust import certificate
 from pycrictl.agent.trust.certificate import Pair
 from pycrictl.errors import NotFound, RemoteProtocolError, RuntimeFault
+from pycrictl.streaming.loop import in_thread
 
 SECRET: Final = "pycrictl-agent-ca"
 CERTIFICATE: Final = "ca.crt"
@@ -34,7 +35,7 @@ async def shared(api: AsyncApiClient, namespace: str) -> Pair | None:
             break
         if (found := _parsed(secret)) is not None:
             return found
-        made = certificate.authority()
+        made = await in_thread(certificate.authority)
         data = {CERTIFICATE: _text(made.certificate), KEY: _text(made.key)}
         try:
             # With the version that was read: of several agents at once, one succeeds.
@@ -51,11 +52,10 @@ def _parsed(secret: Document) -> Pair | None:
     if not data:
         return None
     try:
-        found = Pair(*(base64.b64decode(data[key], validate=True) for key in (CERTIFICATE, KEY)))
-        certificate.serving(["x"], found)
+        pem, key = (base64.b64decode(data[one], validate=True) for one in (CERTIFICATE, KEY))
     except (KeyError, TypeError, ValueError):
         raise RemoteProtocolError(f"the Secret {SECRET} has no authority") from None
-    return found
+    return Pair(pem, key)
 
 
 def _text(content: bytes) -> str:

@@ -6,112 +6,69 @@ verifies neither (``insecureSkipTLSVerify``), as for metrics-server.
 
 from __future__ import annotations
 
-import ipaddress
+import json
 import os
 import ssl
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
+from pycrictl import ownprogram
 from pycrictl.agent.trust.frontproxy import Trust, certificates
-from pycrictl.errors import ConfigError, UsageError
-from pycrictl.units import quote
+from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.units import escape, quote
 
 MAX_FILE_BYTES: Final = 1024 * 1024
-VALID: Final = timedelta(days=3650)
+ISSUING_S: Final = 60.0
+"""How long a process may take that makes a certificate: nodes are busy when they start."""
 
 _NAME: Final = "pycrictl agents"
 
 
 class Pair(NamedTuple):
-    """A certificate and its key, both as PEM."""
+    """A certificate and its key, both as PEM; ``expiry_s`` is wall time."""
 
     certificate: bytes
     key: bytes
+    expiry_s: float = 0.0
 
 
 def authority() -> Pair:
-    return _made([_NAME], None, is_authority=True)
+    return _issued([_NAME], None, is_authority=True)
 
 
 def serving(names: Sequence[str], authority: Pair | None = None) -> Pair:
-    """Return a certificate for these names and addresses; self-signed without an authority.
-
-    Raises:
-        ValueError: the authority cannot be read.
-    """
-    return _made(names, authority, is_authority=False)
+    """Return a certificate for these names and addresses; self-signed without an authority."""
+    return _issued(names, authority, is_authority=False)
 
 
-def _made(names: Sequence[str], authority: Pair | None, *, is_authority: bool) -> Pair:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0][:64])])
-    signer, issuer = key, subject
-    if authority is not None:
-        own = x509.load_pem_x509_certificate(authority.certificate)
-        loaded = serialization.load_pem_private_key(authority.key, None)
-        if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-            raise ValueError("the authority's key is of another kind")
-        if loaded.public_key() != own.public_key():
-            raise ValueError("the authority's key is of another certificate")
-        signer, issuer = loaded, own.subject
-    now = datetime.now(UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + VALID)
-        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), True)
-        # RFC 5280, 4.2.1: who verifies strictly, as Python does from 3.13 on, wants these.
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
+def _issued(names: Sequence[str], authority: Pair | None, *, is_authority: bool) -> Pair:
+    signer = None if authority is None else [one.decode("latin-1") for one in authority[:2]]
+    found = _apart("issue", names, signer, is_authority)
+    if found is None:
+        raise ConfigError("the agents' own CA cannot be used")
+    certificate, key, expiry_s = found
+    return Pair(certificate.encode(), key.encode(), expiry_s)
+
+
+def _apart(name: str, *arguments: Any) -> Any:
+    """Return what a function of ``issuing`` returns, in a process of its own."""
+    try:
+        done = subprocess.run(
+            ownprogram.command("pycrictl.agent.trust.issuing:main"),
+            input=json.dumps([name, *arguments]).encode(),
+            capture_output=True,
+            timeout=ISSUING_S,
+            check=False,
         )
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=not is_authority,
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                key_cert_sign=is_authority,
-                crl_sign=is_authority,
-                encipher_only=False,
-                decipher_only=False,
-            ),
-            True,
-        )
-    )
-    if not is_authority:
-        server = x509.oid.ExtendedKeyUsageOID.SERVER_AUTH
-        builder = builder.add_extension(
-            x509.SubjectAlternativeName([_general(name) for name in names]), False
-        ).add_extension(x509.ExtendedKeyUsage([server]), False)
-    certificate = builder.sign(signer, hashes.SHA256())
-    return Pair(
-        certificate.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
-
-
-def expiry_s(pair: Pair) -> float:
-    """Return until when a certificate is valid, as wall time."""
-    return x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc.timestamp()
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise PycrictlError(f"cannot make a certificate: {escape(str(exc))}") from None
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise PycrictlError(f"cannot make a certificate: {escape(last)}")
+    return json.loads(done.stdout)
 
 
 def load(context: ssl.SSLContext, pair: Pair) -> None:
@@ -124,14 +81,16 @@ def load(context: ssl.SSLContext, pair: Pair) -> None:
 def read(certificate_file: str, key_file: str) -> Pair:
     """Return the pair that the options ``--tls-cert`` and ``--tls-key`` name."""
     pair = Pair(content(certificate_file, "tls-cert"), content(key_file, "tls-key"))
+    names = f"--tls-cert {quote(certificate_file, 4096)}", f"--tls-key {quote(key_file, 4096)}"
+    fault, expiry_s = _apart("check", *(one.decode("latin-1") for one in pair[:2]), *names)
+    if fault:
+        raise ConfigError(fault)
     try:
         load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
     except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
-        names = f"--tls-cert {quote(certificate_file, 4096)}", f"--tls-key {quote(key_file, 4096)}"
         reason = str(getattr(exc, "reason", None) or exc).lower().replace("_", " ")
-        fault = _fault(pair, *names) or f"cannot serve with {' and '.join(names)}: {reason}"
-        raise ConfigError(fault) from None
-    return pair
+        raise ConfigError(f"cannot serve with {' and '.join(names)}: {reason}") from None
+    return pair._replace(expiry_s=expiry_s)
 
 
 def content(path: str, option: str) -> bytes:
@@ -158,22 +117,20 @@ class Certificates:
     @property
     def expiry_s(self) -> float:
         """Until when the certificate is valid, as wall time."""
-        return expiry_s(self._pair)
+        return self._pair.expiry_s
 
     def sign(self, authority: Pair) -> None:
+        """Serve with a certificate of an authority; a ConfigError if that is not valid."""
         self._pair = serving(self._names, authority)
 
-    def renew(self) -> bool:
-        """Read the files again if they have changed; return whether they have.
-
-        Raises:
-            ConfigError: they cannot be used; what was read before stays in use.
-        """
+    def has_changed(self) -> bool:
+        """Return whether the files have changed since this was called last."""
         before, self._stamp = self._stamp, self._stamped()
-        if self._stamp == before:
-            return False
+        return self._stamp != before
+
+    def renew(self) -> None:
+        """Read the files again; if they cannot be used, what was read before stays in use."""
         self._pair = read(*self._files)
-        return True
 
     def _stamped(self) -> tuple[int, ...]:
         try:
@@ -212,29 +169,3 @@ def _in_memory(content: bytes) -> Iterator[str]:
         file.write(content)
         file.flush()
         yield f"/proc/self/fd/{file.fileno()}"
-
-
-def _fault(pair: Pair, certificate_name: str, key_name: str) -> str:
-    """Return what is wrong with a pair; empty if that is not known."""
-    try:
-        own = x509.load_pem_x509_certificates(pair.certificate)[0].public_key()
-    except ValueError:
-        return f"{certificate_name} is not a file of PEM certificates"
-    except UnsupportedAlgorithm:
-        return ""
-    try:
-        key = load_pem_private_key(pair.key, None)
-    except TypeError:
-        return f"{key_name} is encrypted"
-    except ValueError:
-        return f"{key_name} is not a PEM private key"
-    except UnsupportedAlgorithm:
-        return ""
-    return f"{key_name} is not the key of {certificate_name}" if key.public_key() != own else ""
-
-
-def _general(name: str):  # type: ignore[no-untyped-def]  # the library is imported inside
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)

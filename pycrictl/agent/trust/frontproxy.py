@@ -7,26 +7,26 @@ own and the user in headers. Which CA and which headers, it writes into the Conf
 
 from __future__ import annotations
 
+import re
+import ssl
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
-
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509 import NameOID, load_der_x509_certificate, load_pem_x509_certificates
 
 from pycrictl.agent.api.names import Document
 from pycrictl.foreign import parse, text
-
-if TYPE_CHECKING:
-    from cryptography.x509 import Certificate
 
 CONFIG_NAMESPACE: Final = "kube-system"
 CONFIG_NAME: Final = "extension-apiserver-authentication"
 
 _MAX_CHARS: Final = 1 << 20
 """What a ConfigMap may have: nothing of it is cut."""
+
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
+_PEM: Final = re.compile(rf"{_BEGIN}[^-]*-----END CERTIFICATE-----")
 
 
 class User(NamedTuple):
@@ -117,62 +117,80 @@ def extra_of(found: Mapping[str, Iterable[str]]) -> tuple[tuple[str, tuple[str, 
     return tuple(sorted((key, tuple(values)) for key, values in found.items()))
 
 
+class ClientCertificate(NamedTuple):
+    """A client's certificate, which TLS has verified.
+
+    Attributes:
+        issuer: the certificate that has issued it, in DER; itself if it is an authority.
+        from_s, until_s: when it is valid, as wall time.
+    """
+
+    names: tuple[str, ...]
+    organizations: tuple[str, ...]
+    issuer: bytes
+    from_s: float
+    until_s: float
+
+    @property
+    def holder(self) -> User | None:
+        """The user that it stands for: its name, its organizations."""
+        return User(self.names[0], self.organizations) if any(self.names[:1]) else None
+
+    def is_signed_by(self, authorities: str) -> bool:
+        """Return whether one of some CAs has issued it, and it is valid now.
+
+        TLS has verified that it leads to one of all the CAs that are known here; this says to
+        which.
+        """
+        is_valid = self.from_s <= time.time() <= self.until_s
+        return is_valid and self.issuer in _in_der(authorities)
+
+    def is_front_proxy(self, trust: Trust) -> bool:
+        if not self.is_signed_by(trust.proxy_ca):
+            return False
+        return not trust.allowed_names or any(one in trust.allowed_names for one in self.names)
+
+
+def client_certificate(connection: ssl.SSLObject) -> ClientCertificate | None:
+    """Return the certificate of a connection's client; None if it has none that is verified."""
+    found: dict[str, Any] | None = connection.getpeercert()
+    if not found:
+        return None
+    subject = [pair for part in found["subject"] for pair in part]
+    # It is public from Python 3.13 on.
+    chain = connection._sslobj.get_verified_chain()  # type: ignore[attr-defined]
+    if not chain:  # a session was resumed
+        return None
+    return ClientCertificate(
+        tuple(value for key, value in subject if key == "commonName"),
+        tuple(value for key, value in subject if key == "organizationName"),
+        ssl.PEM_cert_to_DER_cert(chain[:2][-1].public_bytes()),
+        ssl.cert_time_to_seconds(found["notBefore"]),
+        ssl.cert_time_to_seconds(found["notAfter"]),
+    )
+
+
 def certificates(pem: str) -> str:
     """Return the certificates of a PEM text alone; empty if one of them cannot be read."""
-    return "".join(one.public_bytes(Encoding.PEM).decode("ascii") for one in _certificates(pem))
-
-
-def holder(certificate: bytes) -> User | None:
-    """Return the user that a certificate in DER stands for: its name, its organizations."""
-    parsed = _certificate(certificate)
-    names = _attribute(parsed, "COMMON_NAME")
-    if not names or not names[0]:
-        return None
-    return User(names[0], tuple(_attribute(parsed, "ORGANIZATION_NAME")))
-
-
-def is_signed_by(certificate: bytes, authorities: str, now: datetime | None = None) -> bool:
-    """Return whether a certificate in DER was issued by one of some CAs, and is valid now.
-
-    TLS has verified that it leads to one of all the CAs that are known here; this says to which.
-    """
-    parsed = _certificate(certificate)
-    when = now or datetime.now(UTC)
-    if not parsed.not_valid_before_utc <= when <= parsed.not_valid_after_utc:
-        return False
-    return any(_is_issued(parsed, authority) for authority in _certificates(authorities))
-
-
-def is_front_proxy(certificate: bytes, trust: Trust) -> bool:
-    """Return whether a certificate in DER, empty for none, is one of the front proxy."""
-    if not certificate or not trust.proxy_ca or not is_signed_by(certificate, trust.proxy_ca):
-        return False
-    names = _attribute(_certificate(certificate), "COMMON_NAME")
-    return not trust.allowed_names or any(name in trust.allowed_names for name in names)
-
-
-def _is_issued(certificate: Certificate, authority: Certificate) -> bool:
     try:
-        certificate.verify_directly_issued_by(authority)
-    except Exception:  # ValueError, TypeError, InvalidSignature: by key and algorithm
-        return False
-    return True
-
-
-def _certificate(der: bytes) -> Certificate:
-    return load_der_x509_certificate(der)
-
-
-def _certificates(pem: str) -> list[Certificate]:
-    try:
-        return load_pem_x509_certificates(pem.encode()) if pem.strip() else []
+        return "".join(map(ssl.DER_cert_to_PEM_cert, sorted(_in_der(pem))))
     except ValueError:
-        return []
+        return ""
 
 
-def _attribute(certificate: Certificate, name: str) -> list[str]:
-    found = certificate.subject.get_attributes_for_oid(getattr(NameOID, name))
-    return [str(one.value) for one in found]
+@lru_cache(maxsize=8)
+def _in_der(pem: str) -> frozenset[bytes]:
+    """Return the certificates of a PEM text, in DER; a ValueError if one of them is none."""
+    found = [ssl.PEM_cert_to_DER_cert(block) for block in _PEM.findall(pem)]
+    if len(found) != pem.count(_BEGIN):
+        raise ValueError("a certificate is cut off")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for one in found:
+        try:
+            context.load_verify_locations(cadata=one)
+        except ssl.SSLError as exc:
+            raise ValueError("it is not a certificate") from exc
+    return frozenset(found)
 
 
 def _listed(value: object) -> tuple[str, ...] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,9 @@ def agent(ctx: typer.Context, **given: object) -> None:
     app: AppContext = ctx.obj
     try:
         from pycrictl.agent import node_agent as service  # noqa: PLC0415 - an optional extra
+
+        if find_spec("cryptography") is None:  # which only a process of its own imports
+            raise ModuleNotFoundError(name="cryptography")
     except ModuleNotFoundError as exc:
         raise PycrictlError(
             f"the agent needs {quote(exc.name or '')}, which is not installed",

@@ -1,0 +1,127 @@
+"""Makes certificates, and says what is wrong with some.
+
+It runs in a process of its own (``certificate``): the library for it takes 11 MiB, and a serving
+agent needs none of it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+VALID: Final = timedelta(days=3650)
+
+Made: TypeAlias = tuple[str, str, float]
+"""A certificate and its key, both as PEM, and until when it is valid, as wall time."""
+
+
+def main() -> None:
+    """Answer the JSON of standard input, a function's name and arguments, with its result."""
+    name, *arguments = json.load(sys.stdin)
+    json.dump(issue(*arguments) if name == "issue" else check(*arguments), sys.stdout)
+
+
+def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: bool) -> Made | None:
+    """Return a certificate for these names and addresses; None if the authority is not valid.
+
+    Args:
+        authority: certificate and key of the issuer; None for a self-signed certificate.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0][:64])])
+    signer: ec.EllipticCurvePrivateKey = key
+    issuer = subject
+    if authority is not None:
+        try:
+            own = x509.load_pem_x509_certificate(authority[0].encode())
+            loaded = load_pem_private_key(authority[1].encode(), None)
+        except (ValueError, TypeError):
+            return None
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+            return None
+        if loaded.public_key() != own.public_key():
+            return None
+        signer, issuer = loaded, own.subject
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + VALID)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), True)
+        # RFC 5280, 4.2.1: who verifies strictly, as Python does from 3.13 on, wants these.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
+        )
+        .add_extension(
+            x509.KeyUsage(
+                digital_signature=not is_authority,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                key_cert_sign=is_authority,
+                crl_sign=is_authority,
+                encipher_only=False,
+                decipher_only=False,
+            ),
+            True,
+        )
+    )
+    if not is_authority:
+        server = x509.oid.ExtendedKeyUsageOID.SERVER_AUTH
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_general_name(name) for name in names]), False
+        ).add_extension(x509.ExtendedKeyUsage([server]), False)
+    made = builder.sign(signer, hashes.SHA256())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    pem = made.public_bytes(serialization.Encoding.PEM)
+    return pem.decode(), private.decode(), made.not_valid_after_utc.timestamp()
+
+
+def check(certificate: str, key: str, certificate_name: str, key_name: str) -> tuple[str, float]:
+    """Return what is wrong with a pair, empty if nothing is known, and until when it is valid.
+
+    Args:
+        certificate, key: what their files have, in Latin-1.
+    """
+    try:
+        own = x509.load_pem_x509_certificates(certificate.encode("latin-1"))[0]
+    except ValueError:
+        return f"{certificate_name} is not a file of PEM certificates", 0.0
+    expiry_s = own.not_valid_after_utc.timestamp()
+    try:
+        loaded = load_pem_private_key(key.encode("latin-1"), None)
+        is_pair = loaded.public_key() == own.public_key()
+    except TypeError:
+        return f"{key_name} is encrypted", expiry_s
+    except ValueError:
+        return f"{key_name} is not a PEM private key", expiry_s
+    except UnsupportedAlgorithm:
+        return "", expiry_s
+    return "" if is_pair else f"{key_name} is not the key of {certificate_name}", expiry_s
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
