@@ -91,7 +91,7 @@ ARROWS: dict[str, set[str]] = {
     "progress.reference": _BASE,
     "progress.crio": {
         *("progress", "pulls", "containerd.daemon", "containerd.store", "wire.progress", "cri"),
-        *("noderoot", "_proto", *_BASE),
+        *("logs.journal", "noderoot", "_proto", *_BASE),
     },
     "progress.registry": {
         *("progress.registry", "progress.reference", "containerd.store", "_proto", "tls", *_BASE),

@@ -221,7 +221,8 @@ class _Listing:
         lost, self._pulls.lost = self._pulls.lost, []
         for pull in lost:
             error = await in_thread(partial(pods.ending_of, self._kubectl, pull))
-            phase = "failed" if error else "done"
+            # What never began was no pull: its pod waited for something else.
+            phase = "failed" if error else "done" if pull.has_begun else "present"
             on_report(Report(pull.image, "", 0, 0, error, phase, pod=pull.pod))
 
     def _target(self, query: Mapping[str, str]) -> Target:

@@ -257,6 +257,20 @@ def test_a_pull_that_is_not_reported_any_more(
     assert (run.code, said in run.stderr) == (code, True), run.stderr
 
 
+def test_what_a_pod_had_already_is_not_said_to_have_been_pulled(
+    cluster: Cluster, plugin: Plugin
+) -> None:
+    statuses = [{"name": "app", "image": "web:1", "state": {"running": {}}}]
+    cluster.pods = [pod("web") | {"status": {"containerStatuses": statuses}}]
+    waiting = pull("web", "Waiting")
+    cluster.pulls = [[waiting]]
+    cluster.watches = [Stream([event("DELETED", waiting)], 0.1, "hold")]
+    run = plugin.run("-A", "--progress", "plain")
+    assert run.code == 0
+    assert "web:1 on n1 for default/web done: 0 B, already present" in run.stderr
+    assert " in " not in run.stderr
+
+
 def test_nothing_is_pulled(cluster: Cluster, plugin: Plugin) -> None:
     run = plugin.run()
     assert (run.code, run.stderr) == (0, "no image is being pulled\n")

@@ -1,38 +1,40 @@
 """Watches image pulls of CRI-O from outside: by the files that they download to.
 
 No call shows a pull. What there is lies on the node: the directory and the files of each pull
-(``bigfiles``), the layers that are stored already (``storage``), and which image a pull is for: the
-caller's own knowledge, CRI-O's log (``log``), or what pods wait for. The sizes come from the
-image's manifest (``registry.manifest``). All of it takes root, and is only read.
+(``files``) and the layers that are stored already (``storage``). The sizes come from the image's
+manifest (``registry.manifest``). All of it takes root, and is only read.
+
+No file names the image. Callers announce pulls, CRI-O writes a line for each to the journal, and
+pods wait for images. One pull without a name and one image that it may be are taken for each other;
+with several of either it is an ``unknown image``.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import PycrictlError, RuntimeFault
+from pycrictl.logs import journal
 from pycrictl.progress.content_watcher import ActivePull, EndedPull, PollResult, PullEnding
-from pycrictl.progress.crio import bigfiles
-from pycrictl.progress.crio.claims import PATIENCE_S, Claims
-from pycrictl.progress.crio.downloaders import (
-    CrioProcess,
-    Downloader,
-    children,
-    unpacker_read_bytes,
-)
-from pycrictl.progress.crio.filelayers import FileLayers
-from pycrictl.progress.crio.pullfolder import PullFolder
-from pycrictl.progress.crio.storage import DEFAULT_ROOT, Storage
+from pycrictl.progress.crio import files
+from pycrictl.progress.crio.file_layers import FileLayers
+from pycrictl.progress.crio.process import CrioProcess, Downloader, children
+from pycrictl.progress.crio.storage import DEFAULT_ROOT, Storage, StoredImage
 from pycrictl.progress.pull_bytes import PullBytes
 from pycrictl.progress.pull_names import Expected
+from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry.manifest import Inquiry, ask
 from pycrictl.progress.registry.requests import ManifestRequest
-from pycrictl.pulls.model import Phase
+from pycrictl.pulls.model import COMPLETE
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 
@@ -40,6 +42,66 @@ if TYPE_CHECKING:
     from pycrictl.containerd.store import Manifest
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.progress.owners import ImageOwners
+
+PATIENCE_S: Final = 1.0
+"""How long a directory may wait for its name: a line takes a while to be in the journal."""
+
+_SOON_S: Final = 10.0
+"""How long after its line in the journal a pull usually makes its directory."""
+
+_HISTORY_S: Final = 3600.0
+_EVENT: Final = re.compile(r'msg"?[=:]"(?:Pulling image: (?P<begun>[^"\\ ]+)|Pulled image: )')
+_CALL: Final = re.compile(r'\bid"?[=:]"?([0-9a-f-]{36})')
+
+ReadLog = Callable[[float], "Sequence[journal.JournalLine]"]
+"""Returns the lines of CRI-O's log since a wall time."""
+
+
+@dataclass(slots=True, eq=False)
+class PullFolder:
+    """One pull: a directory with its files.
+
+    Attributes:
+        folder: as it can be reached from here, which names the pull.
+        started_s: when it was first seen, in wall time.
+        image: its name, for good; empty while it is unknown.
+        began_s: when it was asked for, in wall time; 0 if unknown.
+        layers: None until the registry has been asked.
+        images_before: the images when it began.
+    """
+
+    folder: str
+    owner: Downloader
+    storage: Storage
+    started_s: float
+    images_before: list[StoredImage]
+    image: str = ""
+    began_s: float = 0.0
+    inquiry: Inquiry | None = None
+    layers: FileLayers | None = None
+    open_numbers: set[int] = field(default_factory=set)
+    pods: str = ""
+    error: str = ""
+
+    @property
+    def manifest(self) -> Manifest | None:
+        return self.inquiry.manifest if self.inquiry is not None else None
+
+    def made_image(self) -> StoredImage | None:
+        """Return the image that it has made, once it has ended."""
+        images = self.storage.images()
+        if (manifest := self.manifest) is not None:
+            wanted = manifest.config_digest.partition(":")[2]
+            if found := [image for image in images if image.id == wanted]:
+                return found[0]
+        sizes = self.layers.complete_sizes if self.layers is not None else set()
+        new = [image for image in images if image not in self.images_before]
+        new.sort(key=lambda image: not any(is_same_image(self.image, name) for name in image.names))
+        for image in new:
+            layers = self.storage.layers_of(image).values()
+            if sizes <= {layer.size_bytes for layer in layers}:
+                return image
+        return None
 
 
 class CrioWatcher:
@@ -57,22 +119,25 @@ class CrioWatcher:
         owners: ImageOwners | None = None,
         wants_manifests: bool = True,
         find_manifest: Callable[[ManifestRequest], Manifest | None] = ask,
+        read_log: ReadLog | None = None,
     ) -> None:
+        root = Path(noderoot.directory())
         self._process = process
+        self._owners = owners
         self._wants_manifests = wants_manifests
         self._find_manifest = find_manifest
-        self._claims = Claims(owners)
+        self._read_log = read_log or partial(journal.read, units=("crio",), root=root)
+        self._expected: list[Expected] = []
         self._stores: dict[str, Storage] = {}
         self._pulls: dict[str, PullFolder] = {}
         self._unnamed = 0
 
     def expect(self, expected: Expected) -> None:
-        """Announce a pull, before it is asked for, so that it will be shown by its name.
+        """Announce a pull, before it is asked for, so that it can be shown by its name."""
+        self._expected.append(expected)
 
-        The first directory that appears from then on is taken for it, and of several the order in
-        which they appear for that of the announcements.
-        """
-        self._claims.expect(expected)
+    def forget(self, expected: Expected) -> None:
+        self._expected = [one for one in self._expected if one is not expected]
 
     def check(self) -> None:
         """Look at the processes once, to learn whether their files can be seen at all.
@@ -81,9 +146,6 @@ class CrioWatcher:
             ConnectError, PycrictlError: as ``poll``.
         """
         self._find_folders(self._process.look(), time.time())
-
-    def forget(self, expected: Expected) -> None:
-        self._claims.forget(expected)
 
     def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
         """Look at all pulls and report every layer of them to ``tracker``.
@@ -98,52 +160,42 @@ class CrioWatcher:
         """
         wall_s = time.time() if wall_s is None else wall_s
         owners = self._process.look()
-        for owner in owners:
-            if owner.log is not None:
-                self._claims.logged.feed(owner.log.read())
         self._find_folders(owners, wall_s)
         ended = []
         for pull in sorted(self._pulls.values(), key=lambda pull: pull.started_s):
-            files = bigfiles.read_folder(pull.folder, pull.open_numbers)
+            found = files.read_folder(pull.folder, pull.open_numbers)
             is_orphan = all(owner.pid != pull.owner.pid for owner in owners)
-            if files is None or is_orphan:
+            if found is None or is_orphan:
                 ended.append(self._end(pull, tracker, now, wall_s, is_orphan=is_orphan))
                 continue
             if not pull.image:
                 self._assign_name(pull, tracker, wall_s)
             is_known = pull.inquiry is None or pull.inquiry.is_over
             if pull.layers is None and pull.image and is_known:
-                pull.manifest = pull.inquiry.manifest if pull.inquiry is not None else None
-                pull.layers = pull.new_layers()
+                pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
             if pull.layers is not None:
-                pull.files = files = pull.without_documents(files)
-                if pull.layers.is_doubtful:
-                    self._exchange(pull, tracker)
-                pull.layers.look(files, pull.storage.layers(), wall_s)
-                pull.watch_unpacking()
-                pull.pods = pull.pods or self._claims.pods_of(pull.image)
+                pull.layers.look(found, pull.storage.layers(), wall_s)
+                if self._owners is not None and not pull.pods:
+                    pull.pods = self._owners.pods_of(pull.image)
                 _report(tracker, pull, now, wall_s)
         pulls = self._pulls.values()
         active = tuple(ActivePull(pull.folder, pull.image, pull.started_s) for pull in pulls)
         return PollResult(active, tuple(ended))
 
     def weigh(self, name: str, since_s: float) -> PullBytes | None:
-        """Return what a pull took that has just ended.
+        """Return what a pull took that has just ended; None if its image is not there any more.
 
         Args:
             name: of the image, in its canonical spelling.
             since_s: wall time at which the pull began.
-
-        Returns:
-            None if its image is not there any more.
         """
         for owner in self._process.look():
-            storage = self._storage(f"{bigfiles.root_of(owner.pid)}{owner.store}")
-            if (weight := storage.weigh(name, since_s)) is not None:
+            if (weight := self._storage(owner).weigh(name, since_s)) is not None:
                 return weight
         return None
 
-    def _storage(self, root: str) -> Storage:
+    def _storage(self, owner: Downloader) -> Storage:
+        root = f"{files.root_of(owner.pid)}{owner.store}"
         return self._stores.setdefault(root, Storage(root))
 
     def _find_folders(self, owners: Iterable[Downloader], wall_s: float) -> None:
@@ -153,8 +205,7 @@ class CrioWatcher:
             # With separate_pull_cgroup, CRI-O pulls in a child.
             for pid in (owner.pid, *children(owner.pid)):
                 try:
-                    root = bigfiles.root_of(pid)
-                    opened = bigfiles.open_blobs(pid)
+                    root, opened = files.root_of(pid), files.open_blobs(pid)
                 except ProcessLookupError:
                     continue
                 except PermissionError:
@@ -163,73 +214,61 @@ class CrioWatcher:
                         hint="run as root on the node, or ask pycrictl proxy",
                     ) from None
                 for path, numbers in opened.items():
-                    self._open(f"{root}{path}", f"{root}{owner.store}", owner, numbers, wall_s)
-            self._adopt(owner, wall_s)
-
-    def _adopt(self, owner: Downloader, wall_s: float) -> None:
-        """Take up a pull whose files are all complete, and which is being unpacked.
-
-        It has no file open that it writes. While a process unpacks and no pull of it is known, the
-        youngest directory is that pull's, if it is where directories usually are.
-        """
-        if all(pull.owner.pid != owner.pid for pull in self._pulls.values()):
-            if unpacker_read_bytes(owner.pid) is not None:
-                root = bigfiles.root_of(owner.pid)
-                if folder := bigfiles.newest_folder(f"{root}{owner.base}"):
-                    self._open(folder, f"{root}{owner.store}", owner, set(), wall_s)
-
-    def _open(
-        self, folder: str, store: str, owner: Downloader, numbers: set[int], wall_s: float
-    ) -> None:
-        pull = self._pulls.get(folder)
-        if pull is None:
-            storage = self._storage(store)
-            pull = self._pulls[folder] = PullFolder(folder, owner, storage, wall_s)
-            pull.images_before = storage.images()
-        pull.open_numbers |= numbers
+                    folder = f"{root}{path}"
+                    if folder not in self._pulls:
+                        storage = self._storage(owner)
+                        pull = PullFolder(folder, owner, storage, wall_s, storage.images())
+                        self._pulls[folder] = pull
+                    self._pulls[folder].open_numbers |= numbers
 
     def _assign_name(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
-        running = {other.image for other in self._pulls.values() if other.image}
-        stored = (name for image in pull.storage.images() for name in image.names)
-        pull.claim = self._claims.claim(pull.folder, pull.started_s, {*running, *stored})
-        if pull.claim is None and wall_s - pull.started_s < PATIENCE_S:
-            return
-        reference = ""
-        if pull.claim is not None:
-            reference, credentials, _, _ = pull.claim
+        nameless = sum(not other.image for other in self._pulls.values())
+        candidates = list(self._candidates(pull, wall_s))
+        if len(candidates) == nameless == 1:
+            (known,) = candidates
+            known.lease_id = pull.folder
+            pull.image, pull.began_s = known.reference, known.since_s
             if self._wants_manifests:
-                root = bigfiles.root_of(pull.owner.pid)
-                question = ManifestRequest(reference, credentials, pull.owner.environ, root)
+                root = files.root_of(pull.owner.pid)
+                question = ManifestRequest(
+                    known.reference, known.credentials, pull.owner.environ, root
+                )
                 pull.inquiry = Inquiry(question, self._find_manifest)
-        if not reference or reference in running:
+        elif wall_s - pull.started_s >= PATIENCE_S:
             self._unnamed += 1
-            reference = f"{reference or 'unknown image'} ({self._unnamed})"
-        pull.image = reference
-        tracker.forget(reference)  # what an earlier attempt has left
+            pull.image = f"unknown image ({self._unnamed})"
+        if pull.image:
+            tracker.forget(pull.image)  # what an earlier attempt has left
 
-    def _exchange(self, one: PullFolder, tracker: Tracker) -> None:
-        """Exchange the images of two pulls that began together, if that explains their files."""
-        for other in self._pulls.values():
-            if other is not one and one.would_fit(other) and other.would_fit(one):
-                for image in (one.image, other.image):
-                    tracker.forget(image)
-                one.image, other.image = other.image, one.image
-                one.claim, other.claim = other.claim, one.claim
-                one.manifest, other.manifest = other.manifest, one.manifest
-                for pull in (one, other):
-                    pull.pods = ""
-                    pull.layers = pull.new_layers()
-                return
+    def _candidates(self, pull: PullFolder, wall_s: float) -> Iterator[Expected]:
+        """Yield the images that a pull may be of, or else what a pod waits for."""
+        running = [other.image for other in self._pulls.values() if other.image]
+        expected = [one for one in self._expected if one.lease_id is None]
+        found = [one for one in expected if one.since_s <= pull.started_s]
+        known = [*running, *(one.reference for one in found)]
+        logged = [
+            one
+            for one in pulls_in_log(self._read_log(wall_s - _HISTORY_S))
+            if one.since_s <= pull.started_s and not _is_among(one.reference, known)
+        ]
+        # An older one may have failed, of which there is no line.
+        young = [one for one in logged if pull.started_s - one.since_s < _SOON_S]
+        found += young or logged
+        if not found and self._owners is not None:
+            known = [*running, *(name for image in pull.storage.images() for name in image.names)]
+            found = [
+                Expected(one, 0.0) for one in self._owners.wanted() if not _is_among(one, known)
+            ]
+        yield from found
 
     def _end(
         self, pull: PullFolder, tracker: Tracker, now: float, wall_s: float, *, is_orphan: bool
     ) -> EndedPull:
         del self._pulls[pull.folder]
         layers = pull.layers or FileLayers(None)
-        image = pull.find_image(layers)
-        logged = pull.claim.logged if pull.claim is not None else None
-        if image is not None or (logged is not None and logged.has_ended):
-            layers.finish(pull.storage.layers_of(image) if image is not None else {})
+        layers.look((), pull.storage.layers(), wall_s)
+        if (image := pull.made_image()) is not None:
+            layers.finish(pull.storage.layers_of(image))
             ending = PullEnding.DONE
         else:
             reason = "CRI-O ended during the pull" if is_orphan else "the pull ended"
@@ -242,20 +281,37 @@ class CrioWatcher:
         return EndedPull(pull.folder, pull.image, ending, pull.error)
 
 
+def pulls_in_log(lines: Iterable[journal.JournalLine]) -> list[Expected]:
+    """Return the pulls that have begun and not succeeded, each image's last; a failure has no line.
+
+    CRI-O writes ``msg="Pulling image: REF" … id=…`` and ``msg="Pulled image: …" … id=…`` at its
+    usual level, in the logfmt or the JSON of logrus.
+    """
+    found: dict[str, Expected] = {}
+    for line in lines:
+        event, call = _EVENT.search(line.message), _CALL.search(line.message)
+        if event is None or call is None:
+            continue
+        found.pop(call[1], None)
+        if event["begun"]:
+            found[call[1]] = Expected(event["begun"], line.at_s)
+    return list({one.reference: one for one in found.values()}.values())
+
+
+def _is_among(reference: str, names: Iterable[str]) -> bool:
+    return any(is_same_image(reference, name) for name in names)
+
+
 def _report(tracker: Tracker, pull: PullFolder, now: float, wall_s: float) -> None:
-    began_s = pull.claim.began_s if pull.claim is not None else None
-    age_s = None if began_s is None else max(wall_s - began_s, 0.0)
+    age_s = max(wall_s - pull.began_s, 0.0) if pull.began_s else None
     for layer in pull.layers or ():
-        is_settled = layer.phase in (Phase.DONE, Phase.PRESENT)
         report = Report(
             image=pull.image,
             layer=layer.name,
             progress=layer.progress,
             total=layer.size_bytes,
-            error="" if is_settled else pull.error,
+            error="" if layer.phase in COMPLETE else pull.error,
             phase=layer.phase,
-            extracted=layer.extracted,
-            extracted_total=layer.extracted_total,
             pod=pull.pods,
             digest=layer.digest if layer.digest != layer.name else "",
         )

@@ -1,8 +1,8 @@
 """A fake CRI-O: a process of that name on a socket, whose pulls are files that it has open.
 
 The process is told on its standard input which files to write; the test itself plays
-containers/storage, which commits layers and removes the files of a pull that is over. What the
-process prints to its standard error is its log, as with the real one.
+containers/storage, which commits layers and removes the files of a pull that is over, and the
+journal.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any, BinaryIO
 import grpc
 
 from pycrictl._proto import cri_pb2
+from pycrictl.logs.journal import JournalLine
 from tests.fakecri import serve
 from tests.fakecri.server import Status
 
-UNPACK = "import os, sys, time\nwhile os.getppid() == int(sys.argv[1]): time.sleep(0.05)"
 RPC_ID = "763c55fc-a0e6-4593-97e5-a0f4a387f1"
 
 
@@ -42,10 +42,6 @@ class FakePull:
         """Bring a file to a size."""
         self._crio.tell("write", str(self.folder / str(number)), size_bytes, closed)
 
-    def unpack(self) -> None:
-        """Begin to unpack a layer."""
-        self._crio.tell("unpack", "")
-
     def end(self) -> None:
         """Close all files and remove the directory."""
         self._crio.tell("end", str(self.folder))
@@ -57,7 +53,7 @@ class FakeCrio:
 
     Attributes:
         path: of its socket.
-        log: its log.
+        journal: what it has written there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +61,8 @@ class FakeCrio:
         self.endpoint = f"unix://{self.path}"
         self.big_files = folder / "big"
         self.store = folder / "storage"
-        self.log = folder / "crio.log"
+        self.errors = folder / "crio.log"
+        self.journal: list[JournalLine] = []
         self._folder = folder
         self._pulls = 0
         self._layers: list[dict[str, Any]] = []
@@ -75,17 +72,17 @@ class FakeCrio:
 
     def start(self) -> None:
         """Start the process."""
-        with self.log.open("ab") as log:
+        with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.progress.crio.fakecrio", str(self._folder)],
                 cwd=Path(__file__).parents[2],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=errors,
                 text=True,
             )
         assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n", self.log.read_text()
+        assert self.process.stdout.readline() == "ready\n", self.errors.read_text()
 
     def kill(self) -> None:
         """End it as a crash does: its files stay."""
@@ -98,7 +95,7 @@ class FakeCrio:
         assert self.process.stdout is not None
         self.process.stdin.write(f"{json.dumps(words)}\n")
         self.process.stdin.flush()
-        assert self.process.stdout.readline() == "done\n", self.log.read_text()
+        assert self.process.stdout.readline() == "done\n", self.errors.read_text()
 
     def pull(self) -> FakePull:
         """Begin a pull."""
@@ -106,10 +103,9 @@ class FakeCrio:
         return FakePull(self, self._pulls)
 
     def say(self, message: str, call: int = 0) -> None:
-        """Write a line of a PullImage call to the log."""
-        stamp = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime())}.000000001Z"
-        with self.log.open("a") as log:
-            log.write(f'time="{stamp}" level=info msg="{message}" id={RPC_ID}{call:02}\n')
+        """Write a line of a PullImage call to the journal."""
+        text = f'level=info msg="{message}" id={RPC_ID}{call:02}'
+        self.journal.append(JournalLine(time.time(), "crio", text))
 
     def commit(self, digest: str, size_bytes: int, *, created_s: float | None = None) -> None:
         """Store a layer upon the one before."""
@@ -155,7 +151,6 @@ def main(folder: Path) -> None:
     """Be CRI-O."""
     Path("/proc/self/comm").write_text("crio")
     opened: dict[str, BinaryIO] = {}
-    unpackers: list[subprocess.Popen[bytes]] = []
     (folder / "s").unlink(missing_ok=True)
 
     def pull_image(request: cri_pb2.PullImageRequest, context: grpc.ServicerContext) -> Any:
@@ -191,16 +186,6 @@ def main(folder: Path) -> None:
                 os.truncate(path, more[0])
                 if more[1]:
                     opened.pop(path).close()
-            elif what == "unpack":
-                unpackers.append(
-                    subprocess.Popen(
-                        ["storage-untar", "-c", UNPACK, str(os.getpid())],
-                        executable=sys.executable,
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                    )
-                )
             else:
                 for name in [name for name in opened if name.startswith(path)]:
                     opened.pop(name).close()

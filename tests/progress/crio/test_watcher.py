@@ -14,9 +14,10 @@ import pytest
 from pycrictl.containerd.store import LayerDescriptor, Manifest
 from pycrictl.errors import ConnectError
 from pycrictl.kube.pods import Pod, PodImage
+from pycrictl.logs.journal import JournalLine
 from pycrictl.progress.content_watcher import PollResult, PullEnding
-from pycrictl.progress.crio.downloaders import CrioProcess
-from pycrictl.progress.crio.watcher import CrioWatcher
+from pycrictl.progress.crio.process import CrioProcess
+from pycrictl.progress.crio.watcher import CrioWatcher, pulls_in_log
 from pycrictl.progress.owners import ImageOwners
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.registry.requests import Credentials, ManifestRequest
@@ -43,10 +44,6 @@ def crio() -> Iterator[FakeCrio]:
         yield crio
 
 
-def process_of(crio: FakeCrio) -> CrioProcess:
-    return CrioProcess(crio.path, str(crio.store), str(crio.big_files))
-
-
 class Bench:
     """A watcher of a fake CRI-O, its tracker, and what it has asked registries."""
 
@@ -58,9 +55,10 @@ class Bench:
         self.questions: list[ManifestRequest] = []
         self._answers = answers or {}
         self.watcher = CrioWatcher(
-            process_of(crio),
+            CrioProcess(crio.path, str(crio.store)),
             wants_manifests=answers is not None,
             find_manifest=self._find,
+            read_log=lambda since_s: crio.journal,
         )
         self.tracker = Tracker()
         self.view: View | None = None
@@ -111,7 +109,7 @@ def test_a_pull_from_its_first_file_to_its_image(crio: FakeCrio) -> None:
     bench.poll()
     assert bench.view is not None
     assert (bench.view.totals.progress, bench.view.totals.total) == (46, 60)
-    assert [item.digest for item in bench.items] == ["", digest("d"), digest("b")]
+    assert [item.digest for item in bench.items] == ["", digest("d"), ""]
     pull.write(2, 20, closed=True)
     crio.commit(digest("b"), 20)
     bench.poll()
@@ -143,25 +141,6 @@ def test_a_pull_that_fails(crio: FakeCrio) -> None:
     assert ended.reason == "the pull ended before all layers were there (1 of 2)"
     assert [item.phase for item in bench.items] == [Phase.DONE, Phase.FAILED]
     assert bench.items[1].progress == 6
-
-
-def test_a_pull_that_is_only_being_unpacked_when_the_watch_begins(crio: FakeCrio) -> None:
-    old = crio.pull()
-    old.write(1, 3, closed=True)  # left by a crash
-    time.sleep(0.05)
-    pull = crio.pull()
-    pull.write(1, 10, closed=True)
-    pull.write(2, 20, closed=True)
-    crio.commit(digest("a"), 10)
-    bench = Bench(crio, {IMAGE: manifest(a=10, b=20)})
-    crio.say(f"Pulling image: {IMAGE}")
-    assert not bench.poll().active
-    pull.unpack()
-    bench.poll_until(lambda: bench.items)
-    assert [(item.layer, item.phase) for item in bench.items] == [
-        (digest("a"), Phase.DONE), (digest("b"), Phase.EXTRACTING),
-    ]  # fmt: skip
-    assert [active.image for active in bench.poll().active] == [IMAGE]
 
 
 def test_an_attempt_begins_anew(crio: FakeCrio) -> None:
@@ -210,27 +189,15 @@ def test_two_pulls_at_once(crio: FakeCrio) -> None:
     assert {ended.image for ended in bench.poll().ended} == {IMAGE, other}
 
 
-def test_pulls_that_are_taken_for_each_other_are_exchanged(crio: FakeCrio) -> None:
-    other = "a.io/other:2"
-    bench = Bench(crio, {IMAGE: manifest(a=10, b=30), other: manifest(d=20, e=40)})
-    pulls = crio.pull(), crio.pull()
-    pulls[0].write(1, 3)
-    bench.watcher.expect(Expected(other, time.time() - 2))
-    bench.watcher.expect(Expected(IMAGE, time.time() - 1))
+def test_pulls_that_may_be_of_either_image_are_unknown(crio: FakeCrio) -> None:
+    bench = Bench(crio, {IMAGE: manifest(a=10), "a.io/other:2": manifest(b=20)})
+    for number, reference in enumerate((IMAGE, "a.io/other:2")):
+        crio.say(f"Pulling image: {reference}", number)
+        crio.pull().write(1, 3)
     bench.poll()
-    pulls[1].write(1, 3)
-    bench.poll()
-    bench.poll_until(lambda: len(bench.items) == 4)
-    pulls[0].write(1, 10, closed=True)
-    pulls[1].write(1, 20, closed=True)
-    bench.poll()
-    bench.poll()
-    complete = [item for item in bench.items if item.progress in (10, 20)]
-    found = {item.digest or item.layer: item.image for item in complete}
-    assert found == {digest("a"): IMAGE, digest("d"): other}
-    assert {active.lease_id: active.image for active in bench.poll().active} == {
-        str(pulls[0].folder): IMAGE, str(pulls[1].folder): other,
-    }  # fmt: skip
+    bench.poll_until(lambda: bench.items)
+    assert {item.image for item in bench.items} == {"unknown image (1)", "unknown image (2)"}
+    assert not bench.questions
 
 
 def test_an_image_that_only_one_pod_waits_for(crio: FakeCrio) -> None:
@@ -240,7 +207,9 @@ def test_an_image_that_only_one_pod_waits_for(crio: FakeCrio) -> None:
     pod = Pod("default", "web", "u1", "Pending", images, ())
     processes = CrioProcess(crio.path, str(crio.store))
     owners = ImageOwners(lambda: [pod])
-    watcher = CrioWatcher(processes, owners=owners, wants_manifests=False)
+    watcher = CrioWatcher(
+        processes, owners=owners, wants_manifests=False, read_log=lambda since_s: []
+    )
     crio.pull().write(1, 5)
     tracker = Tracker()
     watcher.poll(tracker, 0.0)
@@ -278,16 +247,17 @@ def test_an_unknown_image_has_a_name_of_its_own(crio: FakeCrio) -> None:
     bench = Bench(crio, {})
     pulls = [crio.pull(), crio.pull()]
     for pull in pulls:
-        pull.write(1, 5)
+        pull.write(1, 8)
     bench.poll()
     assert bench.view is not None
     assert not bench.view.items  # a name may come in a moment
     bench.poll_until(lambda: bench.items)
-    assert {item.image for item in bench.items} == {"unknown image (1)", "unknown image (2)"}
     assert not bench.questions
     pulls[0].end()
     (ended,) = bench.poll().ended
     assert ended.ending is PullEnding.FAILED
+    pulls[1].write(1, 8, closed=True)
+    bench.poll()
     crio.commit(digest("a"), 8)
     crio.commit_image("c" * 64, IMAGE)
     pulls[1].end()
@@ -338,3 +308,17 @@ def test_without_root_one_line_says_so(crio: FakeCrio) -> None:
         "pycrictl: the pulls of CRI-O can be seen only by root, in its files",
         "hint: run as root on the node, or ask pycrictl proxy",
     ]
+
+
+@pytest.mark.parametrize(
+    "form", ['level=info msg="{}" file="x" id={}', '{{"id":"{1}","level":"info","msg":"{0}"}}']
+)
+def test_which_pulls_the_log_knows(form: str) -> None:
+    calls = [f"763c55fc-a0e6-4593-97e5-a0f4a387f1{number:02}" for number in range(3)]
+    said = [
+        (f"Pulling image: {IMAGE}", calls[0]), ("Pulling image: b:1", calls[1]),
+        ("Image a not found", calls[2]), (f"Pulling image: {IMAGE}", calls[2]),
+        ("Pulled image: b@sha256:1", calls[1]),
+    ]  # fmt: skip
+    lines = [JournalLine(float(at), "crio", form.format(*words)) for at, words in enumerate(said)]
+    assert [(one.reference, one.since_s) for one in pulls_in_log(lines)] == [(IMAGE, 3.0)]

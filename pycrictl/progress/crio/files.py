@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _BLOB: Final = re.compile(r"(/.*/(?:container_images_)?storage[0-9]+)/([1-9][0-9]{0,6})")
-DEFAULT_BASE: Final = "/var/tmp"
 _MOST_FILES: Final = 10_000
+_DOCUMENT_BYTES: Final = 4 * 1024 * 1024
 
 
 class BlobFile(NamedTuple):
@@ -63,14 +63,17 @@ def root_of(pid: int) -> str:
     Raises:
         PermissionError: this takes root.
     """
+    own, other = Path("/proc/self/ns/mnt"), Path(f"/proc/{pid}/ns/mnt")
     with suppress(FileNotFoundError):
-        if os.stat(f"/proc/{pid}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino:  # noqa: PTH116  # one habit in one module
+        if other.stat().st_ino != own.stat().st_ino:
             return f"/proc/{pid}/root"
     return ""
 
 
 def read_folder(folder: str, open_numbers: set[int]) -> list[BlobFile] | None:
     """Return a pull's files in the order in which they began; None once its directory is gone.
+
+    The image's config, which becomes a file as well, is left out.
 
     Args:
         folder: as it can be reached from here.
@@ -83,35 +86,16 @@ def read_folder(folder: str, open_numbers: set[int]) -> list[BlobFile] | None:
                 if not entry.name.isdecimal() or len(found) == _MOST_FILES:
                     continue
                 with suppress(FileNotFoundError):
-                    facts = entry.stat(follow_symlinks=False)
-                    number = int(entry.name)
-                    found.append(
-                        BlobFile(number, facts.st_size, number in open_numbers, facts.st_mtime)
-                    )
+                    facts, number = entry.stat(follow_symlinks=False), int(entry.name)
+                    if facts.st_size > _DOCUMENT_BYTES or not _is_document(entry.path):
+                        is_open = number in open_numbers
+                        found.append(BlobFile(number, facts.st_size, is_open, facts.st_mtime))
     except (FileNotFoundError, NotADirectoryError):
         return None
     return sorted(found)
 
 
-def newest_folder(base: str) -> str:
-    found: list[tuple[float, str]] = []
-    with suppress(OSError), os.scandir(base) as entries:
-        for entry in entries:
-            if _BLOB.fullmatch(f"{entry.path}/1") is not None and os.path.exists(f"{entry.path}/1"):  # noqa: PTH110  # one habit in one module
-                found.append((entry.stat().st_mtime, entry.path))
-    return max(found, default=(0.0, ""))[1]
-
-
-def is_document(folder: str, number: int) -> bool:
-    with suppress(OSError), (Path(folder) / str(number)).open("rb") as file:
+def _is_document(path: str) -> bool:
+    with suppress(OSError), Path(path).open("rb") as file:
         return file.read(1) == b"{"
     return False
-
-
-def gzip_trailer(folder: str, number: int) -> bytes:
-    """Return the last four bytes of a complete file that is gzip (RFC 1952); else nothing."""
-    with suppress(OSError), (Path(folder) / str(number)).open("rb") as file:
-        if file.read(2) == b"\x1f\x8b":
-            file.seek(-4, os.SEEK_END)
-            return file.read(4)
-    return b""

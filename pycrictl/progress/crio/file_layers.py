@@ -1,0 +1,173 @@
+"""The layers of one pull, and how far each is, as the files that they are downloaded to show. Pure.
+
+A file grows to the compressed size of its layer and does not say which one that is (``files``). The
+manifest says which layers there are and how large; containers/storage says which are there. A file
+is known to be a layer once it is complete and has its size; until then it is ``layer 3 of 7``, and
+keeps that name, since a name is a key for whoever watches. Its digest comes beside the name.
+
+The other files are supposed to be the other layers, in their order, or the largest file the largest
+layer where that cannot be. So the sums are right from the beginning.
+
+Without a manifest, layers appear as their files do, and have no totals: a part of a sum would be
+taken for the whole. So none of them is done before the pull is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pycrictl.pulls.model import COMPLETE, Phase
+
+if TYPE_CHECKING:
+    from pycrictl.containerd.store import LayerDescriptor
+    from pycrictl.progress.crio.files import BlobFile
+    from pycrictl.progress.crio.storage import StoredLayer
+
+
+@dataclass(slots=True, eq=False)
+class FileLayer:
+    """One layer of one pull.
+
+    Attributes:
+        name: by which it is reported, for good.
+        digest: empty while it is not known for certain.
+        size_bytes: compressed; 0 while unknown, a supposition while ``digest`` is empty.
+        is_complete: its file has been closed.
+        idle_s: how long no byte has come while it should.
+    """
+
+    name: str
+    digest: str = ""
+    size_bytes: int = 0
+    progress: int = 0
+    phase: Phase = Phase.WAITING
+    is_complete: bool = False
+    idle_s: float = 0.0
+
+    def settle(self, phase: Phase) -> None:
+        self.phase, self.idle_s = phase, 0.0
+        self.progress = self.size_bytes = self.size_bytes or self.progress
+
+
+class FileLayers:
+    """All layers of one pull.
+
+    Args:
+        manifest: the layers of the image, lowest first; None if it is unknown for good.
+    """
+
+    def __init__(self, manifest: Sequence[LayerDescriptor] | None) -> None:
+        self._sizes: dict[str, int] | None = None
+        if manifest is not None:
+            self._sizes = {layer.digest: layer.size_bytes for layer in manifest}
+        self._present: list[FileLayer] = []
+        self._fetched: dict[int, FileLayer] = {}
+        self._seen: set[int] | None = None
+
+    def __iter__(self) -> Iterator[FileLayer]:
+        yield from self._present
+        yield from self._fetched.values()
+
+    def __len__(self) -> int:
+        return len(self._present) + len(self._fetched)
+
+    @property
+    def unsettled(self) -> list[FileLayer]:
+        return [layer for layer in self if layer.phase not in COMPLETE]
+
+    @property
+    def complete_sizes(self) -> set[int]:
+        """The sizes of the files that are complete."""
+        return {layer.progress for layer in self._fetched.values() if layer.is_complete}
+
+    def look(
+        self, files: Sequence[BlobFile], stored: Mapping[str, StoredLayer], wall_s: float
+    ) -> None:
+        if self._seen is None:
+            self._begin(files, stored)
+            self._seen = {file.number for file in files}
+        for file in files:
+            layer = self._fetched.get(file.number)
+            if layer is None and self._sizes is None:
+                layer = self._fetched[file.number] = FileLayer(f"layer {file.number}")
+            if layer is not None and layer.phase not in COMPLETE:
+                layer.progress = max(layer.progress, file.size_bytes)
+                # A new file may have been made after the look at what is open.
+                layer.is_complete = not file.is_open and file.number in self._seen
+                layer.idle_s = 0.0
+                if not layer.is_complete:
+                    layer.phase = Phase.DOWNLOADING
+                    layer.idle_s = max(wall_s - file.modified_s, 0.0)
+        self._seen = {file.number for file in files}
+        if self._sizes is not None:
+            self._identify(self._sizes)
+        for layer in self.unsettled:
+            if layer.is_complete and layer.digest in stored:
+                layer.settle(Phase.DONE)
+        turn = self._next_digest()
+        for layer in self.unsettled:
+            if layer.is_complete:
+                layer.phase = Phase.EXTRACTING if turn in ("", layer.digest) else Phase.WAITING
+
+    def finish(self, stored: Mapping[str, StoredLayer]) -> None:
+        """Take the layers of the image that the pull has made."""
+        sizes = self._sizes or {digest: one.size_bytes for digest, one in stored.items()}
+        left = self._left(sizes)
+        for layer in sorted(self._fetched.values(), key=lambda layer: -layer.progress):
+            fits = [digest for digest, size in left.items() if size >= layer.progress]
+            if fits and not layer.digest:
+                layer.digest = min(fits, key=left.__getitem__)
+                layer.size_bytes = left.pop(layer.digest)
+        for layer in self.unsettled:
+            layer.settle(Phase.DONE if layer.progress else Phase.PRESENT)
+
+    def _begin(self, files: Sequence[BlobFile], stored: Mapping[str, StoredLayer]) -> None:
+        """Decide which layers are there already; each of the others gets a file."""
+        if self._sizes is None:
+            return
+        fetched = [file.size_bytes for file in files if not file.is_open]
+        present = []
+        for digest, size_bytes in self._sizes.items():
+            if size_bytes in fetched:
+                fetched.remove(size_bytes)
+            elif digest in stored:
+                present.append(digest)
+        # Of two pulls at once, one may have stored what the other is still fetching.
+        present.sort(key=lambda digest: stored[digest].created)
+        count = len(self._sizes)
+        for digest in present[: max(count - len(files), 0)]:
+            layer = FileLayer(digest, digest, self._sizes[digest])
+            layer.settle(Phase.PRESENT)
+            self._present.append(layer)
+        left = list(self._left(self._sizes))
+        for number in range(1, len(left) + 1):
+            name = f"layer {len(self._present) + number} of {count}" if left[1:] else left[0]
+            self._fetched[number] = FileLayer(name)
+
+    def _identify(self, sizes: Mapping[str, int]) -> None:
+        left = self._left(sizes)
+        unknown = []
+        for layer in self._fetched.values():
+            if not layer.digest and layer.is_complete:
+                layer.digest = next((one for one in left if left[one] == layer.progress), "")
+                layer.size_bytes = left.pop(layer.digest, layer.size_bytes)
+            if not layer.digest:
+                unknown.append(layer)
+        supposed = list(left.values())
+        pairs = zip(unknown, supposed, strict=False)
+        if any(layer.progress > size for layer, size in pairs):
+            unknown.sort(key=lambda layer: -layer.progress)
+            supposed.sort(reverse=True)
+        for layer, size_bytes in zip(unknown, supposed, strict=False):
+            layer.size_bytes = size_bytes
+
+    def _left(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        known = {layer.digest for layer in self}
+        return {digest: size for digest, size in sizes.items() if digest not in known}
+
+    def _next_digest(self) -> str:
+        """Return the layer that is unpacked next, as they are taken in order; empty if unknown."""
+        settled = {layer.digest for layer in self if layer.phase in COMPLETE}
+        return next((digest for digest in self._sizes or () if digest not in settled), "")
