@@ -18,7 +18,6 @@ from pycrictl._proto.containerd import (
     images_pb2,
     introspection_pb2,
     leases_pb2,
-    namespaces_pb2,
     snapshots_pb2,
     version_pb2,
 )
@@ -47,12 +46,11 @@ class ContainerdClient:
     containerd restarts, after which the same client works again.
     """
 
-    def __init__(self, path: str, *, namespace: str = "k8s.io", timeout_s: float = 2.0) -> None:
+    def __init__(self, path: str, *, timeout_s: float = 2.0) -> None:
         self.endpoint = f"unix://{path}"
-        self.namespace = namespace
         self._path = path
         self._channel: GrpcChannel | None = None
-        self._metadata = (("containerd-namespace", namespace),)
+        self._metadata = (("containerd-namespace", "k8s.io"),)
         self._timeout_s = timeout_s
 
     # The daemon
@@ -75,14 +73,6 @@ class ContainerdClient:
         return self.call(
             "introspection.v1.Introspection/Server", Empty(), introspection_pb2.ServerResponse
         )
-
-    def namespaces(self) -> list[str]:
-        answer = self.call(
-            "namespaces.v1.Namespaces/List",
-            namespaces_pb2.ListNamespacesRequest(),
-            namespaces_pb2.ListNamespacesResponse,
-        )
-        return [one.name for one in answer.namespaces]
 
     # Content
 

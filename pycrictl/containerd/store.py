@@ -13,9 +13,6 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from pycrictl.foreign import mapping, parsed, text
 
-CRI_NAMESPACE: Final = "k8s.io"
-"""Where the CRI keeps its images and containers."""
-
 DOCUMENT_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """A larger blob is not an image document: registries must take manifests up to this size (OCI
 distribution specification), and none in use is near it."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.diagnosis.facts import PullState
-from pycrictl.progress.namespaces import bare
 from pycrictl.progress.owners import ImageOwners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.sources import ImageTracker, open_watcher
@@ -125,4 +124,4 @@ def _may_be(reference: str, name: str, owners: Any) -> bool:
         return False
     if owners is not None:
         return bool(owners.is_one_of(name, [reference]))
-    return is_same_image(reference, bare(name))
+    return is_same_image(reference, name)

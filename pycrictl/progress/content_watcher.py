@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto.containerd import snapshots_pb2
 from pycrictl.containerd.grpc_client import Documents
-from pycrictl.containerd.store import CRI_NAMESPACE, extracted_chain_id, parse_ingest
+from pycrictl.containerd.store import extracted_chain_id, parse_ingest
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.progress.identify import Held, Identifier, LeasePull
 from pycrictl.progress.layers import Ingest, Sight, Snapshot
@@ -360,7 +360,7 @@ class ContentWatcher:
 
     def _has_image(self, pull: LeasePull) -> bool:
         """Return whether the runtime made an image of what it pulled, as the CRI does."""
-        return self._client.namespace != CRI_NAMESPACE or bool(self._identifier.images(pull))
+        return bool(self._identifier.images(pull))
 
     def _end(self, pull: LeasePull, reason: str) -> EndedPull | None:
         if not pull.manifests:

@@ -8,7 +8,7 @@ be seen, a lease has to show signs of life.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence, Set
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from pycrictl.containerd.grpc_client import ContainerdClient
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
-_OTHERS_LABELS: Final = frozenset({EXPIRY_LABEL, "buildkit/lease.temporary", "moby/prune.images"})
-"""What pulls outside the CRI's namespace label their leases with."""
-
 CONTENT: Final = "content"
 INGESTS: Final = "ingests"
 SNAPSHOTS: Final = "snapshots/"
@@ -92,7 +89,7 @@ class LeaseBook:
         found, suspects = [], set()
         for lease in leases:
             created_s = created_at(lease)
-            if not self._may_be_pull(lease.labels.keys()) or self.is_outlived(created_s):
+            if lease.labels.keys() != {EXPIRY_LABEL} or self.is_outlived(created_s):
                 continue
             silent_s = wall_s - self._signs.setdefault(lease.id, created_s)
             is_pull_or_new = lease.id in pulls or lease.id not in self._seen
@@ -113,11 +110,6 @@ class LeaseBook:
         }
         self._examine_one(wall_s)
         return sorted(found, key=created_at)
-
-    def _may_be_pull(self, labels: Set[str]) -> bool:
-        if self._client.namespace == "k8s.io":
-            return labels == {EXPIRY_LABEL}
-        return bool(labels) and labels <= _OTHERS_LABELS
 
     def _examine_one(self, wall_s: float) -> None:
         if not self._suspects:

@@ -29,8 +29,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.config_toml import PullSettings
-from pycrictl.containerd.store import CRI_NAMESPACE
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists.lookup import Lookup, find_container
 from pycrictl.errors import (
@@ -44,23 +42,24 @@ from pycrictl.errors import (
     UsageError,
 )
 from pycrictl.progress.causes import Causes
-from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
+from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.endings import Pace, Sink, WatchOutcome, conclude
 from pycrictl.progress.failures import Failures
-from pycrictl.progress.namespaces import NamespacesWatcher, bare
 from pycrictl.progress.owners import ImageOwners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry.manifest import resolve
-from pycrictl.progress.sources import ImageTracker, open_namespaces, watch_content
+from pycrictl.progress.sources import ImageTracker, open_watcher, watch_content
 from pycrictl.progress.stream_watch import Unreachable, watch_stream
 from pycrictl.streaming.target import Target, beside, parse_url
 from pycrictl.units import quote
 from pycrictl.wire.progress import WHOLE_NODE
 
 if TYPE_CHECKING:
+    from pycrictl.containerd.config_toml import PullSettings
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.kube.pods import Pod
     from pycrictl.logs.journal import JournalLine
+    from pycrictl.progress.content_watcher import ContentWatcher
 
 log = logging.getLogger("pycrictl.progress")
 
@@ -151,14 +150,11 @@ class Knowledge(NamedTuple):
         proxy: of the proxy in front of the runtime.
         pods: the pods of the node, and where they are known from.
         read_journal: returns lines of the node's services since a wall time.
-        namespaces: those of containerd whose pulls are shown; empty for all, and for a pod that of
-            the CRI.
     """
 
     proxy: CriClient | None = None
     pods: PodsOfNode | None = None
     read_journal: Callable[[float], Sequence[JournalLine]] | None = None
-    namespaces: tuple[str, ...] = ()
 
 
 NOTHING: Final = Knowledge()
@@ -200,7 +196,7 @@ def _watch(
         name = quote(request.container)
         sink.note(f"container {name} does not exist yet: showing the pulls of {shown}")
     # The client's own socket may be a proxy's, whose admin socket is not at its usual place.
-    if not is_inside and (is_named or not knowledge.namespaces):
+    if not is_inside:
         tracker = ImageTracker(request.image, partial(_is_one_of, references=own) if own else None)
         try:
             return watch_stream(
@@ -234,14 +230,15 @@ def _watch_inside(
     if knowledge.pods is not None:
         tags = resolve if request.wants_manifests else None
         owners = ImageOwners(knowledge.pods.pods, tags, names_pods=references is None)
-    crio = None if request.source == "containerd" else _open_crio(client, request, owners)
-    runtime = "containerd" if crio is None else "CRI-O"
+    watcher, settings = _open_watcher(client, request, owners)
+    is_crio = isinstance(watcher, CrioWatcher)
+    runtime = "CRI-O" if is_crio else "containerd"
     if references is None and not image and target.container is not None:
         image = target.container.image.user_specified_image or target.container.image.image
         name = quote_reference(image)
         sink.note(f"{runtime} does not say whom a pull is for: showing pulls of {name}")
     elif references is None and not image and target.pod is not None:
-        known = "; pycrictl proxy knows" if crio is not None else ""
+        known = "; pycrictl proxy knows" if is_crio else ""
         every = f"showing every pull on the node{known}"
         sink.note(f"{runtime} does not say which pod a pull is for: {every}")
     explain = is_wanted = None
@@ -250,23 +247,19 @@ def _watch_inside(
     if knowledge.read_journal is not None:
         pods = knowledge.pods.pods if knowledge.pods is not None else tuple
         explain = Causes(Failures(knowledge.read_journal, pods)).add
-    is_named = target.pod is not None or target.container is not None
-    namespaces = knowledge.namespaces or ((CRI_NAMESPACE,) if is_named else ())
-    watcher: NamespacesWatcher | CrioWatcher | None = crio
-    settings = PullSettings()
-    if watcher is None:
-        watcher, settings = open_namespaces(client, namespaces, owners)
     tracker = ImageTracker(image, is_wanted)
     return watch_content(watcher, settings, tracker, sink, pace=pace, explain=explain)
 
 
-def _open_crio(
+def _open_watcher(
     client: CriClient, request: WatchRequest, owners: ImageOwners | None
-) -> CrioWatcher | None:
-    crio = open_crio(client, owners, wants_manifests=request.wants_manifests)
-    if crio is None and request.source == "crio":
-        raise Unimplemented(f'the runtime at "{client.endpoint}" is not CRI-O')
-    return crio
+) -> tuple[ContentWatcher | CrioWatcher, PullSettings]:
+    found = open_watcher(client, owners, wants_manifests=request.wants_manifests)
+    is_crio = isinstance(found[0], CrioWatcher)
+    if request.source != "auto" and is_crio != (request.source == "crio"):
+        name = "CRI-O" if request.source == "crio" else "containerd"
+        raise Unimplemented(f'the runtime at "{client.endpoint}" is not {name}')
+    return found
 
 
 def _references(target: WatchTarget, pods: PodsOfNode | None) -> list[str] | None:
@@ -291,7 +284,7 @@ def _spec(target: WatchTarget, pods: PodsOfNode | None) -> Pod | None:
 
 
 def _is_one_of(image: str, references: Sequence[str]) -> bool:
-    return any(is_same_image(one, bare(image)) for one in references)
+    return any(is_same_image(one, image) for one in references)
 
 
 def _is_unsupported(exc: PycrictlError) -> bool:

@@ -8,7 +8,7 @@ its views to a sink. Which one to take is the business of ``pycrictl.progress.no
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,7 +17,6 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.config_toml import PullSettings, pull_settings
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
-from pycrictl.containerd.store import CRI_NAMESPACE
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,
@@ -36,7 +35,6 @@ from pycrictl.progress.endings import (
     WatchOutcome,
     failed_items,
 )
-from pycrictl.progress.namespaces import NamespacesWatcher, bare
 from pycrictl.progress.reference import is_same_image
 from pycrictl.pulls.model import STALLED_S, Awaited, Phase, View
 from pycrictl.pulls.tracker import Tracker
@@ -69,7 +67,7 @@ class ImageTracker(Tracker):
             return True
         verdict = self._verdicts.get(image)
         if verdict is None:
-            verdict = is_same_image(self._wanted, bare(image))
+            verdict = is_same_image(self._wanted, image)
             if len(self._verdicts) < 10_000:  # names come from outside
                 self._verdicts[image] = verdict
         return verdict
@@ -113,26 +111,6 @@ def open_watcher(
     return _watcher(native, settings, owners), settings
 
 
-def open_namespaces(
-    client: CriClient, wanted: Collection[str], owners: ImageOwners | None = None
-) -> tuple[NamespacesWatcher, PullSettings]:
-    """Return what ``open_watcher`` does for several namespaces of containerd.
-
-    Raises:
-        Unimplemented: the runtime is not containerd.
-    """
-    native = ContainerdClient(client.path, timeout_s=client.timeout_s)
-    settings = _settings(client, native)
-
-    def open_one(namespace: str) -> ContentWatcher:
-        if namespace == CRI_NAMESPACE:
-            return _watcher(native, settings, owners)
-        other = ContainerdClient(client.path, namespace=namespace, timeout_s=client.timeout_s)
-        return _watcher(other, settings, None)
-
-    return NamespacesWatcher(open_one, native.namespaces, wanted), settings
-
-
 def _settings(client: CriClient, native: ContainerdClient) -> PullSettings:
     native.version()
     info: dict[str, str] = {}
@@ -162,7 +140,7 @@ Explain: TypeAlias = Callable[[PollResult, ImageTracker, float], PollResult]
 class _ContentWatch:
     def __init__(
         self,
-        watcher: ContentWatcher | NamespacesWatcher | CrioWatcher,
+        watcher: ContentWatcher | CrioWatcher,
         settings: PullSettings,
         sink: Sink,
         explain: Explain | None,
@@ -242,7 +220,7 @@ class _ContentWatch:
 
 
 def watch_content(
-    watcher: ContentWatcher | NamespacesWatcher | CrioWatcher,
+    watcher: ContentWatcher | CrioWatcher,
     settings: PullSettings,
     tracker: ImageTracker,
     sink: Sink,

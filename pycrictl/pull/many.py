@@ -14,7 +14,6 @@ from pycrictl import yamltree
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import ConfigError, Interrupted, PycrictlError
 from pycrictl.progress.endings import Endings
-from pycrictl.progress.namespaces import bare
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry.requests import credentials_of
@@ -154,7 +153,7 @@ class _Display:
     def end(self, outcome: PullOutcome) -> None:
         now = time.monotonic()
         names = dict.fromkeys(one.image for one in self._tracker.view(now).items)
-        ended = [name for name in names if is_same_image(outcome.image, bare(name))]
+        ended = [name for name in names if is_same_image(outcome.image, name)]
         for name in ended:
             if outcome.error is not None:
                 self._tracker.replace_error(name, "")
@@ -163,7 +162,7 @@ class _Display:
             self._endings.end(ended, now)
 
     def _is_ours(self, name: str) -> bool:
-        return any(is_same_image(image, bare(name)) for image in self._images)
+        return any(is_same_image(image, name) for image in self._images)
 
 
 MAX_IMAGES: Final = 10_000

@@ -21,7 +21,6 @@ from pycrictl._proto.containerd import (
     images_pb2,
     introspection_pb2,
     leases_pb2,
-    namespaces_pb2,
     snapshots_pb2,
     version_pb2,
 )
@@ -81,8 +80,6 @@ class FakeContainerd:
         self.snapshots: dict[str, Snapshot] = {}
         self.images: dict[str, str] = {}
         self.snapshotter = "overlayfs"
-        self.namespace = "k8s.io"
-        self.namespaces = ["k8s.io"]
         self.pid = self.pidns = 0
         self.calls: Counter[str] = Counter()
         self.failures: dict[str, tuple[grpc.StatusCode, str]] = {}
@@ -114,10 +111,6 @@ class FakeContainerd:
 
     def server(self, _: Message, __: grpc.ServicerContext) -> Message:
         return introspection_pb2.ServerResponse(uuid="fake", pid=self.pid, pidns=self.pidns)
-
-    def list_namespaces(self, _: Message, __: grpc.ServicerContext) -> Message:
-        names = [namespaces_pb2.Namespace(name=name) for name in self.namespaces]
-        return namespaces_pb2.ListNamespacesResponse(namespaces=names)
 
     def list_leases(self, _: Message, __: grpc.ServicerContext) -> Message:
         return leases_pb2.ListResponse(
@@ -214,11 +207,6 @@ class FakeContainerd:
 _METHODS: Final[dict[str, tuple[str, type[Message], bool]]] = {
     "version.v1.Version/Version": ("version", Empty, False),
     "introspection.v1.Introspection/Server": ("server", Empty, False),
-    "namespaces.v1.Namespaces/List": (
-        "list_namespaces",
-        namespaces_pb2.ListNamespacesRequest,
-        False,
-    ),
     "leases.v1.Leases/List": ("list_leases", leases_pb2.ListRequest, False),
     "leases.v1.Leases/ListResources": ("list_resources", leases_pb2.ListResourcesRequest, False),
     "content.v1.Content/ListStatuses": ("list_statuses", content_pb2.ListStatusesRequest, False),
@@ -258,7 +246,7 @@ class _Router(grpc.GenericRpcHandler):
             if failure := self._fake.failures.get(name):
                 context.abort(*failure)
             if name != "version":
-                assert _namespace(context) == self._fake.namespace, "a call without its namespace"
+                assert _namespace(context) == "k8s.io", "a call without its namespace"
             return method(request, context)
 
         return behaviour

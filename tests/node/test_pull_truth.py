@@ -300,30 +300,6 @@ def test_a_proxy_on_the_node_is_found_and_knows_better(
     assert (one.returncode, "showing every pull" in one.stderr) == (0, False)
 
 
-def test_a_pull_of_ctr_is_shown_with_its_namespace(lab: Lab, command: list[str]) -> None:
-    pulled = image(lab, "shop/ctr:1", 670)
-    reference = lab.push(pulled)
-    lab.throttle.limit(MIB / 4)
-    socket_path = lab.node.endpoint.removeprefix("unix://")
-    words = ["ctr", "-a", socket_path, "-n", "default", "images", "pull", "--plain-http", reference]
-    watch_words = [*command, "image-pull-progress", "--no-kube"]
-    active = ["ctr", "-a", socket_path, "-n", "default", "content", "active"]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ctr:
-        wait_until(lambda: b"layer-" in subprocess.check_output(active))
-        lines = watched(lab, watch_words, lambda line: line["progress"])
-        assert ctr.wait(60) == 0
-    assert {line["containerd_namespace"] for line in lines} == {"default"}
-    (name,) = {line["image"] for line in lines}
-    assert name.startswith("127.0.0.1/shop/ctr")
-    final = {line["layer"]: line["progress"] for line in lines}
-    assert final == {layer.digest: layer.size_bytes for layer in pulled.layers}
-    subprocess.run(
-        ["ctr", "-a", socket_path, "-n", "default", "images", "rm", "--sync", reference],
-        check=True,
-        capture_output=True,
-    )
-
-
 _ETC: Final = """set -e
 mount -t tmpfs tmpfs /mnt
 mkdir /mnt/upper /mnt/work

@@ -69,14 +69,6 @@ def image_pull_progress(
         bool,
         typer.Option("--no-kube", help="Do not query the API server for pods that need images."),
     ] = False,
-    containerd_namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--containerd-namespace",
-            metavar="NAME",
-            help="Only pulls in this containerd namespace, such as k8s.io, default or moby.",
-        ),
-    ] = None,
     admin_socket: AdminSocket = DEFAULT,
     interval: options.ProgressInterval = None,
 ) -> None:
@@ -104,11 +96,9 @@ def image_pull_progress(
         stack.callback(display.close)
         found = proxy_of(client, admin_socket)
         proxy = stack.enter_context(client_of(found, client)) if found is not None else None
-        namespace = options.named(containerd_namespace, "namespace")
         knowledge = node_watch.Knowledge(
-            None if namespace else proxy,
+            proxy,
             None if no_kube else NodePods(root=root),
             partial(journal.read, root=root),
-            (namespace,) if namespace else (),
         )
         node_watch.watch(client, request, display, pace, knowledge)

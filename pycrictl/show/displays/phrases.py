@@ -39,8 +39,8 @@ def short_image(reference: str) -> str:
     """Return an image's reference; a digest in it is cut to its first digits."""
     name, at, digest = reference.partition("@")
     algorithm, colon, digits = digest.partition(":")
-    digits, space, namespace = digits.partition(" ")
-    return clean(f"{name}{at}{algorithm}{colon}{digits[:DIGEST_WIDTH]}{space}{namespace}")
+    digits, space, rest = digits.partition(" ")
+    return clean(f"{name}{at}{algorithm}{colon}{digits[:DIGEST_WIDTH]}{space}{rest}")
 
 
 def percent(done: int, total: int) -> int:

@@ -191,14 +191,10 @@ def _object(item: Item) -> dict[str, Any]:
     progress, total = item.progress, item.total
     if item.phase in COMPLETE:
         progress = total = total or progress
-    image, namespace = item.image, ""
-    if image.endswith(")") and not image.startswith("one of "):
-        image, _, namespace = image[:-1].rpartition(" (")
-    image, _, node = image.partition(" on ")
+    image, _, node = item.image.partition(" on ")
     fields: dict[str, Any] = {
         "image": image,
         "node": node,
-        "containerd_namespace": namespace,
         "layer": item.layer,
     }
     fields = {key: value for key, value in fields.items() if value}

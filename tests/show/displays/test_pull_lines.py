@@ -326,7 +326,7 @@ def test_every_key_is_in_the_man_page() -> None:
     item = replace(
         layer(
             *(1, Phase.EXTRACTING, MIB, 4 * MIB),
-            image=f"{DEMO} on n1 (moby)", error="E", queue_position=2, behind="b",
+            image=f"{DEMO} on n1", error="E", queue_position=2, behind="b",
             extracted=1, extracted_total=2,
         ),
         is_estimated=True, pod="default/web", resumed=3, digest="sha256:1",
