@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
+from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.copy.transfer.link import Link
 from pycrictl.copy.transfer.messages import (
     TRY_AGAIN,
@@ -65,8 +66,8 @@ def send(
     for piece in pieces:
         if not piece:
             link.send(*form.sign(offset))
-        for start in range(0, len(piece), form.piece_bytes):
-            part = piece[start : start + form.piece_bytes]
+        for start in range(0, len(piece), PIECE_BYTES):
+            part = piece[start : start + PIECE_BYTES]
             if size_bytes is not None and offset + len(part) > size_bytes:
                 raise _changed()
             link.send(*form.content(offset, part))

@@ -45,7 +45,6 @@ STREAM_PROTOCOL: Final = "v5.channel.k8s.io"
 TO_CONTAINER: Final = 0
 FROM_CONTAINER: Final = 1
 CHANNEL_END: Final = 255
-STREAM_PIECE_BYTES: Final = 256 * 1024
 
 PIECES_PROTOCOL: Final = "v1alpha1.containercopy.progress.pycrictl.dev"
 PIECE: Final = 0
@@ -119,14 +118,13 @@ class Stream:
     channel: int
     is_client: bool = False
     resumes: ClassVar = False
-    piece_bytes: ClassVar = STREAM_PIECE_BYTES
 
     @property
     def peer(self) -> str:
         return "the server" if self.is_client else "the client"
 
     def content(self, offset: int, data: memoryview) -> Message:
-        return Message(self.channel, data)
+        return Message(self.channel, b"", data)
 
     def end(self, size_bytes: int, checksum: int) -> Message:
         """Return the message after all content."""
@@ -165,7 +163,6 @@ class Pieces:
     is_client: bool
     is_sender: bool
     resumes: ClassVar = True
-    piece_bytes: ClassVar = PIECE_BYTES
 
     @property
     def peer(self) -> str:
