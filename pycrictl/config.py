@@ -13,11 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeVar
 
 from pycrictl import noderoot
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import parse_bool, quote
+
+if TYPE_CHECKING:
+    from pycrictl.yamltree import Member, Node
 
 T = TypeVar("T")
 Origin = Literal["flag", "environment", "file", "default"]
@@ -166,14 +169,13 @@ def parse_file(text: str) -> FileValues:
     A key given twice has its last value; a key without a value counts as not given. Values are read
     from their text, as crictl does: ``timeout: "5"`` is fine and ``debug: yes`` is not.
     """
-    found: dict[str, _Entry] = {}
-    for entry in _entries(text):
-        if entry.key not in KEYS:
+    found: dict[str, Node] = {}
+    for key, line, node in _members(text):
+        if key not in KEYS:
             raise ConfigError(
-                f"line {entry.line}: unknown key {quote(entry.key)}",
-                hint=f"known keys: {', '.join(KEYS)}",
+                f"line {line}: unknown key {quote(key)}", hint=f"known keys: {', '.join(KEYS)}"
             )
-        found[entry.key] = entry
+        found[key] = node
     return FileValues(
         runtime_endpoint=_value(found, "runtime-endpoint", str),
         image_endpoint=_value(found, "image-endpoint", str),
@@ -183,12 +185,6 @@ def parse_file(text: str) -> FileValues:
         pull_image_on_create=_value(found, "pull-image-on-create", parse_bool),
         disable_pull_on_run=_value(found, "disable-pull-on-run", parse_bool),
     )
-
-
-class _Entry(NamedTuple):
-    key: str
-    text: str | None
-    line: int
 
 
 def _first(default: T, flag: T | None, variable: T | None, in_file: T | None) -> Setting[T]:
@@ -252,7 +248,7 @@ def decoded(content: bytes) -> str:
         raise ConfigError(f"line {line}: it is not UTF-8 text") from None
 
 
-def _entries(text: str) -> list[_Entry]:
+def _members(text: str) -> list[Member]:
     from pycrictl import yamltree  # noqa: PLC0415 - without a file not needed
 
     try:
@@ -265,20 +261,17 @@ def _entries(text: str) -> list[_Entry]:
                 raise yamltree.Problem(f"{where} is a list or a mapping", member.line)
     except yamltree.Problem as problem:
         raise ConfigError(f"line {problem.line}: {problem}") from None
-    return [
-        _Entry(key, None if node.type == "null" else node.text, node.line)
-        for key, node in ((member.key, member.node) for member in root.members)
-    ]
+    return root.members
 
 
-def _value(found: Mapping[str, _Entry], key: str, read: Callable[[str], T]) -> T | None:
-    entry = found.get(key)
-    if entry is None or entry.text is None:
+def _value(found: Mapping[str, Node], key: str, read: Callable[[str], T]) -> T | None:
+    node = found.get(key)
+    if node is None or node.type == "null":
         return None
     try:
-        return read(entry.text)
+        return read(node.text)
     except ValueError as error:
-        raise ConfigError(f"line {entry.line}: {key}: {error}") from None
+        raise ConfigError(f"line {node.line}: {key}: {error}") from None
 
 
 def _whole_number(text: str) -> int:

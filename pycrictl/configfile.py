@@ -1,10 +1,10 @@
 """``crictl.yaml`` as the ``config`` command shows and changes it.
 
-In a file of lines ``key: value``, only the values that are set change, and comments stay. A file in
-any other form of YAML or JSON is written anew as such lines, without its comments. crictl's own way
-(``is_whole``) is to write every key, and no blank lines; but crictl 1.36.0 knows no
-``max-retries``, and rejects a file that has it, so it is written and listed only where it stands or
-is set.
+In a file of lines ``key: value``, only the values of the keys that are set change, and comments
+stay. A file in any other form of YAML or JSON is written anew as such lines, without its comments.
+crictl's own way (``is_whole``) is to write every key, and no blank lines; but crictl 1.36.0 knows
+no ``max-retries``, and rejects a file that has it, so it is written and listed only where it stands
+or is set.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,19 +43,10 @@ _NEWER: Final = "max-retries"
 """The key that crictl 1.36.0 does not know yet."""
 _PLAIN: Final = re.compile(r"(?:unix://)?/[A-Za-z0-9/._+@-]*")
 """Texts that need no quotes for any reader of YAML."""
-_LINE: Final = re.compile(
-    r"""(?P<key>[a-z-]+):(?P<value>[ \t]*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s#"'>|]\S*|))"""
-    r"""(?P<rest>[ \t]+\#.*|[ \t]*)|[ \t]*(?:\#.*)?"""
-)
-"""A key on a line of its own; or a comment, or nothing."""
 
 
 def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
-    """Return the file to show or change; unlike for other commands, never one beside the program.
-
-    Raises:
-        UsageError: the path is empty.
-    """
+    """Return the file to show or change, which is never one beside the program."""
     path = environ.get("CRI_CONFIG_FILE", config.DEFAULT_PATH) if flag is None else flag
     if not path:
         raise UsageError("the path of the config file is empty")
@@ -64,11 +56,7 @@ def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
 def values(path: str, *, is_whole: bool = False) -> dict[str, str]:
     """Return every key with what the file says, as text; a file that does not exist says nothing.
 
-    Args:
-        is_whole: omit ``max-retries``, which crictl 1.36 lacks, unless the file sets it.
-
-    Raises:
-        ConfigError: the file cannot be read or is invalid.
+    ``is_whole`` omits ``max-retries``, which crictl 1.36 lacks, unless the file sets it.
     """
     found = _parse(path, _read(path) or "")
     shown = {}
@@ -80,11 +68,7 @@ def values(path: str, *, is_whole: bool = False) -> dict[str, str]:
 
 
 def create(path: str) -> bool:
-    """Write every key of crictl as zero into a file that does not exist; return whether it did not.
-
-    Raises:
-        ConfigError: it cannot be read or written.
-    """
+    """Write a file that has every key of crictl as zero; return False if the file exists."""
     if _read(path) is not None:
         return False
     change(path, {}, is_whole=True)
@@ -92,11 +76,6 @@ def create(path: str) -> bool:
 
 
 def check_key(key: str) -> None:
-    """Refuse what is not a key.
-
-    Raises:
-        UsageError: lists the keys.
-    """
     if key not in KEYS:
         raise UsageError(
             f"no configuration key is named {quote(key)}", hint=f"keys are {', '.join(KEYS)}"
@@ -109,72 +88,48 @@ def change(path: str, settings: Mapping[str, str], *, is_whole: bool = False) ->
     Args:
         is_whole: whether to write as crictl does: also the keys that the file lacks, as zero, and
             endpoints that are not unix sockets.
-
-    Raises:
-        UsageError: an unknown key or an invalid value; nothing was written.
-        ConfigError: the file cannot be read or written, or is invalid.
     """
     checked = {key: _checked(key, text, any_endpoint=is_whole) for key, text in settings.items()}
     before = _read(path)
-    old = _parse(path, before or "")
-    present = {key: value for key in KEYS if (value := getattr(old, _FIELDS[key])) is not None}
-    after = changed(before or "", present, checked, is_whole=is_whole)
+    _parse(path, before or "")
     try:
-        _write(path, after, is_new=before is None)
+        _write(path, changed(before or "", checked, is_whole=is_whole), is_new=before is None)
     except OSError as error:
         raise _unwritable(path, error) from None
 
 
-def changed(
-    text: str,
-    present: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    *,
-    is_whole: bool = False,
-) -> str:
-    """Return the text of a valid file with keys set.
-
-    Args:
-        text: the text before.
-        present: the keys that it has, with their values.
-        settings: the keys to set.
-        is_whole: as for ``change``.
-    """
+def changed(text: str, settings: Mapping[str, Any], *, is_whole: bool = False) -> str:
+    """Return the text of a valid file with keys set; ``is_whole`` as for ``change``."""
+    present = _present(text)
     if is_whole:
         zeros = {key: _ABSENT[_FIELDS[key]] for key in KEYS if key != _NEWER}
         settings = {**zeros, **present, **settings}
-    after = _edited(text, settings)
-    if after is None:
-        return "".join(_line(*pair) for pair in {**present, **settings}.items())
+    after = f"{text.rstrip()}\n".lstrip("\n")
+    for key, value in settings.items():
+        line = re.compile(rf"(?m)^{key}:[ \t]*(['\"]?)[^#\n]*?([ \t]+#.*|)$")
+        after, count = line.subn(partial(_line, key, value), after)
+        after += "" if count else f"{_line(key, value)}\n"
+    wanted = {**present, **settings}
+    try:
+        is_right = _present(after) == wanted
+    except ConfigError:
+        is_right = False
+    if not is_right:  # no file of plain lines
+        return "".join(f"{_line(*pair)}\n" for pair in wanted.items())
     return re.sub(r"(?m)^[ \t]*\n", "", after) if is_whole else after
 
 
-def _edited(text: str, settings: Mapping[str, Any]) -> str | None:
-    """Return the text with keys set where they stand; None if it has more than plain lines."""
-    lines: list[str] = []
-    left = dict(settings)
-    for line in text.splitlines():
-        found = _LINE.fullmatch(line)
-        if found is None:
-            return None
-        key = found["key"]
-        if key in settings:
-            left.pop(key, None)
-            is_quoted = found["value"].lstrip()[:1] in ("'", '"')
-            value = _scalar(settings[key], is_quoted=is_quoted)
-            line = f"{key}: {value}{found['rest']}"
-        lines.append(line)
-    return "".join([*(f"{line}\n" for line in lines), *(_line(*pair) for pair in left.items())])
+def _present(text: str) -> dict[str, Any]:
+    found = config.parse_file(text)
+    return {key: value for key in KEYS if (value := getattr(found, _FIELDS[key])) is not None}
 
 
-def _line(key: str, value: str | int | bool) -> str:
-    return f"{key}: {_scalar(value)}\n"
-
-
-def _scalar(value: str | int | bool, *, is_quoted: bool = False) -> str:
+def _line(key: str, value: str | int | bool, old: re.Match[str] | None = None) -> str:
+    is_quoted = old is not None and old[1]
+    text = _shown(value)
     if isinstance(value, str) and (is_quoted or not _PLAIN.fullmatch(value)):
-        return json.dumps(value, ensure_ascii=False)
-    return _shown(value)
+        text = json.dumps(value, ensure_ascii=False)
+    return f"{key}: {text}{old[2] if old is not None else ''}"
 
 
 def _shown(value: str | int | bool) -> str:

@@ -1,9 +1,9 @@
 """JSON and YAML text as trees that remember their lines. Pure.
 
-All YAML that this program takes is read here. The two formats are read on their own: YAML libraries
-refuse or misread some JSON (surrogate escapes, numbers such as ``1e3``, tabs), and JSON libraries
-give no positions. Whatever a text may hold, reading it takes time and memory in proportion to its
-length: there are no aliases, and nesting has a limit.
+All YAML that this program takes is read here. JSON is read as YAML, as JSON libraries give no
+positions, but what YAML has not (tabs, surrogate escapes) is replaced before. Whatever a text may
+hold, reading it takes time and memory in proportion to its length: there are no aliases, and
+nesting has a limit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import yaml
 
@@ -29,7 +29,10 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset("true True TRUE yes Yes YES on On ON".split())
 _FALSE: Final = frozenset("false False FALSE no No NO off Off OFF".split())
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_JSON_SPACE: Final = re.compile(r"[ \t\r\n]*")
+# What JSON may hold and YAML may not; within valid JSON, a backslash begins an escape.
+_NOT_IN_YAML: Final = re.compile(
+    r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\[^u]|[\t\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
+)
 
 
 @dataclass(slots=True)
@@ -60,10 +63,7 @@ class Node:
         return [item.data for item in self.items] if self.type == "list" else self.value
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A key of a mapping, the line that it stands on, and its value."""
-
+class Member(NamedTuple):
     key: str
     line: int
     node: Node
@@ -111,67 +111,20 @@ def parse(text: str) -> Node:
                 raise Problem(f"it is not JSON: {reason}", line) from None
             problem.line = min(problem.line, last_line)
             raise
-    return _JsonReader(text).node(1)
+    return _YamlReader(_NOT_IN_YAML.sub(_in_yaml, text)).read()
+
+
+def _in_yaml(found: re.Match[str]) -> str:
+    text = found[0]
+    if text == "\t":
+        return " "
+    if text.startswith("\\u"):  # two surrogates
+        return f"\\U{ord(json.loads(chr(34) + text + chr(34))):08x}"
+    return text if text.startswith("\\") else f"\\u{ord(text):04x}"
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
-
-
-class _JsonReader:
-    """Builds the nodes of a text that is known to be JSON."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._position = 0
-        self._line = 1
-        decoder = json.JSONDecoder(parse_int=_number, parse_float=_number)
-        self._decode = decoder.raw_decode
-
-    def node(self, depth: int) -> Node:
-        if depth > MAX_NESTING:
-            raise Problem("it is nested too deeply", self._line)
-        first, start = self._peek(), self._position
-        node = Node("mapping" if first == "{" else "list", self._line)
-        if first == "{":
-            self._position += 1
-            while self._peek() != "}":
-                self._skip(",")
-                line = self._line
-                key = self._scalar()
-                self._skip(":")
-                node.members.append(Member(str(key), line, self.node(depth + 1)))
-            self._position += 1
-        elif first == "[":
-            self._position += 1
-            while self._peek() != "]":
-                self._skip(",")
-                node.items.append(self.node(depth + 1))
-            self._position += 1
-        else:
-            node.value = self._scalar()
-            node.type = _type(node.value)
-            written = self._text[start : self._position]
-            node.text = node.value if isinstance(node.value, str) else written
-        return node
-
-    def _peek(self) -> str:
-        """Return the next character that is not a space; count the lines up to it."""
-        match = _JSON_SPACE.match(self._text, self._position)
-        end = match.end() if match else self._position
-        self._line += self._text.count("\n", self._position, end)
-        self._position = end
-        return self._text[end]
-
-    def _skip(self, sign: str) -> None:
-        if self._peek() == sign:
-            self._position += 1
-            self._peek()
-
-    def _scalar(self) -> Scalar:
-        value: Scalar
-        value, self._position = self._decode(self._text, self._position)
-        return value
 
 
 def _type(value: Scalar) -> NodeType:
@@ -194,8 +147,6 @@ def _number(text: str) -> int | float:
 
 
 class _YamlReader:
-    """Builds the nodes of a YAML document from the parser's events."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._root: Node | None = None
@@ -274,7 +225,6 @@ class _YamlReader:
 
 
 def _plain(text: str) -> Scalar:
-    """Return the value of a YAML scalar without quotes."""
     if text in _NULLS:
         return None
     if text in _TRUE or text in _FALSE:

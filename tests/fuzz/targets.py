@@ -196,7 +196,7 @@ def _pod(data: bytes, chance: random.Random) -> None:
 def _config(data: bytes, chance: random.Random) -> None:
     text = _text(data)
     config.parse_file(text)
-    changed = configfile.changed(text, {}, {"timeout": 7})
+    changed = configfile.changed(text, {"timeout": 7})
     assert config.parse_file(changed).timeout_s == 7
 
 

@@ -141,7 +141,7 @@ def _set(message: Message, field: FieldDescriptor, node: Node, path: str) -> Non
         _expect("mapping", node, path)
         for member in node.members:
             where = f"{path}[{quote(member.key)}]"
-            key = _encodable(member.key, member.line, where)
+            key = member.key
             if key in target:
                 raise Problem(f"{where} is given twice", member.line)
             target[key] = _scalar(in_map, member.node, where)
@@ -169,7 +169,7 @@ def _scalar(field: FieldDescriptor, node: Node, path: str) -> Any:
         _expect("boolean", node, path)
         return node.value
     _expect("string", node, path)
-    text = _encodable(str(node.value), node.line, path)
+    text = str(node.value)
     # The values of environment variables are bytes in the API and plain text in files.
     return text.encode() if field.type == FieldDescriptor.TYPE_BYTES else text
 
@@ -204,14 +204,6 @@ def _enum(field: FieldDescriptor, node: Node, path: str) -> int:
     known = ", ".join(f"{first_names[number]} ({number})" for number in sorted(first_names)[:8])
     more = ", …" if len(first_names) > 8 else ""
     raise Problem(f"{path}: {given} is not one of {known}{more}", node.line)
-
-
-def _encodable(text: str, line: int, path: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Problem(f"{path}: the text contains half a surrogate pair", line) from None
-    return text
 
 
 def _expect(wanted: NodeType, node: Node, path: str) -> None:
