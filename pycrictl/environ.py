@@ -53,7 +53,6 @@ def is_utf8(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 def _charset(environ: Mapping[str, str]) -> str | None:
-    """Return the charset of the locale in force, as far as its name gives it."""
     # At its start Python sets LC_CTYPE to C.UTF-8 where LC_CTYPE or LANG, but not LC_ALL, is C.
     named = (environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
     locale = next(filter(None, named), "")
@@ -167,7 +166,6 @@ class Environment:
             return ""
 
     def note(self, text: str) -> None:
-        """Write one line about what is, or is not, done."""
         if self.program == CRICTL:
             text = f"info: {text[:1].upper()}{text[1:]}"
         self._say(f"{self.program}: {_line(text)}\n")
@@ -176,7 +174,6 @@ class Environment:
         self._say(f"{self.program}: warning: {_line(text)}\n")
 
     def error(self, message: str, *, hint: str | None = None) -> None:
-        """Write why the program ends, and what can be done about it."""
         lines = f"{self.program}: {_line(message)}\n"
         if hint:
             lines += f"hint: {_line(hint)}\n"
@@ -192,9 +189,7 @@ class Environment:
             pass  # nobody reads it; the exit status still says it
 
     def configure_logging(self, *, debug: bool) -> None:
-        """Send the records of the ``pycrictl`` loggers to stderr, one line each."""
-
-        class Line(logging.Formatter):
+        class OneLine(logging.Formatter):
             def formatMessage(self, record: LogRecord) -> str:
                 record.message = _line(record.message)
                 return super().formatMessage(record)
@@ -202,9 +197,9 @@ class Environment:
         handler = logging.StreamHandler(self.stderr)
         if debug:
             line = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
-            handler.setFormatter(Line(line, datefmt="%H:%M:%S"))
+            handler.setFormatter(OneLine(line, datefmt="%H:%M:%S"))
         else:
-            handler.setFormatter(Line(f"{self.program}: %(message)s"))
+            handler.setFormatter(OneLine(f"{self.program}: %(message)s"))
         logger = logging.getLogger("pycrictl")
         logger.handlers = [handler]
         logger.setLevel(logging.DEBUG if debug else logging.WARNING)

@@ -75,7 +75,6 @@ def text(value: object, most: int = MAX_CHARS) -> str:
 
 
 def texts(value: object, most: int = MAX_CHARS) -> list[str]:
-    """Return the texts of a list, as ``text``."""
     return [one[:most] for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 

@@ -47,7 +47,6 @@ def directory() -> str:
 
 
 def is_node(root: str) -> bool:
-    """Return whether a directory is the root of a running machine."""
     parts = ("etc", "run", "proc/1")
     return all(os.path.isdir(f"{root}/{part}") for part in parts)  # noqa: PTH112 (quick)
 

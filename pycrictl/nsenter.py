@@ -44,7 +44,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check_static(path: Path) -> None:
-    """Require that a file is a program that needs no libraries."""
     try:
         with path.open("rb") as file:
             is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
@@ -133,7 +132,6 @@ def _inner_pid(pid: int) -> int:
 
 
 def _serve(order: int) -> NoReturn:
-    """Wait for the order, and become the parent of the program; ends this process."""
     code = _FAILED
     try:
         _die_with_parent()
@@ -164,7 +162,6 @@ def _enter(pid: int, number: int, tools: Tools, words: Sequence[str]) -> int:
 
 
 def _become(tools: Tools, words: Sequence[str], number: int) -> NoReturn:
-    """Make the root, and become the program."""
     try:
         _die_with_parent()
         with suppress(OSError):

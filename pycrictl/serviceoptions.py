@@ -31,15 +31,6 @@ _ROW: Final = "option"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option as it is typed.
-
-    Attributes:
-        name: of the flag and of the key.
-        metavar: of its value; empty for switches and choices.
-        kind: how a flag is typed.
-        is_key: whether it may stand in the file.
-    """
-
     name: str
     read: Read
     help: str
@@ -74,7 +65,6 @@ def read_flags(settings: type[Any], flags: Mapping[str, object]) -> Given:
 
 
 def read_file(settings: type[Any], path: str, *, is_required: bool) -> Given:
-    """Read and check a TOML file whose keys are options."""
     rows = {one.name: (name, one.read) for name, one in options(settings) if one.is_key}
     found = {}
     for key, value in _parsed(path, is_required=is_required).items():
@@ -135,7 +125,6 @@ def read_number(value: object) -> int:
 
 
 def read_size(value: object) -> int:
-    """Return bytes, of a number or a string such as ``10Gi``."""
     if type(value) is int and value >= 0:
         return value
     return parse_size(read_text(value))
@@ -162,7 +151,6 @@ def read_switch(value: object) -> bool:
 
 
 def read_duration(value: object) -> float:
-    """Return seconds, of a Go duration."""
     seconds = parse_duration(read_text(value))
     if not 0 <= seconds <= _LONGEST_S:
         raise ValueError("it is not a duration from 0s to 24h")
@@ -212,7 +200,6 @@ def read_address(value: object) -> Address:
 
 
 def read_address_of_urls(value: object) -> Address:
-    """Read ``IP:PORT`` of one address, not of all."""
     found = read_address(value)
     if ipaddress.ip_address(found.host).is_unspecified:
         raise ValueError(f"{quote(read_text(value))} stands for all addresses, but a URL needs one")

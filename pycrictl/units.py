@@ -266,7 +266,6 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _decimal(value: int, unit: int) -> str:
-    """Return ``value / unit`` exactly, without trailing zeros; ``unit`` is a power of ten."""
     whole, fraction = divmod(value, unit)
     if not fraction:
         return str(whole)

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperArgument, TyperOption
 
 from pycrictl.cli.application import application
-from pycrictl.cli.command_table import COMMANDS, Entry, Grammar
+from pycrictl.cli.command_table import FAMILIES, CommandSpec, Grammar
 from pycrictl.cli.plugins import PLUGINS
 from pycrictl.cli.tree import command_of
 from pycrictl.units import format_duration
@@ -115,7 +115,9 @@ def program() -> Command:
         examples=(),
         arguments=(),
         options=tuple(_options(root)),
-        subcommands=tuple(_command((), entry) for entry in COMMANDS),
+        subcommands=tuple(
+            _command((), entry, name) for name, family in FAMILIES.items() for entry in family
+        ),
         is_remote=False,
     )
 
@@ -123,7 +125,7 @@ def program() -> Command:
 @cache
 def plugins() -> tuple[Command, ...]:
     """Return the plugins of kubectl; their paths are without "kubectl"."""
-    return tuple(_command((), entry) for entry in PLUGINS)
+    return tuple(_command((), entry, "Plugins of kubectl") for entry in PLUGINS)
 
 
 @cache
@@ -132,7 +134,7 @@ def _root() -> typer.Context:
     return typer.Context(group, **group.context_settings)
 
 
-def _command(parent: tuple[str, ...], entry: Entry) -> Command:
+def _command(parent: tuple[str, ...], entry: CommandSpec, family: str) -> Command:
     path = (*parent, entry.name)
     command = command_of(entry)
     ctx = typer.Context(command, parent=_root())
@@ -141,7 +143,7 @@ def _command(parent: tuple[str, ...], entry: Entry) -> Command:
     return Command(
         path=path,
         aliases=entry.aliases,
-        family=entry.family,
+        family=family,
         summary=entry.summary,
         description=tuple(text for text in texts if not text.startswith(_EXAMPLE)),
         examples=tuple(
@@ -151,7 +153,7 @@ def _command(parent: tuple[str, ...], entry: Entry) -> Command:
         ),
         arguments=tuple(_arguments(ctx)),
         options=tuple(_options(ctx)),
-        subcommands=tuple(_command(path, inner) for inner in entry.subcommands),
+        subcommands=tuple(_command(path, inner, family) for inner in entry.subcommands),
         is_remote=entry.grammar is Grammar.REMOTE,
     )
 

@@ -28,7 +28,7 @@ AdminSocket = Annotated[
 DEFAULT: Final = "unix:///run/pycrictl/admin.sock"
 
 
-class NodeProxy(NamedTuple):
+class ProxyClient(NamedTuple):
     admin: str
     listen: str
     upstream: str
@@ -47,7 +47,7 @@ class NodeProxy(NamedTuple):
         admin.ask(self.admin, "cancel", timeout_s=TIMEOUT_S, target=target)
 
 
-def find_proxy(admin_socket: str, *, is_strict: bool = False) -> NodeProxy | None:
+def find_proxy(admin_socket: str, *, is_strict: bool = False) -> ProxyClient | None:
     """Return the proxy at an admin socket; None if there is none, or an older one.
 
     If ``is_strict``, one that does not answer is a PycrictlError, else None.
@@ -57,7 +57,7 @@ def find_proxy(admin_socket: str, *, is_strict: bool = False) -> NodeProxy | Non
         return None
     try:
         sockets = admin.ask(path, "sockets", timeout_s=TIMEOUT_S)
-        return NodeProxy(path, *(noderoot.locate(sockets[key]) for key in ("listen", "upstream")))
+        return ProxyClient(path, *(noderoot.locate(sockets[key]) for key in ("listen", "upstream")))
     except KeyError:
         return None
     except PycrictlError:
@@ -66,8 +66,7 @@ def find_proxy(admin_socket: str, *, is_strict: bool = False) -> NodeProxy | Non
         return None
 
 
-def proxy_of(client: CriClient, admin_socket: str) -> NodeProxy | None:
-    """Return the proxy in front of a client's runtime; None if there is none."""
+def proxy_of(client: CriClient, admin_socket: str) -> ProxyClient | None:
     try:
         found = find_proxy(admin_socket)
         return found if found is not None and found.is_of(client) else None
@@ -75,5 +74,5 @@ def proxy_of(client: CriClient, admin_socket: str) -> NodeProxy | None:
         return None
 
 
-def client_of(proxy: NodeProxy, client: CriClient) -> CriClient:
+def client_of(proxy: ProxyClient, client: CriClient) -> CriClient:
     return CriClient(proxy.listen, timeout_s=client.timeout_s)

@@ -34,16 +34,13 @@ class Grammar(Enum):
         return self in (Grammar.CRICTL, Grammar.REMOTE)
 
 
-class Entry(NamedTuple):
-    """One command: where its function lives and what the root help says of it."""
-
+class CommandSpec(NamedTuple):
     name: str
     target: str
     summary: str
-    family: str
-    aliases: tuple[str, ...] = ()
     grammar: Grammar = Grammar.CRICTL
-    subcommands: tuple[Entry, ...] = ()
+    aliases: tuple[str, ...] = ()
+    subcommands: tuple[CommandSpec, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,7 +48,6 @@ class Entry(NamedTuple):
 
     @property
     def row(self) -> tuple[str, str]:
-        """Its line in a list of commands: all its names, and its summary."""
         return ", ".join(self.names), self.summary
 
     def load(self) -> Callable[..., None]:
@@ -61,155 +57,144 @@ class Entry(NamedTuple):
         found: Callable[..., None] = getattr(loaded, function)
         return found
 
-    def subcommand(self, word: str) -> Entry | None:
+    def subcommand(self, word: str) -> CommandSpec | None:
         return next((entry for entry in self.subcommands if word in entry.names), None)
 
 
 HELP_WORDS: Final = ("help", "h")
 """crictl takes these as the first positional of every command."""
 
-CONTAINERS: Final = "Containers"
-SESSIONS: Final = "Sessions"
-PODS: Final = "Pods"
-IMAGES: Final = "Images"
-NODE: Final = "Node"
-NODE_SIDE: Final = "Node side"
-SHELL: Final = "Shell"
-
-POD_SCHEMA: Final = Entry(
-    "jsonschema", "shell:pod", "Print the JSON Schema of pod configurations", PODS, ("js",)
+POD_SCHEMA: Final = CommandSpec(
+    "jsonschema", "shell:pod", "Print the JSON Schema of pod configurations", aliases=("js",)
 )
-SCHEMAS: Final = Entry(
+SCHEMAS: Final = CommandSpec(
     "jsonschema",
     "shell:pod_and_container",
     "Print the JSON Schemas of pod and container configurations",
-    CONTAINERS,
-    ("js",),
+    aliases=("js",),
 )
 
-COMMANDS: Final = (
-    Entry("ps", "listing:ps", "List containers, running ones by default", CONTAINERS),
-    Entry("inspect", "inspecting:inspect", "Show the details of containers", CONTAINERS),
-    Entry("logs", "logs:logs", "Show the logs of containers", CONTAINERS),
-    Entry("stats", "measuring:stats", "Show the resource usage of containers", CONTAINERS),
-    Entry(
-        "events", "runtime:events", "Show container events as they happen", CONTAINERS, ("event",)
+FAMILIES: Final = {
+    "Containers": (
+        CommandSpec("ps", "listing:ps", "List containers, running ones by default"),
+        CommandSpec("inspect", "inspecting:inspect", "Show the details of containers"),
+        CommandSpec("logs", "logs:logs", "Show the logs of containers"),
+        CommandSpec("stats", "measuring:stats", "Show the resource usage of containers"),
+        CommandSpec(
+            "events", "runtime:events", "Show container events as they happen", aliases=("event",)
+        ),
+        CommandSpec(
+            "create",
+            "lifecycle:create",
+            "Create a container in a pod sandbox",
+            subcommands=(SCHEMAS,),
+        ),
+        CommandSpec(
+            "run", "lifecycle:run", "Run a container in a new pod sandbox", subcommands=(SCHEMAS,)
+        ),
+        CommandSpec("start", "lifecycle:start", "Start created containers"),
+        CommandSpec("stop", "lifecycle:stop", "Stop running containers"),
+        CommandSpec("rm", "lifecycle:rm", "Remove containers"),
+        CommandSpec("update", "lifecycle:update", "Change the resource limits of containers"),
+        CommandSpec("checkpoint", "lifecycle:checkpoint", "Checkpoint running containers"),
     ),
-    Entry(
-        "create",
-        "lifecycle:create",
-        "Create a container in a pod sandbox",
-        CONTAINERS,
-        subcommands=(SCHEMAS,),
+    "Sessions": (
+        CommandSpec("exec", "exec_attach:exec_", "Run a command in containers", Grammar.REMOTE),
+        CommandSpec("attach", "exec_attach:attach", "Attach to a running container"),
+        CommandSpec(
+            "port-forward", "exec_attach:port_forward", "Forward local ports to a pod sandbox"
+        ),
+        CommandSpec(
+            "debug", "debug:debug", "Run a shell beside a container that has none", Grammar.REMOTE
+        ),
+        CommandSpec("cp", "cp:cp", "Copy files to or from a running container", Grammar.NEW),
     ),
-    Entry(
-        "run",
-        "lifecycle:run",
-        "Run a container in a new pod sandbox",
-        CONTAINERS,
-        subcommands=(SCHEMAS,),
+    "Pods": (
+        CommandSpec("pods", "listing:pods", "List pod sandboxes"),
+        CommandSpec("inspectp", "inspecting:inspectp", "Show the details of pod sandboxes"),
+        CommandSpec("statsp", "measuring:statsp", "Show the resource usage of pods"),
+        CommandSpec("metricsp", "measuring:metricsp", "Show the metrics of pods"),
+        CommandSpec(
+            "metricdescs", "measuring:metricdescs", "List the pod metrics that the runtime provides"
+        ),
+        CommandSpec("why", "diagnosing:why", "Show why pods are not running", Grammar.NEW),
+        CommandSpec("runp", "lifecycle:runp", "Start a new pod sandbox", subcommands=(POD_SCHEMA,)),
+        CommandSpec("stopp", "lifecycle:stopp", "Stop running pod sandboxes"),
+        CommandSpec("rmp", "lifecycle:rmp", "Remove pod sandboxes and their containers"),
     ),
-    Entry("start", "lifecycle:start", "Start created containers", CONTAINERS),
-    Entry("stop", "lifecycle:stop", "Stop running containers", CONTAINERS),
-    Entry("rm", "lifecycle:rm", "Remove containers", CONTAINERS),
-    Entry("update", "lifecycle:update", "Change the resource limits of containers", CONTAINERS),
-    Entry("checkpoint", "lifecycle:checkpoint", "Checkpoint running containers", CONTAINERS),
-    Entry(
-        "exec", "sessions:exec_", "Run a command in containers", SESSIONS, grammar=Grammar.REMOTE
+    "Images": (
+        CommandSpec(
+            "images",
+            "listing:images",
+            "List the images on the node",
+            aliases=(
+                "image",
+                "img",
+            ),
+        ),
+        CommandSpec("inspecti", "inspecting:inspecti", "Show the details of images"),
+        CommandSpec("imagefsinfo", "measuring:imagefsinfo", "Show the disk usage of images"),
+        CommandSpec("pull", "pull:pull", "Pull images from a registry", subcommands=(POD_SCHEMA,)),
+        CommandSpec("rmi", "rmi:rmi", "Remove images"),
+        CommandSpec(
+            "image-pull-progress",
+            "image_pull_progress:image_pull_progress",
+            "Show the progress of image pulls, whoever started them",
+            Grammar.NEW,
+        ),
     ),
-    Entry("attach", "sessions:attach", "Attach to a running container", SESSIONS),
-    Entry(
-        "port-forward", "sessions:port_forward", "Forward local ports to a pod sandbox", SESSIONS
+    "Node": (
+        CommandSpec("version", "runtime:version", "Show the runtime's name and version"),
+        CommandSpec(
+            "doctor",
+            "diagnosing:doctor",
+            "Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries",
+            Grammar.NEW,
+        ),
+        CommandSpec(
+            "top",
+            "top:top",
+            "Show the node live on one screen: problems first, then pulls, then the rest",
+            Grammar.NEW,
+        ),
+        CommandSpec("info", "runtime:info", "Show the status and configuration of the runtime"),
+        CommandSpec(
+            "runtime-config",
+            "runtime:runtime_config",
+            "Show the settings that kubelet takes from the runtime",
+        ),
+        CommandSpec("config", "configuration:config", "Show or change the configuration file"),
+        CommandSpec(
+            "update-runtime-config",
+            "runtime:update_runtime_config",
+            "Update the runtime's configuration",
+        ),
     ),
-    Entry(
-        "debug",
-        "debug:debug",
-        "Run a shell beside a container that has none",
-        SESSIONS,
-        grammar=Grammar.REMOTE,
+    "Node side": (
+        CommandSpec(
+            "proxy",
+            "proxy:proxy",
+            "Serve the CRI in front of a runtime: pull progress, a pull limit, copies",
+            Grammar.NEW,
+        ),
+        CommandSpec(
+            "pull-limiter",
+            "pull_limiter:pull_limiter",
+            "Show or set a running proxy's limit on image pulls; show its last pulls",
+            Grammar.NEW,
+        ),
+        CommandSpec(
+            "agent",
+            "agent:agent",
+            "Serve the node's image pulls to the cluster, as an API of the API server",
+            Grammar.NEW,
+        ),
     ),
-    Entry(
-        "cp", "cp:cp", "Copy files to or from a running container", SESSIONS, grammar=Grammar.NEW
-    ),
-    Entry("pods", "listing:pods", "List pod sandboxes", PODS),
-    Entry("inspectp", "inspecting:inspectp", "Show the details of pod sandboxes", PODS),
-    Entry("statsp", "measuring:statsp", "Show the resource usage of pods", PODS),
-    Entry("metricsp", "measuring:metricsp", "Show the metrics of pods", PODS),
-    Entry(
-        "metricdescs",
-        "measuring:metricdescs",
-        "List the pod metrics that the runtime provides",
-        PODS,
-    ),
-    Entry("why", "diagnosing:why", "Show why pods are not running", PODS, grammar=Grammar.NEW),
-    Entry("runp", "lifecycle:runp", "Start a new pod sandbox", PODS, subcommands=(POD_SCHEMA,)),
-    Entry("stopp", "lifecycle:stopp", "Stop running pod sandboxes", PODS),
-    Entry("rmp", "lifecycle:rmp", "Remove pod sandboxes and their containers", PODS),
-    Entry("images", "listing:images", "List the images on the node", IMAGES, ("image", "img")),
-    Entry("inspecti", "inspecting:inspecti", "Show the details of images", IMAGES),
-    Entry("imagefsinfo", "measuring:imagefsinfo", "Show the disk usage of images", IMAGES),
-    Entry("pull", "pull:pull", "Pull images from a registry", IMAGES, subcommands=(POD_SCHEMA,)),
-    Entry("rmi", "rmi:rmi", "Remove images", IMAGES),
-    Entry(
-        "image-pull-progress",
-        "image_pull_progress:image_pull_progress",
-        "Show the progress of image pulls, whoever started them",
-        IMAGES,
-        grammar=Grammar.NEW,
-    ),
-    Entry("version", "runtime:version", "Show the runtime's name and version", NODE),
-    Entry(
-        "doctor",
-        "diagnosing:doctor",
-        "Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries",
-        NODE,
-        grammar=Grammar.NEW,
-    ),
-    Entry(
-        "top",
-        "top:top",
-        "Show the node live on one screen: problems first, then pulls, then the rest",
-        NODE,
-        grammar=Grammar.NEW,
-    ),
-    Entry("info", "runtime:info", "Show the status and configuration of the runtime", NODE),
-    Entry(
-        "runtime-config",
-        "runtime:runtime_config",
-        "Show the settings that kubelet takes from the runtime",
-        NODE,
-    ),
-    Entry("config", "configuration:config", "Show or change the configuration file", NODE),
-    Entry(
-        "update-runtime-config",
-        "runtime:update_runtime_config",
-        "Update the runtime's configuration",
-        NODE,
-    ),
-    Entry(
-        "proxy",
-        "proxy:proxy",
-        "Serve the CRI in front of a runtime: pull progress, a pull limit, copies",
-        NODE_SIDE,
-        grammar=Grammar.NEW,
-    ),
-    Entry(
-        "pull-limiter",
-        "pull_limiter:pull_limiter",
-        "Show or set a running proxy's limit on image pulls; show its last pulls",
-        NODE_SIDE,
-        grammar=Grammar.NEW,
-    ),
-    Entry(
-        "agent",
-        "agent:agent",
-        "Serve the node's image pulls to the cluster, as an API of the API server",
-        NODE_SIDE,
-        grammar=Grammar.NEW,
-    ),
-    Entry("completion", "shell:completion", "Print a shell completion script", SHELL),
-)
+    "Shell": (CommandSpec("completion", "shell:completion", "Print a shell completion script"),),
+}
+"""All commands under the headings of the root help."""
 
+COMMANDS: Final = tuple(each for family in FAMILIES.values() for each in family)
 BY_NAME: Final = {name: entry for entry in COMMANDS for name in entry.names}
 
 ELSEWHERE: Final = {
@@ -226,7 +211,7 @@ ELSEWHERE: Final = {
 """Words of other programs."""
 
 
-def find(word: str) -> Entry:
+def find(word: str) -> CommandSpec:
     """Return the command of a name.
 
     Raises:

@@ -52,8 +52,6 @@ def sockets(incomplete: str) -> list[str]:
 
 
 def _known(kind: str) -> Completer:
-    """Offer what the runtime has of a kind."""
-
     def complete(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         from pycrictl.cli.completion import candidates  # noqa: PLC0415 - only when Tab is pressed
 

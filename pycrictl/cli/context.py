@@ -70,7 +70,6 @@ class AppContext:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run the command inside, profiled and traced as asked for."""
         self.use_root()
         wanted = self.recording
         with ExitStack() as stack:
@@ -92,7 +91,6 @@ class AppContext:
             yield
 
     def use_root(self) -> None:
-        """Look for the node's files below ``--host-root``, or below the root that is found."""
         noderoot.use(find_root() if self.host_root is None else self.host_root)
 
     @property
@@ -118,7 +116,6 @@ class AppContext:
         return choose(mode, self.env, stdout=stdout, has_log=self.config.debug.value)
 
     def screen(self) -> Screen | None:
-        """Return the terminal that tables have to fit; None elsewhere, and for crictl's."""
         if crictl.is_called() or not (columns := self.env.columns):
             return None
         return Screen(columns, self.is_coloured)
@@ -134,7 +131,6 @@ class AppContext:
         return until_interrupted(self.env, has_log=self.config.debug.value)
 
     def open_client(self, service: Literal["runtime", "image"]) -> CriClient:
-        """Connect to a service of the CRI; use it in a ``with`` statement."""
         from pycrictl.cri.calls import endpoints  # noqa: PLC0415 - help and plugins need no gRPC
 
         client = endpoints.open_client(self.config, service)
@@ -167,7 +163,6 @@ class AppContext:
 
 
 def find_root() -> str:
-    """Return the node's root where ``--host-root`` does not name it."""
     if not noderoot.is_node(noderoot.DEBUG_ROOT):
         return "/"
     from pycrictl.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC

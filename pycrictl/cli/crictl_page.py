@@ -25,7 +25,6 @@ def page(command: Command, ctx: Context) -> str:
 
 
 def _blocks(command: Command, ctx: Context) -> Iterator[tuple[str, Sequence[Row | str]]]:
-    """Yield headings, and what stands below each: rows of two columns, or paragraphs."""
     path = ctx.command_path
     found = command.get_params(ctx)
     options = [_row(each) for each in found if isinstance(each, TyperOption)]

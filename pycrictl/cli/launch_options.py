@@ -23,8 +23,6 @@ CANCEL_FLAG = "--cancel-timeout"
 
 @dataclass(frozen=True, slots=True)
 class PullOptions:
-    """The options about pulling, as given."""
-
     auth: str
     creds: str
     username: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
 import typer
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.lists.lookup import Kind
-    from pycrictl.show.formats import ListFormat, Views
+    from pycrictl.show.formats import Format, ListFormat, Views
 
 LIST_PAUSE_S: Final = 1.0
 """Pause between two looks at a watched list."""
@@ -145,7 +145,6 @@ def note_missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -
 
 
 def nothing_selected(client: CriClient, pod: str, hint: str) -> NothingSelected:
-    """Return the error of options that select no container; ``hint`` is for a pod that exists."""
     return NothingSelected(
         "no container is selected", hint=next(_missing(client, ("pod", pod)), hint)
     )
@@ -184,3 +183,23 @@ def show_list(
             lambda found, out: chosen.write(found, views, out, app.screen()),
             pause_s=LIST_PAUSE_S,
         )
+
+
+def write_diagnosis(
+    app: AppContext, chosen: Format, document: Any, write: Callable[..., None]
+) -> None:
+    """Write a document; as a table by a function of ``show.diagnosis_text``."""
+    if chosen.is_table:
+        write(document, app.env.stdout, app.env.columns, is_coloured=app.is_coloured)
+    else:
+        chosen.write_document(document, app.env.stdout)
+
+
+def watch_diagnosis(
+    app: AppContext, document: Callable[[], Any], write: Callable[..., None], *, pause_s: float
+) -> None:
+    def show(found: Any, out: TextIO) -> None:
+        write(found, out, app.env.columns, is_coloured=app.is_coloured)
+
+    with app.until_interrupted() as viewer:
+        viewer.follow(document, show, pause_s=pause_s)

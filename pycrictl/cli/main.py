@@ -139,7 +139,6 @@ def _conclude(context: AppContext, exc: PycrictlError) -> int:
 
 
 def _report(context: AppContext, message: str, *, hint: str | None = None, code: int) -> int:
-    """Write an error and its hint, and with ``--debug`` the traceback."""
     if context.flags.debug and sys.exc_info()[0] is not None:
         traceback.print_exc(file=context.env.stderr)
     context.env.error(message, hint=hint)

@@ -73,7 +73,6 @@ interval = parser(_interval)
 
 
 def split_list(values: Sequence[str] | None) -> list[str]:
-    """Return the items of a repeatable option; each word may hold several, separated by commas."""
     return [item.strip() for value in values or () for item in value.split(",")]
 
 

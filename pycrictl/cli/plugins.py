@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pycrictl.cli.argv import CommandLine, OptionSpec
-from pycrictl.cli.command_table import Entry, Grammar
+from pycrictl.cli.command_table import CommandSpec, Grammar
 
 KUBECTL: Final = "kubectl"
 PREFIX: Final = "kubectl-"
@@ -19,26 +19,23 @@ COMPLETION_LIMIT_S: Final = 5.0
 """Longer than on a node: the API server may be far away."""
 
 PLUGINS: Final = (
-    Entry(
+    CommandSpec(
         "image-pull-progress",
         "kubectl_image_pull_progress:image_pull_progress",
         "Show the progress of image pulls in a cluster",
-        "Plugins of kubectl",
-        grammar=Grammar.KUBECTL,
+        Grammar.KUBECTL,
     ),
-    Entry(
+    CommandSpec(
         "container-cp",
         "kubectl_container_cp:container_cp",
         "Copy files to or from a container in a cluster",
-        "Plugins of kubectl",
-        grammar=Grammar.KUBECTL,
+        Grammar.KUBECTL,
     ),
-    Entry(
+    CommandSpec(
         "why",
         "kubectl_why:why",
         "Show why pods are not running",
-        "Plugins of kubectl",
-        grammar=Grammar.KUBECTL,
+        Grammar.KUBECTL,
     ),
 )
 
@@ -72,7 +69,7 @@ SPECS: Final = {
 }
 
 
-def named(program: str) -> Entry | None:
+def named(program: str) -> CommandSpec | None:
     bare = program.removeprefix(PREFIX).partition(".")[0].replace("_", "-")
     is_one = program.startswith(PREFIX)
     return next((entry for entry in PLUGINS if is_one and entry.name == bare), None)

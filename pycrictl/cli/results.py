@@ -32,7 +32,6 @@ class Results:
             self.env.stdout.flush()
 
     def targets(self, client: CriClient, words: Iterable[str], kind: Kind) -> list[ObjectRef]:
-        """Return what each word stands for; note what a name resolved to."""
         found = lookup.targets(client, words, kind)
         for target in found:
             if target.name:
@@ -48,6 +47,5 @@ class Results:
         self.env.error(error.message, hint=error.hint)
 
     def finish(self) -> None:
-        """Exit with status 1 if any target failed."""
         if self.has_failed:
             raise typer.Exit(ExitCode.FAILURE)

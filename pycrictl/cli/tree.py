@@ -14,7 +14,7 @@ from typer.models import ParameterInfo
 
 from pycrictl.cli import argv, crictl, crictl_page, plugins
 from pycrictl.cli.argv import CommandLine, OptionSpec
-from pycrictl.cli.command_table import COMMANDS, HELP_WORDS, Entry, Grammar, find
+from pycrictl.cli.command_table import COMMANDS, FAMILIES, HELP_WORDS, CommandSpec, Grammar, find
 from pycrictl.cli.complete import DIRECTIVES
 from pycrictl.errors import ExtraArgument, MissingArgument, OptionError, UsageError
 from pycrictl.units import quote
@@ -30,7 +30,7 @@ Sections = dict[str, list[tuple[str, str]]]
 
 
 class Command(TyperCommand):
-    entry: Entry
+    entry: CommandSpec
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         grammar, line = self.entry.grammar, self.line(ctx, args)
@@ -43,7 +43,6 @@ class Command(TyperCommand):
         return _given(self, ctx, line, super().parse_args)
 
     def line(self, ctx: Context, args: list[str]) -> CommandLine:
-        """Parse the words after the command's name by its grammar."""
         grammar, options = self.entry.grammar, specs(self.get_params(ctx))
         if grammar is Grammar.KUBECTL:
             options = plugins.SPECS | options
@@ -62,7 +61,6 @@ class Command(TyperCommand):
         return ["[OPTIONS]", *(each.metavar or each.human_readable_name for each in arguments)]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write arguments, sub-commands and options."""
         arguments, options = _sections(self, ctx)
         commands = {"Commands": [each.row for each in self.entry.subcommands]}
         _write(arguments | commands | options, formatter)
@@ -73,7 +71,6 @@ class Group(TyperGroup):
         return [entry.name for entry in COMMANDS]
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command:
-        """Return the command of a name, of an alias or of kubectl's name for a plugin."""
         return command_of(plugins.named(cmd_name) or find(cmd_name))
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
@@ -88,7 +85,6 @@ class Group(TyperGroup):
     def resolve_command(
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command, list[str]]:
-        """Return the name that is shown, the command and its words."""
         word, *rest = args
         if word in HELP_WORDS:
             if not rest:
@@ -105,15 +101,12 @@ class Group(TyperGroup):
         return entry.name if entry.grammar is Grammar.KUBECTL else word, command, rest
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write the commands by family, then the options."""
-        commands: Sections = {}
-        for entry in COMMANDS:
-            commands.setdefault(entry.family, []).append(entry.row)
+        commands = {name: [each.row for each in family] for name, family in FAMILIES.items()}
         _write(commands | _sections(self, ctx)[1], formatter)
 
 
 @cache
-def command_of(entry: Entry) -> Command:
+def command_of(entry: CommandSpec) -> Command:
     """Import the module of a command and let Typer make it of its function."""
     lone = typer.Typer(add_completion=False, rich_markup_mode=None)
     aliases = f"Also called: {', '.join(entry.aliases)}." if entry.aliases else None
@@ -135,13 +128,11 @@ def declared(function: Callable[..., Any]) -> dict[str, ParameterInfo]:
 
 
 def completer(function: Callable[..., Any], parameter: Parameter) -> Any:
-    """Return what completes a parameter of a command's function; None for nothing of its own."""
     info = declared(function).get(parameter.name or "")
     return info.autocompletion if info is not None else None
 
 
 def specs(found: Iterable[Parameter]) -> dict[str, OptionSpec]:
-    """Return the options for ``argv.parse``, by every spelling."""
     by_spelling: dict[str, OptionSpec] = {}
     for each in found:
         if isinstance(each, TyperOption):
@@ -161,7 +152,6 @@ def show_page(command: AnyCommand, ctx: Context) -> NoReturn:
 
 
 def _sections(command: AnyCommand, ctx: Context) -> tuple[Sections, Sections]:
-    """Return the rows of the arguments, and those of the options."""
     arguments: Sections = {}
     options: Sections = {"Options": []}
     for each in command.get_params(ctx):
@@ -224,7 +214,6 @@ def _worded(ctx: Context, line: CommandLine | None = None) -> Iterator[None]:
 
 
 def _choices(parameter: Parameter) -> tuple[str, ...]:
-    """Return the fixed values that a parameter takes; none if it takes others."""
     return tuple(getattr(parameter.type, "choices", ()))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pycrictl.cli.application import RECORDING
 from pycrictl.cli.argv import parse
-from pycrictl.cli.command_table import BY_NAME, COMMANDS
+from pycrictl.cli.command_table import BY_NAME, COMMANDS, FAMILIES
 from pycrictl.cli.tree import command_of, specs
 from pycrictl.errors import OptionError
 from tests.cli.run import Run
@@ -70,12 +70,12 @@ def test_commands_stand_by_family_with_their_aliases() -> None:
     text = shown("--help")
     sections = re.findall(r"^(\S[^\n]*):\n((?:  .*\n)+)", text, re.MULTILINE)
     families = dict(sections)
-    wanted = list(dict.fromkeys(entry.family for entry in COMMANDS))
-    assert [name for name, _ in sections] == [*wanted, "Options", RECORDING]
-    for entry in COMMANDS:
-        row = ", ".join((entry.name, *entry.aliases))
-        assert re.search(rf"^  {re.escape(row)}(  |$)", families[entry.family], re.MULTILINE), row
-        assert entry.summary in " ".join(families[entry.family].split())
+    assert [name for name, _ in sections] == [*FAMILIES, "Options", RECORDING]
+    for family, entries in FAMILIES.items():
+        for entry in entries:
+            row = ", ".join((entry.name, *entry.aliases))
+            assert re.search(rf"^  {re.escape(row)}(  |$)", families[family], re.MULTILINE), row
+            assert entry.summary in " ".join(families[family].split())
 
 
 def test_the_nearest_command_is_suggested() -> None:

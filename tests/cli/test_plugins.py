@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.cli import argv, plugins
-from pycrictl.cli.command_table import Entry
+from pycrictl.cli.command_table import CommandSpec
 from pycrictl.cli.tree import command_of, specs
 from pycrictl.errors import OptionError
 
@@ -37,7 +37,7 @@ def test_the_name_says_which_plugin_it_is(name: str, called: bool) -> None:
 
 
 @pytest.mark.parametrize("plugin", plugins.PLUGINS, ids=lambda plugin: plugin.name)
-def test_the_summary_is_that_of_the_command(plugin: Entry) -> None:
+def test_the_summary_is_that_of_the_command(plugin: CommandSpec) -> None:
     assert (command_of(plugin).help or "").startswith(f"{plugin.summary}.\n")
 
 

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperOption
 
 from pycrictl.cli.application import application
-from pycrictl.cli.command_table import BY_NAME, Entry
+from pycrictl.cli.command_table import BY_NAME, CommandSpec
 from pycrictl.cli.tree import command_of
 from pycrictl.units import format_duration
 
@@ -75,7 +75,7 @@ def check(command: str, options: dict[str, TyperOption], flag: dict[str, Any]) -
     assert ([option.envvar] if option.envvar else []) == flag["env"]
 
 
-def crictls_commands() -> list[tuple[Entry, dict[str, Any]]]:
+def crictls_commands() -> list[tuple[CommandSpec, dict[str, Any]]]:
     """Each command of the table that crictl has, and each of its sub-commands."""
     pairs = []
     for command in SURFACE["commands"]:

@@ -15,7 +15,7 @@ from typer.core import TyperArgument
 from pycrictl import __version__
 from pycrictl.cli import argv
 from pycrictl.cli.application import application
-from pycrictl.cli.command_table import BY_NAME, COMMANDS, Entry
+from pycrictl.cli.command_table import BY_NAME, COMMANDS, CommandSpec
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.tree import Group, command_of, specs
 from pycrictl.config import Flags
@@ -75,7 +75,7 @@ VALUES = st.sampled_from(
 )
 
 
-def lines_of(entry: Entry, path: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
+def lines_of(entry: CommandSpec, path: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
     spellings = sorted(specs(command_of(entry).params))
     name = st.tuples(st.sampled_from(["-", "--"]), st.sampled_from(spellings)).map("".join)
     option = st.one_of(name, st.tuples(name, VALUES).map("=".join)) if spellings else VALUES
@@ -175,13 +175,13 @@ def test_variables(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.target)
-def test_only_the_last_argument_is_a_list(entry: Entry) -> None:
+def test_only_the_last_argument_is_a_list(entry: CommandSpec) -> None:
     arguments = [each for each in command_of(entry).params if isinstance(each, TyperArgument)]
     assert not any(each.nargs == -1 for each in arguments[:-1])
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.target)
-def test_numbers_are_read_as_go_reads_them(entry: Entry) -> None:
+def test_numbers_are_read_as_go_reads_them(entry: CommandSpec) -> None:
     """Typer's own reader of integers refuses 0x10, and takes what Go does not."""
     for each in command_of(entry).params:
         assert each.type.name not in ("int", "float"), each.name

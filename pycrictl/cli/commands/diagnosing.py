@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, TextIO
+from typing import Annotated, Final
 
 import typer
 
@@ -19,8 +19,8 @@ from pycrictl.cri.inspection.statuses import checked
 from pycrictl.diagnosis.collect import Sources, collect_pod
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node import document as node_document
-from pycrictl.diagnosis.pod import Look, survey_document
 from pycrictl.diagnosis.pod import document as pod_document
+from pycrictl.diagnosis.pod import survey_document
 from pycrictl.diagnosis.survey import Survey, brief_pulls
 from pycrictl.errors import UsageError
 from pycrictl.kube.node import NodePods
@@ -77,35 +77,24 @@ def why(
         if pod is None:
             pulls = brief_pulls(client, sources)
             survey = Survey(client, images, sources, pulls, wall_s=app.env.wall_clock)
-            _why_all(app, survey, chosen, watch=watch)
+            if watch:
+                list_options.watch_diagnosis(
+                    app,
+                    lambda: survey_document(survey.look()),
+                    diagnosis_text.write_pods,
+                    pause_s=WATCH_PAUSE_S,
+                )
+                return
+            look = survey.look()
+            list_options.write_diagnosis(
+                app, chosen, survey_document(look), diagnosis_text.write_pods
+            )
+            if any(one.is_sick for one in look.reports):
+                raise typer.Exit(1)
             return
         found = pod_document(collect_pod(client, images, pod, sources, wall_s=app.env.wall_clock))
-    if chosen.is_table:
-        diagnosis_text.write_pod(
-            found, app.env.stdout, app.env.columns, is_coloured=app.is_coloured
-        )
-    else:
-        chosen.write_document(found, app.env.stdout)
+    list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_pod)
     if not found["healthy"]:
-        raise typer.Exit(1)
-
-
-def _why_all(app: AppContext, survey: Survey, chosen: Format, *, watch: bool) -> None:
-    def write(look: Look, out: TextIO) -> None:
-        diagnosis_text.write_pods(
-            survey_document(look), out, app.env.columns, is_coloured=app.is_coloured
-        )
-
-    if watch:
-        with app.until_interrupted() as viewer:
-            viewer.follow(survey.look, write, pause_s=WATCH_PAUSE_S)
-        return
-    look = survey.look()
-    if chosen.is_table:
-        write(look, app.env.stdout)
-    else:
-        chosen.write_document(survey_document(look), app.env.stdout)
-    if any(one.is_sick for one in look.reports):
         raise typer.Exit(1)
 
 
@@ -162,11 +151,6 @@ def doctor(
         connect, Path(noderoot.directory()), partial(find_proxy, admin_socket, is_strict=True)
     )
     found = node_document(facts)
-    if chosen.is_table:
-        diagnosis_text.write_node(
-            found, app.env.stdout, app.env.columns, is_coloured=app.is_coloured
-        )
-    else:
-        chosen.write_document(found, app.env.stdout)
+    list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_node)
     if found["serious"]:
         raise typer.Exit(1)

@@ -106,7 +106,6 @@ def image_pull_progress(
 
 
 def _say_why(app: AppContext, asked: Asked) -> None:
-    """Say of pods that pull nothing why they do not run, as far as the API server knows."""
     from pycrictl.kubectl.why import Pods  # noqa: PLC0415 - only when nothing is pulled
 
     quiet = Kubectl(app.handed_on, lambda text: None)  # its warnings were shown before

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TextIO
+from typing import Annotated, Final
 
 import typer
 
 from pycrictl.cli import list_options, options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.diagnosis.pod import Look, document_of, survey_document
+from pycrictl.diagnosis.pod import document_of, survey_document
 from pycrictl.errors import UsageError
 from pycrictl.kubectl.pods import Asked
 from pycrictl.kubectl.program import Kubectl
@@ -67,28 +67,19 @@ def why(
     kubectl = Kubectl(app.handed_on, app.env.note)
     pods = Pods(kubectl, asked, app.env.wall_clock)
 
-    def write(look: Look, out: TextIO) -> None:
-        diagnosis_text.write_pods(
-            survey_document(look), out, app.env.columns, is_coloured=app.is_coloured
-        )
-
     if watch:
-        with app.until_interrupted() as viewer:
-            viewer.follow(pods.look, write, pause_s=WATCH_PAUSE_S)
+        list_options.watch_diagnosis(
+            app,
+            lambda: survey_document(pods.look()),
+            diagnosis_text.write_pods,
+            pause_s=WATCH_PAUSE_S,
+        )
         return
     look = pods.look()
-    is_single = bool(asked.names) and len(look.reports) == 1
-    if is_single:
+    if asked.names and len(look.reports) == 1:
         found = document_of(look.reports[0].facts, look.reports[0].findings)
-        if chosen.is_table:
-            diagnosis_text.write_pod(
-                found, app.env.stdout, app.env.columns, is_coloured=app.is_coloured
-            )
-        else:
-            chosen.write_document(found, app.env.stdout)
-    elif chosen.is_table:
-        write(look, app.env.stdout)
+        list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_pod)
     else:
-        chosen.write_document(survey_document(look), app.env.stdout)
+        list_options.write_diagnosis(app, chosen, survey_document(look), diagnosis_text.write_pods)
     if any(one.is_sick for one in look.reports):
         raise typer.Exit(1)

@@ -121,7 +121,6 @@ def ps(
 def _ends(
     client: CriClient, found: Sequence[cri_pb2.Container]
 ) -> dict[str, list_views.ContainerExit]:
-    """Return how containers have ended, as far as it can be learned."""
     ended = [each.id for each in found if each.state == cri_pb2.CONTAINER_EXITED]
     ends = {}
     with suppress(PycrictlError):
@@ -133,7 +132,6 @@ def _ends(
 
 
 def _owners(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, tuple[str, str]]:
-    """Return namespace and name of the pods whose containers have no label for them."""
     if all(list_views.POD_NAME_LABEL in each.labels for each in found):
         return {}
     with suppress(PycrictlError):

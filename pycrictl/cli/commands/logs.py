@@ -145,8 +145,6 @@ def logs(
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """How logs are shown."""
-
     env: Environment
     client: CriClient
     wanted: Selection
@@ -155,7 +153,6 @@ class _Output:
     reopen: bool = False
 
     def show_container(self, container_id: str) -> None:
-        """Show the log of a container, or those of the pod with that ID."""
         if self.reopen:
             containerlog.reopen_log(self.client, container_id)
             crictl.inform(self.env, "the container's log was reopened")
@@ -181,7 +178,6 @@ class _Output:
             pass  # how users end it
 
     def show_pods(self, pods: podlogs.PodFilter) -> None:
-        """Show the logs of all containers of pods, in the order of their times."""
         logs = podlogs.PodLogs(self.client, pods, warn=self.env.warn)
         together = Together(self.wanted, on_bad=self._report_format, warn=self.env.warn)
 
@@ -232,7 +228,6 @@ class _Output:
 
 
 def _writer(stream: TextIO) -> Callable[[bytes], object]:
-    """Return a function that writes bytes below a stream's text layer, if it has one."""
     buffer: BinaryIO | None = getattr(stream, "buffer", None)
     if buffer is None:
         return lambda data: stream.write(data.decode(errors="replace"))

@@ -195,7 +195,6 @@ def pull(
 
 
 def _listed(app: AppContext, path: str) -> list[str]:
-    """Return the images listed in a file."""
     name = "standard input" if path == "-" else quote(path, 4096)
     try:
         return images_in(app.env.stdin.read() if path == "-" else read_text(path))

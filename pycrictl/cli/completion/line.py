@@ -13,7 +13,7 @@ from typer.core import TyperOption
 from pycrictl.cli import argv, crictl, plugins
 from pycrictl.cli.application import application, set_globals
 from pycrictl.cli.argv import CommandLine
-from pycrictl.cli.command_table import COMMANDS, HELP_WORDS, Entry, Grammar
+from pycrictl.cli.command_table import COMMANDS, HELP_WORDS, CommandSpec, Grammar
 from pycrictl.cli.complete import DIRECTIVES, FILES, NO_FILES
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
@@ -163,7 +163,7 @@ def _values(parameter: Parameter, ctx: Context, beginning: str) -> Offers:
     return [(each.value, each.help or "") for each in parameter.shell_complete(ctx, beginning)]
 
 
-def _names(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+def _names(entries: Sequence[CommandSpec]) -> Iterator[tuple[str, str]]:
     return ((name, entry.summary) for entry in entries for name in entry.names)
 
 
