@@ -38,9 +38,6 @@ class CommandLine(NamedTuple):
     negated: set[str]
     typed: dict[str, tuple[str, str]]
 
-    def words(self) -> list[str]:
-        return [*self.options, "--", *self.positionals] if self.positionals else self.options
-
 
 def parse(
     args: Sequence[str], options: Mapping[str, OptionSpec], *, interspersed: bool
@@ -48,13 +45,9 @@ def parse(
     """Parse the words after a command's name.
 
     Args:
-        args: the words.
         options: every spelling without its dashes (``name``, ``n``) to its option.
         interspersed: whether options may follow positionals. Where they may not (``exec``), the
             first positional ends all parsing and the rest is passed on untouched, ``--`` included.
-
-    Raises:
-        OptionError: an unknown option, a missing value, or a switch whose value is not a boolean.
     """
     line = CommandLine([], [], set(), {})
     switches: dict[str, bool] = {}

@@ -84,33 +84,6 @@ def test_containers_that_are_not_there(fake: FakeServer) -> None:
     assert stopped.stderr.startswith('pycrictl: container "web" is not running\n')
 
 
-def test_several_that_match_are_listed(fake: FakeServer) -> None:
-    offer(fake, container(pod="p" * 64), container("b" * 64, pod="q" * 64))
-    result = run(fake, "/a", "web:/b")
-    assert result.code == 1
-    assert result.stderr == (
-        'pycrictl: "web" matches 2 containers: aaaaaaaaaaaaa (web), bbbbbbbbbbbbb (web)\n'
-    )
-
-
-def test_a_pod_may_be_named_too(fake: FakeServer) -> None:
-    pods = [
-        cri_pb2.PodSandbox(
-            id=letter * 64, metadata=cri_pb2.PodSandboxMetadata(name=name, namespace="default")
-        )
-        for letter, name in (("p", "one"), ("q", "two"))
-    ]
-    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=pods))
-    offer(fake)
-    for named in ("two/web", "default/two/web"):
-        assert run(fake, f"{named}:/a", "/b").stderr == (
-            f'pycrictl: no container "{named}"\n'
-            "hint: there is a pod default/two: it has no containers\n"
-        )
-    unknown = run(fake, "three/web:/a", "/b").stderr
-    assert unknown.startswith('pycrictl: no container "three/web"\n')
-
-
 def test_when_no_method_serves_each_tells_why(fake: FakeServer, tmp_path: Path) -> None:
     offer(fake, container())
     fake.offer("CopyFromContainer", NO_RPC)

@@ -34,19 +34,3 @@ def test_schemas(words: list[str], expected: list[str]) -> None:
 def test_the_text_is_laid_out_as_crictls() -> None:
     head = capture("config-image-annotation").output
     assert Run("pull", "js").stdout.startswith(head.rstrip("\n"))
-
-
-def test_help() -> None:
-    for words in (["run", "--help"], ["help", "run"], ["run", "h"]):
-        run = Run(*words)
-        assert run.code == 0
-        text = run.stdout
-        assert text.startswith("Usage: pycrictl run ")
-        assert "  jsonschema, js  Print the JSON Schemas" in text
-    for words in (["run", "js", "--help"], ["run", "jsonschema", "help"]):
-        run = Run(*words)
-        assert run.code == 0
-        text = run.stdout
-        assert text.startswith("Usage: pycrictl run jsonschema [OPTIONS]\n")
-        assert "--container" in text
-        assert max(map(len, text.splitlines())) <= 80

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import threading
 from pathlib import Path
@@ -169,16 +168,9 @@ def test_timeout(fake: FakeServer) -> None:
     assert 85 < deadline_s < 91  # gRPC rounds up
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        json.dumps({"metadata": {"name": "web", "namespace": "default", "uid": "u-1"}}),
-        "metadata:\n  name: web\n  namespace: default\n  uid: u-1\n",
-    ],
-)
-def test_pod_config(fake: FakeServer, tmp_path: Path, text: str) -> None:
+def test_pod_config(fake: FakeServer, tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
-    file.write_text(text)
+    file.write_text("metadata:\n  name: web\n  namespace: default\n  uid: u-1\n")
     fake.prepare("PullImage", pulled())
     assert pull(fake, "--pod-config", str(file), "a").code == 0
     metadata = requests(fake)[0].sandbox_config.metadata
@@ -190,12 +182,6 @@ def test_pod_config(fake: FakeServer, tmp_path: Path, text: str) -> None:
     [
         (None, "cannot read pod config"),
         ("{", "line 1: it is not JSON"),
-        ("- 1", "line 1: the document must be a mapping, not a list"),
-        ("a: &x [1]\nb: *x\n", "aliases are not supported"),
-        ('{"metadata": {"name": "web"}}', "line 1: metadata.namespace is missing"),
-        ('{"metadata": {"nam": "web"}}', 'line 1: metadata: unknown key "nam"'),
-        ('{"metadata": 5}', "metadata must be a mapping, not a number"),
-        ("[" * 100_000, "nested too deep"),
     ],
 )
 def test_bad_pod_config_is_refused_before_any_call(

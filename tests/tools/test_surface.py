@@ -7,7 +7,7 @@ import shlex
 from pycrictl.cli.command_table import COMMANDS
 from pycrictl.cli.tree import command_of, completer
 from tools import surface
-from tools.surface import Argument, Command, Option
+from tools.surface import Command, Option
 
 PROGRAM = surface.program()
 ALL = tuple(PROGRAM.walk())
@@ -64,22 +64,6 @@ def test_examples_are_of_their_command() -> None:
         assert shlex.split(line)
 
 
-def test_the_program() -> None:
-    assert PROGRAM.path == ()
-    assert PROGRAM.name == ""
-    assert PROGRAM.arguments == ()
-    assert option(PROGRAM, "-c") == Option(
-        names=("-c", "--config"),
-        metavar="FILE",
-        help="Configuration file (default: /etc/crictl.yaml).",
-        choices=(),
-        is_switch=False,
-        is_repeatable=False,
-        default="",
-        environ=("CRI_CONFIG_FILE",),
-    )
-
-
 def test_options() -> None:
     ps = find("ps")
     assert option(ps, "-q").names == ("-q", "--quiet")
@@ -90,35 +74,9 @@ def test_options() -> None:
     assert option(find("pull"), "-pt").environ == ("CRICTL_PULL_TIMEOUT",)
 
 
-def test_arguments() -> None:
-    (stop,) = find("stop").arguments
-    assert stop == Argument(
-        metavar="CONTAINER",
-        help="IDs or names of containers.",
-        choices=(),
-        is_required=True,
-        is_repeatable=True,
-    )
-    (inspect,) = find("inspect").arguments
-    assert not inspect.is_required
-    container, remote = find("exec").arguments
-    assert (container.is_required, container.is_repeatable) == (False, False)
-    assert (remote.is_required, remote.is_repeatable) == (True, True)
-    assert find("exec").is_remote
-    assert find("pull-limiter").arguments[0].choices == ("status", "set", "cancel", "history")
-    assert [each.metavar for each in find("config").arguments] == ["KEY", "VALUE"]
-
-
 def test_only_commands_whose_words_go_on_are_remote() -> None:
     assert [command.name for command in ALL if command.is_remote] == ["exec", "debug"]
     assert all(command.arguments[-1].is_repeatable for command in ALL if command.is_remote)
-
-
-def test_subcommands_and_aliases() -> None:
-    assert find("events").aliases == ("event",)
-    assert find("create", "jsonschema").aliases == ("js",)
-    assert {each.name for each in find("pull").subcommands} == {"jsonschema"}
-    assert option(find("create", "jsonschema"), "-c").names == ("-c", "--container")
 
 
 NAMES_OF_THINGS = ("CONTAINER", "POD", "IMAGE", "FILE", "DIR", "SOCKET", "KEY", "SRC", "DST")
