@@ -39,7 +39,8 @@ def container_cp(
     progress: options.Progress = "auto",
     quiet: options.CopyQuiet = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Take up the same copy where a killed program left it.")
+        bool,
+        typer.Option("--resume", help="Continue the same copy where a killed program left off."),
     ] = False,
     retries: Annotated[
         int | None,
@@ -47,8 +48,7 @@ def container_cp(
             "--retries",
             parser=options.natural,
             metavar="N",
-            help="Open a broken connection so often in a row without progress (default: for 15"
-            " minutes).",
+            help="Reconnect at most N times in a row without progress (default: for 15 minutes).",
             show_default=False,
         ),
     ] = None,
@@ -57,9 +57,8 @@ def container_cp(
 
     One side is POD:PATH or NAMESPACE/POD:PATH, with an absolute path. The other is a local path.
     DIR/. stands for the contents of DIR. Nothing appears at the destination before everything has
-    arrived and its checksum is right. A connection that breaks is opened again, and the copy goes
-    on where it was. The container needs no tar. The exit status is also 1 if something was left
-    out.
+    arrived and its checksum is right. If the connection breaks, the copy reconnects and continues.
+    The container needs no tar. The exit status is also 1 if something was left out.
 
     Options of kubectl's connection, such as --context, are handed on to kubectl.
 

@@ -19,7 +19,7 @@ from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import plural
 
 MOST_SAID: Final = 5
-"""Pods of which is said why they do not run; more are only counted."""
+"""Pods whose problem is shown; the others are only counted."""
 
 
 def image_pull_progress(
@@ -28,8 +28,7 @@ def image_pull_progress(
         list[str] | None,
         typer.Argument(
             metavar="[POD|TYPE/NAME...]",
-            help="Pods, or what has pods, such as deployment/web; without any: all pulls of the"
-            " namespace.",
+            help="Pods or workloads, such as deployment/web (default: all pulls of the namespace).",
             show_default=False,
             autocompletion=cluster_names.workloads,
         ),
@@ -76,10 +75,10 @@ def image_pull_progress(
 ) -> None:
     """Show the progress of image pulls in a cluster.
 
-    Asks the agents of the cluster by way of kubectl, which gets all options of its connection:
-    --kubeconfig, --context, --cluster, --user, --as, --server, --token and the others that 'kubectl
-    options' lists. Ends when no pull is left: with status 0, or 1 if a pull failed. Ctrl-C ends the
-    watch (status 130), never a pull.
+    Queries the agents of the cluster through kubectl. Options of kubectl's connection are handed on
+    to it: --kubeconfig, --context, --cluster, --user, --as, --server, --token and the others that
+    'kubectl options' lists. Ends when no pull is left: with status 0, or 1 if a pull failed. Ctrl-C
+    ends the watch (status 130), never a pull.
 
     Example: kubectl image-pull-progress web
     """

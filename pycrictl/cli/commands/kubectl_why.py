@@ -26,8 +26,7 @@ def why(
         list[str] | None,
         typer.Argument(
             metavar="[POD|TYPE/NAME...]",
-            help="Pods, or what has pods, such as deployment/web; without any: all pods of the"
-            " namespace.",
+            help="Pods or workloads, such as deployment/web (default: all pods of the namespace).",
             show_default=False,
             autocompletion=cluster_names.workloads,
         ),
@@ -47,10 +46,10 @@ def why(
 ) -> None:
     """Show why pods are not running.
 
-    The first line is the most likely cause, the others say what it rests on. Of several pods, each
-    with a problem has a line, most severe first. It asks for their status, events, image pulls and
-    the last lines of logs, and names what it could not ask. Exits with status 0 if no pod has a
-    problem, else 1.
+    The first line is the most likely cause, the others are evidence. If several pods are selected,
+    each pod with a problem has a line, most severe first. Queries their status, events, image pulls
+    and last log lines, and names sources that are not available. Exits with status 0 if no pod has
+    a problem, else 1.
 
     Example: kubectl why web
     """

@@ -39,7 +39,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print the screen once as text.")] = False,
     output: Annotated[
         Literal["table", "json"],
-        typer.Option("--output", "-o", help="json: print its data once."),
+        typer.Option("--output", "-o", help="json: print the data once."),
     ] = "table",
     interval: Annotated[
         float,
