@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,7 +14,7 @@ from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.asking import Asking, disks_of, unmet
 from pycrictl.diagnosis.findings import Missing
-from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
+from pycrictl.diagnosis.pulls import Pulls
 from pycrictl.errors import NotFound
 from pycrictl.kube.node import Origin
 from pycrictl.kube.pods import Pod
@@ -27,7 +26,6 @@ from pycrictl.progress.failures import (
     Failure,
     Failures,
     as_text,
-    awaited,
 )
 from pycrictl.progress.reference import is_same_image
 
@@ -68,18 +66,6 @@ class Sources(NamedTuple):
     ask_proxy: Callable[[], dict[str, Any]] | None = None
 
 
-def collect_pod(
-    client: CriClient,
-    images: CriClient,
-    text: str,
-    sources: Sources,
-    *,
-    wall_s: Callable[[], float] = time.time,
-) -> facts.PodFacts:
-    """Return all that is known of the pod that a word stands for."""
-    return Collector(client, images, sources, wall_s).collect(text)
-
-
 class Collector(Asking):
     def __init__(
         self, client: CriClient, images: CriClient, sources: Sources, wall_s: Callable[[], float]
@@ -89,47 +75,7 @@ class Collector(Asking):
         self._images = images
         self._sources = sources
         self._wall_s = wall_s
-
-    def collect(self, text: str) -> facts.PodFacts:
-        lookup = Lookup(self._client)
-        journal = self._journal()
-        sandbox, pod = self._find(lookup, text, journal)
-        uid = pod.uid if pod is not None else ""
-        if sandbox is not None:
-            namespace, name = sandbox.metadata.namespace, sandbox.metadata.name
-            uid = uid or sandbox.metadata.uid
-        else:
-            assert pod is not None
-            namespace, name = pod.namespace, pod.name
-        owner = f"{namespace}/{name}"
-        containers = self._containers(lookup, sandbox, pod)
-        needed = dict.fromkeys(one.image for one in pod.images) if pod is not None else {}
-        needed |= dict.fromkeys(one.image for one in containers if one.image)
-        if pod is None or not pod.images:
-            needed |= {image: None for image, whose in awaited(journal) if whose == owner}
-        failures = self._failures(journal)
-        found_images, stray = self._images_of(owner, list(needed), pod, failures)
-        began_s = sandbox.created_at / 1e9 if sandbox is not None else 0.0
-        unowned = [] if needed else [one for one in failures if not one.pod and one.at_s > began_s]
-        ids = (sandbox.id if sandbox is not None else "", *(one.id for one in containers))
-        failed = (one.reference for one in found_images if one.failure)
-        return facts.PodFacts(
-            namespace=namespace,
-            name=name,
-            phase=pod.phase if pod is not None else "",
-            reason=pod.reason if pod is not None else "",
-            message=pod.message if pod is not None else "",
-            now_s=self._wall_s(),
-            sandbox=self._sandbox(sandbox),
-            containers=containers,
-            images=found_images,
-            stray_pulls=stray,
-            stray_failures={one.image: one.explained for one in unowned},
-            disks=tuple(self._disks()),
-            problems=self._problems(),
-            journal=about(journal, namespace, name, uid, (*ids, *failed)),
-            missing=tuple(dict.fromkeys(self._missing)),
-        )
+        self._known: dict[tuple[str, int], facts.Container] = {}
 
     def _find(
         self, lookup: Lookup, text: str, journal: Sequence[JournalLine]
@@ -183,24 +129,27 @@ class Collector(Asking):
         return facts.Sandbox(sandbox.id, is_ready, max(sandbox.created_at, 0) / 1e9, address)
 
     def _containers(
-        self, lookup: Lookup, sandbox: cri_pb2.PodSandbox | None, pod: Pod | None
-    ) -> tuple[facts.Container, ...]:
-        found: dict[str, facts.Container] = {}
-        if sandbox is not None:
-            newest = lookup.containers_of(sandbox)
-            with self._optional("container status"):
-                answers = statuses.container_statuses(
-                    self._client, [one.id for one in newest], verbose=False, is_listed=True
-                )
-                for answer in answers:
-                    found[answer.status.metadata.name] = self._container(answer.status, lookup)
-            for each in newest:  # the list has no exit codes, and is better than nothing
-                name = each.metadata.name
-                image = each.image.user_specified_image or each.image.image
-                is_running = each.state == cri_pb2.CONTAINER_RUNNING
-                state = "running" if is_running else "unknown"
-                found.setdefault(name, facts.Container(name, each.id, image, state))
-        return self._with_kubelets(found.values(), pod)
+        self, lookup: Lookup, sandbox: cri_pb2.PodSandbox | None, *, asks_all: bool
+    ) -> list[facts.Container]:
+        """Return the newest attempt of each container.
+
+        Args:
+            asks_all: ask the runtime for those too that simply run.
+        """
+        listed = lookup.containers_of(sandbox) if sandbox is not None else []
+        todo = [
+            each.id
+            for each in listed
+            if (each.id, each.state) not in self._known
+            and (asks_all or each.state != cri_pb2.CONTAINER_RUNNING or each.metadata.attempt)
+        ]
+        with self._optional("container status"):
+            for answer in statuses.container_statuses(
+                self._client, todo, verbose=False, is_listed=True
+            ):
+                one = answer.status
+                self._known[one.id, one.state] = self._container(one, lookup)
+        return [self._known.get((each.id, each.state)) or _as_listed(each) for each in listed]
 
     @staticmethod
     def _with_kubelets(
@@ -283,22 +232,6 @@ class Collector(Asking):
 
     # Images
 
-    def _images_of(
-        self, owner: str, needed: list[str], pod: Pod | None, failed: Sequence[Failure]
-    ) -> tuple[tuple[facts.Image, ...], dict[str, facts.PullState]]:
-        present = {reference: self._is_present(reference) for reference in needed}
-        pulls = Pulls()
-        is_known = bool(needed)
-        if self._sources.ask_proxy is not None:
-            with self._optional("proxy"):
-                pulls = from_proxy(self._sources.ask_proxy(), owner)
-        absent = [reference for reference in needed if not present[reference]]
-        if not pulls.own and (absent or not is_known):
-            with self._optional("containerd's pulls"):
-                pulls = pulls.joined(watch_briefly(self._client, absent, self._sources.pods))
-        found = self._image_facts(needed, pod, failed, present, pulls)
-        return found, {} if is_known else dict(pulls.stray)
-
     def _image_facts(
         self,
         needed: Iterable[str],
@@ -337,6 +270,19 @@ class Collector(Asking):
             request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference))
             return bool(self._images.call("ImageStatus", request).HasField("image"))
         return None
+
+
+def _as_listed(each: cri_pb2.Container) -> facts.Container:
+    """Return what the list says, which has no exit codes, and is better than nothing."""
+    is_running = each.state == cri_pb2.CONTAINER_RUNNING
+    return facts.Container(
+        each.metadata.name,
+        each.id,
+        each.image.user_specified_image or each.image.image,
+        "running" if is_running else "unknown",
+        restarts=each.metadata.attempt,
+        started_s=each.created_at / 1e9,
+    )
 
 
 def about(

@@ -1,4 +1,4 @@
-"""Looks at all pods of a node at once, again and again, and remembers what cannot change.
+"""Looks at pods of a node, one or all at once, and remembers what cannot change.
 
 A look asks the runtime for its two lists. Containers are asked for one by one only if they do not
 simply run, and of one that has ended only once.
@@ -7,19 +7,18 @@ simply run, and of one that has ended only once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.inspection import statuses
 from pycrictl.cri.lists.lookup import Lookup, pod_key, pod_name
 from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.collect import Collector, Sources, about, pod_named, without_sandbox
 from pycrictl.diagnosis.disks import Disk
 from pycrictl.diagnosis.pod import Look, PodReport, diagnose
-from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
-from pycrictl.errors import PycrictlError
+from pycrictl.diagnosis.pulls import Pulls, all_of, from_proxy, watch_briefly
 from pycrictl.kube.node import Origin
 from pycrictl.progress.failures import Failure, awaited
 
@@ -39,20 +38,17 @@ LookForPulls = Callable[[Sequence[str]], Callable[[str], Pulls]]
 
 
 class Survey(Collector):
-    """Looks at all pods."""
-
     def __init__(
         self,
         client: CriClient,
         images: CriClient,
         sources: Sources,
-        look_for_pulls: LookForPulls,
+        look_for_pulls: LookForPulls | None = None,
         *,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(client, images, sources, wall_s)
-        self._look_for_pulls = look_for_pulls
-        self._known: dict[tuple[str, int], facts.Container] = {}
+        self._look_for_pulls = look_for_pulls or self._brief_pulls
         self._slow_at = -KEEP_S
         self._lines: list[JournalLine] = []
         self._probes: list[JournalLine] = []
@@ -63,23 +59,105 @@ class Survey(Collector):
         """Look at all pods."""
         lookup = Lookup(self._client)
         self._look_at_the_slow()
-        pods = list(self._pods(lookup))
-        failures = self._failures(self._lines)
-        containers = {id(sandbox): self._newest(lookup, sandbox) for sandbox, _ in pods if sandbox}
-        needed = [self._needed(containers.get(id(sandbox), []), pod) for sandbox, pod in pods]
-        absent = {
-            name: self._is_present(name) for name in dict.fromkeys(chain.from_iterable(needed))
-        }
-        pulls_of = self._look_for_pulls([name for name, is_there in absent.items() if not is_there])
-        reports = []
-        for (sandbox, pod), images in zip(pods, needed, strict=True):
-            there = containers.get(id(sandbox), [])
-            found = self._pod_facts(sandbox, pod, there, images, absent, failures, pulls_of)
-            reports.append(PodReport(found, diagnose(found)))
+        pods = []
+        for sandbox, pod in self._pods(lookup):
+            containers = self._containers(lookup, sandbox, asks_all=False)
+            there = {one.name for one in containers}
+            wanted = pod.images if pod is not None else ()
+            needed = [
+                one.image for one in wanted if one.container not in there and not one.has_started
+            ]
+            pods.append(_Seen(sandbox, pod, containers, needed))
+        reports = [PodReport(found, diagnose(found)) for found in self._facts(pods)]
         listed = {one.id for one in lookup.containers}
         self._known = {key: one for key, one in self._known.items() if key[0] in listed}
         missing = tuple(dict.fromkeys(self._missing))
         return Look(sorted(reports, key=lambda one: one.gravity), self._filesystems, missing)
+
+    def look_at(self, text: str) -> facts.PodFacts:
+        """Return all that is known of the pod that a word stands for."""
+        lookup = Lookup(self._client)
+        self._look_at_the_slow()
+        sandbox, pod = self._find(lookup, text, self._lines)
+        containers = self._containers(lookup, sandbox, asks_all=True)
+        wanted = [one.image for one in pod.images] if pod is not None else []
+        wanted += [one.image for one in containers]
+        needed = list(dict.fromkeys(filter(None, wanted)))
+        (found,) = self._facts([_Seen(sandbox, pod, containers, needed)])
+        sandbox_facts = self._sandbox(sandbox)
+        return replace(found, sandbox=sandbox_facts, missing=tuple(dict.fromkeys(self._missing)))
+
+    def _facts(self, pods: Sequence[_Seen]) -> Iterator[facts.PodFacts]:
+        failures = self._failures(self._lines)
+        for one in pods:
+            if not one.needed and not (one.pod is not None and one.pod.images):
+                awaited_images = (image for image, pod in awaited(self._lines) if pod == one.owner)
+                one.needed.extend(awaited_images)
+        names = dict.fromkeys(chain.from_iterable(one.needed for one in pods))
+        present = {name: self._is_present(name) for name in names}
+        pulls_of = self._look_for_pulls(
+            [name for name, is_there in present.items() if not is_there]
+        )
+        for one in pods:
+            yield self._facts_of(one, present, pulls_of(one.owner), failures)
+
+    def _facts_of(
+        self,
+        seen: _Seen,
+        present: Mapping[str, bool | None],
+        pulls: Pulls,
+        failures: Sequence[Failure],
+    ) -> facts.PodFacts:
+        sandbox, pod, containers, needed = seen
+        namespace, _, name = seen.owner.partition("/")
+        uid = pod.uid if pod is not None else ""
+        began_s, known = 0.0, None
+        if sandbox is not None:
+            uid = uid or sandbox.metadata.uid
+            began_s = max(sandbox.created_at, 0) / 1e9
+            is_ready = sandbox.state == cri_pb2.SANDBOX_READY
+            known = facts.Sandbox(sandbox.id, is_ready, began_s)
+        own = {each: pulls.stray[each] for each in needed if each in pulls.stray}
+        of_pod = [one for one in failures if not one.pod or one.pod == seen.owner]
+        images = self._image_facts(
+            needed, pod, of_pod, present, pulls._replace(own={**pulls.own, **own})
+        )
+        ids = (known.id if known is not None else "", *(one.id for one in containers))
+        failed = (one.reference for one in images if one.failure)
+        lines = self._probes if seen.is_calm else self._lines
+        return facts.PodFacts(
+            namespace=namespace,
+            name=name,
+            phase=pod.phase if pod is not None else "",
+            reason=pod.reason if pod is not None else "",
+            message=pod.message if pod is not None else "",
+            now_s=self._wall_s(),
+            sandbox=known,
+            containers=self._with_kubelets(containers, pod),
+            images=images,
+            stray_pulls=dict(pulls.stray) if seen.is_open else {},
+            stray_failures={
+                one.image: one.explained
+                for one in failures
+                if seen.is_open and not one.pod and one.at_s > began_s
+            },
+            disks=() if seen.is_calm else self._filesystems,
+            problems=self._conditions,
+            journal=about(lines, namespace, name, uid, (*ids, *failed)),
+        )
+
+    def _brief_pulls(self, absent: Sequence[str]) -> Callable[[str], Pulls]:
+        """Look for pulls once: as a proxy says, and where that knows none as containerd shows."""
+        status: Mapping[str, Any] = {}
+        if self._sources.ask_proxy is not None:
+            with self._optional("proxy"):
+                status = self._sources.ask_proxy()
+        found = Pulls()
+        if not status or {*absent} - {image for _, image, _ in all_of(status)}:
+            with self._optional("containerd's pulls"):
+                found = watch_briefly(self._client, absent, self._sources.pods)
+        strays = Pulls(stray={**found.stray, **found.own})
+        return lambda owner: from_proxy(status, owner).joined(strays)
 
     def _pods(self, lookup: Lookup) -> Iterator[tuple[cri_pb2.PodSandbox | None, Pod | None]]:
         """Yield the newest sandbox of each pod, and the pods that have none yet."""
@@ -118,103 +196,25 @@ class Survey(Collector):
         self._conditions = self._problems()
         self._slow_at = time.monotonic()
 
-    def _newest(self, lookup: Lookup, sandbox: cri_pb2.PodSandbox) -> list[facts.Container]:
-        """Return the newest attempt of each container; only of some the runtime is asked."""
-        listed = lookup.containers_of(sandbox)
-        todo = [
-            each.id
-            for each in listed
-            if (each.id, each.state) not in self._known
-            and (each.state != cri_pb2.CONTAINER_RUNNING or each.metadata.attempt)
-        ]
-        with self._optional("container status"):
-            for answer in statuses.container_statuses(
-                self._client, todo, verbose=False, is_listed=True
-            ):
-                one = answer.status
-                self._known[one.id, one.state] = self._container(one, lookup)
-        found = []
-        for each in listed:
-            image = each.image.user_specified_image or each.image.image
-            is_running = each.state == cri_pb2.CONTAINER_RUNNING
-            found.append(
-                self._known.get((each.id, each.state))
-                or facts.Container(
-                    each.metadata.name,
-                    each.id,
-                    image,
-                    "running" if is_running else "unknown",
-                    restarts=each.metadata.attempt,
-                    started_s=each.created_at / 1e9,
-                )
-            )
-        return found
 
-    @staticmethod
-    def _needed(containers: Sequence[facts.Container], pod: Pod | None) -> list[str]:
-        there = {one.name for one in containers}
-        wanted = pod.images if pod is not None else ()
-        return [one.image for one in wanted if one.container not in there and not one.has_started]
+class _Seen(NamedTuple):
+    """A pod: its sandbox, what the kubelet says, its containers, images that it may wait for."""
 
-    def _pod_facts(
-        self,
-        sandbox: cri_pb2.PodSandbox | None,
-        pod: Pod | None,
-        containers: Sequence[facts.Container],
-        needed: list[str],
-        present: dict[str, bool | None],
-        failures: Sequence[Failure],
-        pulls_of: Callable[[str], Pulls],
-    ) -> facts.PodFacts:
-        owner = pod_name(sandbox) if sandbox is not None else str(pod)
-        namespace, _, name = owner.partition("/")
-        pulls = pulls_of(owner)
-        if not needed and (pod is None or not pod.images):
-            needed = [image for image, whose in awaited(self._lines) if whose == owner]
-        known = {each: pulls.stray[each] for each in needed if each in pulls.stray}
-        is_open = not needed and not containers  # nobody knows what it waits for
-        uid = sandbox.metadata.uid if sandbox is not None else ""
-        ids = (sandbox.id if sandbox is not None else "", *(one.id for one in containers))
-        is_calm = all(one.state == "running" for one in containers) and containers and not needed
-        lines = self._probes if is_calm else self._lines
-        began_s = sandbox.created_at / 1e9 if sandbox is not None else 0.0
-        of_pod = [one for one in failures if not one.pod or one.pod == owner] if needed else []
-        unowned = [one for one in failures if is_open and not one.pod and one.at_s > began_s]
-        is_ready = sandbox is not None and sandbox.state == cri_pb2.SANDBOX_READY
-        return facts.PodFacts(
-            namespace=namespace,
-            name=name,
-            phase=pod.phase if pod is not None else "",
-            reason=pod.reason if pod is not None else "",
-            message=pod.message if pod is not None else "",
-            now_s=self._wall_s(),
-            sandbox=facts.Sandbox(sandbox.id, is_ready, max(sandbox.created_at, 0) / 1e9)
-            if sandbox is not None
-            else None,
-            containers=self._with_kubelets(containers, pod),
-            images=self._image_facts(
-                needed, pod, of_pod, present, Pulls({**pulls.own, **known}, {}, pulls.failed)
-            ),
-            stray_pulls=dict(pulls.stray) if is_open else {},
-            stray_failures={one.image: one.explained for one in unowned},
-            disks=() if is_calm else self._filesystems,
-            problems=self._conditions,
-            journal=about(lines, namespace, name, uid, ids) if lines else (),
-            missing=(),
-        )
+    sandbox: cri_pb2.PodSandbox | None
+    pod: Pod | None
+    containers: list[facts.Container]
+    needed: list[str]
 
+    @property
+    def owner(self) -> str:
+        return pod_name(self.sandbox) if self.sandbox is not None else str(self.pod)
 
-def brief_pulls(client: CriClient, sources: Sources) -> LookForPulls:
-    """Return what looks for pulls once: as a proxy says, else as containerd shows them."""
+    @property
+    def is_calm(self) -> bool:
+        running = (one.state == "running" for one in self.containers)
+        return bool(self.containers) and not self.needed and all(running)
 
-    def look(absent: Sequence[str]) -> Callable[[str], Pulls]:
-        if sources.ask_proxy is not None:
-            answer = sources.ask_proxy()
-            return lambda owner: from_proxy(answer, owner)
-        try:
-            found = watch_briefly(client, absent, sources.pods)
-        except PycrictlError:  # no containerd
-            return lambda _: Pulls()
-        return lambda _: Pulls({}, {**found.stray, **found.own})
-
-    return look
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody knows what it waits for."""
+        return not self.needed and not self.containers

@@ -23,8 +23,9 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.diagnosis.collect import Sources, collect_pod
+from pycrictl.diagnosis.collect import Sources
 from pycrictl.diagnosis.pod import document
+from pycrictl.diagnosis.survey import Survey
 from pycrictl.kube.node import NodePods
 from pycrictl.proxy import admin
 from pycrictl.pulls.sums import ETA_AFTER_S
@@ -74,7 +75,7 @@ class Scene:
             **sources,
         }
         with CriClient(path, timeout_s=20) as client:
-            facts = collect_pod(client, client, "web", Sources(**asked))
+            facts = Survey(client, client, Sources(**asked)).look_at("web")
         roomy = [
             disk._replace(free_bytes=disk.size_bytes, free_inodes=disk.inodes)
             for disk in facts.disks

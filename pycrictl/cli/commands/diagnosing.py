@@ -16,12 +16,12 @@ from pycrictl.config import Setting, socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.endpoints import open_client
 from pycrictl.cri.inspection.statuses import checked
-from pycrictl.diagnosis.collect import Sources, collect_pod
+from pycrictl.diagnosis.collect import Sources
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node import document as node_document
 from pycrictl.diagnosis.pod import document as pod_document
 from pycrictl.diagnosis.pod import survey_document
-from pycrictl.diagnosis.survey import Survey, brief_pulls
+from pycrictl.diagnosis.survey import Survey
 from pycrictl.errors import UsageError
 from pycrictl.kube.node import NodePods
 from pycrictl.logs import journal
@@ -74,9 +74,8 @@ def why(
             partial(journal.read, root=root, timeout_s=journal.PATIENCE_S),
             proxy.status if proxy is not None else None,
         )
+        survey = Survey(client, images, sources, wall_s=app.env.wall_clock)
         if pod is None:
-            pulls = brief_pulls(client, sources)
-            survey = Survey(client, images, sources, pulls, wall_s=app.env.wall_clock)
             if watch:
                 list_options.watch_diagnosis(
                     app,
@@ -92,7 +91,7 @@ def why(
             if any(one.is_sick for one in look.reports):
                 raise typer.Exit(1)
             return
-        found = pod_document(collect_pod(client, images, pod, sources, wall_s=app.env.wall_clock))
+        found = pod_document(survey.look_at(pod))
     list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_pod)
     if not found["healthy"]:
         raise typer.Exit(1)

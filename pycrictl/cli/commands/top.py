@@ -16,8 +16,9 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cli import options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
 from pycrictl.cli.context import AppContext
-from pycrictl.diagnosis.collect import Sources, collect_pod
+from pycrictl.diagnosis.collect import Sources
 from pycrictl.diagnosis.pod import document as pod_document
+from pycrictl.diagnosis.survey import Survey
 from pycrictl.environ import is_dumb, is_utf8
 from pycrictl.errors import ConnectError, PycrictlError, UsageError
 from pycrictl.kube.node import NodePods
@@ -134,7 +135,7 @@ def _run(app: AppContext, looker: Looker, interval_s: float) -> None:
 def _why(app: AppContext, looker: Looker, row: Row) -> str:
     connection = looker.connected
     out = io.StringIO()
-    facts = collect_pod(connection.client, connection.images, row.pod, connection.sources)
+    facts = Survey(connection.client, connection.images, connection.sources).look_at(row.pod)
     diagnosis_text.write_pod(pod_document(facts), out, app.env.columns)
     return out.getvalue()
 
