@@ -83,6 +83,17 @@ def count(value: object, most: int = INT64_MAX) -> int:
     return value if type(value) is int and 0 <= value <= most else 0
 
 
+def whole(value: object) -> int:
+    """Return a whole number of 64 bits, also one written as ``5.0``; 0 if it is none."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and -INT64_MAX - 1 <= value <= INT64_MAX else 0
+
+
+def flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
 def number(value: object) -> float | None:
     """Return a number from 0 on; None if it is none."""
     if type(value) not in (int, float):

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pycrictl import noderoot, yamltree
 from pycrictl.config import read_text
 from pycrictl.errors import ConfigError
+from pycrictl.foreign import count, flag, strict
 from pycrictl.kube.kubelet import ROOT, Kubelet
 from pycrictl.kube.kubelet import read_text as read_named
 from pycrictl.units import parse_size, quote
 
 KUBELET_CONFIG: Final = "/var/lib/kubelet/config.yaml"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +76,33 @@ def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> Kub
     if root.type != "mapping":
         raise ConfigError(f"kubelet's configuration {name} is not a mapping")
     values = {member.key: member.node.value for member in root.members}
-    serialize = values.get("serializeImagePulls")
-    if serialize is not None and not isinstance(serialize, bool):
-        raise ConfigError(f"{name}: serializeImagePulls: it is not true or false")
-    number = values.get("maxParallelImagePulls")
-    if number is not None and (type(number) is not int or number < 1):
-        raise ConfigError(f"{name}: maxParallelImagePulls: it is not a number of 1 or more")
+
+    def field(key: str, read: Callable[[object], T], kind: str) -> T | None:
+        try:
+            return strict(values.get(key), read)
+        except ValueError:
+            raise ConfigError(f"{name}: {key}: it is not {kind}") from None
+
+    serialize = field("serializeImagePulls", flag, "true or false")
+    number = field("maxParallelImagePulls", lambda one: count(one) or -1, "a number of 1 or more")
     if serialize and number is not None and number > 1:
         raise ConfigError(
             f"{name}: maxParallelImagePulls: it is {number}, but serializeImagePulls is true"
         )
-    debugs = values.get("enableDebuggingHandlers")
-    if debugs is not None and not isinstance(debugs, bool):
-        raise ConfigError(f"{name}: enableDebuggingHandlers: it is not true or false")
+    size = values.get("containerCopySizeLimit")
+    if isinstance(size, str):  # as the kubelet reads its other sizes
+        try:
+            values["containerCopySizeLimit"] = parse_size(size)
+        except ValueError as exc:
+            raise ConfigError(f"{name}: containerCopySizeLimit: {exc}") from None
+    natural = "a number of 0 or more"
     return KubeletConfig(
         path,
         serialize,
         number,
-        _quantity(name, "containerCopySizeLimit", values.get("containerCopySizeLimit")),
-        _natural(name, "containerCopiesPerPod", values.get("containerCopiesPerPod")),
-        debugs is not False,
+        field("containerCopySizeLimit", count, natural),
+        field("containerCopiesPerPod", count, natural),
+        field("enableDebuggingHandlers", flag, "true or false") is not False,
     )
 
 
@@ -105,19 +115,3 @@ def copy_quotas(
     if copies_per_pod is None:
         copies_per_pod = kubelet.copies_per_pod
     return size_limit_bytes or 0, copies_per_pod or 0
-
-
-def _quantity(name: str, key: str, value: object) -> int | None:
-    """Return a number of bytes; a string is read as the kubelet reads those of its other sizes."""
-    if isinstance(value, str):
-        try:
-            return parse_size(value)
-        except ValueError as exc:
-            raise ConfigError(f"{name}: {key}: {exc}") from None
-    return _natural(name, key, value)
-
-
-def _natural(name: str, key: str, value: object) -> int | None:
-    if value is not None and (type(value) is not int or value < 0):
-        raise ConfigError(f"{name}: {key}: it is not a number of 0 or more")
-    return value

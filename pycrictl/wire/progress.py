@@ -13,8 +13,8 @@ This module reads what a message says and not what it means: phases, sums and ra
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pycrictl import foreign
 from pycrictl.units import quote
@@ -32,12 +32,13 @@ A message with a longer name is bad, since a shortened name would be the name of
 a longer error text is cut.
 """
 
-_INT64_MAX: Final = 2**63 - 1
-_INT64_MIN: Final = -(2**63)
 _LONGEST_S: Final = 1e11
 _EXCERPT: Final = 60
+_NAME: Final = f"a string of at most {MAX_TEXT} characters"
 _JSON_SPACE: Final = " \t\r\n"
 _NUMBER_KEYS: Final = frozenset({"progress", "total"})
+
+T = TypeVar("T")
 
 
 class Report(NamedTuple):
@@ -114,11 +115,9 @@ class ProgressDecoder:
             if len(message) > self._max_message_bytes:
                 raise _NotAReport(self._too_long)
             text = message if isinstance(message, str) else message.decode()
-            return _report(json.loads(text)) if text.strip(_JSON_SPACE) else None
+            return _report(foreign.parse(text)) if text.strip(_JSON_SPACE) else None
         except _NotAReport as exc:
             self._reject(str(exc), message)
-        except RecursionError:
-            self._reject("nested too deeply", message)
         except UnicodeDecodeError:
             self._reject("not valid UTF-8", message)
         except ValueError:
@@ -183,13 +182,13 @@ def encode_report(report: Report) -> str:
 def _report(fields: object) -> Report:
     if not isinstance(fields, dict):
         raise _NotAReport("not one JSON object")
-    error = _text(fields, "error")
+    error = _strict(fields, "error", _error, "a string") or ""
     report = Report(
-        image=_name(fields, "image"),
-        layer=_name(fields, "layer"),
-        progress=_int64(fields, "progress"),
-        total=_int64(fields, "total"),
-        error=error if len(error) <= MAX_TEXT else error[: MAX_TEXT - 1] + "…",
+        image=_encodable(_strict(fields, "image", foreign.text, _NAME) or ""),
+        layer=_encodable(_strict(fields, "layer", foreign.text, _NAME) or ""),
+        progress=_strict(fields, "progress", foreign.whole, "an integer") or 0,
+        total=_strict(fields, "total", foreign.whole, "an integer") or 0,
+        error=_encodable(error if len(error) <= MAX_TEXT else error[: MAX_TEXT - 1] + "…"),
         phase=_encodable(foreign.text(fields.get("phase"))),
         queue_position=foreign.count(fields.get("queue_position")),
         extracted=foreign.count(fields.get("extracted")),
@@ -208,33 +207,17 @@ def _report(fields: object) -> Report:
     return report
 
 
-def _text(fields: dict[str, object], key: str) -> str:
-    value = fields.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise _NotAReport(f'"{key}" is not a string')
-    return _encodable(value)
+def _strict(
+    fields: dict[str, object], key: str, read: Callable[[object], T], kind: str
+) -> T | None:
+    try:
+        return foreign.strict(fields.get(key), read)
+    except ValueError:
+        raise _NotAReport(f'"{key}" is not {kind}') from None
 
 
-def _name(fields: dict[str, object], key: str) -> str:
-    name = _text(fields, key)
-    if len(name) > MAX_TEXT:
-        raise _NotAReport(f'"{key}" is longer than {MAX_TEXT} characters')
-    return name
-
-
-def _int64(fields: dict[str, object], key: str) -> int:
-    value = fields.get(key)
-    if value is None:
-        return 0
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if type(value) is not int:
-        raise _NotAReport(f'"{key}" is not an integer')
-    if not _INT64_MIN <= value <= _INT64_MAX:
-        raise _NotAReport(f'"{key}" does not fit into 64 bits')
-    return value
+def _error(value: object) -> str:
+    return foreign.text(value, MAX_MESSAGE_BYTES)
 
 
 def _seconds(value: object) -> float:

@@ -147,20 +147,19 @@ def test_half_a_surrogate_pair_can_still_be_printed() -> None:
         ('{"progress":true}', '"progress" is not an integer: '),
         ('{"progress":1,"total":"2"}', '"total" is not an integer: '),
         ('{"progress":1.5}', '"progress" is not an integer: '),
-        ('{"progress":NaN}', '"progress" is not an integer: '),
-        ('{"progress":Infinity}', '"progress" is not an integer: '),
+        ('{"progress":NaN}', "not valid JSON: "),
         ('{"progress":1e999}', '"progress" is not an integer: '),
         ('{"progress":[]}', '"progress" is not an integer: '),
-        ('{"progress":9223372036854775808}', '"progress" does not fit into 64 bits: '),
-        ('{"total":-9223372036854775809}', '"total" does not fit into 64 bits: '),
-        ('{"total":1e300}', '"total" does not fit into 64 bits: '),
-        ('{"image":1,"progress":1}', '"image" is not a string: '),
-        ('{"layer":["a"],"progress":1}', '"layer" is not a string: '),
+        ('{"progress":9223372036854775808}', '"progress" is not an integer: '),
+        ('{"total":-9223372036854775809}', '"total" is not an integer: '),
+        ('{"total":1e300}', '"total" is not an integer: '),
+        ('{"image":1,"progress":1}', '"image" is not a string of at most 4096 characters: '),
+        ('{"layer":["a"],"progress":1}', '"layer" is not a string of at most 4096 characters: '),
         ('{"error":{},"progress":1}', '"error" is not a string: '),
         ('{"image":"a\nb","progress":1}', "not valid JSON: "),
         ('{"progress":' + "9" * 5000 + "}", "not valid JSON: "),
-        ("[" * 100_000, "nested too deeply: "),
-        ('{"a":' * 100_000, "nested too deeply: "),
+        ("[" * 100_000, "not valid JSON: "),
+        ('{"a":' * 100_000, "not valid JSON: "),
         (b"\xff\xfe", "not valid UTF-8: "),
         (b'{"image":"\xed\xa0\x80","progress":1}', "not valid UTF-8: "),
         ("\ufeff{}", "not valid JSON: "),
@@ -173,7 +172,7 @@ def test_bad(message: str | bytes, reason: str) -> None:
 @pytest.mark.parametrize("key", ["image", "layer"])
 def test_a_name_too_long_is_bad(key: str) -> None:
     message = json.dumps({key: "x" * (MAX_TEXT + 1), "progress": 1})
-    assert reason_of(message).startswith(f'"{key}" is longer than 4096 characters: ')
+    assert reason_of(message).startswith(f'"{key}" is not a string of at most 4096 characters: ')
 
 
 def test_only_the_first_bad_message_is_kept() -> None:

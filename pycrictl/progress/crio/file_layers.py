@@ -127,11 +127,11 @@ class FileLayers:
         """Decide which layers are there already; each of the others gets a file."""
         if self._sizes is None:
             return
-        fetched = [file.size_bytes for file in files if not file.is_open]
+        closed = [file.size_bytes for file in files if not file.is_open]
         present = []
-        for digest, size_bytes in self._sizes.items():
-            if size_bytes in fetched:
-                fetched.remove(size_bytes)
+        for digest in sorted(self._sizes, key=stored.__contains__):
+            if self._sizes[digest] in closed:
+                closed.remove(self._sizes[digest])
             elif digest in stored:
                 present.append(digest)
         # Of two pulls at once, one may have stored what the other is still fetching.
