@@ -24,6 +24,7 @@ ARROWS: dict[str, set[str]] = {
     "noderoot": _BASE,
     "profiles": {"errors"},
     "servicelog": {"wire.limits"},
+    "memory": set(),
     "metrics": set(),
     "serviceoptions": {"config", *_BASE},
     "signals": set(),
@@ -169,7 +170,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.replacement": {"ownprogram"},
     "proxy.server": {
         *("proxy.accept", "proxy.calls", "proxy.upstream", "servicelog", "wire.codes"),
-        *("wire.limits", "_proto"),
+        *("memory", "wire.limits", "_proto"),
     },
     "proxy.succession": {
         *("servicelog", "streaming.loop"),
@@ -231,6 +232,7 @@ ARROWS: dict[str, set[str]] = {
     "agent": {
         *(
             "agent",
+            "memory",
             "metrics",
             "kube",
             "progress",

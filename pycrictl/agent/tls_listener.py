@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import socket
 import ssl
 from collections import Counter
@@ -17,6 +16,7 @@ from aiohttp import web
 from pycrictl.agent.api.answers import refuse
 from pycrictl.agent.api.status import Refusal
 from pycrictl.errors import ConfigError, UsageError
+from pycrictl.memory import trim_memory
 from pycrictl.servicelog import Log, Seldom
 from pycrictl.units import quote
 
@@ -397,13 +397,6 @@ class TlsListener:
                 return
             client.setblocking(False)
             self._server.take(client, str(address[0]), self._context)
-
-
-def trim_memory() -> None:
-    """Give free memory back to the system, where the C library can (malloc_trim(3))."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _host_of(transport: asyncio.BaseTransport) -> str:

@@ -16,6 +16,7 @@ import grpc
 from grpc import aio
 
 from pycrictl._proto import cri_pb2
+from pycrictl.memory import Reclaimer
 from pycrictl.proxy.accept import descriptor_limit
 from pycrictl.proxy.calls import Answer, CallRecord, CallRequest, Handler, Metadata
 from pycrictl.proxy.upstream import Upstream, address
@@ -79,6 +80,7 @@ class CriServer:
         self._is_stopping = False
         self._log = Log(__name__)
         self._loop = asyncio.get_running_loop()
+        self._memory = Reclaimer(self._loop)
         self._methods = {path: self._unary(path, self._passed) for path in _unary_paths()}
         for method, handler in (own or {}).items():
             self._methods[method] = self._unary(method, handler)
@@ -135,6 +137,7 @@ class CriServer:
         await leaving
 
     def _method(self, path: str) -> grpc.RpcMethodHandler[Any, Any]:
+        self._memory.call_began()
         return self._methods.get(path) or self._stream(path)
 
     def _unary(self, path: str, handler: Handler) -> grpc.RpcMethodHandler[Any, Any]:

@@ -11,13 +11,16 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.wire import limits
 from tests.fakecri import FakeServer, hang
+from tests.processes import resident_bytes
 from tests.proxy.program import Program
+from tests.waiting import settled
 from tools.torture import attacks
 from tools.torture.attacks import MIB, PATIENCE_S, VERSION, Attacker
 
 Start = Callable[..., Program]
 
 MEMORY_BYTES = 256 * MIB
+MOST_KEPT_BYTES = 32 * MIB
 
 
 @pytest.fixture
@@ -72,6 +75,20 @@ def test_headers_that_cost_much(
     with bounded(proxy, cpu_s=3.0):
         attacker = attackers()
         misuse(attacker)
+
+
+def test_calls_that_are_refused_give_their_memory_back(
+    proxy: Program, attackers: Callable[[], Attacker]
+) -> None:
+    before = resident_bytes(proxy.pid)
+    with bounded(proxy, cpu_s=10.0):
+        for _ in range(12):
+            attacker = attackers()
+            attacks.header_of_megabytes(attacker)
+            attacker.read(wait_s=5.0)
+            attacker.close()
+        good_client(proxy)
+        assert settled(lambda: resident_bytes(proxy.pid) - before < MOST_KEPT_BYTES, limit_s=10)
 
 
 @pytest.mark.parametrize("size", [16 * MIB - 6, attacks.BODY_BYTES], ids=["16MiB", "4MiB"])
