@@ -273,9 +273,9 @@ ARROWS: dict[str, set[str]] = {
     "top": {
         *("top", "diagnosis", "cri", "_proto", *_BASE),
     },
-    "top.model": {"diagnosis", *_BASE},
-    "top.text": {"top.model", "pulls", "show.displays.phrases", *_BASE},
-    "top.screen": {"top.model", "top.text", "show.displays.phrases", *_BASE},
+    "top.board": {"diagnosis", *_BASE},
+    "top.text": {"top.board", "pulls", "show.displays.phrases", *_BASE},
+    "top.screen": {"top.board", "top.text", "show.displays.phrases", *_BASE},
     "__main__": {"cli", "ownprogram", "signals"},
 }
 

@@ -1,8 +1,4 @@
-"""Text that is redrawn in place, on a whole terminal.
-
-The cursor rests below the picture and no mode of the terminal is changed between two frames, so
-there is nothing to repair when the process is killed or stopped.
-"""
+"""Text that is redrawn in place, on a whole terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import Final, TextIO
 
 from pycrictl.environ import terminal_size
 from pycrictl.show.colours import plain
-from pycrictl.show.displays.block import ERASE_BELOW, ERASE_LINE, WRAP_OFF, WRAP_ON
+from pycrictl.show.displays.block import TerminalBlock
 from pycrictl.show.displays.phrases import cut, width
 from pycrictl.show.render import CLEAR_SCREEN
 
@@ -50,14 +46,16 @@ class Picture:
     def __init__(self, stream: TextIO, environ: Mapping[str, str]) -> None:
         self._stream = stream
         self._environ = environ
-        self._text = ""
-        self._seen: tuple[list[str], tuple[int, int]] | None = None
+        self._text: str | None = None
+        self._lines: list[str] = []
+        self._block = TerminalBlock(stream)
         self._former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
     def show(self, text: str) -> None:
         """Show another text; its control characters are line breaks and tabs only."""
+        before = CLEAR_SCREEN if self._text is None else ""
         self._text = text
-        self._paint()
+        self._paint(before)
 
     def pause(self, seconds: float) -> None:
         """Wait; meanwhile the picture follows the size of the window."""
@@ -66,36 +64,19 @@ class Picture:
             received = signal.sigtimedwait(_SIGNALS, left_s)
             if received is None:
                 return
-            if received.si_signo == signal.SIGCONT:
-                self._seen = None  # others have written there
-            self._paint()
+            # After a stop others have written there.
+            self._paint(CLEAR_SCREEN if received.si_signo == signal.SIGCONT else HOME)
 
     def close(self) -> None:
         try:
-            if self._seen is not None:
-                # Ctrl-C makes the kernel forget what was not yet shown, and leaves a ^C.
-                self._write(*self._seen)
+            self._block.close(self._lines)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._former_mask)
 
-    def _paint(self) -> None:
+    def _paint(self, before: str) -> None:
         columns, rows = terminal_size(self._stream, self._environ)
-        seen = clip(self._text, columns=columns, rows=rows), (columns, rows)
-        if seen == self._seen:
-            return
-        is_first, self._seen = self._seen is None, seen
-        self._write(*seen, before=CLEAR_SCREEN if is_first else HOME)
-
-    def _write(self, lines: list[str], size: tuple[int, int], *, before: str = HOME) -> None:
-        columns, rows = size
-        frame = [before, WRAP_OFF]
-        for number, line in enumerate(lines, 1):
-            # In the last column a terminal would erase the character that stands there.
-            erase = ERASE_LINE if width(line) < columns else ""
-            frame += (line, erase, "\r\n" if number < rows else "\r")
-        if len(lines) < rows:
-            frame.append(ERASE_BELOW)
-        frame.append(WRAP_ON)
-        encoding = self._stream.encoding
-        self._stream.write("".join(frame).encode(encoding, "replace").decode(encoding))
-        self._stream.flush()
+        self._lines = clip(self._text or "", columns=columns, rows=rows)
+        if before:
+            self._stream.write(before)
+            self._stream.flush()
+        self._block.draw(self._lines, size=(columns, rows), whole=bool(before))

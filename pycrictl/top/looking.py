@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl._proto import cri_pb2
@@ -14,7 +14,7 @@ from pycrictl.diagnosis.pod import Look
 from pycrictl.diagnosis.pulls import ContainerdPulls, Pulls, all_of, from_proxy
 from pycrictl.diagnosis.survey import Survey
 from pycrictl.errors import ConnectError, PycrictlError
-from pycrictl.top.model import Board, Limit, OtherPull, Usage, ordered, rows_of
+from pycrictl.top.board import Board, Limit, OtherPull, Usage, ordered, rows_of
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -33,13 +33,15 @@ class Proxy(Protocol):
     def cancel(self, target: str) -> None: ...
 
 
-class Connection(Protocol):
+@dataclass(slots=True)
+class NodeClients:
+    """What a node is looked at by; ``proxy`` is None without one, ``close`` ends the clients."""
+
     client: CriClient
     images: CriClient
     sources: Sources
     proxy: Proxy | None
-
-    def close(self) -> None: ...
+    close: Callable[[], object]
 
 
 class Looker:
@@ -47,14 +49,14 @@ class Looker:
 
     def __init__(
         self,
-        connect: Callable[[], Connection],
+        connect: Callable[[], NodeClients],
         node: str,
         *,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._connect = connect
         self._wall_s = wall_s
-        self._connection: Connection | None = None
+        self._connection: NodeClients | None = None
         self._survey: Survey | None = None
         self._containerd: ContainerdPulls | None = None
         self._retry_at = 0.0
@@ -64,7 +66,7 @@ class Looker:
         self._board = Board(node, "", wall_s())
 
     @property
-    def connected(self) -> Connection:
+    def connected(self) -> NodeClients:
         if self._connection is None:
             raise ConnectError(self._board.problem or "the runtime is not connected")
         return self._connection

@@ -19,17 +19,17 @@ from rich.text import Text
 from textual.app import App, ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.events import Resize
+from textual.events import Key, Resize
 from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from pycrictl.errors import PycrictlError
 from pycrictl.show.displays.phrases import clean
 from pycrictl.top import text
-from pycrictl.top.model import MEASURES, Board, Measure, Row, State, matching, ordered
+from pycrictl.top.board import MEASURES, Board, BoardRow, Measure, State, matching, ordered
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that end the screen. asyncio lets an interrupt through by itself."""
@@ -74,8 +74,8 @@ class Hands:
     """
 
     look: Callable[[], Board]
-    why: Callable[[Row], str]
-    inspect: Callable[[Row], str]
+    why: Callable[[BoardRow], str]
+    inspect: Callable[[BoardRow], str]
     words: Sequence[str]
     set_limit: Callable[[int], None]
     cancel: Callable[[str], None]
@@ -93,16 +93,16 @@ class Rows(ScrollView, can_focus=True):
 
     def __init__(self, *, is_utf8: bool) -> None:
         super().__init__()
-        self._rows: tuple[Row, ...] = ()
+        self._rows: tuple[BoardRow, ...] = ()
         self._at = 0
         self._is_utf8 = is_utf8
         self._layout_of_rows = text.layout_of((), 80)
 
     @property
-    def chosen(self) -> Row | None:
+    def chosen(self) -> BoardRow | None:
         return self._rows[self._at] if self._at < len(self._rows) else None
 
-    def set_rows(self, rows: tuple[Row, ...]) -> None:
+    def set_rows(self, rows: tuple[BoardRow, ...]) -> None:
         """Show rows; the chosen one stays chosen, wherever it goes."""
         key = self.chosen.key if self.chosen is not None and self._at else None
         self._rows = rows
@@ -185,7 +185,6 @@ class TopApp(App[None]):
     #head, #keys { height: auto; }
     #keys { text-style: dim; }
     Rows { height: 1fr; scrollbar-size-vertical: 0; background: ansi_default; }
-    #filter { display: none; height: 1; border: none; padding: 0; }
     TextPage, Question { background: ansi_default; }
     TextPage VerticalScroll { height: 1fr; }
     Question { align: center middle; }
@@ -218,6 +217,7 @@ class TopApp(App[None]):
         self._board: Board | None = None
         self._measure: Measure = "cpu"
         self._filter = ""
+        self._is_typing = False
         self._message = ""
         self.ends_by_signals = False
         self.ended_by = 0
@@ -228,7 +228,6 @@ class TopApp(App[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="head", markup=False)
         yield Rows(is_utf8=self._is_utf8)
-        yield Input(placeholder="show only rows with", id="filter", compact=True)
         yield Static(id="keys", markup=False)
 
     def on_mount(self) -> None:
@@ -284,7 +283,9 @@ class TopApp(App[None]):
 
     def _show_keys(self) -> None:
         told = self._message
-        if not told and self._filter:
+        if self._is_typing:
+            told = f'show only rows with "{self._filter}"; enter keeps it, escape shows all'
+        elif not told and self._filter:
             told = f'only rows with "{self._filter}"; escape shows all'
         shown = told or text.keys_line(max(self.size.width, 1))
         self.screen_stack[0].query_one("#keys", Static).update(Text(shown))
@@ -294,7 +295,7 @@ class TopApp(App[None]):
         self._show_keys()
 
     @property
-    def _row(self) -> Row | None:
+    def _row(self) -> BoardRow | None:
         return self.query_one(Rows).chosen
 
     # Keys
@@ -311,23 +312,27 @@ class TopApp(App[None]):
         self._say(f"sorted by {self._measure}")
 
     def action_filter(self) -> None:
-        field = self.query_one(Input)
-        field.display = True
-        field.value = self._filter
-        field.focus()
+        self._is_typing, self._message = True, ""
+        self._show_keys()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        self._filter, self._message = event.value, ""
+    def on_key(self, event: Key) -> None:
+        """Take keys for the filter before what they are bound to, in the order of typing."""
+        if not self._is_typing or isinstance(self.screen, ModalScreen):
+            return
+        if event.key in ("enter", "escape"):
+            self._is_typing = False
+            self._filter = self._filter if event.key == "enter" else ""
+        elif event.key == "backspace":
+            self._filter = self._filter[:-1]
+        elif event.is_printable and event.character:
+            self._filter += event.character
+        else:
+            return
+        event.prevent_default()
         self._draw()
-
-    def on_input_submitted(self) -> None:
-        self.query_one(Input).display = False
-        self.query_one(Rows).focus()
 
     def action_show_all(self) -> None:
         self._filter = self._message = ""
-        self.query_one(Input).value = ""
-        self.on_input_submitted()
         self._draw()
 
     def action_why(self) -> None:
@@ -337,7 +342,7 @@ class TopApp(App[None]):
         if self._needs_container():
             self._page(self._hands.inspect)
 
-    def _page(self, ask: Callable[[Row], str]) -> None:
+    def _page(self, ask: Callable[[BoardRow], str]) -> None:
         row = self._row
         if row is None:
             return
@@ -375,7 +380,7 @@ class TopApp(App[None]):
             return
         self._beside("image-pull-progress", "--image", row.image)
 
-    def _needs_container(self) -> Row | None:
+    def _needs_container(self) -> BoardRow | None:
         row = self._row
         if row is None or not row.id:
             self._say("there is no container yet; 'w' says why")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pycrictl.pulls.model import stall
-from pycrictl.show.displays.phrases import clean, clock, cut, cut_middle, fill, width
-from pycrictl.top.model import Board, Row, State
+from pycrictl.show.displays.phrases import clean, clock, cut, cut_middle, cut_name, fill, width
+from pycrictl.top.board import Board, BoardRow, State
 from pycrictl.units import format_bytes, ordinal, parse_duration
 
 KEYS: Final = (
@@ -29,7 +29,7 @@ class Layout(NamedTuple):
     is_utf8: bool = True
 
 
-def layout_of(rows: Sequence[Row], columns: int, *, is_utf8: bool = True) -> Layout:
+def layout_of(rows: Sequence[BoardRow], columns: int, *, is_utf8: bool = True) -> Layout:
     """Return columns that fit a screen; on a narrow one a pod stands without its container."""
     pod = max((width(row.pod) for row in rows), default=0)
     container = max((width(row.container) for row in rows), default=0)
@@ -39,7 +39,7 @@ def layout_of(rows: Sequence[Row], columns: int, *, is_utf8: bool = True) -> Lay
     return Layout(columns, pod, min(container, max(columns * 14 // 100, 8)), is_utf8)
 
 
-def row_line(row: Row, layout: Layout) -> str:
+def row_line(row: BoardRow, layout: Layout) -> str:
     mark = "!" if row.state is State.SICK else " "
     name = clean(row.pod or row.image)
     if not row.pod:
@@ -52,7 +52,7 @@ def row_line(row: Row, layout: Layout) -> str:
     )
 
 
-def _rest(row: Row, layout: Layout, room: int) -> str:
+def _rest(row: BoardRow, layout: Layout, room: int) -> str:
     pull = row.pull
     if row.state is State.PULLING and pull is not None:
         return _pulling(row, layout, room)
@@ -63,10 +63,13 @@ def _rest(row: Row, layout: Layout, room: int) -> str:
         behind = f", behind {ahead}" if ahead else ""
         starts = f", starts in {_clock(pull.starts_in)}" if pull.starts_in else ""
         return clean(f"in line: {ordinal(pull.place)}{behind}{starts}")
-    return f"{clean(row.what)}   {clean(row.detail)}".rstrip()
+    told = f"{clean(row.what)}   {clean(row.detail)}".rstrip()
+    if row.state is State.SICK and row.image and not row.id:
+        return f"{told}   {cut_name(clean(row.image), max(room - width(told) - 3, 0))}"
+    return told
 
 
-def _pulling(row: Row, layout: Layout, room: int) -> str:
+def _pulling(row: BoardRow, layout: Layout, room: int) -> str:
     pull = row.pull
     assert pull is not None
     if (far := pull.totals) is None or far.percent is None:
@@ -98,7 +101,7 @@ def bar(share: float, size: int, is_utf8: bool) -> str:
     return drawn.ljust(size)
 
 
-def _figures(row: Row) -> str:
+def _figures(row: BoardRow) -> str:
     cores, memory = row.usage
     cpu = f"cpu {cores:.1f}" if cores is not None else "cpu -"
     size = format_bytes(memory) if memory is not None else "-"

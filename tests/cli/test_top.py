@@ -11,7 +11,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.collect import Sources
 from pycrictl.errors import ConnectError
-from pycrictl.top.looking import Looker, Proxy
+from pycrictl.top.looking import Looker, NodeClients
 from tests.cli.run import Run
 from tests.cli.test_why import NOW, several
 from tests.fakecri.server import FakeServer
@@ -79,22 +79,17 @@ def test_without_a_runtime_the_usual_line_is_said(tmp_path: Path) -> None:
     assert done.stderr.startswith("pycrictl: cannot reach the runtime at ")
 
 
-class Connected:
-    def __init__(self, fake: FakeServer, *, is_there: bool = True) -> None:
-        if not is_there:
-            raise ConnectError("the runtime is away")
-        self.proxy: Proxy | None = None
-        self.client = self.images = CriClient(fake.path, timeout_s=20)
-        self.sources = Sources()
-
-    def close(self) -> None:
-        self.client.close()
+def connected(fake: FakeServer, *, is_there: bool = True) -> NodeClients:
+    if not is_there:
+        raise ConnectError("the runtime is away")
+    client = CriClient(fake.path, timeout_s=20)
+    return NodeClients(client, client, Sources(), None, client.close)
 
 
 def test_a_runtime_that_goes_away_and_comes_back(fake: FakeServer) -> None:
     node(fake)
     is_there = True
-    looker = Looker(lambda: Connected(fake, is_there=is_there), "n", wall_s=lambda: NOW)
+    looker = Looker(lambda: connected(fake, is_there=is_there), "n", wall_s=lambda: NOW)
     first = looker.look()
     assert not first.problem
     looker.close()
@@ -108,7 +103,7 @@ def test_a_runtime_that_goes_away_and_comes_back(fake: FakeServer) -> None:
 
 def test_a_look_makes_no_more_calls_than_the_lists_and_their_figures(fake: FakeServer) -> None:
     node(fake)
-    looker = Looker(lambda: Connected(fake), "n", wall_s=lambda: NOW)
+    looker = Looker(lambda: connected(fake), "n", wall_s=lambda: NOW)
     looker.look()
     before = len(fake.calls)
     looker.look()

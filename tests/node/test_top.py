@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -51,6 +52,24 @@ def test_the_screen_and_its_keys(command: list[str], crashed: str, size: tuple[i
     session.wait_for(b"Enter goes back")
     session.type(b"\r")
     session.type(b"q")
+    assert session.end() == 0
+
+
+def test_a_shell_stops_and_continues_it(command: list[str], crashed: str) -> None:
+    session = Session(["setsid", "--ctty", "--wait", "bash", "--norc", "-i"])
+    session.type(f"before=$(stty -g); {shlex.join([*command, 'top', '--no-kube'])}\r".encode())
+    session.wait_for(b"crash")
+    session.type(b"\x1a")
+    session.wait_for(b"Stopped")
+    session.type(b'[ "$before" = "$(stty -g)" ] && echo sa\'\'me\r')
+    session.wait_for(b"same")
+    session.type(b"fg\r")
+    session.wait_for(b"PODS")
+    session.wait_for(b"crash")
+    session.type(b"?")
+    session.wait_for(b"this help")
+    session.type(b"qq")
+    session.type(b"exit $?\r")
     assert session.end() == 0
 
 
@@ -145,7 +164,7 @@ def troubled(
 
 SICK_FIRST = (
     rb"! default/loop +main +crashing, 1 restart",
-    rb"! default/missing .*no such image",
+    rb"! default/missing +no such image   \S*shop/none:1$",
     rb"! default/oom +main +out of memory",
     rb"  default/slow +pulling",
     rb"  default/queued +in line: 1st",
@@ -187,14 +206,10 @@ def test_every_trouble_and_every_key(troubled: list[str], lab: Lab, size: tuple[
     session.resize(*size)
     session.wait_for(b"default/well")
     for pod, keys in KEYS.items():
-        session.type(b"/")
-        session.wait_for(b"how only rows with")  # the cursor is on its first letter
-        session.type(pod.encode())
-        session.wait_for(f'only rows with "{pod}"'.encode())
-        session.type(b"\r")
-        time.sleep(0.5)  # until the rows have the keys again, which nothing shows
+        typed = f"/{pod}\r"
         for key, says in keys.items():
-            session.type(key.encode())
+            session.type(f"{typed}{key}".encode())  # at once: no key goes elsewhere
+            typed = ""
             session.wait_for(says.encode())
             if says.startswith(("there is", "this ", "waits", "no pull", "lower", "sorted")):
                 continue

@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Static
 
 from pycrictl.diagnosis.pod import PodReport
 from pycrictl.errors import PycrictlError
-from pycrictl.top.model import Board, Limit, Row, State, Usage, ordered, rows_of
+from pycrictl.top.board import Board, BoardRow, Limit, State, Usage, ordered, rows_of
 from pycrictl.top.screen import HELP, Hands, Question, Rows, TextPage, TopApp
-from tests.top.test_model import BOARD, CRASHED, NOW, TO_COME, image, report
+from tests.top.test_board import BOARD, CRASHED, NOW, TO_COME, image, report
 
 
 class Node:
@@ -180,6 +181,16 @@ def test_filter_and_all_again() -> None:
     play(Node(), act)
 
 
+def test_keys_typed_at_once_arrive_in_their_order() -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        for key in ("slash", *"bag", "backspace", *"tch", "enter", "w"):
+            pilot.app.post_message(Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
+        assert str(pilot.app.screen.query_one(Static).content) == "why shop/batch"
+
+    play(Node(), act)
+
+
 def test_sort() -> None:
     async def act(pilot: Pilot[None]) -> None:
         for measure in ("memory", "restarts", "name", "cpu"):
@@ -218,7 +229,7 @@ def test_a_runtime_that_goes_away_and_comes_back() -> None:
 
 def many() -> Board:
     made = [
-        Row(
+        BoardRow(
             f"ns/pod-{n // 3:03}",
             f"c{n % 3}",
             f"{n:064x}",

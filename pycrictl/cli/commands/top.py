@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -26,8 +27,8 @@ from pycrictl.logs import journal
 from pycrictl.show import diagnosis_text, render
 from pycrictl.show.colours import Tone, painted
 from pycrictl.show.protodata import message_document
-from pycrictl.top.looking import Looker, Proxy
-from pycrictl.top.model import Row
+from pycrictl.top.board import BoardRow
+from pycrictl.top.looking import Looker, NodeClients, Proxy
 from pycrictl.top.text import lines_of
 from pycrictl.units import escape
 
@@ -64,10 +65,11 @@ def top(
     """
     app: AppContext = ctx.obj
     is_text = once or output == "json"
-    has_terminal = app.env.stdin_is_terminal and app.env.stdout_is_terminal
-    if not is_text and (not has_terminal or is_dumb(app.env.environ)):
+    env = app.env  # textual writes to stderr
+    has_terminal = env.stdin_is_terminal and env.stdout_is_terminal and env.stderr_is_terminal
+    if not is_text and (not has_terminal or is_dumb(env.environ)):
         raise UsageError("top needs a terminal", hint="'pycrictl top --once' prints it as text")
-    connect = partial(NodeConnection, app, admin_socket, no_kube=no_kube)
+    connect = partial(_connect, app, admin_socket, no_kube=no_kube)
     looker = Looker(connect, os.uname().nodename, wall_s=app.env.wall_clock)
     looker.open()  # who may not dial the socket is told so as by every command
     try:
@@ -79,20 +81,17 @@ def top(
         looker.close()
 
 
-class NodeConnection:
-    def __init__(self, app: AppContext, admin_socket: str, *, no_kube: bool) -> None:
-        self._clients = app.open_clients(needs_images=True)
-        self.client, self.images = self._clients.__enter__()
-        root = Path(noderoot.directory())
-        self.proxy: Proxy | None = proxy_of(self.client, admin_socket)
-        self.sources = Sources(
-            None if no_kube else NodePods(root=root),
-            partial(journal.read, root=root, timeout_s=journal.TIMEOUT_S),
-            self.proxy.status if self.proxy is not None else None,
-        )
-
-    def close(self) -> None:
-        self._clients.__exit__(None, None, None)
+def _connect(app: AppContext, admin_socket: str, *, no_kube: bool) -> NodeClients:
+    stack = ExitStack()
+    client, images = stack.enter_context(app.open_clients(needs_images=True))
+    root = Path(noderoot.directory())
+    proxy = proxy_of(client, admin_socket)
+    sources = Sources(
+        None if no_kube else NodePods(root=root),
+        partial(journal.read, root=root, timeout_s=journal.TIMEOUT_S),
+        proxy.status if proxy is not None else None,
+    )
+    return NodeClients(client, images, sources, proxy, stack.close)
 
 
 def _print(app: AppContext, looker: Looker, *, is_json: bool) -> None:
@@ -132,7 +131,7 @@ def _run(app: AppContext, looker: Looker, interval_s: float) -> None:
     play(TopApp(hands, interval_s=interval_s, is_utf8=utf8))
 
 
-def _why(app: AppContext, looker: Looker, row: Row) -> str:
+def _why(app: AppContext, looker: Looker, row: BoardRow) -> str:
     connection = looker.connected
     out = io.StringIO()
     facts = Survey(connection.client, connection.images, connection.sources).look_at(row.pod)
@@ -140,7 +139,7 @@ def _why(app: AppContext, looker: Looker, row: Row) -> str:
     return out.getvalue()
 
 
-def _inspect(app: AppContext, looker: Looker, row: Row) -> str:
+def _inspect(app: AppContext, looker: Looker, row: BoardRow) -> str:
     out = io.StringIO()
     request = cri_pb2.ContainerStatusRequest(container_id=row.id, verbose=False)
     answer = looker.connected.client.call("ContainerStatus", request)

@@ -21,7 +21,9 @@ from types import FrameType
 from typing import Final, TextIO
 
 ERASE_LINE: Final = "\x1b[K"
-ERASE_BELOW: Final = "\x1b[J"
+ERASE_BELOW_FIRST: Final = " \x1b[J\r"
+"""From column 1: what is erased from the very first cell, tmux keeps in its scrollback."""
+
 WRAP_OFF: Final = "\x1b[?7l"
 WRAP_ON: Final = "\x1b[?7h"
 
@@ -64,8 +66,7 @@ class TerminalBlock:
         """
         lines = list(lines[-size[1] :])
         old = self._lines
-        has_new_size = size != self._size
-        whole = whole or has_new_size or not old
+        whole = whole or size != self._size or not old
         shrinks = len(lines) < len(old)
         if not whole and lines == old:
             return
@@ -73,13 +74,16 @@ class TerminalBlock:
         last = len(lines) - 1
         for index, line in enumerate(lines):
             if whole or index >= len(old) or line != old[index] or (index == last and shrinks):
-                # Erased first, a line also forgets that it was wrapped: else a terminal that grows
-                # again would join it with the next.
-                frame += (ERASE_LINE, line) if has_new_size else (line, ERASE_LINE)
+                # Erased first, a line forgets that it was wrapped: else a terminal that grows
+                # again would join it with the next. It may also fill the last column.
+                frame.append(ERASE_LINE)
+                if index == last and (whole or shrinks):
+                    frame.append(ERASE_BELOW_FIRST)
+                frame.append(line)
             if index < last:
                 frame.append("\r\n")
-        if whole or shrinks:
-            frame.append(ERASE_BELOW)
+        if not lines:
+            frame.append(ERASE_BELOW_FIRST)
         frame.append("\r")
         if last > 0:
             frame.append(f"\x1b[{last}A")
@@ -103,10 +107,8 @@ class TerminalBlock:
 
     def _erase(self, successor: str = "") -> None:
         if self._lines:
-            # From column 1: what a terminal erases from its very first cell, it may keep in its
-            # scrollback (tmux does).
             # Ctrl-C may make the kernel discard the end of a frame: lines wrap again in any case.
-            successor = f"{WRAP_ON}\r {ERASE_BELOW}\r{successor}"
+            successor = f"{WRAP_ON}\r{ERASE_BELOW_FIRST}{successor}"
         self._send(successor)
         self._lines = []
 

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
-from pycrictl.diagnosis.errors import exit_words
+from pycrictl.diagnosis.errors import exit_words, last_reason
 from pycrictl.diagnosis.facts import Container, PodFacts, PullState
 from pycrictl.diagnosis.findings import Finding
 from pycrictl.diagnosis.pod import PodReport
-from pycrictl.units import age_in_words, plural
+from pycrictl.units import age_in_words, plural, quote
 
 
 class State(StrEnum):
@@ -85,7 +85,7 @@ class OtherPull(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BoardRow:
     """A container, one that is to come, or a pull that is nobody's.
 
     Attributes:
@@ -143,7 +143,7 @@ class Board:
     runtime: str
     at_s: float
     pods: int = 0
-    rows: tuple[Row, ...] = ()
+    rows: tuple[BoardRow, ...] = ()
     disk_free: float | None = None
     limit: Limit | None = None
     problem: str = ""
@@ -168,9 +168,9 @@ class Board:
 
 def rows_of(
     reports: Iterable[PodReport], usage: Mapping[str, Usage], pulls: Sequence[OtherPull] = ()
-) -> list[Row]:
+) -> list[BoardRow]:
     """Return a row for each container, for each pod that has none, and for pulls of nobody."""
-    rows: list[Row] = []
+    rows: list[BoardRow] = []
     for report in reports:
         rows += _rows_of_pod(report, usage)
     shown = {(row.pod, id(row.pull)) for row in rows if row.pull is not None}
@@ -181,10 +181,10 @@ def rows_of(
     return rows
 
 
-def ordered(rows: Iterable[Row], by: Measure = "cpu") -> tuple[Row, ...]:
+def ordered(rows: Iterable[BoardRow], by: Measure = "cpu") -> tuple[BoardRow, ...]:
     """Return rows as the screen has them: what is sick, then pulls, then the others."""
 
-    def place(row: Row) -> tuple[Any, ...]:
+    def place(row: BoardRow) -> tuple[Any, ...]:
         pull = row.pull or PullState()
         own: Any = {
             "cpu": -(row.usage.cores or 0.0),
@@ -201,7 +201,7 @@ def ordered(rows: Iterable[Row], by: Measure = "cpu") -> tuple[Row, ...]:
     return tuple(sorted(rows, key=place))
 
 
-def matching(rows: Iterable[Row], text: str) -> tuple[Row, ...]:
+def matching(rows: Iterable[BoardRow], text: str) -> tuple[BoardRow, ...]:
     wanted = text.casefold()
     return tuple(
         row
@@ -218,7 +218,7 @@ def short_age(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def _rows_of_pod(report: PodReport, usage: Mapping[str, Usage]) -> list[Row]:
+def _rows_of_pod(report: PodReport, usage: Mapping[str, Usage]) -> list[BoardRow]:
     facts, cause = report.facts, report.cause
     rows = [
         replace(_row(facts, one, report), usage=usage.get(one.id, NOTHING))
@@ -230,18 +230,20 @@ def _rows_of_pod(report: PodReport, usage: Mapping[str, Usage]) -> list[Row]:
     return rows
 
 
-def _pod_row(facts: PodFacts, cause: Finding, is_sick: bool) -> Row:
+def _pod_row(facts: PodFacts, cause: Finding, is_sick: bool) -> BoardRow:
     pulls = [image for image in facts.images if image.pull is not None]
     if pulls and pulls[0].pull is not None:
         return _pull_row(facts.full_name, "", pulls[0].reference, pulls[0].pull)
-    state = State.SICK if is_sick else State.ENDED
-    what, detail = _words(cause) if is_sick else ("no containers", "")
-    return Row(facts.full_name, "", "", "", state, what, detail, (-cause.weight, -cause.rank))
+    if not is_sick:
+        return BoardRow(facts.full_name, "", "", "", State.ENDED, "no containers")
+    what, detail, image = _words(facts, cause)
+    gravity = -cause.weight, -cause.rank
+    return BoardRow(facts.full_name, "", "", image, State.SICK, what, detail, gravity)
 
 
-def _row(facts: PodFacts, one: Container, report: PodReport) -> Row:
+def _row(facts: PodFacts, one: Container, report: PodReport) -> BoardRow:
     pod = facts.full_name
-    base = Row(
+    base = BoardRow(
         *(pod, one.name, one.id, one.image, State.RUNNING, ""),
         restarts=one.restarts,
         is_over=one.state == "exited",
@@ -259,7 +261,7 @@ def _row(facts: PodFacts, one: Container, report: PodReport) -> Row:
         if not own:
             return replace(base, state=State.WAITING, what="to be started")
     if own and report.is_sick:
-        what, detail = _words(own[0])
+        what, detail, _ = _words(facts, own[0])
         if one.state == "exited" or one.has_crashed_before:
             detail = _crash(one, facts.now_s)
             if own[0].kind == "crash-loop":
@@ -275,18 +277,27 @@ def _row(facts: PodFacts, one: Container, report: PodReport) -> Row:
     return replace(base, state=State.WAITING, what=one.state or "to be started")
 
 
-def _pull_row(pod: str, container: str, image: str, pull: PullState) -> Row:
+def _pull_row(pod: str, container: str, image: str, pull: PullState) -> BoardRow:
     if pull.place:
         state, what, detail = State.WAITING, "in line", str(pull)
     else:
         state, what, detail = State.PULLING, "pulling", pull.far
-    return Row(pod, container, "", image, state, what, detail, pull=pull)
+    return BoardRow(pod, container, "", image, state, what, detail, pull=pull)
 
 
-def _words(cause: Finding) -> tuple[str, str]:
+def _words(facts: PodFacts, cause: Finding) -> tuple[str, str, str]:
+    """Return what is wrong in a word or two, the detail that matters most, and the image.
+
+    The row of an image that cannot be had shows its name behind the detail.
+    """
     what = _WORDS.get(cause.kind, cause.kind.replace("-", " "))
+    for image in facts.images:
+        if image.failure and quote(image.reference) in cause.text:
+            reason = last_reason(image.failure)
+            is_told = cause.kind == "not-found"
+            return what, "" if is_told else reason or image.failure, image.reference
     detail = cause.text.removeprefix("is not running, and ").removeprefix("is not running: ")
-    return what, detail.removeprefix("is waiting: ")
+    return what, detail.removeprefix("is waiting: "), ""
 
 
 def _crash(one: Container, now_s: float) -> str:

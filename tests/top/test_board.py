@@ -11,11 +11,11 @@ from pycrictl.diagnosis.facts import Container, Image, PodFacts, PullState, Sand
 from pycrictl.diagnosis.pod import PodReport, diagnose
 from pycrictl.pulls.model import Totals
 from pycrictl.show.displays.phrases import width
-from pycrictl.top.model import (
+from pycrictl.top.board import (
     Board,
+    BoardRow,
     Limit,
     OtherPull,
-    Row,
     State,
     Usage,
     matching,
@@ -62,7 +62,7 @@ REPORTS = [
 ]
 
 
-def row(found: PodReport) -> Row:
+def row(found: PodReport) -> BoardRow:
     (one,) = rows_of([found], {})
     return one
 
@@ -149,6 +149,24 @@ def test_a_runtime_that_went_away_is_a_banner_above_what_was_seen() -> None:
     assert lines[2].startswith("! last seen at ")
     assert lines[2].endswith(": it hangs")
     assert lines[3:] == list(lines_of(BOARD, 100))[2:]
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        ("resolve: not found", "no such image   …/a-team/a-team/a-team/web:1"),
+        ("connect: connection refused", "registry down   connection refused   …/web:1"),
+        ("fetch: authorization failed", "image refused   authorization failed   web:1"),
+        ("x509: unknown authority", "bad certificate   unknown authority   …/web:1"),
+    ],
+)
+def test_at_80_columns_the_reason_of_a_failed_pull_is_whole(failure: str, told: str) -> None:
+    reference = f"registry.example:5000/{'a-team/' * 5}web:1"
+    images = (Image(reference, is_present=False, failure=f"pull {reference}: {failure}"),)
+    to_come = replace(TO_COME, image=reference)
+    (one,) = rows_of([report("web-7d9c6b4f5-x2x7k-abcde", to_come, images=images)], {})
+    line = list(lines_of(replace(BOARD, rows=(one,)), 80))[2]
+    assert line == f"! shop/web-7d9…-x2x7k-abcde  main  {told}"
 
 
 def test_names_cannot_control_the_terminal() -> None:
