@@ -34,8 +34,7 @@ _MOMENT: Final = re.compile(
 def parse(content: str | bytes | bytearray, *, most: int = 0) -> Any:
     """Return the value of a JSON text (RFC 8259, so without NaN and infinity).
 
-    Args:
-        most: values that it may have, which are counted before any is made; 0 for any number.
+    ``most`` values are counted before any is made; 0 for any number.
 
     Raises:
         ValueError: it is none, has too many values or digits, or is nested too deeply.
@@ -136,10 +135,8 @@ def fit(value: object, schema: Mapping[str, Any], wrong: list[str], path: str = 
     """Return the part of a value of JSON that fits a schema, with texts escaped; None if none does.
 
     Args:
-        schema: of OpenAPI: ``type``, ``format``, ``enum``, ``pattern``, ``minimum``, ``maximum``,
-            ``maxLength``, ``maxItems``, ``items``, ``properties``, ``required``. Numbers are never
-            negative and lists and texts never endless, also where it does not say so. Unknown and
-            null fields are left out.
+        schema: of OpenAPI. Numbers are never negative and lists and texts never endless, also
+            where it does not say so. Unknown and null fields are left out.
         wrong: gets the paths of fields that do not fit.
     """
     found = _KINDS[schema["type"]](value, schema, wrong, path)

@@ -42,7 +42,6 @@ class PullSettings:
 
 
 def pull_settings(status_info: Mapping[str, str], *, pid: int | None = None) -> PullSettings:
-    """Return the settings in force, as far as they can be learned."""
     answered = from_status(status_info)
     written = from_file(config_path(pid))
     if answered.is_empty:
@@ -52,7 +51,6 @@ def pull_settings(status_info: Mapping[str, str], *, pid: int | None = None) -> 
 
 
 def from_status(status_info: Mapping[str, str]) -> PullSettings:
-    """Read ``info["config"]`` of a verbose ``StatusResponse``; empty if there is nothing in it."""
     if config := parsed(status_info.get("config", "")):
         keys = ("imagePullProgressTimeout", "maxConcurrentDownloads")
         return _settings(config, keys, origin="CRI Status")
@@ -62,8 +60,7 @@ def from_status(status_info: Mapping[str, str]) -> PullSettings:
 def config_path(pid: int | None) -> Path:
     """Return the configuration file of a containerd: its ``--config``, else the usual place.
 
-    What names it is believed of the node's own processes only (``noderoot.is_nodes_own``). It is a
-    path of the node; so are all that this module gives.
+    What names it is believed of the node's own processes only. It is a path of the node.
     """
     arguments: list[str] = []
     if pid and noderoot.is_nodes_own(pid):
@@ -107,7 +104,6 @@ def from_file(path: Path) -> PullSettings:
 
 
 def configurations(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield what is in a configuration file and its imports, in the order of their application."""
     for _, document in _documents(path):
         yield document
 

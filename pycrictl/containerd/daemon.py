@@ -24,8 +24,6 @@ _START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after 
 
 
 class Daemon(NamedTuple):
-    """A running containerd: its process, and when that began in clock ticks and in wall time."""
-
     pid: int
     start_ticks: int
     started_s: float

@@ -42,8 +42,8 @@ M = TypeVar("M", bound=Message)
 class ContainerdClient:
     """Reads the content store, the images, the leases and the snapshots of a containerd.
 
-    All methods raise a ``RuntimeFault`` or a ``ConnectError``; the latter or ``Unavailable`` while
-    containerd restarts, after which the same client works again.
+    While containerd restarts, calls raise ``ConnectError`` or ``Unavailable``; then the same client
+    works again.
     """
 
     def __init__(self, path: str, *, timeout_s: float = 2.0) -> None:
@@ -121,7 +121,6 @@ class ContainerdClient:
     # Leases
 
     def leases(self) -> Sequence[leases_pb2.Lease]:
-        """Return the leases; each running pull holds one, and dead ones stay for a day."""
         return self.call(
             "leases.v1.Leases/List",
             leases_pb2.ListRequest(),
@@ -142,7 +141,6 @@ class ContainerdClient:
     # Snapshots
 
     def snapshots(self, snapshotter: str, names: Iterable[str]) -> dict[str, snapshots_pb2.Info]:
-        """Return the snapshots among ``names`` that are there."""
         filters = [f"name=={name}" for name in names]
         if not filters:
             return {}
@@ -154,10 +152,7 @@ class ContainerdClient:
         return {info.name: info for answer in answers for info in answer.info}
 
     def usage(self, snapshotter: str, key: str) -> int | None:
-        """Return the bytes on disk of a snapshot, finished or not; None if it is not there.
-
-        The snapshotter walks all files of an active snapshot to answer, so this can be slow.
-        """
+        """Return a snapshot's bytes on disk, for which all its files are walked; None without."""
         try:
             return self.call(
                 "snapshots.v1.Snapshots/Usage",
@@ -170,12 +165,7 @@ class ContainerdClient:
     # The calls
 
     def call(self, method: str, request: Message, response_type: type[M], *, lease: str = "") -> M:
-        """Make a unary call.
-
-        Args:
-            method: ``SERVICE.v1.SERVICE/METHOD``.
-            lease: the ID of the lease that is to hold what the call makes.
-        """
+        """Make a unary call of ``SERVICE.v1.SERVICE/METHOD``; a lease is to hold what it makes."""
         (answer,) = self._stream(method, request, response_type, is_stream=False, lease=lease)
         return answer
 
@@ -210,8 +200,6 @@ class ContainerdClient:
 
 
 class Documents:
-    """Reads and remembers manifests, indexes and configs by digest."""
-
     def __init__(self, client: ContainerdClient) -> None:
         self._client = client
         self._read: OrderedDict[str, Document] = OrderedDict()

@@ -16,10 +16,7 @@ DEFAULT_FOLDER: Final = "/etc/containerd/certs.d"
 
 
 class Site(NamedTuple):
-    """A server that is asked for the images of a registry.
-
-    ``ca`` is a file as this process finds it; empty for the system's.
-    """
+    """A server of a registry's images; ``ca`` is a file for this process."""
 
     url: str
     is_mirror: bool = False
@@ -28,7 +25,6 @@ class Site(NamedTuple):
 
 
 def sites_of(host: str, config: Path) -> list[Site]:
-    """Return the servers of a registry, in the order in which containerd asks them."""
     scheme = "http" if host.partition(":")[0] in ("localhost", "127.0.0.1") else "https"
     own = Site(f"{scheme}://{'registry-1.docker.io' if host == 'docker.io' else host}")
     folder, document = _hosts(host, _folders(config))

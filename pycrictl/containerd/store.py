@@ -34,15 +34,11 @@ class LayerDescriptor(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """An image for one platform: its config and its layers, lowest first."""
-
     config_digest: str
     layers: tuple[LayerDescriptor, ...]
 
 
 class Index(NamedTuple):
-    """An image for several platforms: the digests of its manifests."""
-
     manifests: tuple[str, ...]
 
 
@@ -69,7 +65,7 @@ def is_digest(value: object) -> TypeGuard[str]:
 def parse_document(data: bytes) -> Document | None:
     """Read a manifest, an index or a config by its shape; None for anything else.
 
-    The media type does not count: it is optional in OCI documents, and a blob's own is not stored.
+    Media types are optional in OCI documents, and a blob's own is not stored.
     """
     if len(data) > DOCUMENT_LIMIT_BYTES:
         return None
@@ -117,10 +113,7 @@ def _config(document: dict[str, Any]) -> ImageConfig | None:
 
 
 def chain_ids(diff_ids: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the snapshots that the layers are unpacked to, lowest first.
-
-    The first is the diff ID, each other the SHA-256 of the one below, a space and the diff ID.
-    """
+    """Return the names of the snapshots that the layers are unpacked to, lowest first."""
     chain: list[str] = []
     for diff_id in diff_ids:
         if chain:
@@ -140,10 +133,7 @@ def parse_ingest(ref: str) -> IngestRef | None:
 
 
 def extracted_chain_id(snapshot_key: str) -> str | None:
-    """Return the chain ID that a running extraction is for; None for another kind of snapshot.
-
-    The key is ``extract-<nanoseconds>-<random> <chain ID>``.
-    """
+    """Return the chain ID in ``extract-<nanoseconds>-<random> <chain ID>``; None of another key."""
     prefix, _, chain_id = snapshot_key.partition(" ")
     return chain_id if prefix.startswith("extract-") and is_digest(chain_id) else None
 

@@ -30,14 +30,8 @@ _SNAPSHOTS: Final = "snapshots/"
 def view(client: ContainerdClient, snapshotter: str, chain_id: str) -> Iterator[list[Path]]:
     """Make a view of an image, and yield the directories of its layers, the uppermost first.
 
-    Args:
-        client: of the daemon.
-        snapshotter: which has unpacked the image.
-        chain_id: of its uppermost layer (OCI image configuration).
-
     Raises:
         Unimplemented: the layers are not directories, as with a block device.
-        RuntimeFault: containerd refuses it.
     """
     name = f"{_PREFIX}{os.getpid()}-{start_ticks(os.getpid())}"
     expiry = (datetime.now(UTC) + _EXPIRY).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -78,7 +72,6 @@ def _remove(client: ContainerdClient, name: str) -> None:
 
 
 def _directories(answer: snapshots_pb2.ViewSnapshotResponse) -> list[Path]:
-    """Return the directories that mounts put together: overlayfs, or one directory alone."""
     if len(answer.mounts) == 1:
         (mount,) = answer.mounts
         if mount.type == "bind":

@@ -71,7 +71,6 @@ def unmet(status: cri_pb2.RuntimeStatus) -> tuple[tuple[str, str], ...]:
 
 
 def disks_of(images: CriClient) -> list[Disk]:
-    """Return the file systems of images, containers, volumes and logs, each once."""
     answer = images.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
     places = [*places_of(answer), *OTHERS]
     return once_each(filter(None, (disk_at(*place) for place in places)))
@@ -102,7 +101,6 @@ def disk_at(path: str, use: str) -> tuple[int, Disk] | None:
 
 
 def once_each(found: Iterable[tuple[int, Disk]]) -> list[Disk]:
-    """Return the first file system of each device."""
     first: dict[int, Disk] = {}
     for device, disk in found:
         first.setdefault(device, disk)

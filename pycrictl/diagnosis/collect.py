@@ -53,13 +53,7 @@ _STATES: Final = {
 
 
 class Sources(NamedTuple):
-    """Whom to ask beside the runtime.
-
-    Attributes:
-        pods: the pods of the node; None for nobody (``--no-kube``).
-        read_journal: returns the journal's lines since a wall time; None for none.
-        ask_proxy: asks the proxy in front of the runtime for its status; None without a proxy.
-    """
+    """Whom to ask beside the runtime; None of each for nobody."""
 
     pods: NodePods | None = None
     read_journal: Callable[[float], Sequence[JournalLine]] | None = None
@@ -80,7 +74,6 @@ class Collector(Asking):
     def _find(
         self, lookup: Lookup, text: str, journal: Sequence[JournalLine]
     ) -> tuple[cri_pb2.PodSandbox | None, Pod | None]:
-        """Return the sandbox and the kubelet's pod of a name, either of them None if unknown."""
         pods = self._sources.pods
         try:
             sandbox = lookup.find_pod(text)
@@ -131,11 +124,7 @@ class Collector(Asking):
     def _containers(
         self, lookup: Lookup, sandbox: cri_pb2.PodSandbox | None, *, asks_all: bool
     ) -> list[facts.Container]:
-        """Return the newest attempt of each container.
-
-        Args:
-            asks_all: ask the runtime for those too that simply run.
-        """
+        """Return the newest attempt of each container; the list has no exit codes."""
         listed = lookup.containers_of(sandbox) if sandbox is not None else []
         todo = [
             each.id
@@ -288,7 +277,6 @@ def _as_listed(each: cri_pb2.Container) -> facts.Container:
 def about(
     journal: Iterable[JournalLine], namespace: str, name: str, uid: str, ids: Sequence[str]
 ) -> tuple[facts.Line, ...]:
-    """Return the last lines about a pod, the oldest first."""
     words = [f'"{namespace}/{name}"', *filter(None, (uid, *ids))]
     found = [
         facts.Line(line.at_s, line.unit, line.message[:JOURNAL_CHARS])
@@ -299,10 +287,7 @@ def about(
 
 
 def pod_named(journal: Sequence[JournalLine], text: str) -> Pod | None:
-    """Return the pod of a NAME or NAMESPACE/NAME that the journal speaks of; None if it does not.
-
-    Where there is no sandbox and nobody can be asked for pods, this is the only trace of one.
-    """
+    """Return the pod of a NAME or NAMESPACE/NAME that the journal speaks of."""
     for line in reversed(journal):
         for pattern in (_SANDBOX, _KUBELET):
             found = re.search(pattern, line.message)
@@ -315,9 +300,7 @@ def pod_named(journal: Sequence[JournalLine], text: str) -> Pod | None:
 def without_sandbox(journal: Iterable[JournalLine], since_s: float) -> list[str]:
     """Return the pods, NAMESPACE/NAME, whose sandbox could not be made at the last attempt.
 
-    Args:
-        journal: lines of the runtime, the oldest first.
-        since_s: earlier attempts do not count (wall time): the pod may have been deleted.
+    Earlier attempts than ``since_s`` do not count: the pod may have been deleted.
     """
     failed: dict[str, None] = {}
     for line in journal:

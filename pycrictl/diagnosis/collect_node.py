@@ -68,8 +68,6 @@ _TIMEX_BYTES: Final = 512
 
 
 class NodeProxy(Protocol):
-    """A running proxy: where it listens, the runtime behind it, and what it says of itself."""
-
     @property
     def listen(self) -> str: ...
 
@@ -82,9 +80,7 @@ class NodeProxy(Protocol):
 class NodeCollector(Asking):
     """Collects facts about a node, source by source, and each within the same few seconds.
 
-    Args:
-        registries: HOST or HOST/REPO of the registries to try; empty for those of the images.
-        tries_registries: whether to try any.
+    Registries to try are HOST or HOST/REPO; empty for those of the node's images.
     """
 
     def __init__(self, registries: Iterable[str] = (), *, tries_registries: bool = True) -> None:
@@ -102,7 +98,6 @@ class NodeCollector(Asking):
         root: Path,
         find_proxy: Callable[[], NodeProxy | None],
     ) -> NodeFacts:
-        """Ask all sources at once, and return what has come in time."""
         clients: list[CriClient] = []
         self._begin("runtime", lambda: self._ask_runtime(connect, clients))
         self._begin("host", lambda: self._look_at_host(root))
@@ -214,7 +209,6 @@ class NodeCollector(Asking):
         self._known["kubelet_endpoints"] = (str(runtime), str(images))
 
     def _is_kubelets(self, known: Mapping[str, Any]) -> bool | None:
-        """Return whether the runtime is the one that the kubelet uses; None if that is unknown."""
         runtime, used = known.get("kubelet_endpoints", ("",))[0], known.get("endpoint", "")
         if not runtime or not used:
             return None
@@ -286,10 +280,7 @@ def _is_synchronized() -> bool | None:
 
 
 def _stages(mountpoints: Iterable[str]) -> Iterator[str]:
-    """Yield what killed copies have left in the containers' file systems, as far as a second goes.
-
-    They are looked for near the roots of overlayfs's upper directories.
-    """
+    """Yield what killed copies have left near the roots of overlayfs's upper directories."""
     until = time.monotonic() + _LOOK_S
     for mountpoint in mountpoints:
         top = os.path.join(noderoot.locate(mountpoint), "snapshots")  # noqa: PTH118 (os.walk's)

@@ -17,16 +17,7 @@ FULL: Final = 0.025
 
 
 class Disk(NamedTuple):
-    """A file system.
-
-    Attributes:
-        path: a directory on it.
-        use: what the runtime has there, such as ``images``.
-        size_bytes: its size.
-        free_bytes: what is free for everybody.
-        inodes: how many files it can have; 0 for any number.
-        free_inodes: how many more.
-    """
+    """A file system of the runtime; ``inodes`` is 0 for any number."""
 
     path: str
     use: str

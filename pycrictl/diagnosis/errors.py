@@ -177,7 +177,6 @@ def sandbox_words(cause: str) -> Words | None:
 
 
 def last_reason(cause: str) -> str:
-    """Return the innermost of a chain of errors if it is short; empty if there is no chain."""
     chain = " ".join(cause.split()).removesuffix(": unknown")
     _, colon, reason = chain.rpartition(": ")
     return reason if colon and len(reason) <= _REASON_CHARS else ""
@@ -190,7 +189,6 @@ _BAD_COMMAND: Final = (
 
 
 def is_bad_command(message: str) -> bool:
-    """Return whether a container has not started because of its command (runc's words)."""
     return "exec" in message and bool(re.search(_BAD_COMMAND, message))
 
 
@@ -209,7 +207,6 @@ def shortened(message: str) -> str:
 
 
 def exit_words(code: int) -> str:
-    """Return what an exit status means, in brackets; empty if it has no meaning of its own."""
     known = {126: "its command cannot be executed", 127: "a command was not found"}
     signals = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
     if code > 128 and code - 128 in signals:

@@ -23,19 +23,10 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container of the pod, or one that has not been created yet.
+    """A container of the pod; ``state`` is empty before it exists.
 
-    Attributes:
-        state: ``running``, ``exited``, ``created``, ``unknown``; empty before it exists.
-        exit_code: of the last attempt that has ended.
-        reason: the runtime's word for the end, such as ``OOMKilled``.
-        message: the runtime's message about that end.
-        restarts: how many attempts were before.
-        has_crashed_before: an earlier attempt that is still listed ended badly.
-        waiting: what the kubelet says it waits for, such as ``CrashLoopBackOff``.
-        waiting_message: the kubelet's message about that wait.
-        is_ready: what the kubelet says of its probes; None if that is not known.
-        lines: the last lines of its log.
+    ``exit_code``, ``reason`` and ``message`` are of the last end, ``waiting`` and ``is_ready`` the
+    kubelet's words. ``has_crashed_before``: an earlier attempt that is listed ended badly.
     """
 
     name: str
@@ -57,14 +48,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """A pull that is under way or in line.
-
-    Attributes:
-        totals: how far it is; None if that is not known.
-        place: in the line of a proxy; 0 if it has begun.
-        behind: whose pull is ahead.
-        starts_in: when it is expected to start, in words.
-    """
+    """A pull under way, or at a place in a proxy's line."""
 
     totals: Totals | None = None
     place: int = 0
@@ -73,7 +57,6 @@ class PullState:
 
     @property
     def far(self) -> str:
-        """How far it is."""
         parts = []
         if (far := self.totals) is None:
             return _ASKED
@@ -107,15 +90,7 @@ class PullState:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that the pod needs.
-
-    Attributes:
-        is_present: None if the runtime did not say.
-        pull: a pull of it that is under way.
-        failure: why the last one failed; empty if none has.
-        says: what the kubelet says of it (``ImagePullBackOff``).
-        next_try: what is known of that, in words.
-    """
+    """An image that the pod needs; ``says`` is the kubelet's reason (``ImagePullBackOff``)."""
 
     reference: str
     is_present: bool | None = None
@@ -131,8 +106,6 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the journal about the pod: wall time, service, text."""
-
     at_s: float
     unit: str
     message: str
@@ -146,13 +119,8 @@ class PodFacts:
         phase: as the API server has it; empty if it was not asked.
         reason: why the kubelet has ended it, such as ``Evicted``; of its status, as ``message``.
         unscheduled: what the scheduler says of a pod that has no node; empty if it has one.
-        now_s: wall time of all this.
-        images: those of its containers, in the order in which they are pulled.
-        stray_pulls: pulls of the node whose pod nobody knows, by what they are called.
-        stray_failures: errors of pulls of which nobody knows whose they were, by the image.
+        stray_pulls: pulls of the node whose pod nobody knows; ``stray_failures`` as well.
         problems: conditions of the runtime that do not hold, and why.
-        journal: lines about the pod, the oldest first.
-        missing: sources that could not be asked.
     """
 
     namespace: str

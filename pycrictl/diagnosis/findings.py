@@ -14,15 +14,7 @@ class Weight(IntEnum):
 
 
 class Finding(NamedTuple):
-    """One finding.
-
-    Attributes:
-        kind: one word for scripts, such as ``crash-loop``.
-        weight: how much it matters.
-        text: what is the case, as the rest of a sentence or a line of its own.
-        advice: what to do about it; empty if there is nothing.
-        rank: orders findings of one weight, the highest first.
-    """
+    """One finding; ``kind`` is a word for scripts, ``rank`` orders those of one weight."""
 
     kind: str
     weight: Weight

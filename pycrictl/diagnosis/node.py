@@ -25,29 +25,17 @@ class NodeFacts:
     """All that is known of a node; None and empty stand for what is not known.
 
     Attributes:
-        endpoint: of the runtime; empty if none answers.
-        problem: why none answers.
-        is_forbidden: whether that is because this user may not ask it.
         silent: calls of the runtime that were not answered in time.
-        runtime: name and version.
         missing_sandbox_image: the image of pod sandboxes (pause) if the node does not have it.
         conditions: of the runtime that do not hold, and why.
-        is_clock_synchronized: as the kernel says.
         other_sockets: other endpoints of runtimes on the node, and who answers there or why not.
-        is_kubelets: whether the runtime is the one that the kubelet uses; None: not known.
-        kubelet_config: the file; empty if there is none.
         kubelet_limit: how many images the kubelet pulls at once; 0 for any number.
         kubelet_endpoints: of runtime and images, as the kubelet is configured.
         downloads: how many layers containerd downloads at once.
         timeout_s: after how long without a byte containerd gives a pull up; 0 for never.
-        proxy: where it listens; empty without one.
-        proxy_upstream: the runtime behind it.
-        proxy_limit: of pulls; 0 for none.
         dead_leases: of pulls of a containerd that has ended.
         dead_ingests: unfinished downloads that nothing has been added to for an hour.
         stages: what killed copies have left, as paths.
-        agent_expiry_s: until when the agent's certificate is valid; None if none serves here.
-        now_s: wall time of all this.
     """
 
     endpoint: str = ""

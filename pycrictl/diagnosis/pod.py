@@ -52,20 +52,16 @@ class PodReport(NamedTuple):
 
     @property
     def gravity(self) -> tuple[int, int, str]:
-        """What orders reports, the gravest first."""
         return -self.cause.weight, -self.cause.rank, self.facts.full_name
 
 
 class Look(NamedTuple):
-    """What was seen at one moment."""
-
     reports: list[PodReport]
     disks: tuple[Disk, ...]
     missing: tuple[Missing, ...]
 
 
 def diagnose(facts: PodFacts) -> list[Finding]:
-    """Return what is wrong with a pod, the most likely cause first."""
     found = [
         *_unscheduled(facts),
         *_evicted(facts),
@@ -187,7 +183,6 @@ def _unscheduled(facts: PodFacts) -> Iterator[Finding]:
 
 
 def _evicted(facts: PodFacts) -> Iterator[Finding]:
-    """Yield why the kubelet has ended the pod, or has never begun with it (``status.reason``)."""
     advice = "its controller makes a new one; 'pycrictl doctor' shows what the node is short of"
     message = f": {' '.join(facts.message.split())}" if facts.message else ""
     if facts.phase == "Failed" and facts.reason == "Evicted":
@@ -244,7 +239,6 @@ def _sandbox(facts: PodFacts) -> Iterator[Finding]:
 
 
 def _is_taken(containers: tuple[Container, ...]) -> bool:
-    """Return whether containers run, or were killed, though their sandbox is not ready."""
     return any(
         one.state in ("running", "created", "unknown")
         or (one.state == "exited" and one.exit_code in _KILLED)

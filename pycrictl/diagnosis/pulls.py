@@ -23,13 +23,7 @@ _PAUSE_S: Final = 0.25
 
 
 class Pulls(NamedTuple):
-    """Pulls by their images.
-
-    Attributes:
-        own: the pod's.
-        stray: others, or nobody knows whose.
-        failed: errors of the pod's last pulls.
-    """
+    """The pod's pulls by their images, those of unknown pods, and errors of the pod's last."""
 
     own: Mapping[str, PullState] = {}
     stray: Mapping[str, PullState] = {}
@@ -80,8 +74,6 @@ def all_of(status: Mapping[str, Any]) -> list[tuple[str, str, PullState]]:
 
 
 class ContainerdPulls:
-    """The pulls that containerd has under way, look by look."""
-
     def __init__(self, client: CriClient, pods: NodePods | None) -> None:
         self._owners = ImageOwners(pods.pods) if pods is not None else None
         self._watcher, _ = open_watcher(client, self._owners)

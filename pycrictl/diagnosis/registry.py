@@ -32,13 +32,7 @@ _ANSWER_BYTES: Final = 4 << 20
 
 
 class Step(NamedTuple):
-    """One step on the way.
-
-    Attributes:
-        name: ``dns``, ``tcp``, ``tls``, ``auth``, ``first byte``, ``speed``.
-        is_good: False: pulls fail because of it; None: it was left out.
-        text: what came of it.
-    """
+    """One step on the way; it fails if ``is_good`` is False, and was left out if it is None."""
 
     name: str
     is_good: bool | None
@@ -46,14 +40,9 @@ class Step(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The way to one server.
+    """The way to one server, as far as the first step that failed.
 
-    Attributes:
-        registry: as image references name it.
-        url: the server.
-        is_mirror: whether it is asked before the registry itself.
-        steps: up to the first that failed.
-        skew_s: how far this node's clock is ahead of the server's; None if that is unknown.
+    ``skew_s`` is how far this node's clock is ahead of the server's.
     """
 
     registry: str
@@ -71,8 +60,6 @@ class Route(NamedTuple):
 
 
 class Trial:
-    """The way to a server while it is tried, in a thread of its own or not."""
-
     def __init__(self, site: Site, registry: str, repository: str = "") -> None:
         self._site = site
         self._registry = registry
@@ -257,11 +244,7 @@ def _reason(exc: Exception) -> str:
 
 
 def expiry_s(port: int) -> float | None:
-    """Return until when a certificate is valid (wall time); None if nobody serves with TLS there.
-
-    Args:
-        port: of the loopback address.
-    """
+    """Return until when a certificate on a port of the loopback is valid; None without one."""
     address = "127.0.0.1", port
     try:
         found = _certificate(address, client_context(verifies=False))

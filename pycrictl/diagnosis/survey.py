@@ -56,7 +56,6 @@ class Survey(Collector):
         self._filesystems: tuple[Disk, ...] = ()
 
     def look(self) -> Look:
-        """Look at all pods."""
         lookup = Lookup(self._client)
         self._look_at_the_slow()
         pods = []
@@ -216,5 +215,4 @@ class _Seen(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody knows what it waits for."""
         return not self.needed and not self.containers

@@ -28,7 +28,6 @@ class LogFile:
             raise PycrictlError(f"the log {quote(path, 4096)} is not a regular file")
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the content from the current position to the current end of the file."""
         try:
             while block := os.read(self._fd, BLOCK_BYTES):
                 yield block
@@ -51,7 +50,6 @@ class LogFile:
         return self._behind_line_feed(number, os.fstat(self._fd).st_size) > 0
 
     def line_ahead(self) -> bytes:
-        """Return the line at the current position, or as much as a block has of it."""
         position = os.lseek(self._fd, 0, os.SEEK_CUR)
         return os.pread(self._fd, BLOCK_BYTES, position).partition(b"\n")[0]
 
@@ -71,7 +69,6 @@ class LogFile:
         return 0
 
     def rewind_if_truncated(self) -> bool:
-        """Go to the beginning if the file has become shorter than what was read of it."""
         if os.fstat(self._fd).st_size >= os.lseek(self._fd, 0, os.SEEK_CUR):
             return False
         os.lseek(self._fd, 0, os.SEEK_SET)
@@ -80,8 +77,7 @@ class LogFile:
     def successor(self) -> LogFile | None:
         """Return the file that now has the path of this one, once there is something in it.
 
-        While it is empty the runtime may still write to the old one: it creates the new file before
-        it switches over.
+        Until then the runtime may still write to the old one.
         """
         try:
             there, here = os.stat(self.path), os.fstat(self._fd)  # noqa: PTH116 (by descriptor)

@@ -48,7 +48,6 @@ def read(
     max_lines: int = MAX_LINES,
     timeout_s: float = TIMEOUT_S,
 ) -> list[JournalLine]:
-    """Return the last lines of some services, the oldest first; none if there is no journal."""
     command = [
         *("journalctl", "--quiet", "--no-pager", "--output=json", f"--since=@{since_s:.0f}"),
         *("--output-fields=MESSAGE,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER", f"--lines={max_lines}"),
@@ -62,10 +61,7 @@ def read(
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[JournalLine]:
-    """Read journalctl's JSON, an object a line; others are left out.
-
-    A message that is not UTF-8 is an array of bytes (systemd.journal-fields(7)).
-    """
+    """Read journalctl's JSON; a message that is not UTF-8 is an array of bytes."""
     for line in lines:
         try:
             fields = foreign.mapping(foreign.parse(line))
@@ -81,7 +77,6 @@ def parse(lines: Iterable[bytes]) -> Iterator[JournalLine]:
 
 
 def _output(command: Sequence[str], timeout_s: float) -> list[bytes]:
-    """Return the whole lines that a program writes in time."""
     give_up_at = time.monotonic() + timeout_s
     content = bytearray()
     try:

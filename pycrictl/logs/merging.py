@@ -21,8 +21,6 @@ _STAMP: Final = re.compile(rb"(%b) " % TIMESTAMP)
 
 
 class LogLine(NamedTuple):
-    """One line of a container, prefix and line feed included."""
-
     time_ns: int
     stream: LogStream
     text: bytes
@@ -54,7 +52,6 @@ class LineCutter:
             self._pending[chunk.stream] = rest
 
     def end(self) -> Iterator[LogLine]:
-        """Yield lines that were never finished."""
         for stream, text in self._pending.items():
             yield from self._line(stream, text)
         self._pending.clear()

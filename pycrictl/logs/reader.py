@@ -23,8 +23,6 @@ OnBad = Callable[[str], None]
 
 
 class LogReader:
-    """Reads one container's log; ``on_bad`` gets the first line of neither format."""
-
     def __init__(self, path: str, wanted: Selection, *, on_bad: OnBad) -> None:
         self._path = path
         self._wanted = wanted
@@ -39,11 +37,7 @@ class LogReader:
                 yield from self._wanted.limited(self._present(log))
 
     def follow(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
-        """Yield the log as it is and as it grows, until the container has ended.
-
-        Another file under the same path is read when the old one is at its end; a file that becomes
-        shorter is read from its beginning.
-        """
+        """Yield the log as it is and as it grows, until the container has ended."""
 
         def waiting() -> Iterator[Chunk]:
             for chunk in self.steps(is_alive):

@@ -18,11 +18,8 @@ _SECOND_NS: Final = 10**9
 class Selection:
     """Which lines, and how they are written.
 
-    Attributes:
-        only: the one output that is wanted; None for both.
-        tail_lines: so many lines of the file, or of ``only``, counted back from its end.
-        is_strict: as crictl, refuse a log whose first line is in no known format, and do not count
-            an unfinished last line as one of the tail.
+    ``tail_lines`` counts lines of the file, or of ``only``. ``is_strict``: as crictl, refuse a log
+    whose first line is in no known format, and leave an unfinished last line out of the tail.
     """
 
     only: LogStream | None = None
@@ -33,7 +30,6 @@ class Selection:
     is_strict: bool = False
 
     def decoder(self) -> LogDecoder:
-        """Return a new decoder that applies all but the tail and the limit."""
         return LogDecoder(
             only=self.only, has_timestamps=self.has_timestamps, since_ns=self.since_ns
         )

@@ -22,7 +22,7 @@ _CHUNKS_A_TURN: Final = 64
 class Together:
     """Several logs, whose lines are put in the order of their times.
 
-    The tail and the limit of ``wanted`` count for each; ``warn`` gets why one cannot be read.
+    The tail and the limit of ``wanted`` count for each.
     """
 
     def __init__(self, wanted: Selection, *, on_bad: OnBad, warn: Callable[[str], None]) -> None:
@@ -53,8 +53,7 @@ class Together:
     def follow(self, goes_on: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
         """Yield the logs as they are and as they grow.
 
-        ``goes_on`` adds the logs of containers that were started, and returns whether any may still
-        come; ``wait`` returns when a log may have changed.
+        ``goes_on`` may add logs, and returns whether more may come.
         """
         most: int | None = None
         while True:
@@ -111,7 +110,6 @@ class _Source:
 
 
 def _joined(lines: Iterable[LogLine]) -> Iterator[Chunk]:
-    """Put neighbours that go to the same output together."""
     for stream, run in groupby(lines, attrgetter("stream")):
         while block := b"".join(line.text for line in islice(run, _LINES_AT_ONCE)):
             yield Chunk(stream, block)

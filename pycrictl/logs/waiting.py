@@ -47,7 +47,6 @@ class LogWatch:
 
     @property
     def has_inotify(self) -> bool:
-        """Whether changes are reported rather than looked for."""
         return self._inotify_fd is not None
 
     def wait(self) -> None:
@@ -75,7 +74,6 @@ class LogWatch:
 
 
 def _inotify() -> int | None:
-    """Return an inotify(7) descriptor; None if there is none."""
     try:
         fd = int(ctypes.CDLL(None).inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
     except (OSError, AttributeError):
@@ -84,6 +82,5 @@ def _inotify() -> int | None:
 
 
 def _is_watched(fd: int, folder: str) -> bool:
-    """Make an inotify descriptor report changes in a folder; return whether it does."""
     mask = _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE
     return int(ctypes.CDLL(None).inotify_add_watch(fd, os.fsencode(folder), mask)) >= 0

@@ -64,14 +64,13 @@ class Receiver(Protocol):
     ) -> None: ...
 
     def forget(self, image: str) -> None:
-        """Drop what is known of an image: what follows is of another pull."""
+        pass
 
 
 class PullEnding(StrEnum):
-    """How a pull ended, as far as that can be seen from outside.
+    """How a pull ended; ``UNKNOWN`` if it did before its lease held anything.
 
-    ``UNKNOWN`` is not a failure: a pull ends before its lease holds anything both if the registry
-    refuses the image and if it says that the node has the newest.
+    Then the registry has refused the image, or says that the node has the newest.
     """
 
     DONE = "done"
@@ -81,13 +80,7 @@ class PullEnding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActivePull:
-    """A running pull.
-
-    Attributes:
-        image: the name under which the tracker knows it; empty while the registry is asked. Once it
-            is there it never changes.
-        started_s: wall time.
-    """
+    """A running pull; ``image`` is its name for good, and empty while the registry is asked."""
 
     lease_id: str
     image: str
@@ -96,12 +89,7 @@ class ActivePull:
 
 @dataclass(frozen=True, slots=True)
 class EndedPull:
-    """A pull that has ended. A failed one may at once be tried again, under the same name.
-
-    Attributes:
-        image: empty if it ended before it had a name.
-        reason: why it failed, or why that is unknown; empty for a pull that succeeded.
-    """
+    """A pull that has ended; ``image`` is empty if it never had a name."""
 
     lease_id: str
     image: str
@@ -130,15 +118,8 @@ class _Meter:
 class ContentWatcher:
     """Polls a containerd and feeds a tracker with every layer of every running pull.
 
-    One watcher can serve any number of displays at the same cost.
-
-    Args:
-        client: its ``endpoint`` should be set: containerd before 1.7 does not give its process.
-        snapshotter: where layers are looked for until a pull shows where it unpacks them.
-        max_concurrent_downloads: containerd's setting of that name; 0 for any number.
-        owners: knows what the node's pods need; None if nobody knows.
-
-    Not thread-safe, except for ``expect`` and ``forget``.
+    ``snapshotter`` is where layers are looked for until a pull shows where it unpacks them,
+    ``max_concurrent_downloads`` 0 for any number. Only ``expect`` and ``forget`` are thread-safe.
     """
 
     def __init__(
@@ -165,9 +146,8 @@ class ContentWatcher:
     def expect(self, expected: Expected) -> None:
         """Announce a pull, before it is asked for, so that it will be shown by its name.
 
-        A reference by digest is recognised for certain. One by tag gets the first lease that
-        appears from then on and comes from its repository, so pulls of several tags of one
-        repository that begin together may be mixed up.
+        A reference by tag gets the first lease from then on that comes from its repository, so
+        pulls of several tags of one repository that begin together may be mixed up.
         """
         self._names.expect(expected)
 
@@ -186,15 +166,8 @@ class ContentWatcher:
     def poll(self, tracker: Receiver, now: float, *, wall_s: float | None = None) -> PollResult:
         """Look at all pulls and report every layer of them to ``tracker``.
 
-        After an error the next poll goes on where this one stopped; nothing is lost.
-
-        Args:
-            now: monotonic seconds, the tracker's time.
-            wall_s: wall time of the node; the clock's by default.
-
-        Raises:
-            ConnectError, Unavailable: containerd is restarting.
-            PycrictlError: a call failed for another reason.
+        After an error the next poll goes on where this one stopped; nothing is lost. ``now`` is
+        the tracker's time.
         """
         wall_s = time.time() if wall_s is None else wall_s
         self._set_clock(wall_s - now)
@@ -223,7 +196,6 @@ class ContentWatcher:
         return PollResult(tuple(active), ended)
 
     def _set_clock(self, offset_s: float) -> None:
-        """Notice when the wall clock was set, by the monotonic clock."""
         by_s, self._offset_s = offset_s - self._offset_s, offset_s
         if CLOCK_SLACK_S < abs(by_s) < math.inf:
             self._book.set_clock(by_s)
@@ -359,7 +331,6 @@ class ContentWatcher:
         return all(layer.is_complete for layer in pull.layers)
 
     def _has_image(self, pull: LeasePull) -> bool:
-        """Return whether the runtime made an image of what it pulled, as the CRI does."""
         return bool(self._identifier.images(pull))
 
     def _end(self, pull: LeasePull, reason: str) -> EndedPull | None:

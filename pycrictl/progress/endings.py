@@ -44,10 +44,7 @@ class Sink(Protocol):
 
 
 class Endings:
-    """Shows a tracker's views to a sink, and the ends of its images.
-
-    Times are those of the tracker.
-    """
+    """Shows a tracker's views to a sink, and the ends of its images."""
 
     def __init__(self, tracker: Tracker, sink: Sink) -> None:
         self._tracker = tracker
@@ -117,12 +114,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class WatchOutcome:
-    """How the watched pulls ended.
-
-    Attributes:
-        seen: whether there was any.
-        failures: image (empty if that was never known) and reason of each that failed.
-    """
+    """Whether there was any pull; image (empty if never known) and reason of each that failed."""
 
     seen: bool
     failures: tuple[tuple[str, str], ...] = ()
@@ -137,11 +129,6 @@ def failed_items(view: View) -> dict[str, str]:
 
 
 def conclude(outcome: WatchOutcome, pod: str, sink: Sink) -> None:
-    """Report how a watch ended.
-
-    Raises:
-        PullFailed: at least one pull failed.
-    """
     if not outcome.seen:
         whose = f' for "{pod}"' if pod else ""
         sink.note(f"no image is being pulled{whose}")

@@ -61,14 +61,8 @@ _WRAPPINGS: Final = (
 class Failure(NamedTuple):
     """The last failure of an image's pull.
 
-    Attributes:
-        image: as the pull named it.
-        cause: the runtime's words, without what wraps them.
-        at_s: wall time; 0 if unknown.
-        attempts: how often it has failed, as far as that is known; 0 if it is not.
-        pod: the pod that needs it; empty if unknown.
-        is_final: nobody tries again.
-        secrets: names of the pull secrets of that pod; None if they are unknown.
+    ``at_s`` and ``attempts`` are 0 if unknown, ``pod`` is empty then; ``is_final``: nobody tries
+    again; ``secrets`` are the pull secrets of the pod, None if they are unknown.
     """
 
     image: str
@@ -89,7 +83,6 @@ class Failure(NamedTuple):
 
     @property
     def next_try_s(self) -> float:
-        """The wall time of the kubelet's next try; 0 if there is none, or it is unknown."""
         if self.is_final or not self.pod or not self.at_s:
             return 0.0
         return self.at_s + min(BACK_OFF_S * 2.0 ** (max(self.attempts, 1) - 1), MOST_BACK_OFF_S)
@@ -118,11 +111,7 @@ def cause(error: str) -> str:
 
 
 def from_journal(lines: Sequence[JournalLine]) -> dict[str, Failure]:
-    """Return the images whose last pull failed, by their canonical reference.
-
-    Args:
-        lines: the oldest first.
-    """
+    """Return the images whose last pull failed, by canonical reference; lines oldest first."""
     found: dict[str, Failure] = {}
     for line in lines:
         message = as_text(line.message)
@@ -167,12 +156,7 @@ def from_pods(pods: Iterable[Pod]) -> dict[str, Failure]:
 
 
 class Failures:
-    """Looks for failures where they are written.
-
-    Args:
-        read_journal: returns the lines since a wall time, the oldest first.
-        pods: the pods of the node, as they are known at the moment.
-    """
+    """Looks for failures in the journal's lines since a wall time, and in the pods of the node."""
 
     def __init__(
         self,

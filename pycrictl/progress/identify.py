@@ -36,8 +36,6 @@ _READS_PER_LOOK: Final = 16
 
 
 class Held(NamedTuple):
-    """What the lease of one pull holds: refs of ingests, digests of blobs, and where it unpacks."""
-
     ingests: set[str]
     blobs: set[str]
     snapshotter: str
@@ -51,11 +49,7 @@ class LeasePull:
         manifests: by digest; several only if all platforms are pulled.
         unplaced: digests of manifests whose config is not read yet.
         judged: digests of blobs that were read, or need not be.
-        snapshotter: where the lease shows that it unpacks.
-        pods: who needs it; empty while unknown.
-        is_shown: it has been reported as a pull.
         is_missed: it has ended, and its image was not there.
-        error: why it failed.
     """
 
     def __init__(self, lease_id: str, started_s: float, snapshotter: str) -> None:
@@ -108,7 +102,6 @@ class Identifier:
 
         Args:
             nameless: how many pulls that began earlier have no name yet.
-            now: monotonic seconds.
         """
         if not pull.manifests:
             self._find_manifest(pull, held.blobs - pull.judged, now)

@@ -43,8 +43,6 @@ class Sight:
     """What one look at containerd showed, for all pulls together.
 
     Attributes:
-        ingests: unfinished blobs by digest.
-        blobs: digests of complete blobs that the leases hold.
         committed: (snapshotter, chain ID) of the committed snapshots that the leases hold.
         active: keys of running extractions by (snapshotter, chain ID).
         is_crowded: more layers are open than containerd downloads at once.
@@ -64,14 +62,10 @@ class Layer:
     Attributes:
         chain_ids: one for each place in the image, as a layer may be in it twice; empty until the
             config is read, and for good of what nobody unpacks.
-        progress: compressed bytes, ``size_bytes`` from the end of the download on.
-        resumed: how many of them were there before this pull began.
+        progress: compressed bytes, of which ``resumed`` were there before this pull began.
         extracted: bytes unpacked, at most ``extracted_total``, an estimate (0 while unknown).
-        idle_s: how long no byte has come while it should.
         was_there: the blob was complete before the pull began.
-        is_settled: nothing more will happen to it.
         extraction: key of the active snapshot it is unpacked to.
-        has_trailer: the end of the blob was read for the estimate.
     """
 
     digest: str
@@ -118,11 +112,7 @@ class Layer:
 
 
 class Layers:
-    """All layers of one pull, lowest first, each digest once.
-
-    Args:
-        started_s: wall time at which the pull began; what is older was there before.
-    """
+    """All layers of one pull, lowest first, each digest once; what is older was there before."""
 
     def __init__(self, started_s: float) -> None:
         self._started_s = started_s
@@ -161,11 +151,7 @@ class Layers:
         return not self._has_unpacked and all(layer.is_complete for layer in self)
 
     def look(self, sight: Sight, snapshotter: str, wall_s: float) -> bool:
-        """Move every layer to where ``sight`` shows it.
-
-        Returns:
-            Whether something is doubtful, so that ``confirm`` should be asked.
-        """
+        """Move every layer to where ``sight`` shows it; return whether to call ``confirm``."""
         is_doubtful = False
         for layer in self.unsettled:
             keys = [(snapshotter, chain_id) for chain_id in layer.chain_ids]

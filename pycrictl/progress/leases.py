@@ -63,7 +63,6 @@ class LeaseBook:
         return self._daemon is not None and created_s < self._daemon.started_s - _CLOCK_SLACK_S
 
     def moved(self, lease_id: str, wall_s: float) -> None:
-        """Note a sign of life: something changed under a lease at that time."""
         self._signs[lease_id] = wall_s
 
     def set_clock(self, by_s: float) -> None:
@@ -81,10 +80,7 @@ class LeaseBook:
 
         A lease is looked into at least once. Others than pulls, and those without a sign of life,
         are suspects from then on: one of them is looked at in each call, however many there are.
-
-        Args:
-            leases: all leases of the namespace.
-            pulls: IDs of the leases that are known to be pulls of images.
+        ``pulls`` are the IDs of leases that are known to be pulls.
         """
         found, suspects = [], set()
         for lease in leases:
@@ -121,7 +117,6 @@ class LeaseBook:
             self.moved(lease_id, wall_s)
 
     def _held(self, lease_id: str) -> _Held:
-        """Return what a lease holds, with the size of what may be growing."""
         resources = self._client.resources(lease_id) or ()
         offsets = {}
         if any(resource.type == INGESTS for resource in resources):

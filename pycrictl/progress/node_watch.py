@@ -70,14 +70,7 @@ _NOT_OFFERED: Final = (404, 405)
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """What to watch, as the user typed it; empty means not given.
-
-    Attributes:
-        wants_manifests: whether registries may be asked for what CRI-O does not show.
-
-    Raises:
-        UsageError: the source needs a pod or a container.
-    """
+    """What to watch, as the user typed it; empty means not given."""
 
     pod: str = ""
     container: str = ""
@@ -144,13 +137,7 @@ class PodsOfNode(Protocol):
 
 
 class Knowledge(NamedTuple):
-    """What is known of the node beside its runtime; nothing by default.
-
-    Attributes:
-        proxy: of the proxy in front of the runtime.
-        pods: the pods of the node, and where they are known from.
-        read_journal: returns lines of the node's services since a wall time.
-    """
+    """What is known of the node beside its runtime; nothing by default."""
 
     proxy: CriClient | None = None
     pods: PodsOfNode | None = None
@@ -171,9 +158,6 @@ def watch(
 
     Raises:
         PullFailed: at least one pull failed; the message has the first reason.
-        Interrupted: Ctrl-C.
-        NotFound: no such pod or container.
-        Unimplemented: no source of progress is available.
     """
     try:
         outcome = _watch(client, request, sink, pace, knowledge)

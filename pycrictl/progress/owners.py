@@ -24,10 +24,7 @@ from pycrictl.progress.reference import (
 class ImageOwners:
     """Names pulls after what the node's pods need.
 
-    Args:
-        pods: the pods of the node as they are known at the moment.
-        resolve: returns the digests of tags, as far as they are known; None to ask nobody.
-        names_pods: whether reports shall name the pods.
+    ``resolve`` returns the digests of tags as far as they are known; None to ask nobody.
     """
 
     def __init__(
@@ -86,7 +83,6 @@ class ImageOwners:
         return f"{first} and {len(others)} more" if others else first
 
     def is_one_of(self, name: str, references: Iterable[str]) -> bool:
-        """Return whether a pull of this name is, or may be, of one of some references."""
         choices = self._choices.get(name, (name,))
         return any(is_same_image(one, choice) for one in references for choice in choices)
 

@@ -12,13 +12,9 @@ from pycrictl.errors import Invalid
 
 
 class PullBytes(NamedTuple):
-    """What became of an image's layers.
+    """What became of an image's layers: got during the pull, reused, unpacked (on disk).
 
-    Attributes:
-        digest: of what the image's name stands for, a manifest or an index.
-        got_bytes: of layers that came during the pull, compressed.
-        reused_bytes: of layers that were there before.
-        extracted_bytes: of layers that were unpacked during the pull, on disk.
+    ``digest`` is that of what the image's name stands for, a manifest or an index.
     """
 
     digest: str
@@ -30,20 +26,10 @@ class PullBytes(NamedTuple):
 def weigh(
     client: ContainerdClient, documents: Documents, *, snapshotter: str, name: str, since_s: float
 ) -> PullBytes | None:
-    """Return what a pull took; None if its image is not there any more.
+    """Return what a pull took that began then; None if its image is not there any more.
 
     A layer came during the pull if its blob did. A containerd that discards blobs after they are
-    unpacked leaves only the snapshot to judge by.
-
-    Args:
-        client: of the containerd that made the pull.
-        documents: of the same.
-        snapshotter: where layers are unpacked.
-        name: of the image, in its canonical spelling.
-        since_s: wall time at which the pull began.
-
-    Raises:
-        PycrictlError: containerd cannot be asked.
+    unpacked leaves only the snapshot to judge by. ``name`` is the image's canonical spelling.
     """
     images = client.images(f"name=={name}")
     digest = images[0].target.digest if images else ""

@@ -27,11 +27,8 @@ _REMEMBERED: Final = 1024
 class Expected:
     """A pull that the caller has asked for and will see appear.
 
-    Attributes:
-        reference: its image, as the caller names it.
-        since_s: wall time before the call was made.
-        credentials: those of the pull.
-        lease_id: the lease, or the directory, that was found to be this pull's.
+    ``since_s`` is the wall time before the call, ``lease_id`` the lease, or the directory, that was
+    found to be this pull's.
     """
 
     reference: str
@@ -77,7 +74,6 @@ class Names:
             digests: of the manifest, and then of the index if there is one.
             repositories: where its documents come from, ``host/path``, best first; containerd notes
                 them a moment after the documents themselves.
-            images: names of images on the node with one of these digests.
             earlier: how many running pulls began before this one and have no name yet.
             is_final: nothing more will become known; the answer is not empty.
         """

@@ -39,10 +39,9 @@ def parse(text: str) -> Reference:
 
 
 def canonical(text: str) -> str:
-    """Return the one spelling that all aliases of a reference share.
+    """Return the one spelling of a reference: ``docker.io/library/busybox:latest`` of ``busybox``.
 
-    ``busybox`` becomes ``docker.io/library/busybox:latest``. A digest says everything, so a tag
-    beside it is left out.
+    A digest says everything, so a tag beside it is left out.
     """
     host, path, tag, digest = parse(text)
     return f"{host}/{path}@{digest}" if digest else f"{host}/{path}:{tag or DEFAULT_TAG}"
@@ -55,7 +54,6 @@ def repository(text: str) -> str:
 
 
 def short_digest(digest: str) -> str:
-    """Return the algorithm and the beginning of a digest, as it stands in a name."""
     return digest[: digest.index(":") + 1 + _SHORT_DIGEST_CHARS]
 
 

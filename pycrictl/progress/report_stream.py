@@ -51,26 +51,20 @@ async def follow(
     """Pass on every report until the server ends the stream in good order.
 
     That is a WebSocket closed with status 1000 or none, or the end of a plain response's body.
-
-    A message that is not a report is skipped; a note says so of the first one, another at the end
-    gives the number of all. A line that is too long is such a message; a WebSocket message that is
-    too long ends the stream. Cancelling closes the connection at once. The reports of one read are
-    passed on without a pause, and reads are small, so other tasks get their turn.
+    A message that is not a report is skipped, with a note; a WebSocket message that is too long
+    ends the stream. Cancelling closes the connection at once.
 
     Args:
         on_report, on_note: called in the event loop, must not block.
         timeout_s: for the connection, and again for the head of the response. After that a server
             may be silent for as long as it likes.
-        tls: as for ``dial``.
         silence_s: after so long without a message, one note says so; None for never.
         decoder: of what the stream says; by default of the messages of KEP-5334.
         is_plain: ask for no WebSocket: an API server's proxy takes no other answer to that.
 
     Raises:
-        ConnectError: no connection, or no answer in time.
         UpgradeRefused: an answer that is neither 101 nor 200; 404 and 405 mean that the server
             does not know the stream.
-        RemoteProtocolError: a wrong URL, or the server broke a protocol.
         StreamError: the stream broke off; it may be taken up again by a new URL.
     """
     target = parse_url(url) if isinstance(url, str) else url
@@ -94,22 +88,13 @@ async def follow(
 
 
 class _MessageReader:
-    """The messages of an open WebSocket; pings and the close are answered."""
-
     def __init__(self, connection: ByteStream) -> None:
         self._connection = connection
         peer = f'"{connection.label}"'
         self._core = Messages(CLIENT, max_bytes=MAX_MESSAGE_BYTES, peer=peer, takes_text=True)
 
     async def read(self) -> list[bytes]:
-        """Return the next messages, at least one; none at the normal end.
-
-        May be cancelled and repeated without losing any.
-
-        Raises:
-            RemoteProtocolError: the peer broke the protocol or sent too long a message.
-            StreamError: the connection broke, or the peer closed it with a status of failure.
-        """
+        """Return the next messages; none at the normal end. May be cancelled without losing any."""
         core, loop = self._core, asyncio.get_running_loop()
         while not (messages := core.messages_received()) and not core.is_over:
             if data := await self._connection.read():

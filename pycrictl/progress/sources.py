@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 class ImageTracker(Tracker):
     """A tracker that leaves out reports on other images than those wanted.
 
-    Args:
-        image: a reference; empty for all images. Reports that name no image always count.
-        is_wanted: decides on images that fit.
+    Reports that name no image always count.
     """
 
     def __init__(self, image: str = "", is_wanted: Callable[[str], bool] | None = None) -> None:
@@ -99,7 +97,6 @@ def open_watcher(
 
     Raises:
         Unimplemented: the runtime is neither containerd nor CRI-O.
-        PycrictlError: it is CRI-O, whose files cannot be seen from here.
     """
     native = ContainerdClient(client.path, timeout_s=client.timeout_s)
     try:
@@ -228,9 +225,5 @@ def watch_content(
     pace: Pace,
     explain: Explain | None = None,
 ) -> WatchOutcome:
-    """Watch containerd's content store, or another runtime's files, until no wanted pull is left.
-
-    Raises:
-        ConnectError, Unavailable: the runtime went away and stayed away.
-    """
+    """Watch containerd's content store, or CRI-O's files, until no wanted pull is left."""
     return _ContentWatch(watcher, settings, sink, explain).run(tracker, pace)

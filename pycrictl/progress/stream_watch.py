@@ -51,7 +51,7 @@ _LOST: Final = "it did not go on after the connection was lost"
 
 
 class Unreachable(ConnectError):
-    """The runtime offers a stream at an address that cannot be reached from here."""
+    pass
 
 
 class _StreamWatch:
@@ -190,15 +190,7 @@ def watch_stream(
 ) -> WatchOutcome:
     """Watch a runtime's own progress stream until the runtime ends it.
 
-    Args:
-        open_url: asks the runtime for a stream's URL; called again when a stream breaks. The
-            tracker keeps what it knows.
-
-    Raises:
-        Unimplemented: the runtime does not offer the call.
-        UpgradeRefused: it offers the call but not the stream.
-        Unreachable: the stream is at an address that cannot be reached.
-        StreamError: the stream broke and could not be opened again.
+    ``open_url`` asks the runtime for a stream's URL, again when a stream breaks.
     """
 
     async def follow(on_report: Callable[[Report], None], on_note: Callable[[str], None]) -> None:
@@ -216,12 +208,7 @@ def watch_stream(
 def watch_reports(follow: Follow, tracker: Tracker, sink: Sink, *, pace: Pace) -> WatchOutcome:
     """Watch what streams report until one of them ends in good order.
 
-    Args:
-        follow: called again when a stream breaks. The tracker keeps what it knows.
-
-    Raises:
-        PycrictlError: what ``follow`` raises; StreamError if the stream had been there, broke and
-            could not be opened again.
+    ``follow`` is called again when a stream breaks.
     """
     try:
         return run_in_loop(_StreamWatch(follow, tracker, sink, pace).run())

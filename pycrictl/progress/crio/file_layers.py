@@ -28,14 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class FileLayer:
-    """One layer of one pull.
+    """One layer of one pull, under a name for good.
 
-    Attributes:
-        name: by which it is reported, for good.
-        digest: empty while it is not known for certain.
-        size_bytes: compressed; 0 while unknown, a supposition while ``digest`` is empty.
-        is_complete: its file has been closed.
-        idle_s: how long no byte has come while it should.
+    ``digest`` is empty while it is not known for certain, and ``size_bytes``, compressed, a
+    supposition then. ``is_complete``: its file has been closed.
     """
 
     name: str
@@ -52,11 +48,7 @@ class FileLayer:
 
 
 class FileLayers:
-    """All layers of one pull.
-
-    Args:
-        manifest: the layers of the image, lowest first; None if it is unknown for good.
-    """
+    """All layers of one pull; the manifest's, lowest first, is None if it is unknown for good."""
 
     def __init__(self, manifest: Sequence[LayerDescriptor] | None) -> None:
         self._sizes: dict[str, int] | None = None
@@ -79,7 +71,6 @@ class FileLayers:
 
     @property
     def complete_sizes(self) -> set[int]:
-        """The sizes of the files that are complete."""
         return {layer.progress for layer in self._fetched.values() if layer.is_complete}
 
     def look(
@@ -112,7 +103,6 @@ class FileLayers:
                 layer.phase = Phase.EXTRACTING if turn in ("", layer.digest) else Phase.WAITING
 
     def finish(self, stored: Mapping[str, StoredLayer]) -> None:
-        """Take the layers of the image that the pull has made."""
         sizes = self._sizes or {digest: one.size_bytes for digest, one in stored.items()}
         left = self._left(sizes)
         for layer in sorted(self._fetched.values(), key=lambda layer: -layer.progress):

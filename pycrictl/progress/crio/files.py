@@ -32,9 +32,7 @@ class BlobFile(NamedTuple):
 
 
 def open_blobs(pid: int) -> dict[str, set[int]]:
-    """Return the numbers of the files that a process is writing, by their directory.
-
-    Directories are as that process sees them; ``root_of`` leads there.
+    """Return the numbers of the files that a process is writing, by their directory as it sees it.
 
     Raises:
         PermissionError: this takes root.
@@ -58,11 +56,7 @@ def open_blobs(pid: int) -> dict[str, set[int]]:
 
 
 def root_of(pid: int) -> str:
-    """Return what leads to a process's files: nothing in our own mount namespace.
-
-    Raises:
-        PermissionError: this takes root.
-    """
+    """Return what leads to a process's files: nothing in our own mount namespace."""
     own, other = Path("/proc/self/ns/mnt"), Path(f"/proc/{pid}/ns/mnt")
     with suppress(FileNotFoundError):
         if other.stat().st_ino != own.stat().st_ino:
@@ -73,11 +67,8 @@ def root_of(pid: int) -> str:
 def read_folder(folder: str, open_numbers: set[int]) -> list[BlobFile] | None:
     """Return a pull's files in the order in which they began; None once its directory is gone.
 
-    The image's config, which becomes a file as well, is left out.
-
-    Args:
-        folder: as it can be reached from here.
-        open_numbers: of the files that were being written a moment before.
+    The image's config, which becomes a file as well, is left out. ``open_numbers`` are of the files
+    that were being written a moment before.
     """
     found: list[BlobFile] = []
     try:

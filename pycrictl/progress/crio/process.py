@@ -32,13 +32,7 @@ _OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Downloader:
-    """A process that pulls.
-
-    Attributes:
-        pid: its number; its children may pull for it.
-        store: the root of its containers/storage, as it sees it.
-        environ: the variables that decide how it reaches a registry.
-    """
+    """A process that pulls: its root of containers/storage, and how it reaches registries."""
 
     pid: int
     store: str
@@ -52,12 +46,6 @@ class CrioProcess:
         self._known: Downloader | None = None
 
     def look(self) -> list[Downloader]:
-        """Return CRI-O's process.
-
-        Raises:
-            ConnectError: nobody listens on the socket.
-            PycrictlError: its process cannot be seen from here.
-        """
         if self._known is None or _program(self._known.pid) != "crio":
             pid = self._find()
             self._known = Downloader(pid, self._store, _environ(pid))
@@ -114,7 +102,7 @@ def _environ(pid: int) -> dict[str, str]:
 
 
 def _value(words: Sequence[str], option: str) -> str:
-    """Return the value of an option of a process, given with ``=`` or as the next word."""
+    """Return the value of an option, given with ``=`` or as the next word."""
     for place, word in enumerate(words):
         name, has_value, value = word.partition("=")
         if name == option:

@@ -22,10 +22,7 @@ _LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 
 class StoredLayer(NamedTuple):
-    """A layer that is unpacked; ``digest`` and ``size_bytes`` are those of its compressed form.
-
-    ``created`` is when it was stored (RFC 3339).
-    """
+    """A layer that is unpacked; ``digest`` and ``size_bytes`` are those of its compressed form."""
 
     digest: str
     size_bytes: int
@@ -121,12 +118,7 @@ class Storage:
         return {layer.digest: layer for layer in reversed(found)}
 
     def weigh(self, name: str, since_s: float) -> PullBytes | None:
-        """Return what an image's pull took that began then; None if the image is not there.
-
-        Args:
-            name: its canonical spelling.
-            since_s: wall time.
-        """
+        """Return what an image's pull took that began then; None if the image is not there."""
         for image in self.images():
             if name in map(canonical, image.names):
                 layers = self.layers_of(image).values()

@@ -59,15 +59,10 @@ ReadLog = Callable[[float], "Sequence[journal.JournalLine]"]
 
 @dataclass(slots=True, eq=False)
 class PullFolder:
-    """One pull: a directory with its files.
+    """One pull: a directory with its files, first seen at ``started_s``.
 
-    Attributes:
-        folder: as it can be reached from here, which names the pull.
-        started_s: when it was first seen, in wall time.
-        image: its name, for good; empty while it is unknown.
-        began_s: when it was asked for, in wall time; 0 if unknown.
-        layers: None until the registry has been asked.
-        images_before: the images when it began.
+    ``image`` is its name for good, and empty while it is unknown; ``began_s`` is when it was asked
+    for, 0 if unknown; ``layers`` is None until the registry has been asked.
     """
 
     folder: str
@@ -88,7 +83,6 @@ class PullFolder:
         return self.inquiry.manifest if self.inquiry is not None else None
 
     def made_image(self) -> StoredImage | None:
-        """Return the image that it has made, once it has ended."""
         images = self.storage.images()
         if (manifest := self.manifest) is not None:
             wanted = manifest.config_digest.partition(":")[2]
@@ -105,11 +99,9 @@ class PullFolder:
 
 
 class CrioWatcher:
-    """Looks at the pulls of CRI-O, and feeds a tracker with every layer of each.
+    """Looks at the pulls of CRI-O, in place of a ``ContentWatcher``.
 
-    It can take the place of a ``ContentWatcher``.
-
-    Not thread-safe, except for ``expect`` and ``forget``.
+    Only ``expect`` and ``forget`` are thread-safe.
     """
 
     def __init__(
@@ -140,24 +132,11 @@ class CrioWatcher:
         self._expected = [one for one in self._expected if one is not expected]
 
     def check(self) -> None:
-        """Look at the processes once, to learn whether their files can be seen at all.
-
-        Raises:
-            ConnectError, PycrictlError: as ``poll``.
-        """
+        """Look at the processes once, to learn whether their files can be seen at all."""
         self._find_folders(self._process.look(), time.time())
 
     def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
-        """Look at all pulls and report every layer of them to ``tracker``.
-
-        Args:
-            now: monotonic seconds, the tracker's time.
-            wall_s: wall time; the clock's by default.
-
-        Raises:
-            ConnectError: the runtime is restarting.
-            PycrictlError: its files cannot be seen from here.
-        """
+        """Look at all pulls and report every layer of them to ``tracker``; ``now`` is its time."""
         wall_s = time.time() if wall_s is None else wall_s
         owners = self._process.look()
         self._find_folders(owners, wall_s)
@@ -183,12 +162,7 @@ class CrioWatcher:
         return PollResult(active, tuple(ended))
 
     def weigh(self, name: str, since_s: float) -> PullBytes | None:
-        """Return what a pull took that has just ended; None if its image is not there any more.
-
-        Args:
-            name: of the image, in its canonical spelling.
-            since_s: wall time at which the pull began.
-        """
+        """Return what a pull took that has just ended; None if its image is not there any more."""
         for owner in self._process.look():
             if (weight := self._storage(owner).weigh(name, since_s)) is not None:
                 return weight
@@ -321,11 +295,7 @@ def _report(tracker: Tracker, pull: PullFolder, now: float, wall_s: float) -> No
 def open_crio(
     client: CriClient, owners: ImageOwners | None = None, *, wants_manifests: bool = True
 ) -> CrioWatcher | None:
-    """Return a watcher of the CRI-O behind ``client``'s socket; None for another runtime.
-
-    Raises:
-        PycrictlError: its files cannot be seen from here.
-    """
+    """Return a watcher of the CRI-O behind ``client``'s socket; None for another runtime."""
     try:
         name = client.call("Version", cri_pb2.VersionRequest()).runtime_name
     except RuntimeFault:

@@ -83,14 +83,7 @@ def ask(question: ManifestRequest) -> Manifest | None:
 
 
 def platform_digest(index: bytes, machine: str = "") -> str:
-    """Return the digest of the manifest for a machine (``uname -m``, by default this one's).
-
-    Args:
-        index: an OCI image index or Docker's manifest list.
-
-    Returns:
-        An empty text if there is none for Linux on it.
-    """
+    """Return the digest of the manifest for a machine (``uname -m``); empty if there is none."""
     machine = machine or platform.machine()
     architecture = _ARCHITECTURES.get(machine, machine)
     fitting = []
@@ -104,12 +97,7 @@ def platform_digest(index: bytes, machine: str = "") -> str:
 
 
 def resolve(references: Iterable[str], *, timeout_s: float = TAGS_TIMEOUT_S) -> dict[str, str]:
-    """Return the digests that tags stand for now, as far as their registries say so in time.
-
-    Args:
-        references: images by tag.
-        timeout_s: limit for all together.
-    """
+    """Return the digests that tags stand for now, as far as their registries say so in time."""
     found: dict[str, str] = {}
 
     def ask(reference: str) -> None:
