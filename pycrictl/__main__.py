@@ -14,6 +14,9 @@ from contextlib import suppress
 from io import TextIOWrapper
 from typing import NoReturn
 
+if sys.version_info >= (3, 15):
+    sys.set_lazy_imports("all")  # a fifth to a third of a short command's time
+
 
 def run() -> NoReturn:
     """Run the command line of this process and end it.

@@ -166,7 +166,7 @@ ARROWS: dict[str, set[str]] = {
         *("servicelog", "proxy.copies", "proxy.pulls", "proxy.serve", "proxy.server"),
         "proxy.succession",
     },
-    "proxy.handover": {"proxy.replacement", *_BASE},
+    "proxy.handover": {"proxy.admin", "proxy.replacement", *_BASE},
     "proxy.replacement": {"ownprogram"},
     "proxy.server": {
         *("proxy.accept", "proxy.calls", "proxy.upstream", "servicelog", "wire.codes"),

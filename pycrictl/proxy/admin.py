@@ -32,8 +32,8 @@ IDLE_S: Final = 300.0
 Call: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 """Answers a call; raises ValueError if its arguments are wrong."""
 
-Take: TypeAlias = Callable[[socket.socket], Awaitable[None]]
-"""Takes a connection whose call has been read, and closes it."""
+Take: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
+"""Takes a connection whose call has been read; returns whether it keeps it."""
 
 
 class AdminServer:
@@ -64,6 +64,7 @@ class AdminServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        is_kept = False
         try:
             while True:
                 async with asyncio.timeout(IDLE_S):
@@ -71,9 +72,7 @@ class AdminServer:
                 if not line:
                     break
                 if (take := self._taker(line)) is not None:
-                    sock = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
-                    writer.transport.abort()
-                    await take(sock)
+                    is_kept = await take(reader, writer)
                     break
                 answer = await self._answer(line)
                 writer.write(json.dumps(answer).encode() + b"\n")
@@ -85,7 +84,8 @@ class AdminServer:
             pass  # it stops; raising would be logged as an error
         finally:
             self._tasks.discard(task)
-            writer.close()
+            if not is_kept:
+                writer.close()
 
     def _taker(self, line: bytes) -> Take | None:
         return self._takes.get(text(parsed(line).get("call")))

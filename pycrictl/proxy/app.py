@@ -174,7 +174,7 @@ class App:
                 succession.sockets.append(OwnSocket(Path(path), before))
             stack.push_async_callback(succession.stop)
             if not succession.has_old_port:
-                await self._streams.start(settings.stream_address)
+                self._streams.start(settings.stream_address)
                 self._streams.listen_in(succession.sockets[0].folder)
             stack.push_async_callback(self._layers.close)
             stack.push_async_callback(self._figures.stop)
@@ -219,7 +219,6 @@ class App:
                 self._limiter.close()
                 await ending.drain()
             else:
-                succession.answer_with(self._all_copies)
                 await self._figures.leave()
                 await ending.finish()
                 await succession.answered()

@@ -3,16 +3,12 @@
 The new program connects to the old one's admin socket. One JSON object a line, both ways::
 
     new: {"call": "take-over"}
-    old: {"pid": 7, "folders": ["cri.sock.k3x_9a2b", …], "streams": "127.0.0.1:1234"}
-         with the descriptors of the stream server's socket, and of one over which connections to
-         that go back whose tokens only the old program knows
-    new: {"socket": "/run/…", "streams": true}    it serves there; whether it takes the streams
-    old: {"running": […], "waiting": 3}    it gives no more slots
+    old: {"pid": 7, "folders": ["cri.sock.k3x_9a2b", …], "admin": "/run/…", "streams": "IP:PORT"}
+    new: {"socket": "/run/…", "port": true}   it serves there; whether it wants the streams' port
+    old: {"running": […], "waiting": 3}    it gives no more slots, and has left the port
     new: {"serving": true}                 clients find it now
     old: {}                                its line is on its way over
     old: {"ended": 7, "error": "…"}        for each of the running pulls; null: given up
-    new: {}                                at any time: which copies go on?
-    old: {"copies": […]}
     old: closes the connection when it has finished all calls that it holds
 
 Until "serving" the new program may fail at any step, which closes the connection; the old one goes
@@ -21,18 +17,18 @@ on as if nothing had been.
 
 from __future__ import annotations
 
-import array
 import asyncio
 import contextlib
 import json
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from pycrictl.errors import ConnectError, RemoteProtocolError
+from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
 from pycrictl.foreign import parse
+from pycrictl.proxy.admin import ask
 from pycrictl.proxy.replacement import READY_S
 from pycrictl.units import quote
 
@@ -42,18 +38,21 @@ COPIES_S: Final = 1.0
 """How long the old program may take to say which copies go on in it."""
 
 _LINE_BYTES: Final = 64 * 1024 * 1024
-_HEAD_BYTES: Final = 1024 * 1024
+
+OnEnd = Callable[[int, str | None], None]
+"""Takes the number of a pull that is over, and why it failed; empty if not, None if given up."""
 
 
-class _Lines:
+class JsonLines:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
-    @classmethod
-    async def over(cls, sock: socket.socket) -> _Lines:
-        sock.setblocking(False)
-        return cls(*await asyncio.open_unix_connection(sock=sock, limit=_LINE_BYTES))
+    @property
+    def peer_pid(self) -> int:
+        sock = self._writer.get_extra_info("socket")
+        found: bytes = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
+        return int.from_bytes(found, sys.byteorder)
 
     def send(self, message: Mapping[str, Any]) -> None:
         self._writer.write(json.dumps(message).encode() + b"\n")
@@ -76,62 +75,28 @@ class Successor:
 
     Attributes:
         socket: the path of its own socket.
-        has_streams: it accepts the connections to the streams, from now on.
+        wants_port: it is to listen at the port of the streams.
     """
 
-    def __init__(
-        self, lines: _Lines, pid: int, ready: Mapping[str, Any], channel: socket.socket
-    ) -> None:
+    def __init__(self, lines: JsonLines, ready: Mapping[str, Any]) -> None:
         self._lines = lines
-        self._channel = channel
-        self.pid = pid
+        self.pid = lines.peer_pid
         self.socket = str(ready["socket"])
-        self.has_streams = bool(ready["streams"])
+        self.wants_port = bool(ready["port"])
 
     @classmethod
     async def offered(
-        cls, sock: socket.socket, folders: Sequence[str], streams: tuple[str, socket.socket]
+        cls, lines: JsonLines, folders: Sequence[str], admin: str, streams: str
     ) -> Successor | None:
         """Offer everything to a program that has connected; None if it does not become ready."""
-        document = {"pid": os.getpid(), "folders": folders, "streams": streams[0]}
-        channel, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        channel.setblocking(False)
-        offer = json.dumps(document).encode() + b"\n"
-        sock.setblocking(False)
-        try:
-            socket.send_fds(sock, [offer], [streams[1].fileno(), far_end.fileno()])
-        except OSError:
-            sock.close()
-            channel.close()
-            return None
-        finally:
-            far_end.close()
-        pid = _peer_pid(sock)
-        lines = await _Lines.over(sock)
+        offer = {"pid": os.getpid(), "folders": folders, "admin": admin, "streams": streams}
+        lines.send(offer)
         ready = await lines.receive(READY_S)
-        with contextlib.suppress(KeyError, TypeError):
+        with contextlib.suppress(KeyError, OSError):
             if ready is not None:
-                return cls(lines, pid, ready, channel)
-        channel.close()
+                return cls(lines, ready)
         lines.close()
         return None
-
-    def take_back_streams(self, bring_in: Callable[[socket.socket, bytes], None]) -> None:
-        loop, channel = asyncio.get_running_loop(), self._channel
-
-        def receive() -> None:
-            try:
-                data, descriptors = _receive(channel, _HEAD_BYTES, 1)
-            except BlockingIOError:
-                return
-            except OSError:
-                data, descriptors = b"", []
-            if not data:
-                loop.remove_reader(channel)
-            for descriptor in descriptors:
-                bring_in(socket.socket(fileno=descriptor), data)
-
-        loop.add_reader(channel, receive)
 
     async def serves(self, state: Mapping[str, Any]) -> bool:
         """Hand over ``state``, and return whether the new program serves now."""
@@ -142,23 +107,15 @@ class Successor:
     def confirm(self) -> None:
         self._lines.send({})
 
-    def refuse(self) -> None:
-        self._lines.send({"error": "it took too long"})
+    def refuse(self, why: str) -> None:
+        self._lines.send({"error": why})
         self.close()
 
     def ended(self, pull: int, error: str | None) -> None:
-        """Report the end of a pull: why it failed, empty if it did not, None if it was given up."""
         self._lines.send({"ended": pull, "error": error})
-
-    async def answer(self, copies: Callable[[], Awaitable[list[dict[str, Any]]]]) -> None:
-        """Report which copies go on here, as often as the new program asks."""
-        while await self._lines.receive() is not None:
-            self._lines.send({"copies": await copies()})
 
     def close(self) -> None:
         self._lines.close()
-        asyncio.get_running_loop().remove_reader(self._channel)
-        self._channel.close()
 
 
 class Predecessor:
@@ -166,20 +123,16 @@ class Predecessor:
 
     Attributes:
         folders: the directories of its sockets.
-        streams: the address and the socket of its stream server.
-        channel: takes connections to that whose tokens are its own.
+        streams: the address of its stream server.
     """
 
-    def __init__(self, sock: socket.socket, offer: Mapping[str, Any], descriptors: list[int]):
+    def __init__(self, sock: socket.socket, offer: Mapping[str, Any]) -> None:
         self._sock = sock
-        self._lines: _Lines | None = None
-        self._copies: asyncio.Future[list[dict[str, Any]]] | None = None
+        self._lines: JsonLines | None = None
+        self._admin = str(offer["admin"])
         self.pid = int(offer["pid"])
         self.folders = frozenset(map(str, offer["folders"]))
-        listener, channel = descriptors
-        self.streams = (str(offer["streams"]), socket.socket(fileno=listener))
-        self.channel = socket.socket(fileno=channel)
-        self.channel.setblocking(False)
+        self.streams = str(offer["streams"])
 
     @classmethod
     def reach(cls, path: str) -> Predecessor | None:
@@ -199,95 +152,60 @@ class Predecessor:
                 sock.close()
                 return None
             sock.sendall(b'{"call": "take-over"}\n')
-            data, descriptors = b"", []
-            while not data.endswith(b"\n"):
-                piece, found = _receive(sock, 65536, 16)
-                descriptors += found
-                data += piece
-                if not piece:
-                    break
+            with sock.makefile("rb") as stream:
+                data = stream.readline(_LINE_BYTES)
         except OSError as exc:
             raise ConnectError(f"cannot reach {where}: {exc.strerror or exc}".lower()) from None
         try:
             offer = parse(data)
             if "error" in offer:
                 raise RemoteProtocolError(f"{where} refuses: {offer['error']}")
-            return cls(sock, offer, descriptors)
+            return cls(sock, offer)
         except (ValueError, KeyError, TypeError):
-            for descriptor in descriptors:
-                os.close(descriptor)
             raise RemoteProtocolError(f"{where} does not hand over as this program does") from None
 
-    async def take(self, own: str, *, streams: bool) -> dict[str, Any]:
+    async def take(self, own: str, *, port: bool) -> dict[str, Any]:
         """Say that this program listens at ``own``; return the state of the old one, which waits.
 
         Args:
-            streams: whether it takes the stream server's socket.
+            port: whether the old one is to leave the port of its streams.
         """
-        if not streams:
-            self.streams[1].close()
-        lines = self._lines = await _Lines.over(self._sock)
-        lines.send({"socket": own, "streams": streams})
-        state = await lines.receive(STEP_S)
+        self._sock.setblocking(False)
+        opened = await asyncio.open_unix_connection(sock=self._sock, limit=_LINE_BYTES)
+        self._lines = JsonLines(*opened)
+        self._lines.send({"socket": own, "port": port})
+        state = await self._lines.receive(STEP_S)
         if state is None:
             raise RemoteProtocolError("the proxy that was to hand over has ended")
         return state
 
-    async def serving(self) -> None:
+    async def serving(self, on_end: OnEnd) -> None:
         """Say that this program serves now, and return when the old one has confirmed it."""
         assert self._lines is not None
         self._lines.send({"serving": True})
-        answer = await self._lines.receive(STEP_S)
+        while (answer := await self._lines.receive(STEP_S)) is not None:
+            if "ended" not in answer:
+                break
+            _report(answer, on_end)
         if answer is not None and "error" in answer:
             raise RemoteProtocolError(f"the proxy does not hand over: {answer['error']}")
 
     async def copies(self) -> list[dict[str, Any]]:
         """Return the copies that go on in the old program; none if it does not answer."""
-        if self._lines is None:
-            return []
-        if self._copies is None or self._copies.done():
-            self._copies = asyncio.get_running_loop().create_future()
-            self._lines.send({})
-        try:
-            async with asyncio.timeout(COPIES_S):
-                return await asyncio.shield(self._copies)
-        except TimeoutError:
-            return []
+        with contextlib.suppress(PycrictlError, KeyError):
+            answer = await asyncio.to_thread(ask, self._admin, "copies", timeout_s=COPIES_S)
+            return list(answer["copies"])
+        return []
 
-    async def follow(self, on_end: Callable[[int, str | None], None]) -> None:
+    async def follow(self, on_end: OnEnd) -> None:
+        """Report the ends of its pulls until it ends itself."""
         assert self._lines is not None
         with contextlib.suppress(KeyError, TypeError, ValueError):
             while (message := await self._lines.receive()) is not None:
-                if "copies" in message:
-                    if self._copies is not None and not self._copies.done():
-                        self._copies.set_result(list(message["copies"]))
-                    continue
-                error = message["error"]
-                on_end(int(message["ended"]), None if error is None else str(error))
+                _report(message, on_end)
         self._lines.close()
-        self.channel.close()
 
 
-def _receive(sock: socket.socket, count: int, most: int) -> tuple[bytes, list[int]]:
-    """Receive data and descriptors, which no program that is started here inherits.
-
-    ``socket.recv_fds`` drops the flag for that.
-    """
-    descriptors = array.array("i")
-    room = socket.CMSG_LEN(most * descriptors.itemsize)
-    data, messages, _, _ = sock.recvmsg(count, room, socket.MSG_CMSG_CLOEXEC)
-    for level, kind, content in messages:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            whole = len(content) - len(content) % descriptors.itemsize
-            descriptors.frombytes(content[:whole])
-    return data, list(descriptors)
-
-
-def refuse(sock: socket.socket, why: str) -> None:
-    with contextlib.suppress(OSError):
-        sock.send(json.dumps({"error": why}).encode() + b"\n")
-    sock.close()
-
-
-def _peer_pid(sock: socket.socket) -> int:
-    return int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
+def _report(message: Mapping[str, Any], on_end: OnEnd) -> None:
+    error = message["error"]
+    on_end(int(message["ended"]), None if error is None else str(error))

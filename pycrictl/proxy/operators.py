@@ -61,6 +61,7 @@ class Operators:
             "status": self._status,
             "set-limit": self._set_limit,
             "cancel": self._cancel,
+            "copies": self._copies,
             "history": self._history,
             "sockets": self._sockets,
         }
@@ -76,10 +77,13 @@ class Operators:
                 limit_origin=self._limit_origin,
             ),
             "predecessor": self.predecessor(),
-            "copies": await self.copies(),
+            **await self._copies(request),
             "kubelet": await asyncio.to_thread(self._kubelet),
             "containerd": await self._containerd(),
         }
+
+    async def _copies(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"copies": await self.copies()}
 
     async def _set_limit(self, request: Mapping[str, Any]) -> dict[str, Any]:
         limit = request.get("limit")

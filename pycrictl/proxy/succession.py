@@ -1,7 +1,7 @@
 """How one program of the proxy follows another, and what each has to do for it.
 
-1. At SIGHUP ``proxy.program`` starts a new program with the same command line. It connects to the
-   admin socket of the old one (``proxy.handover`` has the conversation, and each step at which
+1. At SIGHUP ``proxy.replacement`` starts a new program with the same command line. It connects to
+   the admin socket of the old one (``proxy.handover`` has the conversation, and each step at which
    the new one may fail without harm) and serves at a socket that no client dials yet.
 2. The old one gives no more slots and says which pulls run. The new one counts those, and renames
    the link that clients dial to its own socket (``serve.listen``).
@@ -12,20 +12,20 @@
 
 The queue moves and running pulls stay, since a waiting call can be made again and a running one
 belongs to the runtime. So no state has two owners, and a third program can follow while the first
-has not ended. Only a fixed port of the streams is passed as a socket.
+has not ended. A fixed port of the streams is left by the old one and bound by the new one; URLs at
+it that nobody has opened by then are lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from pycrictl.proxy.calls import Answer, CallRequest, Handler
-from pycrictl.proxy.handover import Predecessor, Successor, refuse
+from pycrictl.proxy.handover import JsonLines, Predecessor, Successor
 from pycrictl.proxy.pulls.book import Book, QueuedPull
 from pycrictl.proxy.pulls.limiter import CLOSED, PullLimiter
 from pycrictl.proxy.replacement import replace as replace_program
@@ -85,8 +85,8 @@ class Succession:
         self._remade = 0
         self._arrived = asyncio.Event()
         self._heir: Upstream | None = None
+        self._taking: Successor | None = None
         self._told: set[int] = set()
-        self._early: list[tuple[int, str | None]] = []
         self.sockets: list[OwnSocket] = []
         self.predecessor: Predecessor | None = None
         self.successor: Successor | None = None
@@ -143,21 +143,20 @@ class Succession:
     def has_old_port(self) -> bool:
         """Whether streams are served at the predecessor's port, which is a fixed one."""
         old = self.predecessor
-        return old is not None and old.streams[0] == self._settings.stream_address.authority
+        return old is not None and old.streams == self._settings.stream_address.authority
 
     async def take_over(self, old: Predecessor) -> None:
         """Serve from now on, with all that the other program leaves."""
-        state = await old.take(str(self.sockets[0].path), streams=self.has_old_port)
+        state = await old.take(str(self.sockets[0].path), port=self.has_old_port)
         if self.has_old_port:
-            await self._streams.start(self._settings.stream_address, old.streams[1])
+            self._streams.start(self._settings.stream_address)
             self._streams.listen_in(self.sockets[0].folder)
-            self._streams.pass_unknown_to(old.channel)
         for document in state["running"]:
             self._adopt(document)
         if state["waiting"]:
             self._limiter.hold()
         self.publish()
-        await old.serving()
+        await old.serving(self._end_adopted)
         self._log.info("took_over", pid=old.pid)
         self._spawn(self._follow(old))
         if state["waiting"]:
@@ -188,7 +187,6 @@ class Succession:
 
     async def _follow(self, old: Predecessor) -> None:
         await old.follow(self._end_adopted)
-        self._streams.pass_unknown_to(None)
         for number in list(self._adopted):
             self._end_adopted(number, None)
         self.predecessor = None
@@ -221,36 +219,43 @@ class Succession:
         assert self.successor is not None
         return {"pid": self.successor.pid}
 
-    async def hand_over(self, sock: socket.socket) -> None:
+    async def hand_over(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Hand over to a program that has connected; if it fails, go on."""
+        lines = JsonLines(reader, writer)
         if self._stop.is_set() or self._is_handing_over:
-            refuse(sock, "it is stopping or handing over already")
-            return
+            lines.send({"error": "it is stopping or handing over already"})
+            return False
         self._is_handing_over = True
         try:
-            reason = await self._try(sock)
+            reason = await self._try(lines)
         finally:
             self._is_handing_over = False
         if reason:
             self._log.warning("not_handed_over", reason=reason)
+        return not reason
 
-    async def _try(self, sock: socket.socket) -> str:
+    async def _try(self, lines: JsonLines) -> str:
         """Return why the new program does not serve; empty if it does."""
         folders = [own.folder.name for own in self.sockets]
-        streams = (self._streams.address.authority, self._streams.listener)
-        successor = await Successor.offered(sock, folders, streams)
+        streams = self._streams.address
+        admin = str(self.sockets[1].path)
+        successor = await Successor.offered(lines, folders, admin, streams.authority)
         if successor is None:
             return "the new program did not start"
         if self._stop.is_set():
-            successor.close()
             return "the proxy is stopping"
         self._limiter.hold()
+        if successor.wants_port:
+            self._streams.pause()
         pods = {call.pod for call in self._book.calls.values()}
         running = [_document(pull) for pull in self._book.running.values()]
-        self._told, self._early = {document["pull"] for document in running}, []
+        self._taking, self._told = successor, {document["pull"] for document in running}
         waiting = len(self._limiter.in_line())
         if not await successor.serves({"running": running, "waiting": waiting}):
-            successor.refuse()
+            self._told = set()
+            successor.refuse("it took too long")
+            if successor.wants_port:
+                self._streams.resume()
             self._limiter.release()
             self.publish()
             return "the new program ended at once"
@@ -259,25 +264,16 @@ class Succession:
         notify(f"MAINPID={successor.pid}", self._environ)
         successor.confirm()
         self.successor = successor
-        for number, error in self._early:
-            successor.ended(number, error)
         self._limiter.close(waiting=True)
         self._streams.leave(lambda target: target.pod in pods)
-        if successor.has_streams:
-            self._streams.pause()
-            successor.take_back_streams(self._streams.bring_in)
         self.handed_over_at = self._loop.time()
         self._log.info("handed_over", pid=successor.pid, running=len(running), waiting=waiting)
         self._stop.set()
         return ""
 
     def pull_ended(self, number: int, error: str | None) -> None:
-        if number not in self._told:
-            return
-        if self.successor is None:
-            self._early.append((number, error))
-        else:
-            self.successor.ended(number, error)
+        if self._taking is not None and number in self._told:
+            self._taking.ended(number, error)
 
     async def answered(self) -> None:
         async with self._reloading:
@@ -300,10 +296,6 @@ class Succession:
     def close(self) -> None:
         for own in self.sockets:
             own.close()
-
-    def answer_with(self, copies: Any) -> None:
-        if self.successor is not None:
-            self._spawn(self.successor.answer(copies))
 
 
 def _arrival(request: CallRequest) -> tuple[float | None, CallRequest]:

@@ -324,12 +324,8 @@ def test_a_watcher_goes_on_with_the_new_program(
 
 
 @needs_root
-@pytest.mark.parametrize("is_fixed", [False, True])
-def test_urls_of_the_old_program_stay_good(
-    container: Pretended, start: Start, is_fixed: bool
-) -> None:
-    fixed = ["--stream-address", f"127.0.0.1:{free_port()}"] if is_fixed else []
-    copier = Copier(start(*fixed))
+def test_urls_of_the_old_program_stay_good(container: Pretended, start: Start) -> None:
+    copier = Copier(start())
     with copier.client:
         early = copier.ask_to("/to/early", len(ARCHIVE), zlib.crc32(ARCHIVE))
         under_way = stream(copier.ask_to("/to/under-way", len(ARCHIVE), zlib.crc32(ARCHIVE)))
@@ -340,19 +336,36 @@ def test_urls_of_the_old_program_stay_good(
         copier.proxy.reload()
         late = copier.ask_to("/to/late", len(ARCHIVE), zlib.crc32(ARCHIVE))
         assert len(copier.copies) == 4  # of all three programs
-        assert (early.split("/")[2] == late.split("/")[2]) == is_fixed
         for connection in (under_way, *map(stream, (early, middle, late))):
-            if connection is not under_way:
-                connection.send(TO_CONTAINER, ARCHIVE)
-            connection.send(CHANNEL_END, bytes((TO_CONTAINER,)))
-            assert not outcome_of(connection).failure
-            connection.close()
+            finish(connection, is_begun=connection is under_way)
         copier.wait_until_idle()
     copies = sorted(path.name for path in (container.root / "to").iterdir())
     assert copies == ["early", "late", "middle", "under-way"]
     assert copier.proxy.wait() == 0
     wait_until(lambda: not is_running(second))
     assert "Traceback" not in copier.proxy.log()
+
+
+@needs_root
+def test_a_fixed_port_is_the_new_programs(container: Pretended, start: Start) -> None:
+    copier = Copier(start("--stream-address", f"127.0.0.1:{free_port()}"))
+    with copier.client:
+        under_way = stream(copier.ask_to("/to/early", len(ARCHIVE), zlib.crc32(ARCHIVE)))
+        under_way.send(TO_CONTAINER, ARCHIVE)
+        wait_until(lambda: "copying" in {copy["state"] for copy in copier.copies})
+        copier.proxy.reload()
+        finish(stream(copier.ask_to("/to/late", len(ARCHIVE), zlib.crc32(ARCHIVE))))
+        finish(under_way, is_begun=True)
+    assert copier.proxy.wait() == 0
+    assert sorted(path.name for path in (container.root / "to").iterdir()) == ["early", "late"]
+
+
+def finish(connection: Any, *, is_begun: bool = False) -> None:
+    if not is_begun:
+        connection.send(TO_CONTAINER, ARCHIVE)
+    connection.send(CHANNEL_END, bytes((TO_CONTAINER,)))
+    assert not outcome_of(connection).failure
+    connection.close()
 
 
 # What changes nothing
@@ -397,7 +410,7 @@ step, admin, listen = sys.argv[1:]
 old = Predecessor.reach(admin)
 
 async def take():
-    work = asyncio.create_task(old.take(listen, streams=False))
+    work = asyncio.create_task(old.take(listen, port=False))
     if step == "ready":
         await asyncio.sleep(0.01)
     else:

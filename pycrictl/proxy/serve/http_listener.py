@@ -130,22 +130,16 @@ class HttpListener:
         self._acceptors.append(acceptor)
 
     def pause(self) -> None:
-        """Accept no more; those who wait go on."""
-        for acceptor in self._acceptors:
-            acceptor.close()
-
-    def bring_in(self, sock: socket.socket, data: bytes) -> None:
-        sock.setblocking(False)
-        pending = self._accepted(sock)
-        if pending is not None:
-            self._take(pending, data)
+        """Listen no more at the first of its sockets; connections that wait go on."""
+        self._acceptors.pop(0).close()
 
     @property
     def dropped_count(self) -> int:
         return self._dropped.count
 
     def close(self) -> None:
-        self.pause()
+        for acceptor in self._acceptors:
+            acceptor.close()
         if self._sweep is not None:
             self._sweep.cancel()
         for pending in self._shares.waiting:
@@ -172,7 +166,7 @@ class HttpListener:
         except OSError:
             self._leave(pending)
 
-    def _accepted(self, sock: socket.socket) -> Pending | None:
+    def _accepted(self, sock: socket.socket) -> None:
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         pending = Pending(sock, self._owners.owner(sock))
@@ -184,7 +178,6 @@ class HttpListener:
             self._drop(loser)
         if self._sweep is None:
             self._sweep = self._loop.call_later(_SWEEP_S, self._drop_overdue)
-        return None if loser is pending else pending
 
     def _read(self, pending: Pending) -> None:
         try:
@@ -195,10 +188,8 @@ class HttpListener:
             data = b""
         if not data:
             self._leave(pending)
-        elif not pending.is_answered:
-            self._take(pending, data)
-
-    def _take(self, pending: Pending, data: bytes) -> None:
+        if not data or pending.is_answered:
+            return
         start = max(len(pending.data) - len(_HEAD_END) + 1, 0)
         pending.data += data
         end = pending.data.find(_HEAD_END, start)

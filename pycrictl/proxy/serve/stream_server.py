@@ -39,7 +39,6 @@ COPY_PATH: Final = "/copy/"
 STUCK_S: Final = 60.0
 """How long a client may take nothing of what it is sent."""
 
-_NOT_FOUND: Final = 404
 _GOODBYE_S: Final = 1.0
 
 PayloadT = TypeVar("PayloadT")
@@ -101,7 +100,6 @@ class StreamServer(Generic[PayloadT]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress: dict[asyncio.Task[None], PayloadT] = {}
         self._is_elsewhere: Callable[[PayloadT], bool] = lambda payload: False
-        self._channel: socket.socket | None = None
 
     def offer(
         self,
@@ -118,13 +116,10 @@ class StreamServer(Generic[PayloadT]):
         """
         self._redeem, self._follow, self._redeem_copy = redeem, follow, redeem_copy
 
-    async def start(self, address: Address, inherited: socket.socket | None = None) -> None:
-        """Begin to listen; ``inherited`` is a socket that listens there already."""
-        listener = inherited or listening(address)
-        self.listener = listener
-        self._http = HttpListener(listener.dup(), self._requested, log=self._log)
-        port: int = listener.getsockname()[1]
-        self._address = Address(address.host, port)
+    def start(self, address: Address) -> None:
+        listener = listening(address)
+        self._http = HttpListener(listener, self._requested, log=self._log)
+        self._address = Address(address.host, listener.getsockname()[1])
 
     def listen_in(self, folder: Path) -> None:
         assert self._http is not None
@@ -145,17 +140,13 @@ class StreamServer(Generic[PayloadT]):
         return len(self._tasks)
 
     def pause(self) -> None:
-        """Accept no more connections: another program does."""
+        """Leave the port, which another program takes."""
         if self._http is not None:
             self._http.pause()
 
-    def bring_in(self, sock: socket.socket, data: bytes) -> None:
-        assert self._http is not None
-        self._http.bring_in(sock, data)
-
-    def pass_unknown_to(self, channel: socket.socket | None) -> None:
-        """Send connections with unknown tokens over a socket (SCM_RIGHTS), with what was read."""
-        self._channel = channel
+    def resume(self) -> None:
+        if self._http is not None:
+            self._http.listen(listening(self._address))
 
     @property
     def dropped_count(self) -> int:
@@ -174,7 +165,6 @@ class StreamServer(Generic[PayloadT]):
     async def stop(self) -> None:
         if self._http is not None:
             self._http.close()
-            self.listener.close()
         await end_tasks(self._tasks)
 
     def _requested(self, pending: Pending, head: bytes, early: bytes) -> None:
@@ -195,26 +185,12 @@ class StreamServer(Generic[PayloadT]):
         except RemoteProtocolError:
             self._http.answer(pending, _Refused(400, "Bad Request").response())
         except _Refused as refused:
-            if refused.status == _NOT_FOUND and self._passed_on(pending, head + early):
-                return
             self._http.answer(pending, refused.response())
         else:
             self._http.admit(pending)
             task = asyncio.create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._ended)
-
-    def _passed_on(self, pending: Pending, data: bytes) -> bool:
-        assert self._http is not None
-        if self._channel is None:
-            return False
-        try:
-            socket.send_fds(self._channel, [data], [pending.sock.fileno()])
-        except OSError:
-            return False
-        self._http.admit(pending).close()
-        self._http.left()
-        return True
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         assert self._http is not None

@@ -210,7 +210,7 @@ def test_a_url_works_once_and_not_for_long(
             url=streams.url,
         )
         streams.offer(progress.redeem, progress.follow)
-        await streams.start(Address("127.0.0.1", 0))
+        streams.start(Address("127.0.0.1", 0))
 
         async def new_url() -> str:
             answer = await progress.handle(CallRequest(IMAGE_PULL_PROGRESS, request))

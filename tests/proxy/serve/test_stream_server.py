@@ -54,7 +54,7 @@ def serve(test: Callable[[StreamServer[str], Source], Awaitable[None]]) -> None:
         source = Source()
         server = StreamServer[str](Log("pycrictl.proxy.test"))
         server.offer(source.redeem, source.follow)
-        await server.start(Address("127.0.0.1", 0))
+        server.start(Address("127.0.0.1", 0))
         try:
             async with asyncio.timeout(100):
                 await test(server, source)
@@ -346,7 +346,7 @@ def test_the_address_is_in_use() -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
         other = StreamServer[str](Log("x"))
         with pytest.raises(ConfigError, match="cannot listen"):
-            await other.start(server.address)
+            other.start(server.address)
 
     serve(test)
 
