@@ -1,7 +1,8 @@
 """What the files of a node say of registries: mirrors, logins, authorities.
 
 They are read as CRI-O reads them: containers-registries.conf(5) with its drop-ins,
-containers-auth.json(5) and containers-certs.d(5); credential helpers and short names are left out.
+containers-auth.json(5) and containers-certs.d(5). Credential helpers, short names, prefixes with a
+wildcard and which mirror is for tags or digests alone are left out.
 Paths are those of the process that pulls, and ``root`` leads to its files.
 """
 
@@ -27,13 +28,7 @@ _DOCKER_HUB: Final = "https://index.docker.io/v1/"
 
 
 class Location(NamedTuple):
-    """Where an image may be had.
-
-    Attributes:
-        reference: its name there.
-        is_insecure: certificates do not count there, and plain HTTP will do.
-        is_mirror: it is another place than the one that the image's name stands for.
-    """
+    """Where an image may be had; ``is_insecure``: by plain HTTP and any certificate as well."""
 
     reference: str
     is_insecure: bool = False
@@ -44,21 +39,19 @@ def locations(reference: str, root: str, environ: Mapping[str, str]) -> list[Loc
     host, path, tag, digest = parse(reference)
     name = f"{host}/{path}"
     end = f"@{digest}" if digest else f":{tag or DEFAULT_TAG}"
-    fitting = [(_fit(prefix, name), table) for prefix, table in _tables(root, environ).items()]
-    matched, table = max(fitting, key=lambda one: one[0], default=(0, {}))
-    if not matched:
-        return [Location(reference)]
-    found = []
-    by_digest = "digest-only" if table.get("mirror-by-digest-only") is True else "all"
-    for mirror in mappings(table.get("mirror")):
-        kind = text(mirror.get("pull-from-mirror")) or by_digest
-        if kind == "all" or (kind == "digest-only") == bool(digest):
-            moved = f"{text(mirror.get('location'))}{name[matched:]}{end}"
-            found.append(Location(moved, mirror.get("insecure") is True, is_mirror=True))
-    if table.get("blocked") is not True:
-        moved = f"{text(table.get('location')) or name[:matched]}{name[matched:]}{end}"
+    tables = _tables(root, environ)
+    fitting = [one for one in tables if one and f"{name}/".startswith(f"{one}/")]
+    prefix = max(fitting, key=len, default="")
+    table, rest = tables.get(prefix, {}), name[len(prefix) :]
+    found = [
+        Location(f"{text(one.get('location'))}{rest}{end}", one.get("insecure") is True, True)
+        for one in mappings(table.get("mirror"))
+        if prefix
+    ]
+    if prefix and table.get("blocked") is not True:
+        moved = f"{text(table.get('location')) or prefix}{rest}{end}"
         found.append(Location(moved, table.get("insecure") is True))
-    return found
+    return found if prefix else [Location(reference)]
 
 
 def login(reference: str, root: str, environ: Mapping[str, str]) -> tuple[str, str, str] | None:
@@ -104,15 +97,6 @@ def _tables(root: str, environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             for table in mappings(tomli.loads(_read(file).decode()).get("registry")):
                 found[text(table.get("prefix")) or text(table.get("location"))] = table
     return found
-
-
-def _fit(prefix: str, name: str) -> int:
-    """Return how much of a repository's name a prefix stands for; 0 if it does not fit."""
-    host, _, _ = name.partition("/")
-    if prefix.startswith("*."):
-        return len(host) if host.endswith(prefix[1:]) else 0
-    is_whole = name[len(prefix) : len(prefix) + 1] in ("", "/")
-    return len(prefix) if prefix and name.startswith(prefix) and is_whole else 0
 
 
 def _auth_files(environ: Mapping[str, str]) -> Iterator[str]:

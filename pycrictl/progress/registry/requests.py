@@ -10,12 +10,13 @@ from __future__ import annotations
 import base64
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
 from pycrictl.foreign import parsed, text
@@ -65,12 +66,8 @@ def credentials_of(auth: cri_pb2.AuthConfig) -> Credentials | None:
 class ManifestRequest:
     """What a registry is asked, and how the process that pulls reaches it.
 
-    Attributes:
-        reference: the image; a tag is missing where it is ``latest``.
-        credentials: those of the pull.
-        environ: variables that decide how the registry is reached.
-        root: leads to the files of the process that pulls, which name mirrors, logins and
-            authorities; None to read none.
+    ``root`` leads to the files of that process, which name mirrors, logins and authorities; None to
+    read none. ``environ`` has its variables.
     """
 
     reference: str
@@ -101,10 +98,11 @@ def fetch(question: ManifestRequest, reference: str, *, timeout_s: float) -> byt
         if _LOOPBACK.fullmatch(site):
             schemes = ["http", "https"]
         context = context_for(host, root, verifies=not place.is_insecure)
+        ask = partial(_ask, until=until, context=context, environ=environ)
         for scheme in schemes:
             url = f"{scheme}://{site}/v2/{path}/manifests/{digest or tag or DEFAULT_TAG}"
             with suppress(urllib3.exceptions.HTTPError, OSError, ValueError, RecursionError):
-                return _Exchange(known, environ, context, until).manifest(url)
+                return _manifest(ask, url, known or Credentials())
     return None
 
 
@@ -117,11 +115,7 @@ class RegistryAnswer(NamedTuple):
 
 
 class Challenge:
-    """What a registry wants of who is not known to it (RFC 7235, and Docker's tokens).
-
-    Args:
-        header: ``WWW-Authenticate``.
-    """
+    """A ``WWW-Authenticate`` header (RFC 7235, and Docker's tokens)."""
 
     def __init__(self, header: str) -> None:
         kind, _, rest = header.partition(" ")
@@ -144,87 +138,68 @@ class Challenge:
         return f"Bearer {token}" if token and token.isascii() and token.isprintable() else ""
 
 
-class _Refused(ValueError):
-    pass
+_Ask = Callable[..., "RegistryAnswer"]
 
 
-class _Exchange:
-    def __init__(
-        self,
-        credentials: Credentials | None,
-        environ: Mapping[str, str],
-        context: ssl.SSLContext,
-        until: float,
-    ) -> None:
-        self._credentials = credentials
-        self._environ = environ
-        self._context = context
-        self._until = until
+def _manifest(ask: _Ask, url: str, known: Credentials) -> bytes:
+    answer = ask(url, f"Bearer {known.registry_token}" if known.registry_token else "")
+    challenge = Challenge(answer.headers.get("WWW-Authenticate", ""))
+    if answer.status == 401 and (authorization := _authorization(ask, url, challenge, known)):
+        answer = ask(url, authorization)
+    return _granted(answer)
 
-    def manifest(self, url: str) -> bytes:
-        known = self._credentials
-        first = ""
-        if known is not None and known.registry_token:
-            first = f"Bearer {known.registry_token}"
-        status, headers, body = self._get(url, first)
-        challenge = Challenge(headers.get("WWW-Authenticate", ""))
-        if status == 401 and (second := self._authorization(url, challenge)):
-            status, _, body = self._get(url, second)
-        if status != 200:
-            raise _Refused(status)
-        return body
 
-    def _authorization(self, url: str, challenge: Challenge) -> str:
-        """Return the header that a registry wants; empty without credentials that it takes."""
-        known = self._credentials
-        basic = ""
-        if known is not None and known.username:
-            pair = f"{known.username}:{known.password}".encode()
-            basic = f"Basic {base64.b64encode(pair).decode()}"
-        if challenge.kind == "basic":
-            return basic
-        realm = challenge.realm
-        # Credentials are not sent in clear, except to where the registry itself is.
-        is_safe = realm.startswith("https://") or urlsplit(realm).hostname == urlsplit(url).hostname
-        if challenge.kind != "bearer" or not is_safe:
-            return ""
-        query = challenge.query()
-        if known is not None and known.identity_token and not basic:
-            query |= {"grant_type": "refresh_token", "refresh_token": known.identity_token}
-            status, _, body = self._get(realm, "", form=query)
-        else:
-            status, _, body = self._get(f"{realm}?{urlencode(query)}", basic)
-        if status != 200:
-            raise _Refused(status)
-        return challenge.authorization(body)
+def _authorization(ask: _Ask, url: str, challenge: Challenge, known: Credentials) -> str:
+    """Return the header that a registry wants; empty without credentials that it takes."""
+    pair = base64.b64encode(f"{known.username}:{known.password}".encode()).decode()
+    basic = f"Basic {pair}" if known.username else ""
+    if challenge.kind == "basic":
+        return basic
+    realm = challenge.realm
+    # Credentials are not sent in clear, except to where the registry itself is.
+    is_safe = realm.startswith("https://") or urlsplit(realm).hostname == urlsplit(url).hostname
+    if challenge.kind != "bearer" or not is_safe:
+        return ""
+    query = challenge.query()
+    if known.identity_token and not basic:
+        query |= {"grant_type": "refresh_token", "refresh_token": known.identity_token}
+        return challenge.authorization(_granted(ask(realm, form=query)))
+    return challenge.authorization(_granted(ask(f"{realm}?{urlencode(query)}", basic)))
 
-    def _get(
-        self, url: str, authorization: str, form: dict[str, str] | None = None
-    ) -> RegistryAnswer:
-        if time.monotonic() >= self._until:
-            raise _Refused("too late")
-        answer = request(
-            url,
-            until=self._until,
-            context=self._context,
-            authorization=authorization,
-            form=form,
-            proxy=self._proxy(url),
-        )
-        if len(answer.body) > DOCUMENT_LIMIT_BYTES or time.monotonic() > self._until:
-            raise _Refused("too long")
-        return answer
 
-    def _proxy(self, url: str) -> str:
-        parts = urlsplit(url)
-        named = {
-            key.lower().removesuffix("_proxy"): value
-            for key, value in self._environ.items()
-            if key.lower().endswith("_proxy")
-        } or getproxies()
-        if _is_direct(parts.netloc, named.get("no", "")):
-            return ""
-        return named.get(parts.scheme, "")
+def _granted(answer: RegistryAnswer) -> bytes:
+    if answer.status != 200 or len(answer.body) > DOCUMENT_LIMIT_BYTES:
+        raise ValueError(answer.status)
+    return answer.body
+
+
+def _ask(
+    url: str,
+    authorization: str = "",
+    *,
+    until: float,
+    context: ssl.SSLContext,
+    environ: Mapping[str, str],
+    form: dict[str, str] | None = None,
+) -> RegistryAnswer:
+    proxies = {
+        key.lower().removesuffix("_proxy"): value
+        for key, value in environ.items()
+        if key.lower().endswith("_proxy")
+    } or getproxies()
+    parts = urlsplit(url)
+    is_direct = proxy_bypass(parts.netloc, proxies)
+    answer = request(
+        url,
+        until=until,
+        context=context,
+        authorization=authorization,
+        form=form,
+        proxy="" if is_direct else proxies.get(parts.scheme, ""),
+    )
+    if time.monotonic() > until:
+        raise TimeoutError
+    return answer
 
 
 def request(
@@ -241,14 +216,9 @@ def request(
     """Ask a registry, or where it has redirected to, which loses the header on another host.
 
     Args:
-        url: what is asked for.
         until: monotonic seconds; the body is what has come by then.
-        context: of TLS.
-        authorization: a header.
         form: what is posted; None to get.
-        proxy: URL of one; empty for none.
-        most: bytes of the body that are read.
-        is_range: only so many are asked for.
+        most: bytes of the body that are read, and asked for if ``is_range``.
 
     Raises:
         urllib3.exceptions.HTTPError: no answer.
@@ -285,13 +255,3 @@ def request(
             if len(body) >= most or time.monotonic() > until:
                 break
         return RegistryAnswer(answer.status, answer.headers, bytes(body[:most]))
-
-
-def _is_direct(netloc: str, exceptions: str) -> bool:
-    """Return whether ``NO_PROXY`` names a host: itself, a domain that it is in, or all."""
-    host = netloc.rpartition("@")[2].partition(":")[0].lower()
-    names = [name.strip().lower() for name in exceptions.split(",")]
-    domains = [name.lstrip("*").lstrip(".") for name in names]
-    return "*" in names or any(
-        name and (host == name or host.endswith(f".{name}")) for name in domains
-    )
