@@ -136,13 +136,13 @@ ARROWS: dict[str, set[str]] = {
     },
     "diagnosis.findings": set(),
     "diagnosis.disks": {"diagnosis.findings", *_BASE},
-    "diagnosis.errors": set(),
+    "diagnosis.troubles": set(),
     "diagnosis.facts": {"diagnosis.disks", "diagnosis.findings", "pulls.model", *_BASE},
     "diagnosis.pod": {
-        *("diagnosis.disks", "diagnosis.errors", "diagnosis.facts", "diagnosis.findings"),
+        *("diagnosis.disks", "diagnosis.troubles", "diagnosis.facts", "diagnosis.findings"),
         *_BASE,
     },
-    "diagnosis.node": {
+    "diagnosis.node_findings": {
         *("diagnosis.disks", "diagnosis.findings", "diagnosis.registry", *_BASE),
     },
     "diagnosis.registry": {"progress.registry.requests", "tls", "foreign", "noderoot", "units"},

@@ -18,7 +18,7 @@ from pycrictl.agent.api.openapi import MAX_LAYERS, MAX_TEXT
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
 from pycrictl.progress.reference import canonical, is_same_image
-from pycrictl.pulls.model import COMPLETE, Item, Phase, Pull, Totals, report_of, with_sums
+from pycrictl.pulls.model import COMPLETE, Phase, Pull, PullItem, Totals, report_of, with_sums
 from pycrictl.units import escape, format_moment
 from pycrictl.wire import progress
 from pycrictl.wire.progress import Report
@@ -243,7 +243,7 @@ def _numbers(pull: Pull, totals: Totals, phase: PullPhase) -> Document:
     return found
 
 
-def _layer(item: Item) -> Document:
+def _layer(item: PullItem) -> Document:
     digest = item.layer if ":" in item.layer else item.digest
     found: Document = {
         "name": escape(item.layer),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pycrictl.cli import crictl
 from pycrictl.cri.calls.redact import redact_text
-from pycrictl.diagnosis.errors import Words, pull_words, sandbox_words
+from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
 from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable
 from pycrictl.pull.image import Show, pull
 from pycrictl.pull.many import PullOne, PullOutcome, pull_many

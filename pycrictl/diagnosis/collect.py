@@ -18,7 +18,7 @@ from pycrictl.diagnosis.pulls import Pulls
 from pycrictl.errors import NotFound
 from pycrictl.kube.node import Origin
 from pycrictl.kube.pods import Pod
-from pycrictl.logs.reader import LogReader
+from pycrictl.logs.log_reader import LogReader
 from pycrictl.logs.selection import Selection
 from pycrictl.progress.failures import (
     HISTORY_S,

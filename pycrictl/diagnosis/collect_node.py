@@ -30,7 +30,7 @@ from pycrictl.diagnosis.asking import (
     unmet,
 )
 from pycrictl.diagnosis.findings import Missing
-from pycrictl.diagnosis.node import NodeFacts
+from pycrictl.diagnosis.node_findings import NodeFacts
 from pycrictl.diagnosis.registry import Trial, expiry_s
 from pycrictl.errors import ConnectError, DeadlineExceeded, PycrictlError
 from pycrictl.kube.kubelet import configuration, find_kubelet

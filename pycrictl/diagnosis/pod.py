@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from pycrictl.diagnosis.disks import Disk, disk_findings
-from pycrictl.diagnosis.errors import (
+from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState
+from pycrictl.diagnosis.findings import Finding, Missing, Weight, ranked
+from pycrictl.diagnosis.troubles import (
     FREE_SPACE,
     NO_SPACE,
     exit_words,
@@ -16,8 +18,6 @@ from pycrictl.diagnosis.errors import (
     sandbox_words,
     shortened,
 )
-from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState
-from pycrictl.diagnosis.findings import Finding, Missing, Weight, ranked
 from pycrictl.units import age_in_words, format_duration, ordinal, plural, quote
 
 HEALTHY: Final = "healthy"

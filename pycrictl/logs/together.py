@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Final
 
 from pycrictl.errors import PycrictlError
+from pycrictl.logs.log_reader import LogReader, OnBad
 from pycrictl.logs.merging import LineCutter, LogLine, in_order
-from pycrictl.logs.reader import LogReader, OnBad
 from pycrictl.logs.selection import Selection
 from pycrictl.wire.logline import Chunk
 
@@ -29,7 +29,7 @@ class Together:
         self._wanted = wanted
         self._on_bad = on_bad
         self._warn = warn
-        self._sources: list[_Source] = []
+        self._sources: list[_FollowedLog] = []
 
     def add(
         self, path: str, *, prefix: str, is_alive: Callable[[], bool], is_new: bool = False
@@ -45,7 +45,7 @@ class Together:
             limit_bytes=wanted.limit_bytes,
         )
         reader = LogReader(path, stamped, on_bad=self._on_bad)
-        self._sources.append(_Source(reader, cutter, is_alive, self._warn))
+        self._sources.append(_FollowedLog(reader, cutter, is_alive, self._warn))
 
     def read(self) -> Iterator[Chunk]:
         return _joined(in_order([source.whole() for source in self._sources]))
@@ -72,7 +72,7 @@ class Together:
             wait()
 
 
-class _Source:
+class _FollowedLog:
     def __init__(
         self,
         reader: LogReader,

@@ -110,7 +110,7 @@ class PollResult:
 
 
 @dataclass(slots=True)
-class _Meter:
+class _UsageMeter:
     size_bytes: int = 0
     next_at: float = 0.0
 
@@ -140,7 +140,7 @@ class ContentWatcher:
         self._book = LeaseBook(client)
         self._pulls: dict[str, LeasePull] = {}
         self._ended: list[EndedPull] = []
-        self._meters: dict[str, _Meter] = {}
+        self._meters: dict[str, _UsageMeter] = {}
         self._offset_s = -math.inf
 
     def expect(self, expected: Expected) -> None:
@@ -213,7 +213,7 @@ class ContentWatcher:
             if resources is not None:  # else it has just ended, and the next poll says how
                 held[pull.lease_id] = _sort(resources, sight)
         _add_ingests(sight, statuses, held.values(), self._max_downloads)
-        self._meters = {key: self._meters.get(key, _Meter()) for key in sight.active.values()}
+        self._meters = {key: self._meters.get(key, _UsageMeter()) for key in sight.active.values()}
         nameless = 0
         for pull in self._pulls.values():
             if pull.lease_id in held:

@@ -28,7 +28,7 @@ from pycrictl.progress.endings import (
     failed_items,
 )
 from pycrictl.progress.failures import cause
-from pycrictl.pulls.model import Item, Phase, View
+from pycrictl.pulls.model import Phase, PullItem, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streaming.loop import in_thread, run_in_loop
 
@@ -86,7 +86,7 @@ class _StreamWatch:
                 failures = {**lost, **failures}
         return WatchOutcome(seen=bool(view.items), failures=tuple(failures.items()))
 
-    def _unfinished(self, view: View) -> list[Item]:
+    def _unfinished(self, view: View) -> list[PullItem]:
         return [item for item in view.items if not item.is_finished]
 
     def _may_go_on(self) -> bool:

@@ -37,7 +37,7 @@ FINISHED: Final = COMPLETE | {Phase.FAILED}
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PullItem:
     """One layer, image or pod at one moment.
 
     ``progress`` and ``total`` count compressed bytes in every phase. ``total`` is 0 while unknown.
@@ -224,7 +224,7 @@ class Pull:
     """
 
     image: str
-    items: tuple[Item, ...] = ()
+    items: tuple[PullItem, ...] = ()
     totals: Totals | None = None
     is_running: bool = True
     began_s: float = 0.0
@@ -246,7 +246,7 @@ class Pull:
         return all(item.is_finished for item in self.items)
 
     @property
-    def failed(self) -> Item | None:
+    def failed(self) -> PullItem | None:
         """The item with the last cause of its failure; None if nothing has failed."""
         failed = [item for item in self.items if item.phase is Phase.FAILED]
         return next(
@@ -268,8 +268,8 @@ class View:
     ``images`` are the totals of each image. Before ``is_known`` the source has not said anything.
     """
 
-    items: tuple[Item, ...]
-    changed: tuple[Item, ...]
+    items: tuple[PullItem, ...]
+    changed: tuple[PullItem, ...]
     totals: Totals
     now: float
     dropped: int
@@ -280,7 +280,7 @@ class View:
     @property
     def pulls(self) -> dict[str, Pull]:
         """The items by image, with the sums of each."""
-        found: dict[str, list[Item]] = {}
+        found: dict[str, list[PullItem]] = {}
         for item in self.items:
             found.setdefault(item.image, []).append(item)
         return {
@@ -300,7 +300,7 @@ ALMOST: Final = 0.995
 """The most that is said of what has not arrived."""
 
 
-def report_of(item: Item, image: str, *, is_done: bool = False) -> Report:
+def report_of(item: PullItem, image: str, *, is_done: bool = False) -> Report:
     """Return the report on an item.
 
     Args:

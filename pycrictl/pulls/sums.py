@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pycrictl.pulls.model import ALMOST, COMPLETE, STALLED_S, Item, Phase, Totals
+from pycrictl.pulls.model import ALMOST, COMPLETE, STALLED_S, Phase, PullItem, Totals
 
 SUPPOSED_RATE: Final = 20.0 * 2**20
 SUPPOSED_PACE: Final = 100.0 * 2**20
@@ -98,12 +98,12 @@ class Blob:
     unpacked: int = 0
     holders: int = 0
 
-    def see(self, item: Item) -> None:
+    def see(self, item: PullItem) -> None:
         """Take the first report for what was there before."""
         self.is_seen = True
         self.counted, self.unpacked = item.progress, item.extracted
 
-    def advance(self, item: Item) -> tuple[int, int]:
+    def advance(self, item: PullItem) -> tuple[int, int]:
         """Go to where the furthest of the items stands.
 
         Returns:
@@ -117,7 +117,7 @@ class Blob:
         return gained, unpacked
 
 
-Pairs = Sequence[tuple[Blob, Item]]
+Pairs = Sequence[tuple[Blob, PullItem]]
 
 
 class Sums:
@@ -165,7 +165,7 @@ class Sums:
             began: when the pull of an image began, where that is known.
             given: the sums of images that their source has said; they are not added up anew.
         """
-        furthest: dict[Blob, Item] = {}
+        furthest: dict[Blob, PullItem] = {}
         images: dict[str, dict[Blob, None]] = {}
         for blob, item in pairs:
             twin = furthest.get(blob)
@@ -200,7 +200,7 @@ class Sums:
             )
         return whole, totals
 
-    def _measure_unpacking(self, items: Mapping[Blob, Item], unpacked: int, now: float) -> None:
+    def _measure_unpacking(self, items: Mapping[Blob, PullItem], unpacked: int, now: float) -> None:
         """Let the clock of unpacking run while a layer is being unpacked."""
         before, before_at = self._unpacked, self._last
         self._unpacked = {blob for blob, item in items.items() if item.phase is Phase.EXTRACTING}
@@ -212,7 +212,7 @@ class Sums:
     def _sum(
         self,
         image: str | None,
-        parts: Iterable[tuple[Blob, Item]],
+        parts: Iterable[tuple[Blob, PullItem]],
         speed: Speed,
         now: float,
         began: float | None,
@@ -250,7 +250,7 @@ class _Reached:
 
 
 def _sum(
-    parts: Iterable[tuple[Blob, Item]],
+    parts: Iterable[tuple[Blob, PullItem]],
     speed: Speed,
     pace: float | None,
     now: float,
@@ -262,7 +262,7 @@ def _sum(
     left: list[tuple[int, int]] = []
     work: list[tuple[int, int]] = []
     idle: list[float] = []
-    broken: list[Item] = []
+    broken: list[PullItem] = []
     fetched = 0
     is_unpacked = False
     has_unknown = is_estimated = False
@@ -368,5 +368,5 @@ def _duration(parts: Iterable[tuple[int, int]], rate: float, pace: float) -> flo
     return unpacked_s
 
 
-def _standing(item: Item) -> tuple[bool, int, int, bool]:
+def _standing(item: PullItem) -> tuple[bool, int, int, bool]:
     return item.phase in COMPLETE, item.progress, item.extracted, item.phase is not Phase.FAILED

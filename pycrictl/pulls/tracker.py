@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 
-from pycrictl.pulls.model import COMPLETE, FINISHED, Item, Phase, Totals, View
+from pycrictl.pulls.model import COMPLETE, FINISHED, Phase, PullItem, Totals, View
 from pycrictl.pulls.sums import Blob, Sums
 from pycrictl.wire.progress import Report
 
@@ -122,9 +122,9 @@ class Tracker:
 
     def view(self, now: float) -> View:
         """Return the picture at ``now``; the time that takes grows with the number of items."""
-        items: list[Item] = []
-        changed: list[Item] = []
-        pairs: list[tuple[Blob, Item]] = []
+        items: list[PullItem] = []
+        changed: list[PullItem] = []
+        pairs: list[tuple[Blob, PullItem]] = []
         ratios = {image: self._ratio(image) for image in self._images}
         for tracked in self._finest_items():
             before = tracked.item
@@ -183,7 +183,7 @@ class Tracker:
         """Add up anew what a source has said that does not answer any more."""
         self._given.clear()
 
-    def _given_by_image(self, items: Sequence[Item], now: float) -> dict[str, Totals]:
+    def _given_by_image(self, items: Sequence[PullItem], now: float) -> dict[str, Totals]:
         """Return the sums of images as their source has said them.
 
         What has arrived is whole, whether the source has come to say so or not.
@@ -259,10 +259,10 @@ class _Tracked:
     blob: Blob
     moved_at: float
     phase: Phase | None = None
-    item: Item | None = None
+    item: PullItem | None = None
     is_viewed: bool = False
 
-    def look(self, now: float, ratio: float) -> Item:
+    def look(self, now: float, ratio: float) -> PullItem:
         """Read the report: its phase, and numbers that make sense together.
 
         Args:
@@ -293,7 +293,7 @@ class _Tracked:
             extracted_total = extracted if is_over else max(int(total * ratio), extracted)
         if phase is Phase.DONE and is_unpacked:
             extracted = extracted_total
-        return Item(
+        return PullItem(
             report.image,
             report.layer,
             phase,

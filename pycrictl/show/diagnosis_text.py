@@ -89,7 +89,7 @@ def write_pods(
 def write_node(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
-    """Write the findings, most severe first, and the facts; see ``diagnosis.node``."""
+    """Write the findings, most severe first, and the facts; see ``diagnosis.node_findings``."""
     rows = []
     for one in document["findings"]:
         rows.append(TextRow(one["severity"].upper(), one["text"], tone=_TONES[one["severity"]]))

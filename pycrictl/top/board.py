@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
-from pycrictl.diagnosis.errors import exit_words, last_reason
 from pycrictl.diagnosis.facts import Container, PodFacts, PullState
 from pycrictl.diagnosis.findings import Finding
 from pycrictl.diagnosis.pod import PodReport
+from pycrictl.diagnosis.troubles import exit_words, last_reason
 from pycrictl.units import age_in_words, plural, quote
 
 

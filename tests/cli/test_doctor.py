@@ -14,7 +14,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.collect_node import NodeCollector
-from pycrictl.diagnosis.node import examine
+from pycrictl.diagnosis.node_findings import examine
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status
 from tests.kube.test_kubelet import run_program

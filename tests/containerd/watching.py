@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.progress.content_watcher import ContentWatcher, PollResult, PullEnding
-from pycrictl.pulls.model import Item, Phase
+from pycrictl.pulls.model import Phase, PullItem
 from pycrictl.pulls.tracker import Tracker
 
 
@@ -23,8 +23,8 @@ class Watch:
         self.client = client
         self.watcher = ContentWatcher(client)
         self.tracker = Tracker()
-        self.items: dict[tuple[str, str], Item] = {}
-        self.ways: dict[tuple[str, str], list[Item]] = {}
+        self.items: dict[tuple[str, str], PullItem] = {}
+        self.ways: dict[tuple[str, str], list[PullItem]] = {}
         self.results: list[PollResult] = []
         self.downloading: list[int] = []
 
@@ -45,7 +45,7 @@ class Watch:
             phase for phase, _ in itertools.groupby(one.phase for one in self.ways[image, layer])
         ]
 
-    def layers(self, image: str) -> list[Item]:
+    def layers(self, image: str) -> list[PullItem]:
         return [item for item in self.items.values() if item.image == image]
 
     @property

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pycrictl.diagnosis.disks import Disk
-from pycrictl.diagnosis.errors import pull_trouble, shortened
 from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState, Sandbox
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.pod import diagnose, document
+from pycrictl.diagnosis.troubles import pull_trouble, shortened
 from pycrictl.show.diagnosis_text import write_pod
 from pycrictl.show.jsontext import document_json
 from tests.pulls.tracking import sums

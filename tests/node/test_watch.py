@@ -13,7 +13,7 @@ from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import ConnectError, Unavailable
 from pycrictl.progress.content_watcher import PullEnding
 from pycrictl.progress.pull_names import Expected
-from pycrictl.pulls.model import Item, Phase
+from pycrictl.pulls.model import Phase, PullItem
 from tests.containerd.watching import Watch
 
 from .images import Image, zero_file
@@ -44,7 +44,7 @@ def shown_name(image: Image) -> str:
     return f"127.0.0.1/{repository}@{image.manifest_digest[:19]}"
 
 
-def items(watch: Watch, image: Image, name: str | None = None) -> list[Item]:
+def items(watch: Watch, image: Image, name: str | None = None) -> list[PullItem]:
     """The items of an image in the order of its layers."""
     found = watch.layers(name or shown_name(image))
     assert [item.layer for item in found] == [layer.digest for layer in image.layers]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.pulls.model import Item, Phase, View
+from pycrictl.pulls.model import Phase, PullItem, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 from tests.pulls.tracking import FINISHED, keys
@@ -72,14 +72,14 @@ def test_only_the_finest_level_is_shown(history: list[tuple[Report, float, bool]
 
 @given(histories)
 def test_what_changed_adds_up_to_the_last_view(history: list[tuple[Report, float, bool]]) -> None:
-    known: dict[tuple[str, str], Item] = {}
+    known: dict[tuple[str, str], PullItem] = {}
     views = views_of(history, Tracker())
     for view in views:
         for item in view.changed:
             known[item.image, item.layer] = item
     for item in views[-1].items:
         told = known[item.image, item.layer]
-        for field in Item.__slots__:
+        for field in PullItem.__slots__:
             assert field == "idle_s" or getattr(told, field) == getattr(item, field)
 
 

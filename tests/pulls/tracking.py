@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pycrictl.pulls.model import Item, Phase, Totals, View
+from pycrictl.pulls.model import Phase, PullItem, Totals, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 
@@ -31,12 +31,12 @@ def sums(
     return replace(found, **more)  # type: ignore[arg-type]  # checked where it is used
 
 
-def only(view: View) -> Item:
+def only(view: View) -> PullItem:
     (item,) = view.items
     return item
 
 
-def keys(items: Iterable[Item]) -> list[tuple[str, str]]:
+def keys(items: Iterable[PullItem]) -> list[tuple[str, str]]:
     return [(item.image, item.layer) for item in items]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.pulls.model import Item
+from pycrictl.pulls.model import PullItem
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.screen import Terminal
@@ -21,7 +21,7 @@ def terminal() -> Iterator[Terminal]:
 
 
 def drawn(
-    *items: Item, size: tuple[int, int] = (80, 24), aggregate: bool = False, **more: Any
+    *items: PullItem, size: tuple[int, int] = (80, 24), aggregate: bool = False, **more: Any
 ) -> list[str]:
     with Terminal(*size) as terminal:
         bars = Bars(terminal.stderr, {}, aggregate=aggregate)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pycrictl.pulls.model import Awaited, Item, Phase, Totals, View
+from pycrictl.pulls.model import Awaited, Phase, PullItem, Totals, View
 
 MIB = 1024 * 1024
 DEMO = "127.0.0.1:5000/demo:1"
@@ -31,9 +31,9 @@ def layer(
     extracted_total: int = 0,
     idle_s: float = 0.0,
     behind: str = "",
-) -> Item:
+) -> PullItem:
     """An item; ``name`` in place of a digest made of ``number``."""
-    return Item(
+    return PullItem(
         image,
         digest(number) if name is None else name,
         phase,
@@ -49,10 +49,10 @@ def layer(
 
 
 def view(
-    items: Sequence[Item],
+    items: Sequence[PullItem],
     now: float = 0.0,
     *,
-    changed: Sequence[Item] | None = None,
+    changed: Sequence[PullItem] | None = None,
     resumed: int = 0,
     rate: float | None = None,
     eta_s: float | None = None,
@@ -78,7 +78,7 @@ def view(
     )
 
 
-def sums(items: Sequence[Item], **more: Any) -> Totals:
+def sums(items: Sequence[PullItem], **more: Any) -> Totals:
     """The sums of items; ``more`` are fields of them."""
     known = [item for item in items if item.total]
     found = Totals(
@@ -97,7 +97,7 @@ def sums(items: Sequence[Item], **more: Any) -> Totals:
 IMAGES = (DEMO, "docker.io/library/postgres:16.4", "registry.k8s.io/pause:3.10")
 
 
-def forty_layers(step: int, images: Sequence[str] = IMAGES) -> list[Item]:
+def forty_layers(step: int, images: Sequence[str] = IMAGES) -> list[PullItem]:
     """40 layers over several images at ``step`` of 60: each waits, downloads, extracts, is done."""
     items = []
     for number in range(40):

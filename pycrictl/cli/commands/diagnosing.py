@@ -18,7 +18,7 @@ from pycrictl.cri.calls.endpoints import open_client
 from pycrictl.cri.inspection.statuses import checked
 from pycrictl.diagnosis.collect import Sources
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
-from pycrictl.diagnosis.node import document as node_document
+from pycrictl.diagnosis.node_findings import document as node_document
 from pycrictl.diagnosis.pod import document as pod_document
 from pycrictl.diagnosis.pod import survey_document
 from pycrictl.diagnosis.survey import Survey

@@ -16,7 +16,7 @@ from pycrictl.cri import sessions
 from pycrictl.cri.calls.client import each
 from pycrictl.cri.lists import lookup, queries
 from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.diagnosis.errors import shortened
+from pycrictl.diagnosis.troubles import shortened
 from pycrictl.errors import MissingArgument, PycrictlError, UsageError
 from pycrictl.streaming.forwarder import Forwarder, listen, parse_pair
 from pycrictl.streaming.loop import run_in_loop

@@ -11,7 +11,7 @@ from pycrictl.cli import complete, crictl, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection import containerlog, podlogs
 from pycrictl.errors import MissingArgument, NotFound, PycrictlError, UsageError
-from pycrictl.logs.reader import LogReader
+from pycrictl.logs.log_reader import LogReader
 from pycrictl.logs.selection import select
 from pycrictl.logs.together import Together
 from pycrictl.logs.waiting import LogWatch

@@ -48,7 +48,7 @@ class StoredImage(NamedTuple):
     digest: str = ""
 
 
-class _List:
+class _JsonList:
     def __init__(self, root: Path, kind: str) -> None:
         self._root = root
         self._kind = kind
@@ -80,8 +80,8 @@ class _List:
 class Storage:
     def __init__(self, root: str) -> None:
         self.root = root
-        self._layer_list = _List(Path(root), "layer")
-        self._image_list = _List(Path(root), "image")
+        self._layer_list = _JsonList(Path(root), "layer")
+        self._image_list = _JsonList(Path(root), "image")
         self._layers: dict[str, StoredLayer] = {}
         self._images: list[StoredImage] = []
 

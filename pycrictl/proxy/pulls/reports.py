@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.progress.reference import is_same_image
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
-from pycrictl.pulls.model import Item, Phase, Pull, report_of, with_sums
+from pycrictl.pulls.model import Phase, Pull, PullItem, report_of, with_sums
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _pods(calls: Sequence[PullCall]) -> str:
     return f"{first} and {len(pods) - 1} more" if others else first
 
 
-def _of_layer(item: Item, state: CallState | None, image: str, error: str) -> Report:
+def _of_layer(item: PullItem, state: CallState | None, image: str, error: str) -> Report:
     """Return the report on a layer.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from pycrictl.pulls import model
-from pycrictl.pulls.model import COMPLETE, STALLED_S, Awaited, Item, Phase, Pull, Totals, View
+from pycrictl.pulls.model import COMPLETE, STALLED_S, Awaited, Phase, Pull, PullItem, Totals, View
 from pycrictl.show.displays import phrases
 from pycrictl.units import duration_in_words, format_bytes, format_part, ordinal, plural
 
@@ -16,11 +16,11 @@ AWAITED_S: Final = 10.0
 """From this age on the display says how long a pull has been waiting for its registry."""
 
 
-def is_stalled(item: Item) -> bool:
+def is_stalled(item: PullItem) -> bool:
     return item.phase is Phase.DOWNLOADING and item.idle_s >= STALLED_S
 
 
-def stall(item: Item) -> str:
+def stall(item: PullItem) -> str:
     """Return ``no data for 42 s``."""
     return model.stall(item.idle_s)
 
@@ -35,18 +35,18 @@ def awaited_name(pull: Awaited) -> str:
     return phrases.short_image(pull.image) or "an image"
 
 
-def waits_to_unpack(item: Item) -> bool:
+def waits_to_unpack(item: PullItem) -> bool:
     """Return whether all of an item is here, and it is not its turn to be unpacked."""
     return item.phase is Phase.WAITING and 0 < item.total == item.progress
 
 
-def queue(item: Item) -> str:
+def queue(item: PullItem) -> str:
     """Return ``queued, 2nd, behind default/web`` of an item in a queue."""
     behind = f", behind {phrases.short_image(item.behind)}" if item.behind else ""
     return f"queued, {ordinal(item.queue_position)}{behind}"
 
 
-def failure(item: Item) -> str:
+def failure(item: PullItem) -> str:
     reason = phrases.clean(item.error)
     return f"failed: {reason}" if reason else "failed"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TextIO
 
-from pycrictl.pulls.model import Awaited, Item, Phase, Pull, View
+from pycrictl.pulls.model import Awaited, Phase, Pull, PullItem, View
 from pycrictl.show.colours import Tone, painted
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import NARROW, Meter, Meters, amount_line, fit, join, sentence
@@ -147,7 +147,7 @@ def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
     shown = sorted(unfinished, key=lambda pull: min(map(_rank, pull.items)))[:most]
     flat = [pull for pull in shown if not pull.has_layers]
     free = slots - (len(shown) if has_headings else len(flat))
-    claims: list[tuple[int, int, Item]] = []
+    claims: list[tuple[int, int, PullItem]] = []
     for pull in shown:
         if pull.has_layers:
             open_items = sorted(_open_items(pull), key=_rank)
@@ -189,7 +189,7 @@ def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
     return lines
 
 
-def _open_items(pull: Pull) -> list[Item]:
+def _open_items(pull: Pull) -> list[PullItem]:
     """Return what has not arrived of an image, and one item for all that have failed."""
     failed = pull.failed
     items = [item for item in pull.items if _rank(item) < 3 and item.phase is not Phase.FAILED]
@@ -204,7 +204,7 @@ def heading(pull: Pull, width: int) -> str:
     return phrases.cut_name(per_image.name(pull), width - len(counts)) + counts
 
 
-def item_line(item: Item, label: str, width: int) -> Meter | str:
+def item_line(item: PullItem, label: str, width: int) -> Meter | str:
     if item.phase is Phase.FAILED:
         space = " " if label.strip() else ""
         return painted(phrases.cut(f"{label}{space}{per_image.failure(item)}", width), "bad")
@@ -240,5 +240,5 @@ def item_line(item: Item, label: str, width: int) -> Meter | str:
     return fit(f"{left} {percent}", rights, width, done, total, tone)
 
 
-def _rank(item: Item) -> int:
+def _rank(item: PullItem) -> int:
     return _RANKS.get(item.phase, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, Final, TextIO
 
-from pycrictl.pulls.model import COMPLETE, Awaited, Item, Phase, Pull, View
+from pycrictl.pulls.model import COMPLETE, Awaited, Phase, Pull, PullItem, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
 from pycrictl.show.displays.pull_bars import Bars
@@ -83,14 +83,14 @@ class PlainLines(Lines):
             self._starts[pull.image] = text
             yield f"{per_image.name(pull)} {text}"
 
-    def _changes(self, item: Item) -> Iterable[str]:
+    def _changes(self, item: PullItem) -> Iterable[str]:
         key = item.image, item.layer
         before = self._phases.get(key, Phase.WAITING)
         self._phases[key] = item.phase
         if item.phase is not before and item.layer and item.phase is not Phase.FAILED:
             yield f"{_subject(item)} {_phase(item)}"
 
-    def _stalls(self, item: Item) -> Iterable[str]:
+    def _stalls(self, item: PullItem) -> Iterable[str]:
         key = item.image, item.layer
         if not per_image.is_stalled(item):
             self._stalled_s.pop(key, None)
@@ -128,12 +128,12 @@ def _start(pull: Pull, verb: str) -> str:
     return f"{verb}: {', '.join(words)}" if words else verb
 
 
-def _subject(item: Item) -> str:
+def _subject(item: PullItem) -> str:
     words = phrases.short_image(item.image) or "pod", phrases.layer(item.layer, item.digest)
     return " ".join(filter(None, words))
 
 
-def _phase(item: Item) -> str:
+def _phase(item: PullItem) -> str:
     if per_image.waits_to_unpack(item):
         return f"waiting {format_bytes(item.total)} to unpack"
     if item.phase is Phase.WAITING and item.queue_position > 0:
@@ -187,7 +187,7 @@ class JsonLines(Objects):
         return fields
 
 
-def _object(item: Item) -> dict[str, Any]:
+def _object(item: PullItem) -> dict[str, Any]:
     progress, total = item.progress, item.total
     if item.phase in COMPLETE:
         progress = total = total or progress

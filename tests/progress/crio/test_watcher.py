@@ -21,7 +21,7 @@ from pycrictl.progress.crio.watcher import CrioWatcher, pulls_in_log
 from pycrictl.progress.owners import ImageOwners
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.registry.requests import Credentials, ManifestRequest
-from pycrictl.pulls.model import Item, Phase, View
+from pycrictl.pulls.model import Phase, PullItem, View
 from pycrictl.pulls.tracker import Tracker
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
 
@@ -81,7 +81,7 @@ class Bench:
             self.poll()
 
     @property
-    def items(self) -> list[Item]:
+    def items(self) -> list[PullItem]:
         assert self.view is not None
         return list(self.view.items)
 

@@ -13,7 +13,7 @@ import pytest
 from pycrictl.progress.pull_names import Expected
 from pycrictl.proxy.pulls import layer_poller
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.pulls.model import Item
+from pycrictl.pulls.model import PullItem
 from pycrictl.servicelog import Log
 from tests.containerd.fakectd import FakeContainerd, Ingest, Lease
 from tests.fakecri import FakeServer
@@ -26,7 +26,7 @@ IMAGE = "a.io/b:1"
 LABELS = {"containerd.io/distribution.source.a.io": "b", "containerd.io/gc.ref.content.l.0": LAYER}
 
 
-def items_of(poller: LayerPoller) -> tuple[Item, ...]:
+def items_of(poller: LayerPoller) -> tuple[PullItem, ...]:
     seen = poller.seen(IMAGE)
     return () if seen is None else seen.items
 

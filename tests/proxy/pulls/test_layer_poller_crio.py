@@ -12,7 +12,7 @@ from pycrictl.progress.pull_bytes import PullBytes
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.registry.requests import Credentials
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.pulls.model import Item, Phase
+from pycrictl.pulls.model import Phase, PullItem
 from pycrictl.servicelog import Log
 from tests.fakeregistry import fake_registry
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
@@ -22,7 +22,7 @@ IMAGE = "a.io/b:1"
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
 
 
-def items_of(poller: LayerPoller) -> tuple[Item, ...]:
+def items_of(poller: LayerPoller) -> tuple[PullItem, ...]:
     seen = poller.seen(IMAGE)
     return () if seen is None else seen.items
 

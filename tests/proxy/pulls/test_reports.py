@@ -8,7 +8,7 @@ from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, CallState, Policy, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.reports import ABANDONED, LINGER_S, Reporter
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
-from pycrictl.pulls.model import Item, Phase, Pull
+from pycrictl.pulls.model import Phase, Pull, PullItem
 from pycrictl.wire.progress import Report
 
 WEB = PodKey("default", "web", "u1")
@@ -25,7 +25,7 @@ class Shop:
     def __init__(self, limit: int = 1, **options: float) -> None:
         policy = Policy.RETRY if options else Policy.WAIT
         self.queue = PullQueue(limit, policy, **options)  # type: ignore[arg-type]  # retries
-        self.layers: dict[str, list[Item]] = {}
+        self.layers: dict[str, list[PullItem]] = {}
         self.reporter = Reporter(self.queue.book, self.seen)
 
     def seen(self, name: str) -> Pull | None:
@@ -58,8 +58,8 @@ class Shop:
         return report
 
 
-def layer(phase: Phase, progress: int, *, extracted_total: int = 0) -> Item:
-    return Item("a", f"sha256:{progress}", phase, progress, 9, "", 0, 0, extracted_total, 0.0)
+def layer(phase: Phase, progress: int, *, extracted_total: int = 0) -> PullItem:
+    return PullItem("a", f"sha256:{progress}", phase, progress, 9, "", 0, 0, extracted_total, 0.0)
 
 
 def test_a_pod_sees_its_own_images_in_order() -> None:

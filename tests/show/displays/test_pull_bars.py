@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.pulls.model import Awaited, Item, Phase
+from pycrictl.pulls.model import Awaited, Phase, PullItem
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.drawing import drawn, terminal
 from tests.show.screen import Terminal
@@ -73,7 +73,7 @@ def test_tells_what_was_there_before_the_first_look() -> None:
         ),
     ],
 )
-def test_the_line_of_a_layer(item: Item, expected: str) -> None:
+def test_the_line_of_a_layer(item: PullItem, expected: str) -> None:
     heading, line, total = drawn(item)
     assert line.endswith(expected)
     assert heading.startswith(DEMO)

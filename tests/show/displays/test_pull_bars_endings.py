@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.pulls.model import Awaited, Item, Phase
+from pycrictl.pulls.model import Awaited, Phase, PullItem
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.drawing import terminal
 from tests.show.screen import Terminal
@@ -17,7 +17,7 @@ from tests.show.views import DEMO, MIB, forty_layers, layer, view
 __all__ = ["terminal"]
 
 
-def left(*items: Item, size: tuple[int, int] = (80, 24), aggregate: bool = False) -> list[str]:
+def left(*items: PullItem, size: tuple[int, int] = (80, 24), aggregate: bool = False) -> list[str]:
     """What the screen keeps 6.2 s after the first look at ``items``."""
     with Terminal(*size) as terminal:
         bars = Bars(terminal.stderr, {}, aggregate=aggregate)
@@ -124,7 +124,7 @@ def test_nothing_is_left_of_a_pull_that_only_waited(terminal: Terminal) -> None:
         ([layer(name="", phase=Phase.DONE, progress=MIB)], f"{DEMO}  1.0 MiB  in 6.2 s"),
     ],
 )
-def test_the_last_line_of_an_image(items: list[Item], expected: str) -> None:
+def test_the_last_line_of_an_image(items: list[PullItem], expected: str) -> None:
     assert left(*items) == [expected]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies
 
-from pycrictl.pulls.model import Awaited, Item, Phase
+from pycrictl.pulls.model import Awaited, Phase, PullItem
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.drawing import drawn
@@ -112,7 +112,7 @@ ITEMS = strategies.builds(
     eta_s=strategies.none() | strategies.floats(min_value=0),
 )
 def test_anything_fits_in_any_window(
-    items: list[Item], columns: int, rows: int, rate: float | None, eta_s: float | None
+    items: list[PullItem], columns: int, rows: int, rate: float | None, eta_s: float | None
 ) -> None:
     with Terminal(columns, rows) as terminal:
         bars = Bars(terminal.stderr, {})

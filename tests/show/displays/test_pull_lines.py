@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pycrictl.environ import Environment
-from pycrictl.pulls.model import Awaited, Item, Phase, Totals, View
+from pycrictl.pulls.model import Awaited, Phase, PullItem, Totals, View
 from pycrictl.show.displays.modes import Outlet
 from pycrictl.show.displays.pull_lines import JsonLines, PlainLines
 from tests.show.views import DEMO, MIB, digest, forty_layers, layer, view
@@ -262,7 +262,7 @@ def test_aggregate_is_one_object_for_all() -> None:
 
 
 def test_a_pull_that_is_queued_has_not_started() -> None:
-    def queued(place: int, behind: str = "") -> Item:
+    def queued(place: int, behind: str = "") -> PullItem:
         return layer(name="", phase=Phase.WAITING, queue_position=place, behind=behind)
 
     moving = layer(1, Phase.DOWNLOADING, MIB, 4 * MIB)

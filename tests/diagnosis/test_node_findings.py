@@ -10,7 +10,7 @@ import pytest
 
 from pycrictl.diagnosis.disks import Disk
 from pycrictl.diagnosis.findings import Missing, Weight
-from pycrictl.diagnosis.node import NodeFacts, document, examine
+from pycrictl.diagnosis.node_findings import NodeFacts, document, examine
 from pycrictl.diagnosis.registry import Route, Step
 from pycrictl.show.diagnosis_text import write_node
 from pycrictl.show.jsontext import document_json

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.errors import PycrictlError
-from pycrictl.logs.reader import LogReader
+from pycrictl.logs.log_reader import LogReader
 from pycrictl.logs.selection import Selection
 from pycrictl.wire.logline import Chunk
 
@@ -217,7 +217,7 @@ def test_a_log_that_is_just_rotated(path: Path) -> None:
 
 
 def test_a_log_that_stays_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.logs.reader.PATIENCE_S", 0.1)
+    monkeypatch.setattr("pycrictl.logs.log_reader.PATIENCE_S", 0.1)
     waits: list[int] = []
     reader = LogReader(str(path), ALL, on_bad=pytest.fail)
     with pytest.raises(PycrictlError, match="there is no log"):
