@@ -248,7 +248,6 @@ ARROWS: dict[str, set[str]] = {
         *_BASE,
     },
     "agent.copies.session": {"agent.api.names", "copy.rules", "servicelog", *_BASE},
-    "agent.copies.spool": {"copy.archive.spool", *_BASE},
     "agent.api.names": set(),
     "agent.api.status": {"agent.api.names", *_BASE},
     "agent.api.selectors": {"agent.api.names", "agent.api.status"},

@@ -16,12 +16,12 @@ from pycrictl.agent import pull_events
 from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.cluster import Cluster
+from pycrictl.agent.copies.admission import check_folder
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.forwarding import Forwarding
 from pycrictl.agent.copies.routes import CopyRoutes
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import End, Session, fields_of
-from pycrictl.agent.copies.spool import check_folder
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.node_pulls import Connect, NodePulls, ReadJournal

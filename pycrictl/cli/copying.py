@@ -1,22 +1,29 @@
-"""A copy, from the words on the command line to the exit status."""
+"""A copy, from the words on the command line to the exit status.
+
+The parent process may have closed the standard streams, or made them non-blocking for all processes
+that share them.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TextIO, TypeAlias
 
-from pycrictl.cli.archive_streams import check_input, input_of, output_of, write_all
-from pycrictl.copy.copier import Copier, CopyOptions, on_this_node
+from pycrictl.copy import ends
+from pycrictl.copy.copier import CopyOptions, on_this_node
+from pycrictl.copy.method import Method, first_to_serve
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree.watch import Watch
-from pycrictl.errors import ConnectError, ExitCode, RuntimeFault, UsageError
+from pycrictl.errors import ConnectError, CopyError, ExitCode, RuntimeFault, UsageError
 from pycrictl.pulls.sums import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
 from pycrictl.show.displays.writers import Silent
@@ -67,7 +74,8 @@ def _watch(is_over: threading.Event, on_end: Callable[[int], None]) -> None:
 
 _SPEED_WINDOW_S: Final = 5.0
 
-Opened: TypeAlias = Callable[[spec.ContainerPath, Watch], AbstractContextManager[Copier]]
+Opened: TypeAlias = Callable[[spec.ContainerPath, Watch], AbstractContextManager[Iterable[Method]]]
+"""Gives the methods for a container."""
 
 
 def copy(
@@ -79,23 +87,10 @@ def copy(
     quiet: bool = False,
     progress: Mode = "auto",
 ) -> int:
-    """Copy, and report it; return the exit status, which is not 0 if anything was left out.
-
-    Args:
-        app: the program.
-        source: as typed.
-        destination: as typed.
-        options: how to copy.
-        quiet: report nothing but errors.
-        progress: how progress is shown.
-
-    Raises:
-        UsageError: the words make no copy; nothing was sent.
-        PycrictlError: the copy did not happen.
-    """
+    """Copy, and report it; return the exit status, which is not 0 if anything was left out."""
 
     @contextmanager
-    def opened(container: spec.ContainerPath, watch: Watch) -> Iterator[Copier]:
+    def opened(container: spec.ContainerPath, watch: Watch) -> Iterator[Iterable[Method]]:
         with app.open_client("runtime") as client:
             yield on_this_node(client, container, options)
 
@@ -129,12 +124,6 @@ def carry_out(
     quiet: bool,
     progress: Mode,
 ) -> int:
-    """Make a copy, and report it; returns, takes and raises what ``copy`` does.
-
-    Args:
-        request: what to copy.
-        opened: gives what copies from and to a container, in a ``with`` statement.
-    """
     _check_streams(app.env, request, options)
     display: CopyDisplay = Silent()
     if not quiet:
@@ -150,16 +139,11 @@ def carry_out(
         if number == signal.SIGINT:
             app.env.error("interrupted", hint="a file system is not responding")
 
-    with (
-        ended_if_stuck(give_up),
-        _Meter(display, app.env) as meter,
-    ):
+    with ended_if_stuck(give_up), _Meter(display, app.env) as meter:
         container = request.source if isinstance(request, spec.CopyFrom) else request.destination
-        with opened(container, meter.watch) as copier:
-            if isinstance(request, spec.CopyFrom):
-                summary = _copy_from(app.env, copier, request, meter)
-            else:
-                summary = _copy_to(app.env, copier, request, meter)
+        act = partial(_act, app.env, request, options, meter.watch)
+        with opened(container, meter.watch) as methods:
+            summary = first_to_serve(methods, act)
         meter.finish(summary)
     if quiet and meter.skipped:
         left_out = plural(meter.skipped, "entry", "entries")
@@ -252,25 +236,67 @@ def _check_streams(
         for option, is_given in (("no-clobber", rules.no_clobber), ("in-place", rules.in_place)):
             if is_given:
                 raise UsageError(f"--{option} does not apply to an archive")
-        output_of(env)
+        _descriptor(env.stdout, "standard output")
     elif request.source.is_stream:
         if env.stdin_is_terminal:
             raise UsageError("refusing to read an archive from a terminal")
         if options.follow:
             raise UsageError("--follow-link does not apply to an archive on standard input")
-        check_input(env)
+        fd = _descriptor(env.stdin, "standard input")
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
+            raise UsageError("standard input is open for writing only")
 
 
-def _copy_from(env: Environment, copier: Copier, request: spec.CopyFrom, meter: _Meter) -> Summary:
+def _act(
+    env: Environment,
+    request: spec.CopyTo | spec.CopyFrom,
+    options: CopyOptions,
+    watch: Watch,
+    method: Method,
+) -> Summary:
+    rules, follow = options.rules, options.follow
+    if isinstance(request, spec.CopyTo):
+        local, path = request.source, request.destination.path
+        if local.is_stream:
+            return ends.unpack_to(method, env.stdin.fileno(), path, rules, watch)
+        return ends.copy_to(method, local.path, path, rules, watch, follow=follow)
     path, local = request.source.path, request.destination
     if not local.is_stream:
-        return copier.copy_from(path, local.path, meter.watch)
-    return copier.pack_from(path, partial(write_all, output_of(env)), meter.watch)
+        rules = rules._replace(umask=_umask())
+        return ends.copy_from(method, path, local.path, rules, watch, follow=follow)
+    with closing(ends.pack_from(method, path, rules, watch, follow=follow)) as pieces:
+        while True:
+            try:
+                _write(env.stdout.fileno(), next(pieces))
+            except StopIteration as end:
+                packed: Summary = end.value
+                return packed
 
 
-def _copy_to(env: Environment, copier: Copier, request: spec.CopyTo, meter: _Meter) -> Summary:
-    local, path = request.source, request.destination.path
-    if not local.is_stream:
-        return copier.copy_to(local.path, path, meter.watch)
-    with input_of(env) as stream:
-        return copier.unpack_to(stream, path, meter.watch)
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+def _descriptor(stream: TextIO, name: str) -> int:
+    try:
+        fd = stream.fileno()
+        if not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH:  # as __main__ opens what is closed
+            return fd
+    except (OSError, ValueError):
+        pass
+    raise UsageError(f"{name} is closed", hint="an archive needs it open")
+
+
+def _write(fd: int, piece: memoryview) -> None:
+    while piece:
+        try:
+            piece = piece[os.write(fd, piece) :]
+        except BlockingIOError:
+            select.select((), (fd,), ())
+        except OSError as exc:
+            reason = os.strerror(exc.errno or 0).lower()
+            raise CopyError(
+                f"cannot write to standard output: {reason}", hint="the archive is not complete"
+            ) from exc

@@ -1,23 +1,18 @@
-"""Copies from and to one container, by the first method that can be used for it."""
+"""The methods that may be used for a container of this node, the best first."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy import ends
-from pycrictl.copy.method import NAMES, Method, first_to_serve
+from pycrictl.copy.method import NAMES, Method
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import ContainerPath, not_running
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
-from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.lists.lookup import Lookup
 
 if TYPE_CHECKING:
-    from pycrictl.copy.rules.summary import Summary
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.streaming.remote_command import Choice
     from pycrictl.streaming.target import TlsFiles
@@ -41,57 +36,11 @@ class CopyOptions(NamedTuple):
     tls: TlsFiles | None = None
 
 
-class Copier:
-    """Copies from and to a running container. Paths in it are absolute; see ``Method``."""
-
-    def __init__(self, methods: Callable[[], Iterable[Method]], options: CopyOptions) -> None:
-        self._methods = methods
-        self._options = options
-
-    def copy_from(self, path: bytes, local: bytes, watch: Watch) -> Summary:
-        """Copy out of the container, with this process's umask."""
-        rules = self._options.rules._replace(umask=_umask())
-        follow = self._options.follow
-        return first_to_serve(
-            self._methods(),
-            lambda method: ends.copy_from(method, path, local, rules, watch, follow=follow),
-        )
-
-    def copy_to(self, local: bytes, path: bytes, watch: Watch) -> Summary:
-        rules, follow = self._options.rules, self._options.follow
-        return first_to_serve(
-            self._methods(),
-            lambda method: ends.copy_to(method, local, path, rules, watch, follow=follow),
-        )
-
-    def unpack_to(self, stream: int, path: bytes, watch: Watch) -> Summary:
-        rules = self._options.rules
-        return first_to_serve(
-            self._methods(), lambda method: ends.unpack_to(method, stream, path, rules, watch)
-        )
-
-    def pack_from(self, path: bytes, write: Callable[[memoryview], None], watch: Watch) -> Summary:
-        """Write what is at a path as an archive, and return what is in it."""
-        options = self._options
-
-        def act(method: Method) -> Summary:
-            packing = ends.pack_from(method, path, options.rules, watch, follow=options.follow)
-            with closing(packing):
-                while True:
-                    try:
-                        piece = next(packing)
-                    except StopIteration as end:
-                        packed: Summary = end.value
-                        return packed
-                    write(piece)
-
-        return first_to_serve(self._methods(), act)
-
-
-def on_this_node(client: CriClient, container: ContainerPath, options: CopyOptions) -> Copier:
-    """Return what copies from and to a container of the runtime that is asked."""
-    container_id = _find(client, container)
-    return Copier(lambda: _methods(client, container_id, options), options)
+def on_this_node(
+    client: CriClient, container: ContainerPath, options: CopyOptions
+) -> Iterator[Method]:
+    """Return the methods to try for a container of the runtime that is asked."""
+    return _methods(client, _find(client, container), options)
 
 
 def _methods(client: CriClient, container_id: str, options: CopyOptions) -> Iterator[Method]:
@@ -120,9 +69,3 @@ def _find(client: CriClient, path: ContainerPath) -> str:
     if container.state != cri_pb2.CONTAINER_RUNNING:
         raise not_running(path.container)
     return container.id
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask

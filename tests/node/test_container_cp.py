@@ -21,7 +21,7 @@ from pycrictl.kubectl.copies.api import CopyApi
 from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
-from pycrictl.kubectl.copies.transfer import Transfer
+from pycrictl.kubectl.copies.transfer import Reconnecting
 from pycrictl.kubectl.kubectl_proxy import KubectlProxy
 from pycrictl.kubectl.program import Kubectl
 from tests.agent.copies.conftest import plugin_of
@@ -259,7 +259,7 @@ def send(api: CopyApi, data: bytes, path: str) -> Ended:
     try:
         name = api.begin(spec)["metadata"]["name"]
         if data:
-            Transfer(
+            Reconnecting(
                 api, name, Patience(lambda _: None, retries=3), lambda _: None, idle_s=30
             ).send(partial(pieces, data), len(data))
         status = api.commit(name)["status"]

@@ -12,9 +12,10 @@ from aiohttp import web
 from pycrictl.agent.api.names import COPIES, GROUP_VERSION
 from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
+from pycrictl.agent.copies.admission import Copy
 from pycrictl.agent.copies.forwarding import Forwarding, body_of, owner_of
 from pycrictl.agent.copies.refusals import Refused, Unspecified
-from pycrictl.agent.copies.service import Copies, Copy
+from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import (
     Audit,
     CopyPhase,

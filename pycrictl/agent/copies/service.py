@@ -13,10 +13,10 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from pycrictl.agent.copies.admission import Admission, Copy, SpoolSpace, free_bytes
 from pycrictl.agent.copies.engine import Engine, Gone, replaced
 from pycrictl.agent.copies.refusals import (
     Refused,
@@ -37,14 +37,13 @@ from pycrictl.agent.copies.session import (
     Place,
     Session,
 )
-from pycrictl.agent.copies.spool import SpoolSpace, free_bytes
 from pycrictl.copy.archive.spool import Spool
-from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.transfer.link import Link
 from pycrictl.copy.transfer.messages import Pieces
-from pycrictl.copy.transfer.serving import Giving, Skips, Taking, in_thread
+from pycrictl.copy.transfer.serving import Giving, Taking, in_thread
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import Cancelled, ConnectError, Exhausted, FailedPrecondition
 from pycrictl.units import format_moment, quote
@@ -60,51 +59,7 @@ MAX_SESSIONS: Final = 1000
 STOP_S: Final = 5.0
 """How long threads may take to end."""
 
-REST_S: Final = 60.0
-"""A copy of which no byte has moved for so long gives its place up if another one needs it; so long
-it is remembered that somebody was refused for want of one."""
-
-_MAX_ASKING: Final = 1000
 _SWEEP_S: Final = 5.0
-
-
-@dataclass(slots=True, eq=False)
-class Copy:
-    """A session while the agent runs.
-
-    Attributes:
-        transfer: its bytes.
-        work: the thread that makes or takes its archive.
-        sending: the thread that sends one, if there is a connection for that, or was.
-        moved_s: when a byte of it has moved, on the service's clock.
-        begun: is set when there is something of an archive, or never will be.
-        is_unwanted: its threads were told to stop; whoever told them ends the session.
-    """
-
-    session: Session
-    transfer: Taking | Giving
-    moved_s: float
-    work: asyncio.Future[Summary] = field(init=False)
-    sending: asyncio.Future[None] | None = None
-    skips: Skips = field(default_factory=Skips)
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
-    is_unwanted: bool = False
-    is_freed: bool = False
-
-    @property
-    def is_working(self) -> bool:
-        """Whether its archive is being made, or put into its place."""
-        return self.session.phase in (CopyPhase.MEASURING, CopyPhase.COMMITTING)
-
-    @property
-    def has_bytes(self) -> int:
-        if isinstance(self.transfer, Giving):
-            return self.transfer.spool.size_bytes
-        return self.transfer.offset
-
-    async def wait(self, limit_s: float) -> None:
-        threads = [one for one in (self.work, self.sending) if one is not None]
-        await asyncio.wait(threads, timeout=limit_s)
 
 
 class Copies:
@@ -138,7 +93,7 @@ class Copies:
         self._lifetime_s = lifetime_s
         self._copies: dict[str, Copy] = {}
         self._unwanted: dict[tuple[str, Owner], None] = {}
-        self._asking: dict[Owner, float] = {}  # who was refused for want of a place, and when
+        self.admission = Admission(quotas, self._space, self._copies, clock, self._expire)
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -166,13 +121,6 @@ class Copies:
         One out of a container is ready when its archive is made, as KEP-4582 has it; if that takes
         long, the session is returned before, in the phase ``Measuring``. One that is wanted early
         is returned once there is something of its archive.
-
-        Args:
-            asked: where, as far as that is known.
-            name: of the session, if the client has chosen one.
-
-        Raises:
-            Refused: it cannot be.
         """
         if name in self._copies:
             raise Refused(409, "there is a copy of that name")
@@ -198,7 +146,7 @@ class Copies:
             self._engine.find, asked.namespace, asked.pod, asked.pod_uid, asked.container
         )
         self._space.check(session.size_bytes)
-        await self._take(session)
+        await self.admission.take(session)
         try:
             spool = None
             if session.phase is CopyPhase.MEASURING:
@@ -228,9 +176,11 @@ class Copies:
             if spool is not None:
                 self._quotas.check_size(size_bytes)
             try:
-                self._hold(copy, size_bytes)
+                self.admission.hold_now(copy, size_bytes)
             except Exhausted:
-                made = asyncio.run_coroutine_threadsafe(self.hold(copy, size_bytes), self._loop)
+                made = asyncio.run_coroutine_threadsafe(
+                    self.admission.hold(copy, size_bytes), self._loop
+                )
                 made.result(PATIENCE_S)
             if not copy.begun.is_set():
                 self._loop.call_soon_threadsafe(copy.begun.set)
@@ -282,12 +232,7 @@ class Copies:
         return copy
 
     def find(self, name: str, owner: Owner, namespace: str, pod: str, pod_uid: str) -> Copy:
-        """Return a copy, of which this is a sign.
-
-        Raises:
-            Refused: there is none of that name, or it is somebody else's, or another pod has that
-                name now.
-        """
+        """Return a copy, of which this is a sign; of somebody else's none is known."""
         copy = self._copies.get(name)
         if copy is not None:
             session, place = copy.session, copy.session.place
@@ -304,7 +249,6 @@ class Copies:
         )
 
     def refuse(self, name: str, owner: Owner) -> None:
-        """Refuse to begin a copy whose client has given it up meanwhile."""
         if name not in self._copies and NAME.fullmatch(name):
             self._unwanted[name, owner] = None
             if len(self._unwanted) > MAX_SESSIONS:
@@ -314,11 +258,7 @@ class Copies:
         return format_moment(time.time() + session.heard_s + self._lifetime_s - self._clock())
 
     async def check(self, copy: Copy) -> None:
-        """Require that a copy can go on: its container is still there, and it has not failed.
-
-        Raises:
-            Refused: it cannot.
-        """
+        """Require that a copy can go on: its container is still there, and it has not failed."""
         session = copy.session
         if session.phase is CopyPhase.FAILED:
             raise lasting(Refused(session.code, session.message))
@@ -330,11 +270,6 @@ class Copies:
                 raise
 
     def check_moving(self, copy: Copy, offset: int) -> None:
-        """Require that a copy wants bytes, or has some from an offset on.
-
-        Raises:
-            Refused: it does not.
-        """
         session = copy.session
         if session.phase is CopyPhase.FAILED:  # a moment ago
             raise lasting(Refused(session.code, session.message))
@@ -359,9 +294,6 @@ class Copies:
 
         If that takes long the session is returned before, in the phase ``Committing``. A second
         call returns what has become of the first.
-
-        Raises:
-            Refused: not everything has arrived.
         """
         session = copy.session
         if session.phase is CopyPhase.MEASURING:
@@ -394,111 +326,9 @@ class Copies:
         self._forget(copy)
         return copy.session
 
-    async def hold(self, copy: Copy, size_bytes: int) -> None:
-        """Let a copy have so much of the disk, if need be that of others; see ``REST_S``.
-
-        Raises:
-            Exhausted: there is no space.
-        """
-        while True:
-            try:
-                self._hold(copy, size_bytes)
-            except Exhausted:
-                if self._is_over_share(copy.session.owner, size_bytes - copy.has_bytes):
-                    raise
-                self._ask(copy.session.owner)
-                if not await self._make_room(copy.session, lambda of: self._is_over_half(of, 0)):
-                    raise
-            else:
-                return
-
     def snapshot(self) -> dict[str, int]:
         running = sum(not copy.session.is_over for copy in self._copies.values())
         return {"copies": running, "spool_bytes": self._space.held_bytes}
-
-    # Who gives way
-
-    def _hold(self, copy: Copy, size_bytes: int) -> None:
-        session = copy.session
-        if self._is_over_share(session.owner, size_bytes - copy.has_bytes):
-            raise _more_than_half("of what copies may take of the disk", session.owner)
-        self._space.hold(session.name, session.owner, size_bytes)
-        copy.moved_s = self._clock()
-
-    async def _take(self, session: Session) -> None:
-        """Take a place for a copy, if need be that of another one.
-
-        Raises:
-            Exhausted: there is none.
-        """
-        pod = session.place.sandbox_id
-        while True:
-            if self._others_ask(session.owner) and self._places(session.owner) >= MAX_COPIES // 2:
-                raise _more_than_half("of the copies at once", session.owner)
-            try:
-                self._quotas.take(pod)
-            except Exhausted:
-                self._ask(session.owner)
-                is_full = self._quotas.is_full(pod)
-                # One pod has no more than half of all, which one user must not have whole.
-                half = (MAX_COPIES if is_full else self._quotas.taken) // 2
-                has_too_much = partial(self._has_more_places, half)
-                if not await self._make_room(session, has_too_much, pod if is_full else ""):
-                    raise
-            else:
-                return
-
-    async def _make_room(
-        self, session: Session, has_too_much: Callable[[Owner], bool], pod: str = ""
-    ) -> bool:
-        """End a copy for the sake of another one; return whether there was one that gives way.
-
-        Args:
-            session: the other one.
-            has_too_much: returns whether another user's copies give way although they move.
-            pod: the ID of a sandbox: only copies of that pod; empty for all.
-        """
-        now = self._clock()
-        found = [
-            copy
-            for copy in self._copies.values()
-            if not (copy.session is session or copy.session.is_over or copy.is_working)
-            and pod in ("", copy.session.place.sandbox_id)
-            and (
-                now - copy.moved_s >= REST_S
-                or (copy.session.owner != session.owner and has_too_much(copy.session.owner))
-            )
-        ]
-        if not found:
-            return False
-        await self._expire(min(found, key=lambda one: one.moved_s), "another copy needs its place")
-        return True
-
-    def _is_over_share(self, owner: Owner, growth_bytes: int) -> bool:
-        return self._others_ask(owner) and self._is_over_half(owner, growth_bytes)
-
-    def _is_over_half(self, owner: Owner, growth_bytes: int) -> bool:
-        limit_bytes = self._space.limit_bytes
-        return 0 < limit_bytes < 2 * (self._space.held_by(owner) + growth_bytes)
-
-    def _places(self, owner: Owner) -> int:
-        return sum(
-            copy.session.owner == owner and not copy.session.is_over
-            for copy in list(self._copies.values())
-        )
-
-    def _has_more_places(self, count: int, owner: Owner) -> bool:
-        return self._places(owner) > count
-
-    def _ask(self, owner: Owner) -> None:
-        self._asking.pop(owner, None)
-        self._asking[owner] = self._clock()
-        if len(self._asking) > _MAX_ASKING:
-            del self._asking[next(iter(self._asking))]
-
-    def _others_ask(self, owner: Owner) -> bool:
-        since_s = self._clock() - REST_S
-        return any(at > since_s and one != owner for one, at in list(self._asking.items()))
 
     # What becomes of sessions
 
@@ -534,7 +364,6 @@ class Copies:
         self._fail(copy, refused(exc))
 
     def _end(self, copy: Copy, message: str, code: int, end: End) -> None:
-        """End a session that is not over yet, and leave a line about it."""
         if not copy.session.is_over:
             copy.session.fail(message, code)
             self._audit(copy.session, end)
@@ -600,11 +429,3 @@ class Copies:
 
 def _cancelled() -> Cancelled:
     return Cancelled("the copy was given up", code="Canceled")
-
-
-def _more_than_half(of_what: str, owner: Owner) -> Exhausted:
-    message = (
-        f"user {quote(owner.name)} has half {of_what} on this node, and others wait for a place;"
-        " try again later"
-    )
-    return Exhausted(message, code="ResourceExhausted", details=message)

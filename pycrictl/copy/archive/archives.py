@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -159,5 +160,12 @@ class StreamArchive:
 
     def _read(self) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(CHUNK_BYTES))
-        while count := os.readv(self._stream, [buffer]):
+        while True:
+            try:
+                count = os.readv(self._stream, [buffer])
+            except BlockingIOError:  # as other processes have it that share it
+                select.select((self._stream,), (), ())
+                continue
+            if not count:
+                return
             yield buffer[:count]

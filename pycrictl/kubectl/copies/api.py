@@ -44,13 +44,7 @@ class Forgotten(Lost):
 
 
 class CopyApi:
-    """The copies of one pod.
-
-    Args:
-        target: gives what reaches a path of the API server.
-        namespace, pod: the pod.
-        idle_s: see ``IDLE_S``.
-    """
+    """The copies of one pod; ``target`` gives what reaches a path of the API server."""
 
     def __init__(
         self,
@@ -70,10 +64,8 @@ class CopyApi:
     def begin(self, spec: dict[str, Any], session: str = "") -> dict[str, Any]:
         """Begin a copy; return its session.
 
-        Args:
-            spec: what is asked for.
-            session: the name that it shall have, 32 hexadecimal digits that nobody can guess; so it
-                can be given up even if the answer is lost. Empty for one of the agent's.
+        Its name may be given, 32 hexadecimal digits that nobody can guess: so it can be given up
+        even if the answer is lost.
         """
         kind = {"apiVersion": f"{GROUP}/{VERSION}", "kind": COPY_KIND}
         metadata = {"metadata": {"name": session}} if session else {}

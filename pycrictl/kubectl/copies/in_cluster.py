@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from pycrictl.copy.copier import Copier, CopyOptions
+from pycrictl.copy.copier import CopyOptions
+from pycrictl.copy.method import Method
 from pycrictl.copy.rules.spec import ContainerPath
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import Unimplemented
@@ -45,8 +46,8 @@ def opened(
     environ: Mapping[str, str],
     path: ContainerPath,
     watch: Watch,
-) -> Iterator[Copier]:
-    """Yield a Copier for a container in a cluster. Only the main thread may call it.
+) -> Iterator[tuple[Method]]:
+    """Yield the method for a container in a cluster. Only the main thread may call it.
 
     Raises:
         UsageError: the name of the namespace, pod or container is invalid.
@@ -85,7 +86,7 @@ def opened(
             Patience(note, retries=where.retries),
             resume=where.resume,
         )
-        yield Copier(lambda: (method,), options)
+        yield (method,)
 
 
 @contextmanager

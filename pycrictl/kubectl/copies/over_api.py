@@ -49,7 +49,7 @@ from pycrictl.foreign import count, mapping, text
 from pycrictl.kubectl.copies.api import CopyApi, Forgotten, Lost
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Kept, Saved
-from pycrictl.kubectl.copies.transfer import Transfer
+from pycrictl.kubectl.copies.transfer import Reconnecting
 
 _REFUSALS: Final = (CopyError, Denied, Exhausted, NotFound, Unimplemented)
 """What says that nothing has begun. An agent that does not answer may have."""
@@ -69,13 +69,7 @@ ABANDON_S: Final = 5.0
 
 
 class OverApi:
-    """A ``Method`` for one pod; see there.
-
-    Args:
-        record: the copy as asked for; its paths are filled in.
-        resume: take up a copy that a killed program has left.
-        idle_s: how long the agent may be silent.
-    """
+    """A ``Method`` for one pod. The record is the copy as asked for, but for its paths."""
 
     name = "cluster"
 
@@ -150,13 +144,8 @@ class OverApi:
                 except Forgotten as exc:
                     session.begin_anew(exc)
                     watch.note(_ANEW)
-            result = _outcome(found)
-        for skipped in result.skipped:
-            watch.on_skip(skipped)
-        if result.copied is not None:
-            return result.copied
-        sent.summary.skipped = len(result.skipped)
-        return sent.summary
+        copied, sent.summary.skipped = _report(found, watch)
+        return copied or sent.summary
 
     # Sessions
 
@@ -193,7 +182,7 @@ class OverApi:
             session.kept.touch()
             watch.on_bytes(count)
 
-        session.transfer = Transfer(
+        session.transfer = Reconnecting(
             self._api,
             session.kept.record.session,
             self._patience,
@@ -228,40 +217,32 @@ class OverApi:
 
     def _found(self, record: CopyRecord, watch: Watch) -> Kept | None:
         kept = self._saved.find(record)
-        note = watch.on_note or ignore
         if kept is None:
-            note("no copy of these that was interrupted is known: it begins anew")
+            watch.note("no copy of these that was interrupted is known: it begins anew")
             return None
         is_same = record.direction == "From" or (
             (record.size_bytes, record.crc32) == (kept.record.size_bytes, kept.record.crc32)
         )
-        failure = None
-        try:
+        failure, why = None, "the interrupted copy is gone"
+        with suppress(Lost):
             found = self._patience.insist(lambda: self._api.get(kept.record.session))
             if is_same and _status(found).get("phase") in ("Measuring", "Transferring"):
                 kept.expected_bytes = _expected(found)
                 return kept
             failure = _failure(found)
-        except Lost:
-            is_same = True
-        if failure is None:
-            note(
-                "the interrupted copy is gone: it begins anew"
-                if is_same
-                else "the source has changed since the copy was interrupted: it begins anew"
-            )
+            if not is_same:
+                why = "the source has changed since the copy was interrupted"
         self._abandon(kept.record.session)
         kept.remove()
         if failure is not None:
             raise failure
+        watch.note(f"{why}: it begins anew")
         return None
 
     def _committed(self, session: str) -> dict[str, Any]:
         """Let the node put what it has into its place, and wait for that.
 
-        Raises:
-            Forgotten: the agent does not know the session, and has changed nothing.
-            CopyError: it has failed, or nobody knows what has become of it.
+        ``Forgotten``: the agent does not know the session, and has changed nothing.
         """
         attempts = 0
 
@@ -283,11 +264,6 @@ class OverApi:
             ) from None
 
     def _settled(self, session: str, found: dict[str, Any]) -> dict[str, Any]:
-        """Wait until the node has put a copy into its place.
-
-        Raises:
-            CopyError: it has failed.
-        """
         pause_s = POLL_S
         while _status(found).get("phase") == "Committing":
             time.sleep(pause_s)
@@ -305,10 +281,7 @@ class OverApi:
         with suppress(PycrictlError):  # everything is here already
             patience = Patience(ignore, retries=FINISH_RETRIES)
             found = patience.insist(lambda: self._api.commit(session))
-        result = _outcome(found)
-        for skipped in result.skipped:
-            watch.on_skip(skipped)
-        return len(result.skipped)
+        return _report(found, watch)[1]
 
     def _abandon(self, session: str) -> None:
         with suppress(PycrictlError):
@@ -316,14 +289,9 @@ class OverApi:
 
 
 class _Session:
-    """A session at the agent; its successors, if the agent forgets it.
+    """A session at the agent; its successors, if the agent forgets it."""
 
-    Attributes:
-        kept: what is kept of it here.
-        transfer: moves its bytes.
-    """
-
-    transfer: Transfer
+    transfer: Reconnecting
 
     def __init__(self, begin: Callable[[], Kept], kept: Kept | None, watch: Watch) -> None:
         self.kept = kept or begin()
@@ -332,11 +300,6 @@ class _Session:
         self._watch = watch
 
     def begin_anew(self, why: Forgotten) -> None:
-        """Begin another one in its place.
-
-        Raises:
-            Forgotten: it has happened too often.
-        """
         self._left -= 1
         if not self._left:
             raise why
@@ -382,8 +345,10 @@ def _expected(found: dict[str, Any]) -> int:
     return count(status.get("size", status.get("expectedSize")))
 
 
-def _outcome(found: dict[str, Any]) -> outcome.Outcome:
+def _report(found: dict[str, Any], watch: Watch) -> tuple[Summary | None, int]:
+    """Report what the node has left out; return what was copied, if that is said."""
     result = mapping(found.get("status")).get("outcome")
-    if result is None:
-        return outcome.Outcome()
-    return outcome.decode(json.dumps(result).encode())
+    done = outcome.Outcome() if result is None else outcome.decode(json.dumps(result).encode())
+    for skipped in done.skipped:
+        watch.on_skip(skipped)
+    return done.copied, len(done.skipped)

@@ -36,7 +36,6 @@ class Patience:
     Args:
         note: is told when something broke, once for each time that it had worked.
         retries: how often in a row without progress; None: for as long as the session lasts.
-        sleep, clock: of this machine.
     """
 
     def __init__(

@@ -74,7 +74,6 @@ class Kept:
     """A copy that this program has kept and locked.
 
     Attributes:
-        record: what it is.
         fd: what has arrived of it; -1 for a copy into a container, or where it cannot be kept.
         expected_bytes: how long its archive will be; 0 if that is not known.
     """
@@ -132,7 +131,6 @@ class Kept:
             os.utime(self._lock)
 
     def remove(self) -> None:
-        """Remove all of it: the copy is over."""
         _remove(self._folder, self.record.session)
         self.release()
 
@@ -149,13 +147,6 @@ class Saved:
 
     They are in the user's state folder. Where there is none that can be written, as in many
     containers, they are in a folder of the user's own among temporary files.
-
-    Args:
-        environ: variables of this process; ``XDG_STATE_HOME`` or ``HOME`` says where they are.
-        note: is told if they are elsewhere.
-
-    Raises:
-        CopyError: they cannot be kept anywhere.
     """
 
     def __init__(self, environ: Mapping[str, str], note: Callable[[str], None]) -> None:
@@ -179,11 +170,6 @@ class Saved:
         os.close(self._folder)
 
     def keep(self, record: CopyRecord) -> Kept:
-        """Keep a copy that begins.
-
-        Raises:
-            CopyError: it cannot be written.
-        """
         fd = -1
         try:
             fd = self._open(record.session + _RECORD, os.O_RDWR | os.O_CREAT | os.O_TRUNC)

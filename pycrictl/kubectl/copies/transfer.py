@@ -15,13 +15,10 @@ from pycrictl.kubectl.copies.api import CopyApi, error_of
 from pycrictl.kubectl.copies.patience import Patience
 
 
-class Transfer:
-    """Moves the archive of a session.
+class Reconnecting:
+    """Moves the archive of a session, whose name may change.
 
     Args:
-        api: of the pod.
-        session: its name; may change.
-        patience: says whether a connection is worth opening again.
         on_bytes: called with how much more is where it shall be.
         idle_s: how long the agent may be silent.
     """
@@ -42,24 +39,16 @@ class Transfer:
         self._idle_s = idle_s
         self._shown = 0
         self._has_bytes = 0
-        self._heard_s = 0.0
+        self._sign_s = 0.0
 
     def send(
         self, pieces: Callable[[int], Generator[memoryview, None, None]], size_bytes: int
     ) -> None:
-        """Send an archive until the agent has all of it.
-
-        Args:
-            pieces: gives the archive from an offset on.
-
-        Raises:
-            CopyError: it cannot go on.
-            PycrictlError: the patience is over.
-        """
+        """Send an archive until the agent has all of it; ``pieces`` gives it from an offset on."""
         self._patience.insist(lambda: self._send(pieces, size_bytes))
 
     def receive(self, arriving: Arriving) -> Iterator[memoryview]:
-        """Yield the rest of an archive, each piece valid until the next; raises as ``send``."""
+        """Yield the rest of an archive, each piece valid until the next is asked for."""
         self._progressed(arriving.offset)
         form = Pieces(is_client=True, is_sender=False)
         while not arriving.is_whole:
@@ -76,7 +65,7 @@ class Transfer:
     ) -> None:
         form = Pieces(is_client=True, is_sender=True)
         with self._opened(0) as link:
-            self._hear(next_event(link, form))
+            self._take(next_event(link, form))
             offset = self._has_bytes
             if offset > size_bytes:
                 raise RemoteProtocolError("the agent has more than there is")
@@ -85,13 +74,13 @@ class Transfer:
                     link,
                     form,
                     found,
-                    self._hear,
+                    self._take,
                     offset=offset,
                     size_bytes=size_bytes,
-                    on_sent=self._check_heard,
+                    on_sent=self._check_silence,
                 )
             while self._has_bytes < size_bytes:
-                self._hear(next_event(link, form))
+                self._take(next_event(link, form))
 
     @contextmanager
     def _opened(self, offset: int) -> Iterator[SocketLink]:
@@ -103,15 +92,15 @@ class Transfer:
             raise
         link.close()
 
-    def _hear(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:
         if isinstance(event, Said):
             _refuse(event)
         elif isinstance(event, Acknowledged):
-            self._has_bytes, self._heard_s = event.offset, time.monotonic()
+            self._has_bytes, self._sign_s = event.offset, time.monotonic()
             self._progressed(event.offset)
 
-    def _check_heard(self, _: int) -> None:
-        if time.monotonic() - self._heard_s > self._idle_s:
+    def _check_silence(self, _: int) -> None:
+        if time.monotonic() - self._sign_s > self._idle_s:
             raise StreamError(f"the agent was silent for {self._idle_s:g} s")
 
     def _progressed(self, offset: int) -> None:

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
+from pycrictl.agent.copies.admission import check_folder
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.routes import PodOfNode, answer_here
@@ -27,7 +28,6 @@ from pycrictl.agent.copies.session import (
     Owner,
     Session,
 )
-from pycrictl.agent.copies.spool import check_folder
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.client import CriClient
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.agent.copies.admission import RESERVE_BYTES, SpoolSpace, check_folder
 from pycrictl.agent.copies.forwarding import OWNER, owner_header
 from pycrictl.agent.copies.refusals import refused
 from pycrictl.agent.copies.session import (
@@ -20,7 +21,6 @@ from pycrictl.agent.copies.session import (
     Session,
     fields_of,
 )
-from pycrictl.agent.copies.spool import RESERVE_BYTES, SpoolSpace, check_folder
 from pycrictl.errors import ConfigError, ConnectError, CopyError, Exhausted, PycrictlError
 from pycrictl.servicelog import pairs
 from tests.agent.standing import Cluster

@@ -16,7 +16,7 @@ from pycrictl.copy.tree.watch import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
 from pycrictl.kubectl.copies.patience import Patience
-from pycrictl.kubectl.copies.transfer import Transfer
+from pycrictl.kubectl.copies.transfer import Reconnecting
 from tests.agent.copies.small import InThread, SmallAgent
 from tests.copy.hostile import HOSTILE, build_surroundings, snapshot
 from tests.copy.node.test_on_node import needs_root
@@ -48,7 +48,7 @@ def send(work: Workstation, data: bytes, path: str, **options: bool) -> dict[str
     name = work.api.begin(spec)["metadata"]["name"]
     patience = Patience(work.notes.append, retries=3)
     with suppress(CopyError):  # it may be refused before all of it is sent
-        Transfer(work.api, name, patience, lambda _: None, idle_s=30).send(pieces, len(data))
+        Reconnecting(work.api, name, patience, lambda _: None, idle_s=30).send(pieces, len(data))
         work.api.commit(name)
     status: dict[str, object] = work.api.get(name)["status"]
     return status

@@ -17,7 +17,7 @@ from pycrictl.errors import CopyError, Exhausted, PycrictlError
 from pycrictl.kubectl.copies.api import CopyApi, Lost
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord
-from pycrictl.kubectl.copies.transfer import Transfer
+from pycrictl.kubectl.copies.transfer import Reconnecting
 from pycrictl.streaming.target import Target
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.agent.copies.small import InThread
@@ -382,7 +382,7 @@ def test_an_archive_that_is_not_what_was_announced(
     content = member(b"f", FILE, b"content") + END_OF_ARCHIVE
     spec = {"direction": "To", "path": "/to/.", "size": len(content), "checksum": 1}
     name = work.api.begin(spec)["metadata"]["name"]
-    transfer = Transfer(
+    transfer = Reconnecting(
         work.api, name, Patience(work.notes.append, retries=2), lambda _: None, idle_s=10
     )
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from pycrictl.agent.copies.admission import REST_S
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.refusals import Refused
-from pycrictl.agent.copies.service import REST_S
 from pycrictl.agent.copies.session import CopySpec, Direction, Owner, Place, Session
 from pycrictl.copy.archive.archives import Incoming
 from pycrictl.copy.rules.quotas import MAX_COPIES
@@ -39,7 +39,7 @@ class Node:
 
     def arrive(self, session: Session, size_bytes: int) -> None:
         copy = self.agent.copies._copies[session.name]
-        self._do(self.agent.copies.hold(copy, size_bytes))
+        self._do(self.agent.copies.admission.hold(copy, size_bytes))
         copy.transfer.offset = size_bytes
 
     def wait(self, seconds: float) -> None:
