@@ -87,8 +87,6 @@ def copy(
     quiet: bool = False,
     progress: Mode = "auto",
 ) -> int:
-    """Copy, and report it; return the exit status, which is not 0 if anything was left out."""
-
     @contextmanager
     def opened(container: spec.ContainerPath, watch: Watch) -> Iterator[Iterable[Method]]:
         with app.open_client("runtime") as client:
@@ -155,7 +153,6 @@ class _Meter:
     """Counts what is copied, and shows it at a steady pace, even while nothing moves.
 
     Attributes:
-        watch: what a copy is to call.
         done_bytes: how much has been copied; skipped: how much was left out.
     """
 
@@ -183,7 +180,6 @@ class _Meter:
         self._end()
 
     def finish(self, summary: Summary) -> None:
-        """End the display, with what a copy did that has succeeded."""
         self._end()
         elapsed_s = round(self._clock() - self._began_s, 3)
         copied = {**asdict(summary), "skipped": self.skipped, "elapsed_s": elapsed_s}

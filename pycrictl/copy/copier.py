@@ -22,11 +22,8 @@ class CopyOptions(NamedTuple):
     """How to copy.
 
     Attributes:
-        rules: what is allowed and kept.
         method: one of ``NAMES``, or ``auto`` for the first that can be used.
         follow: copy what the source points to, if it is a link.
-        choice: the transport of streams.
-        tls: files for transports that are encrypted.
     """
 
     rules: Rules

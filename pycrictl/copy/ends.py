@@ -28,7 +28,6 @@ from pycrictl.copy.tree.watch import Watch
 def copy_from(
     method: Method, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
 ) -> Summary:
-    """Copy out of the container; see ``Method.read``."""
     sweep_root(LocalRoot())
     with (
         open_destination(LocalRoot(), local) as destination,
@@ -53,7 +52,6 @@ def copy_from(
 def copy_to(
     method: Method, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
 ) -> Summary:
-    """Copy into the container; see ``Method.write``."""
     with open_source(LocalRoot(), local, follow=follow) as source:
         return method.write(TreeArchive(source, watch.on_skip), path, rules, watch)
 
@@ -64,9 +62,6 @@ def pack_from(
     """Yield what is at a path of the container as an archive, and return what is in it.
 
     A piece is valid until the next is asked for.
-
-    Raises:
-        CopyError: an entry breaks a rule; the archive has no end then.
     """
     with method.read(path, rules, watch, follow=follow) as archive:
         while not archive.is_whole:

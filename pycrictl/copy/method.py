@@ -43,7 +43,6 @@ class Method(Protocol):
         Args:
             path: absolute, without ``..``.
             rules: what the user allows; whoever takes the archive holds them, too.
-            watch: called while the copy goes on.
             follow: copy what the path points to, if it is a link.
         """
 
@@ -56,10 +55,6 @@ def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
 
     Args:
         methods: at least one; the best first. The next is only asked for if it is needed.
-        act: what to do.
-
-    Raises:
-        Unimplemented: none can be used; the message gives the reasons.
     """
     refusals: list[tuple[str, Unimplemented]] = []
     for method in methods:

@@ -30,11 +30,7 @@ RESERVE_BYTES: Final = 64 * 1024 * 1024
 
 
 def check_folder(folder: str) -> None:
-    """Make a folder for archives if it is not there; other files in it are left alone.
-
-    Raises:
-        ConfigError: it cannot be used.
-    """
+    """Make a folder for archives if it is not there; other files in it are left alone."""
     try:
         Path(folder).mkdir(0o700, parents=True, exist_ok=True)
         os.close(open_unnamed(folder))
@@ -75,11 +71,6 @@ class SpoolSpace:
             return sum(size_bytes for whose, size_bytes in self._held.values() if whose == owner)
 
     def check(self, size_bytes: int) -> None:
-        """Require that a copy of that size can fit, once all others are over.
-
-        Raises:
-            Exhausted: it cannot.
-        """
         with self._lock:
             if 0 < self.limit_bytes < size_bytes:
                 raise self._too_much(size_bytes)
@@ -90,12 +81,7 @@ class SpoolSpace:
         """Let a session have so much in all, which it is about to write.
 
         Args:
-            name: of the session.
-            owner: whose it is.
             size_bytes: what it had before is in that.
-
-        Raises:
-            Exhausted: that would be too much, and it has what it had.
         """
         with self._lock:
             _, before_bytes = self._held.get(name, (owner, 0))
@@ -131,7 +117,6 @@ class Copy:
     """A session while the agent runs.
 
     Attributes:
-        transfer: its bytes.
         work: the thread that makes or takes its archive.
         sending: the thread that sends one, if there is a connection for that, or was.
         moved_s: when a byte of it has moved, on the service's clock.
@@ -151,7 +136,6 @@ class Copy:
 
     @property
     def is_working(self) -> bool:
-        """Whether its archive is being made, or put into its place."""
         return self.session.phase in (CopyPhase.MEASURING, CopyPhase.COMMITTING)
 
     @property
@@ -189,7 +173,6 @@ class Admission:
         self._asking: dict[Owner, float] = {}  # who was refused for want of a place, and when
 
     async def hold(self, copy: Copy, size_bytes: int) -> None:
-        """Let a copy have so much of the disk, if need be that of others; see ``REST_S``."""
         while True:
             try:
                 self.hold_now(copy, size_bytes)

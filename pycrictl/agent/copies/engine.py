@@ -44,12 +44,6 @@ class Gone(FailedPrecondition):
 
 
 class Engine:
-    """The containers of this node.
-
-    Args:
-        open_client: connects to the proxy's socket, or the runtime's.
-    """
-
     def __init__(self, open_client: Callable[[], AbstractContextManager[CriClient]]) -> None:
         self._open_client = open_client
 
@@ -70,11 +64,6 @@ class Engine:
         return Place(namespace, pod, pod_uid, container, newest.id, newest.pod_sandbox_id)
 
     def check(self, place: Place) -> None:
-        """Require that the container still runs.
-
-        Raises:
-            Gone: it does not, or another one runs in its place.
-        """
         request = cri_pb2.ListContainersRequest()
         request.filter.id = place.container_id
         with self._open_client() as client:
@@ -101,12 +90,6 @@ class Engine:
             first_to_serve(methods, act)
 
     def place(self, place: Place, spec: CopySpec, archive: Incoming, watch: Watch) -> Summary:
-        """Put an archive into the container, all of it or nothing.
-
-        Raises:
-            ConnectError: the connection to the node's proxy broke.
-        """
-
         def act(method: Method) -> Summary:
             try:
                 return method.write(archive, spec.path, spec.rules, watch)

@@ -87,17 +87,7 @@ class Forwarding:
         words: list[str],
         given: dict[str, str],
     ) -> web.StreamResponse:
-        """Let the agent of a pod's node answer.
-
-        Args:
-            host_ip: the node's address, if that is known.
-            pod: its namespace and name.
-            words: of the path, after the resource.
-            given: its parameters.
-
-        Raises:
-            Refused: it does not answer.
-        """
+        """Let the agent of a pod's node answer."""
         namespace, name = pod
         path = "/".join(["/node/v1alpha1/namespaces", namespace, "pods", name, COPIES, *words])
         query = f"?{urlencode(given)}" if given else ""
@@ -172,7 +162,6 @@ class _Pipe(asyncio.BufferedProtocol):
 
 
 async def _join(request: web.BaseRequest, response: aiohttp.ClientResponse) -> web.StreamResponse:
-    """Pass bytes both ways between two upgraded connections until one of them ends."""
     downstream, connection = request.transport, response.connection
     if (
         downstream is None

@@ -44,12 +44,7 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 
 
 class Refused(Exception):
-    """What a client asks for cannot be.
-
-    Args:
-        code: the HTTP status.
-        message: one line for people.
-    """
+    """What a client asks for cannot be."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

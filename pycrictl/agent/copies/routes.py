@@ -97,9 +97,6 @@ class CopyRoutes:
         """Answer a user of the API server, which has checked ``pods/containercopies``.
 
         A copy is as powerful as a program in the container, so the user must be allowed that, too.
-
-        Raises:
-            Refusal: it cannot be.
         """
         wanted = {
             "namespace": namespace,
@@ -197,15 +194,7 @@ async def answer_here(
     words: list[str],
     given: Mapping[str, str],
 ) -> web.StreamResponse:
-    """Answer a request of a user who may make copies of this pod's containers.
-
-    Args:
-        words: of the path, after the resource.
-        given: its parameters.
-
-    Raises:
-        Refused: what it asks for cannot be.
-    """
+    """Answer a request of a user who may make copies of this pod's containers."""
     match request.method, words:
         case "POST", []:
             return _respond(copies, await _begin(copies, request, owner, pod), 201)
@@ -264,11 +253,7 @@ def _respond(copies: Copies, session: Session, status: int = 200) -> web.Respons
 
 
 async def _asked_for(request: web.BaseRequest) -> tuple[str, CopySpec]:
-    """Return the name of the session that a request begins, which may be empty, and what it asks.
-
-    Raises:
-        Unspecified: it is not such a request.
-    """
+    """Return the name of the session that a request begins, or an empty one, and what it asks."""
     try:
         document = parse(await body_of(request))
         return parse_name(document), parse_spec(document)

@@ -69,7 +69,6 @@ class Copies:
         folder: for the archives of copies out of containers.
         spool_limit_bytes: what all copies may take of the disk; 0 for no limit.
         audit: is told how each copy ended, those refused included.
-        clock: monotonic.
         lifetime_s: how long a session is kept without a sign of its client.
     """
 

@@ -158,10 +158,8 @@ class Session:
 
     Attributes:
         name: 128 random bits that stand for it.
-        owner: for anybody else it does not exist.
         size_bytes, crc32: of the archive; 0 while it is being made.
         offset: how much of it is on this node's disk (to), or on the client's (from).
-        message: why it failed.
         code: the HTTP status that says so, such as 410 for a container that was replaced.
         outcome: how it ended: a ``Status``, as ``copy.rules.outcome`` has it.
         created: when it began (RFC 3339).

@@ -28,12 +28,7 @@ _WAITING: Final = 2
 
 
 class UpgradedLink(asyncio.Protocol):
-    """A ``Link`` for a thread, whose bytes move in the loop.
-
-    Args:
-        request: an upgrade.
-        transport: of that request's connection.
-    """
+    """A ``Link`` for a thread, whose bytes move in the loop."""
 
     def __init__(self, request: web.BaseRequest, transport: asyncio.Transport) -> None:
         self._library = request.protocol
@@ -205,11 +200,7 @@ def wants_stream(request: web.BaseRequest) -> bool:
 
 
 def accept(request: web.BaseRequest) -> UpgradedLink | None:
-    """Take the connection of a request that asks for an upgrade; None if the client has gone.
-
-    Raises:
-        Refused: it is not one that is served here.
-    """
+    """Take the connection of a request that asks for an upgrade; None if the client has gone."""
     answer = accepted(request.headers.items(), PIECES_PROTOCOL)
     if answer is None:
         raise Refused(400, f"the bytes of a copy go over a WebSocket with {PIECES_PROTOCOL}")

@@ -43,9 +43,7 @@ class Outgoing:
         is_counted: ``watch.on_bytes`` is told of its bytes while they come.
         is_whole: what comes is what shall come; else it is spooled before anybody gets some of it
             that cannot be taken back.
-        summary: what is in it, once it is over, if that is known.
         skipped: how much was left out, once it is over, and is not in the summary.
-        kind: a single file or directory.
     """
 
     pieces: Callable[[], Generator[memoryview, None, None]]
@@ -94,7 +92,6 @@ class TreeArchive:
     """An ``Incoming`` that is made of a tree of this machine.
 
     Args:
-        source: the tree; closed by the caller.
         on_skip: called with what is left out, unless ``measured`` has told of that.
     """
 

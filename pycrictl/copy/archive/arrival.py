@@ -41,15 +41,9 @@ class Arrival:
     Use it as a context manager: what has not been committed at its end is removed without a trace.
 
     Args:
-        destination: where the copy goes; closed by the caller.
-        rules: what the user allows.
         single: the copy is one file or directory, under the name of the source; else an archive
             whose contents go into the destination.
         name: what the source must be called; None accepts any name.
-        on_skip: called with what is left out.
-
-    Attributes:
-        summary: what has been done so far.
     """
 
     def __init__(
@@ -161,11 +155,7 @@ class Arrival:
         self._on_skip(skipped)
 
     def commit(self) -> Summary:
-        """Put everything into its place, and remove the stage.
-
-        Raises:
-            CopyError: nothing came, or something is in the way; the destination is as it was.
-        """
+        """Put everything into its place, and remove the stage."""
         if self._meeting is None:
             raise nothing_copied(self._last_skipped)
         try:

@@ -33,12 +33,6 @@ _HALVED_BYTES: Final = 1024 * 1024
 
 
 class Checksum:
-    """The checksum of bytes that come one piece after another.
-
-    Attributes:
-        value: that of all bytes so far.
-    """
-
     def __init__(self) -> None:
         self.value = 0
         self._thread: ThreadPoolExecutor | None = None
@@ -75,7 +69,6 @@ class Checksum:
         self.value = _combine(first, second_value, rest)
 
     def close(self) -> None:
-        """End the thread. The value stays."""
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
@@ -85,8 +78,6 @@ def joined(first: int, second: int, second_part: bytes | memoryview) -> int:
     """Return the checksum of two parts that follow each other, from that of each.
 
     Args:
-        first: of the first part.
-        second: of the second.
         second_part: itself, which is only read where the two cannot be combined.
     """
     if _combine is None:
@@ -95,7 +86,6 @@ def joined(first: int, second: int, second_part: bytes | memoryview) -> int:
 
 
 def wrong_checksum() -> CopyError:
-    """Return the error for content that is not what was announced, at either end."""
     return CopyError(
         "what arrived has another checksum than announced",
         hint="it changed while it was copied, or was damaged on its way; try again",

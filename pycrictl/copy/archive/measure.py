@@ -25,9 +25,6 @@ MAX_ENTRIES: Final = 50_000
 class Census:
     """Counts the entries of an archive, and checks that it is one.
 
-    Args:
-        rules: what the user allows; None: whatever there is.
-
     Attributes:
         summary: what there is so far, devices and pipes left out; a file counts when it begins.
         has_absolute: a name begins with a slash.
@@ -86,14 +83,7 @@ def measure(
     """Measure what ``pack`` would yield.
 
     Args:
-        source: what would be packed; closed by the caller.
-        on_skip: called with what is left out.
         check: called with the size of the archive as it grows; raises an error if it is too much.
-        rules: what the user allows; None: whatever there is.
-
-    Raises:
-        CopyError: something cannot be read, or a file became shorter in the meantime, or an entry
-            breaks a rule.
     """
     census = Census(rules)
     size_bytes = 0

@@ -34,8 +34,6 @@ class FilePart(NamedTuple):
 
     Attributes:
         fd: the file, readable until the next piece of the archive is asked for.
-        offset: where the content is.
-        size_bytes: how much it is.
     """
 
     fd: int
@@ -54,14 +52,9 @@ def pack(
     """Yield a tree as an archive, in large pieces, each valid until the next is asked for.
 
     Args:
-        source: what to pack; closed by the caller.
-        on_skip: called with what is left out.
         on_entry: called with each entry, before any of its content is read.
         on_bytes: called with how much more content has been packed.
         offset: where to begin; what is before that is not read, as far as that can be.
-
-    Raises:
-        CopyError: something cannot be read, or a file became shorter in the meantime.
     """
     on_bytes = on_bytes or _ignore
     buffer = memoryview(bytearray(PIECE_BYTES))

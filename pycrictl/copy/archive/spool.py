@@ -154,10 +154,6 @@ def forget_behind(fd: int, begin: int, end: int) -> None:
     Call it after each piece that was written or read. The memory of what is on the disk is used
     again for what comes next: memory that has not been used lately costs more than the copying,
     above all in a virtual machine, and what a container's limit counts does not grow.
-
-    Args:
-        fd: the file.
-        begin, end: of the piece.
     """
     edge = end - end % _WINDOW_BYTES
     if edge > begin:

@@ -34,10 +34,6 @@ def put(
     """Put an archive into its place: all of it, or nothing.
 
     Args:
-        archive: is asked for once.
-        destination: where it goes; closed by the caller.
-        rules: what the user allows.
-        watch: called meanwhile.
         check: called before anything is visible; raises an error if it must not be.
     """
     single = archive.kind is not SourceKind.ARCHIVE
@@ -79,8 +75,6 @@ def _copy_tree(source: Source, arrival: Arrival, *, on_bytes: OnBytes) -> None:
 
 
 class Unpacker:
-    """The bytes of an archive in, its entries into an arrival."""
-
     def __init__(self, arrival: Arrival, *, on_bytes: OnBytes) -> None:
         self._arrival = arrival
         self._on_bytes = on_bytes

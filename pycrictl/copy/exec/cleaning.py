@@ -42,7 +42,6 @@ class Cleaner:
 
     Args:
         rules: what the user allows; what is not kept is not in the new archive.
-        on_skip: called with what is left out.
         on_bytes: called with how much more content is about to pass.
         name: what the single file or directory in it must be called; None: it may hold any number.
         top: the new name of that.
@@ -51,7 +50,6 @@ class Cleaner:
             written as BusyBox understands them. Else links that point outside are kept.
 
     Attributes:
-        summary: what has passed.
         made: what the new archive makes first in its directory, or its top.
     """
 

@@ -39,8 +39,6 @@ _MAX_NAMED: Final = 3
 
 
 class OverExec:
-    """The method ``exec``."""
-
     name = "exec"
 
     def __init__(self, remote: Remote) -> None:
@@ -111,9 +109,6 @@ class OverExec:
         """Return the directory that the copy goes into, and its name there.
 
         Without a name what is in the source goes there.
-
-        Raises:
-            CopyError: something is in the way.
         """
         text = take_apart(path)
         folder = text.path
@@ -182,7 +177,6 @@ def _unfinished() -> CopyError:
 
 
 def _require_plain(rules: Rules) -> None:
-    """Refuse what ``tar`` cannot do."""
     for is_asked, what in (
         (rules.no_clobber, "leave existing files alone (--no-clobber)"),
         (rules.in_place, "write in place (--in-place)"),
@@ -196,7 +190,6 @@ def _require_plain(rules: Rules) -> None:
 
 
 def _left(folder: bytes, cleaner: Cleaner) -> str:
-    """Name what a copy that broke off has left."""
     paths = [quote(os.fsdecode(_join(folder, name))) for name in cleaner.made]
     more = len(paths) - _MAX_NAMED
     named = ", ".join(paths[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -27,8 +27,6 @@ _MARK_BITS: Final = 32
 
 
 class Packing:
-    """``tar`` in the container, which packs what is at a path."""
-
     def __init__(self, remote: Remote, path: bytes, *, follow: bool) -> None:
         self._remote = remote
         self._path = path

@@ -50,8 +50,6 @@ _ALWAYS_THERE: Final = "/."
 
 
 class Remote:
-    """One container, to run programs in."""
-
     def __init__(
         self,
         client: CriClient,
@@ -66,12 +64,10 @@ class Remote:
         self._tls = tls
 
     def run(self, *command: str) -> Ended:
-        """Run a program to its end."""
         _check_words(command)
         return self._run_now(command)
 
     def tar_version(self) -> bytes:
-        """Return what the container's ``tar`` says about itself."""
         return self.run("tar", "--version").stdout
 
     def _run_now(self, command: Sequence[str]) -> Ended:
@@ -96,7 +92,6 @@ class Remote:
         """Look what is at a path.
 
         Args:
-            path: absolute.
             follow: what a link points to counts, unless it is dangling.
 
         Raises:

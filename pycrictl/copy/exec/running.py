@@ -45,14 +45,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program in a container ended.
-
-    Attributes:
-        status: its exit status.
-        stdout: what it wrote; empty where that went elsewhere.
-        stderr: the beginning of its complaints.
-    """
-
     status: int
     stdout: bytes
     stderr: bytes
@@ -140,7 +132,6 @@ class Running:
         self._do(self._until_over(self._input.is_read.wait()))
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the program's output until it ends; then ask ``ended``."""
         while (piece := self._do(self._until_over(self._output.get()))) is not None:
             yield piece
         while not self._output.empty():
@@ -197,7 +188,6 @@ class Running:
         return asyncio.create_task(begin(ends))
 
     async def _until_over(self, action: Coroutine[Any, Any, T]) -> T | None:
-        """Do something unless the session ends before; None if it has."""
         acting = asyncio.create_task(action)
         await asyncio.wait({acting, self._task}, return_when=asyncio.FIRST_COMPLETED)
         if acting.done():
@@ -225,8 +215,6 @@ class Running:
 
 
 class _ToFunction(Output):
-    """An output that hands on what comes."""
-
     def __init__(self, take: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
         self._take = take
 

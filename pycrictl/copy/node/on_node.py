@@ -65,9 +65,6 @@ class OnNode:
 
     They raise ``FailedPrecondition`` if the container is not running, or stops in the meantime, and
     ``CopyError`` as ``Arrival`` and ``walk`` do.
-
-    Args:
-        locate: finds the container's first process.
     """
 
     name = "node"
@@ -132,10 +129,6 @@ def locate_here(client: CriClient, container_id: str) -> FirstProcess:
 def locate(runtime: Runtime, container_id: str) -> FirstProcess:
     """Ask the runtime for a container's first process.
 
-    Args:
-        runtime: is asked.
-        container_id: the full ID.
-
     Raises:
         FailedPrecondition: the container is not running.
         Unimplemented: it has a kernel of its own, or the runtime does not report the process.
@@ -178,16 +171,7 @@ def sweep(locate_one: Callable[[str], FirstProcess]) -> int:
 
 
 def check_node(socket_path: str) -> None:
-    """Require that this program is root and in the PID namespace of the runtime.
-
-    Args:
-        socket_path: where the runtime listens.
-
-    Raises:
-        Unimplemented: it is not root; or the runtime is in another PID namespace, as where this
-            program is in a container that the runtime's socket is mounted in; or it may not
-            look at the runtime's process.
-    """
+    """Require that this program is root and in the PID namespace of the runtime."""
     if os.geteuid() != 0:
         raise Unimplemented(
             "this user cannot access the file systems of containers",

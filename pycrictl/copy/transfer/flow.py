@@ -29,11 +29,6 @@ def ignore(_: object) -> None:
 
 
 def next_event(link: Link, form: Form) -> Event:
-    """Return what the peer says next.
-
-    Raises:
-        StreamError: it has closed, or the connection broke.
-    """
     message = link.receive()
     if message is None:
         raise StreamError(f"{form.peer} ended the connection before the outcome of the copy")
@@ -95,9 +90,6 @@ def receive(
         on_said: called with what a server says of the copy; returns whether that is the end.
         admit: called with the size to which the archive is about to grow; it may raise an error.
         on_taken: called with how much of the archive has been used.
-
-    Raises:
-        StreamError: the connection broke, or the peer broke the protocol.
     """
     said_s = time.monotonic()
     while not (form.resumes and arriving.is_whole):

@@ -249,8 +249,6 @@ def open_link(
     """Open a connection as its client; raises as ``open_websocket``.
 
     Args:
-        target: behind its URL.
-        protocol: the WebSocket's.
         label, idle_s: see ``SocketLink``.
     """
     sock, early = open_websocket(target, protocol, timeout_s=timeout_s, tls=tls)

@@ -67,7 +67,6 @@ class Content(NamedTuple):
     """Some of the archive.
 
     Attributes:
-        data: the bytes.
         offset, crc32: where they belong, and their checksum, if the form says so.
     """
 
@@ -112,7 +111,6 @@ class Stream:
 
     Attributes:
         channel: of the content.
-        is_client: which end it is.
     """
 
     channel: int
@@ -127,7 +125,6 @@ class Stream:
         return Message(self.channel, b"", data)
 
     def end(self, size_bytes: int, checksum: int) -> Message:
-        """Return the message after all content."""
         return Message(CHANNEL_END, bytes((self.channel,)))
 
     def sign(self, offset: int) -> Message:
@@ -135,11 +132,6 @@ class Stream:
         return Message(self.channel, b"")
 
     def decode(self, message: ChannelMessage) -> Event:
-        """Return what a message says.
-
-        Raises:
-            RemoteProtocolError: the peer may not send it.
-        """
         channel, data = message
         is_sender = self.is_client == (self.channel == TO_CONTAINER)
         if channel == self.channel and not is_sender:
@@ -156,7 +148,6 @@ class Pieces:
     """The form of the agents' API, at one end.
 
     Attributes:
-        is_client: which end it is.
         is_sender: whether the archive is sent from here.
     """
 
@@ -176,15 +167,9 @@ class Pieces:
         return None if self.is_client else Message(END, HEAD.pack(size_bytes, checksum))
 
     def sign(self, offset: int) -> Message:
-        """Return an acknowledgement."""
         return Message(ACKNOWLEDGEMENT, _OFFSET.pack(offset))
 
     def decode(self, message: ChannelMessage) -> Event:
-        """Return what a message says.
-
-        Raises:
-            RemoteProtocolError: it is malformed, or the peer may not send it.
-        """
         kind, data = message
         if kind == PIECE and not self.is_sender:
             if not HEAD.size < len(data) <= HEAD.size + PIECE_BYTES:
@@ -228,11 +213,7 @@ class Arriving:
         return self.offset == self.size_bytes
 
     def take(self, content: Content) -> memoryview:
-        """Return the bytes of some content, which counts from now on.
-
-        Raises:
-            RemoteProtocolError: it is damaged, or does not belong here.
-        """
+        """Return the bytes of some content, which counts from now on."""
         data, offset, announced = content
         if offset is not None and offset != self.offset:
             raise RemoteProtocolError(f"a piece at {offset} where one at {self.offset} belongs")
@@ -261,11 +242,6 @@ class Arriving:
         self.check()
 
     def check(self) -> None:
-        """Require that everything has arrived, and is what was announced.
-
-        Raises:
-            CopyError: it is not.
-        """
         if not self.is_whole:
             raise CopyError(
                 f"{plural(self.offset, 'byte')} arrived, but {self.size_bytes} were announced",

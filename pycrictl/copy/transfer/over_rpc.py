@@ -62,9 +62,6 @@ class OverRpc:
     """The method ``rpc``.
 
     Args:
-        client: of the runtime service.
-        container_id: the full ID.
-        tls: for URLs of https and wss.
         idle_s: how long the server may be silent in the middle of a stream.
         outcome_s: how long it may be silent at the end.
         has_others: another method will be tried if the server does not have these calls, so find
@@ -180,12 +177,6 @@ class OverRpc:
 
 
 class _Verdict:
-    """Gathers what a server says of a copy.
-
-    Attributes:
-        outcome: once it is complete.
-    """
-
     def __init__(self) -> None:
         self.outcome: Outcome | None = None
         self._text = bytearray()

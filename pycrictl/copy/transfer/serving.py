@@ -284,14 +284,12 @@ class Giving(Transfer):
         self._is_made = False
 
     def write(self, piece: memoryview) -> None:
-        """Take in the next bytes of the archive."""
         self.check_wanted()
         self._admit(self.spool.size_bytes + len(piece))
         self.spool.write(piece)
         self._notify()
 
     def finish(self) -> None:
-        """Take in that this is all."""
         self.spool.finish()
         self._is_made = True
         self._notify()

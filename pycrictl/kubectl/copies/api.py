@@ -44,8 +44,6 @@ class Forgotten(Lost):
 
 
 class CopyApi:
-    """The copies of one pod; ``target`` gives what reaches a path of the API server."""
-
     def __init__(
         self,
         target: Callable[[str], Target],

@@ -57,7 +57,6 @@ class Patience:
         self._failures = 0
 
     def insist(self, act: Callable[[], T]) -> T:
-        """Do something until it succeeds; what it raises last if it does not."""
         while True:
             try:
                 return act()

@@ -135,7 +135,6 @@ class Kept:
         self.release()
 
     def release(self) -> None:
-        """Leave it to be taken up again."""
         for fd in (self.fd, self._lock):
             if fd >= 0:
                 os.close(fd)

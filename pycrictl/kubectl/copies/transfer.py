@@ -44,7 +44,6 @@ class Reconnecting:
     def send(
         self, pieces: Callable[[int], Generator[memoryview, None, None]], size_bytes: int
     ) -> None:
-        """Send an archive until the agent has all of it; ``pieces`` gives it from an offset on."""
         self._patience.insist(lambda: self._send(pieces, size_bytes))
 
     def receive(self, arriving: Arriving) -> Iterator[memoryview]:

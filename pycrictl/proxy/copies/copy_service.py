@@ -77,9 +77,6 @@ class CopyService:
 
     Args:
         entry_limit: the most entries of an archive; 0 for any number.
-        runtime_path: the runtime's socket.
-        tokens: of all streams' URLs.
-        url: makes a URL of a token.
         lifetime_s: how long a URL is good; as the tokens.
     """
 

@@ -49,7 +49,7 @@ REST_S: Final = 10.0
 T = TypeVar("T")
 
 
-class Content(NamedTuple):
+class Archived(NamedTuple):
     """What was taken from a container.
 
     Attributes:
@@ -111,7 +111,7 @@ class CopyJob:
         self._loop = asyncio.get_running_loop()
         self.began_at = self._loop.time()
         self._skips = Skips()
-        self._content: Content | None = None
+        self._content: Archived | None = None
         self._transfer: Transfer | Taking
         if direction == "from":
             self._state = "measuring"
@@ -127,7 +127,6 @@ class CopyJob:
         """Measure what is to be copied out, and spool it unless that is not needed.
 
         Args:
-            folder: where to spool.
             check_size: called with the size of the archive as it grows; raises if it is too large.
 
         Raises:
@@ -207,7 +206,7 @@ class CopyJob:
 
     # What its thread does
 
-    def _collect(self, folder: str, check: Callable[[int], None]) -> Content:
+    def _collect(self, folder: str, check: Callable[[int], None]) -> Archived:
         with ExitStack() as kept, ContainerRoot(self._locate) as root:
             source = open_source(root, self._path)
             keeper: Spool | Source
@@ -220,7 +219,7 @@ class CopyJob:
                     found = self._spool(source, keeper, check)
             root.check_running()
             kept.pop_all()
-        return Content(keeper, found)
+        return Archived(keeper, found)
 
     def _spool(self, source: Source, spool: Spool, check: Callable[[int], None]) -> Measured:
         census = Census()
@@ -281,7 +280,7 @@ class CopyJob:
         content = self._content
         if self.work is not None and self.work.done() and not self.work.exception():
             # It may have become ready just when nobody wanted it any more.
-            content = self.work.result() if isinstance(self.work.result(), Content) else content
+            content = self.work.result() if isinstance(self.work.result(), Archived) else content
         if content is not None:
             content.keeper.close()
         self._on_end(self)

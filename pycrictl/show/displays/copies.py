@@ -24,10 +24,8 @@ class Progress(NamedTuple):
     """How far a copy is.
 
     Attributes:
-        done_bytes: copied so far.
         total_bytes: what is to be copied; None where that is not known before.
         rate: bytes a second; None while there is too little to tell.
-        elapsed_s: since the beginning.
     """
 
     done_bytes: int
@@ -64,8 +62,6 @@ class CopyLines:
     """Lines for people.
 
     Args:
-        out: where they go.
-        program: its name, which begins warnings.
         shows_progress: say every 10 s how far the copy is, not only how it ended.
         has_result: what was copied is the command's output: that it is whole says enough.
     """
@@ -101,7 +97,6 @@ class CopyLines:
             self._warn(f"left out {path}: {reason}")
 
     def end(self, copied: Copied) -> None:
-        """Write what was copied."""
         self.close()
         if (more := self._skipped - MAX_WARNINGS) > 0:
             self._warn(f"left out {more} more")
@@ -122,7 +117,6 @@ class CopyBar(CopyLines):
         self._meters = meters
 
     def show(self, progress: Progress) -> None:
-        """Bring the bar up to date."""
         width, _ = self._meters.measure()
         self._meters.draw([amount_line("", progress.amount, (), width)], progress.elapsed_s)
 
@@ -135,7 +129,6 @@ class CopyObjects(Objects):
         self.write_objects([progress.amount.fields])
 
     def skip(self, path: str, reason: str) -> None:
-        """Write its path as ``skipped``, and ``reason``."""
         self.write_objects([{"skipped": path, "reason": reason}])
 
     def end(self, copied: Copied) -> None:
