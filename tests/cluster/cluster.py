@@ -337,7 +337,7 @@ class Cluster:
         yield
         words = ("delete", "pods", f"--field-selector=spec.nodeName={name}")
         self.kubectl.good(*words, "--force", "--grace-period=0")
-        self.kubectl.good("delete", "node", name)
+        self.kubectl.good("delete", "node", name, "--ignore-not-found")
 
     def let_wait(self, name: str, reference: str, address: str) -> str:
         """Let a pod's container wait for its image, as a kubelet says it; return the pod's UID."""

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.agent.feed import DONE_S
 from tests.kube.aggregator import BASE, GROUP
 from tests.kube.kubectl import Kubectl
 from tests.node.lab import Lab
-from tests.waiting import wait_until
+from tests.waiting import settled, wait_until
 
 from .agents import NAMESPACE, PORT, Agents, binding, role
 from .cluster import ADDRESS, NODE, OTHER_ADDRESS, Cluster
@@ -220,6 +221,16 @@ def test_a_second_node(cluster: Cluster, agents: Agents, other_node: Lab) -> Non
     assert objects["far.c0"]["status"]["unknown"] is True
     assert "unknown" not in objects["near.c0"]["status"]
     pull.cancel()
+    # As an autoscaler removes a node: somebody asks all the time, and it is gone nevertheless.
+    kubectl.good("delete", "pod", "far", "--force", "--grace-period=0")
+    kubectl.good("delete", "node", OTHER)
+
+    def is_gone() -> bool:
+        listed = kubectl("get", "ipull", "-A")
+        assert listed.returncode == 0
+        return "far.c0" not in listed.stdout and OTHER not in listed.stderr
+
+    assert settled(is_gone, limit_s=DONE_S + 15)
 
 
 def curl(cluster: Cluster, path: str, *words: str) -> tuple[int, str]:
