@@ -72,7 +72,7 @@ _pycrictl() {
     [[ $1 == */* ]] && program=${1/#\~\//$HOME/}
     type -P -- "$program" >/dev/null || return
     mapfile -t answer < <("$program" __complete "${words[@]:1}" 2>/dev/null)
-    [[ ${answer[-1]-} == :* ]] || return
+    [[ ${#answer[@]} != 0 && ${answer[-1]} == :* ]] || return
     directive=${answer[-1]#:}
     for line in "${answer[@]:0:${#answer[@]}-1}"; do
         candidates+=("${line%%$'\t'*}")

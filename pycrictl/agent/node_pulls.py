@@ -223,7 +223,7 @@ class NodePulls:
         return [one for one in ended if one.image not in names] + running
 
     async def changed(self, timeout_s: float) -> None:
-        """Return at the next news, or after so many seconds."""
+        """Return when a pull has changed, or after a time limit in seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()

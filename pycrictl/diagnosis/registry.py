@@ -1,6 +1,6 @@
-"""The way from this node to a registry, step by step; each step takes at most two seconds.
+"""Tests the connection from this node to a registry; each step takes at most two seconds.
 
-No proxy: what is tried is the direct way. DNS, TCP, TLS, then HTTP by the OCI distribution
+HTTP proxies are not used. DNS, TCP, TLS, then HTTP by the OCI distribution
 specification: is access granted, how long until the first byte, how fast is one bounded range.
 """
 

@@ -40,7 +40,7 @@ class Sink(Protocol):
     def note(self, text: str) -> None: ...
 
     def end(self, images: Collection[str]) -> None:
-        """Show that the pulls of these images have ended; later views are without them."""
+        """Show the pulls of these images as ended, and leave them out of later views."""
 
 
 class Endings:

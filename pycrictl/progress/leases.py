@@ -66,7 +66,7 @@ class LeaseBook:
         self._signs[lease_id] = wall_s
 
     def set_clock(self, by_s: float) -> None:
-        """Note that the wall clock was set: the silences of before are as long as they were."""
+        """Shift the times noted so far, as the wall clock was set by so many seconds."""
         self._signs = {key: at + by_s for key, at in self._signs.items()}
 
     def waits(self, lease_id: str, ingest_updated_s: float, wall_s: float) -> None:

@@ -2,7 +2,7 @@
 
 The byte streams of Kubernetes (exec, attach, port-forward, copies) are binary messages whose first
 byte is the number of a channel. The handshake is over (``wire.upgrade``), and no extension was
-agreed on: what is compressed cannot be bounded before it is there.
+agreed on: the size of compressed data is not known before it is decompressed.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class ProgressDecoder:
 
         Missing keys and nulls are empty texts and zeros, an integer written as ``5.0`` or ``5e0``
         is one, unknown keys are ignored. An additional key of ours with a value of another type
-        counts as missing: somebody else may use its name for something else.
+        counts as missing: another runtime may use that key for something else.
         """
         try:
             if len(message) > self._max_message_bytes:

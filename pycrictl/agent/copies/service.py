@@ -278,7 +278,7 @@ class Copies:
             raise Refused(422, f"the archive has {session.size_bytes} bytes")
 
     async def connect(self, copy: Copy, link: Link, offset: int) -> None:
-        """Let a copy go on over a connection; an earlier one ends, as its client has left it."""
+        """Continue a copy over a new connection, and close the previous one."""
         transfer, before = copy.transfer, copy.sending
         transfer.attach(link)
         if isinstance(transfer, Giving):
@@ -392,7 +392,7 @@ class Copies:
         self._copies.pop(copy.session.name, None)
 
     async def _require(self, copy: Copy) -> None:
-        """End a session whose container is gone: its client learns it when it connects again."""
+        """End a session whose container is gone; its client is told when it reconnects."""
 
         def is_at_stake() -> bool:
             # What is being copied out has left the container already.

@@ -92,9 +92,9 @@ class Stage:
         return None
 
     def drop(self, path: Path) -> Item | None:
-        """Remove an item that was made, below the top; return its kind and size if it was there.
+        """Remove a created item below the top; return its kind and size if it existed.
 
-        Content that has another name as well counts as nothing.
+        The size is 0 if the content has another name (a hard link).
         """
         if (link := self._symlinks.pop(path, None)) is not None:
             return link

@@ -327,8 +327,8 @@ def each(
     """Yield the result of an action on each target, in the order of the targets.
 
     An action returns its failure, so that it stops no other; what it raises ends all of them. It
-    runs in a thread, with a client of its own. Leaving early, as Ctrl-C does, cancels the calls of
-    those that run and begins no other.
+    runs in a thread, with a client of its own. If the caller stops early, as at Ctrl-C, running
+    calls are cancelled, and no others start.
     """
     targets = list(targets)
     if len(targets) < 2:  # nothing to do beside it

@@ -1,8 +1,8 @@
 """What the progress stream of a pod reports of its pulls. Pure.
 
-The book knows calls, a pod knows images: kubelet tries one credential after the other, so several
-calls, one after another, are one pull, and a failure that is followed at once by another attempt is
-not reported. On containerd the layers of an image are known as well.
+The book has calls, a report has images: kubelet tries one credential after the other, so successive
+calls are one pull, and a failure that is followed by another attempt at once is not reported. On
+containerd the layers of an image are known as well.
 """
 
 from __future__ import annotations
