@@ -2,98 +2,60 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import socket
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import ServerConnection, serve
+from tests.streaming.servers import accept_upgrade, in_thread, read_head
+from tests.wire.frames import TEXT, close_frame, frame
 
 Record = dict[str, Any]
 
-JOIN_S = 10
 
-
+@dataclass
 class ProgressServer:
     """Where the streams are, and how many were asked for."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.connections = 0
-
-
-def _lines(records: Sequence[Record]) -> bytes:
-    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+    url: str = ""
+    connections: int = 0
 
 
 @contextmanager
-def http_streams(
-    *scripts: Sequence[Record] | int, cut: Sequence[int] = ()
+def progress_streams(
+    *scripts: Sequence[Record] | int, cut: Sequence[int] = (), scheme: str = "http"
 ) -> Iterator[ProgressServer]:
-    """Plain HTTP with newline-delimited JSON.
+    """Serve newline-delimited JSON in plain HTTP, or messages of a WebSocket (``ws``).
 
     Args:
         scripts: for each connection its records, or the status to refuse it with.
         cut: indexes of connections that break off after their records.
     """
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = ProgressServer(f"http://127.0.0.1:{listener.getsockname()[1]}/progress/token")
+    server = ProgressServer()
 
-    def answer(connection: socket.socket, index: int, script: Sequence[Record] | int) -> None:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            if not (data := connection.recv(4096)):
-                return
-            head += data
-        if isinstance(script, int):
-            reason = f"HTTP/1.1 {script} No\r\nContent-Length: 0\r\n\r\n"
-            connection.sendall(reason.encode())
-            return
-        body = _lines(script)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        if body:
-            connection.sendall(f"{len(body):x}\r\n".encode() + body + b"\r\n")
-        if index not in cut:
-            connection.sendall(b"0\r\n\r\n")
-
-    def accept() -> None:
-        with suppress(OSError):  # the listener is closed at the end
-            for index, script in enumerate(scripts):
-                connection, _ = listener.accept()
-                server.connections += 1
-                with connection:
-                    answer(connection, index, script)
-
-    thread = threading.Thread(target=accept)
-    thread.start()
-    try:
-        yield server
-    finally:
-        with suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(JOIN_S)
-
-
-@contextmanager
-def websocket_stream(records: Sequence[Record]) -> Iterator[ProgressServer]:
-    server = ProgressServer("")
-
-    def handle(connection: ServerConnection) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        index = server.connections
         server.connections += 1
-        with suppress(ConnectionClosed):
-            for record in records:
-                connection.send(json.dumps(record))
+        fields = await read_head(reader)
+        script = scripts[index] if index < len(scripts) else 503
+        if isinstance(script, int):
+            writer.write(f"HTTP/1.1 {script} No\r\nContent-Length: 0\r\n\r\n".encode())
+            return
+        lines = [json.dumps(record).encode() for record in script]
+        if scheme == "ws":
+            writer.write(accept_upgrade(fields))
+            writer.writelines([*(frame(TEXT, line) for line in lines), close_frame(1000)])
+            await reader.read()
+            return
+        body = b"".join(line + b"\n" for line in lines)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        if body:
+            writer.write(f"{len(body):x}\r\n".encode() + body + b"\r\n")
+        if index not in cut:
+            writer.write(b"0\r\n\r\n")
 
-    with serve(handle, "127.0.0.1", 0) as websocket:
-        server.url = f"ws://127.0.0.1:{websocket.socket.getsockname()[1]}/progress/token"
-        thread = threading.Thread(target=websocket.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            websocket.shutdown()
-            thread.join(JOIN_S)
+    with in_thread(answer) as address:
+        server.url = f"{scheme}://{address}/progress/token"
+        yield server

@@ -15,7 +15,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.progress import stream_watch
-from tests.cli.progress_server import http_streams, websocket_stream
+from tests.cli.progress_server import progress_streams
 from tests.cli.run import Run, start
 from tests.fakecri import FakeServer, Status
 
@@ -49,7 +49,7 @@ def streams(
     fake: FakeServer, *scripts: Any, repeat: bool = False, cut: Sequence[int] = ()
 ) -> Iterator[Any]:
     """The runtime has two pods, and its call leads to these streams."""
-    with http_streams(*scripts, cut=cut) as server:
+    with progress_streams(*scripts, cut=cut) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url), repeat=repeat)
         yield server
@@ -76,7 +76,7 @@ def test_newline_delimited_json(fake: FakeServer) -> None:
 
 
 def test_websocket(fake: FakeServer) -> None:
-    with websocket_stream(STORY) as server:
+    with progress_streams(STORY, scheme="ws") as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url))
         run = watch(fake, "web")
@@ -101,7 +101,7 @@ def test_a_call_that_fails_meanwhile_is_made_again(
     fake: FakeServer, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
-    with http_streams(STORY[:2], [record(0, 100), record(1, 100)], cut=[0]) as server:
+    with progress_streams(STORY[:2], [record(0, 100), record(1, 100)], cut=[0]) as server:
         fake.prepare("ListPodSandbox", PODS)
         failure = Status(grpc.StatusCode[code], "not now")
         fake.prepare("ImagePullProgress", url(server.url), failure, url(server.url))
@@ -195,7 +195,7 @@ def test_the_newest_sandbox_of_a_pod_is_meant(fake: FakeServer) -> None:
     older = pod("01" * 32, "web", created_at=1)
     newer = pod("02" * 32, "web", created_at=2)
     newer.metadata.uid = older.metadata.uid
-    with http_streams([]) as server:
+    with progress_streams([]) as server:
         fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[newer, older]))
         fake.prepare("ImagePullProgress", url(server.url))
         assert watch(fake, "web").code == 0
@@ -206,7 +206,7 @@ def test_a_container_is_named_in_the_call(fake: FakeServer) -> None:
     container = cri_pb2.Container(
         id="cc" * 32, pod_sandbox_id=WEB, metadata=cri_pb2.ContainerMetadata(name="app")
     )
-    with http_streams([]) as server:
+    with progress_streams([]) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
         fake.prepare("ImagePullProgress", url(server.url))
@@ -216,7 +216,7 @@ def test_a_container_is_named_in_the_call(fake: FakeServer) -> None:
 
 
 def test_a_container_that_is_not_there_yet(fake: FakeServer) -> None:
-    with http_streams(STORY) as server:
+    with progress_streams(STORY) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ListContainers", cri_pb2.ListContainersResponse(), repeat=True)
         fake.prepare("ImagePullProgress", url(server.url))
@@ -248,7 +248,7 @@ def test_a_container_that_is_not_there_yet_but_in_the_pods_spec(
 ) -> None:
     typed = f"web-{os.uname().nodename.lower()}"  # as the kubelet names static pods
     listed = [pod(WEB, typed)]
-    with http_streams([*STORY, *({**each, "image": OTHER} for each in STORY)]) as server:
+    with progress_streams([*STORY, *({**each, "image": OTHER} for each in STORY)]) as server:
         fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=listed), repeat=True)
         fake.prepare("ListContainers", cri_pb2.ListContainersResponse(), repeat=True)
         fake.prepare("ImagePullProgress", url(server.url))
@@ -289,7 +289,7 @@ def test_an_answer_without_url(fake: FakeServer) -> None:
 
 
 def test_a_pod_that_goes_away(fake: FakeServer) -> None:
-    with http_streams(STORY[:2], cut=[0]) as server:
+    with progress_streams(STORY[:2], cut=[0]) as server:
         fake.prepare("ListPodSandbox", PODS)
         gone = Status(grpc.StatusCode.NOT_FOUND, "no such sandbox")
         fake.prepare("ImagePullProgress", url(server.url), gone)

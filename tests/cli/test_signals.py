@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.cli.progress_server import http_streams
+from tests.cli.progress_server import progress_streams
 from tests.cli.run import start
 from tests.cli.test_image_pull_progress import PODS, STORY, url
 from tests.fakecri import FakeServer, hang
@@ -74,7 +74,7 @@ def test_two_interrupts_are_one_for_a_pull(fake: FakeServer, pause_s: float) -> 
 def test_two_signals_are_one_for_a_busy_stream(
     fake: FakeServer, number: signal.Signals, code: int
 ) -> None:
-    with http_streams(*[STORY[:2]] * 1000) as server:
+    with progress_streams(*[STORY[:2]] * 1000) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url), repeat=True)
         words = ("image-pull-progress", "web", "--follow", "--progress", "json")
@@ -140,7 +140,7 @@ def test_a_stream_into_a_full_disk_is_one_line(fake: FakeServer) -> None:
 
 
 def watch_into(fake: FakeServer, stdout: int) -> tuple[int, str]:
-    with http_streams(STORY) as server:
+    with progress_streams(STORY) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url))
         words = ("image-pull-progress", "web", "--source", "cri", "--progress", "json")

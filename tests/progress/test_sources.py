@@ -15,7 +15,7 @@ from pycrictl.progress.sources import ImageTracker, watch_content
 from pycrictl.progress.stream_watch import watch_stream
 from pycrictl.pulls.model import Phase, View
 from pycrictl.pulls.tracker import Tracker
-from tests.cli.progress_server import http_streams
+from tests.cli.progress_server import progress_streams
 from tests.containerd.fakectd import FakeContainerd, Lease
 from tests.containerd.fixtures import fake
 from tests.containerd.made import Made
@@ -185,7 +185,7 @@ def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:
             raise Enough
 
     sink = Recorder(play)
-    with http_streams([first], [first, second], []) as server:
+    with progress_streams([first], [first, second], []) as server:
         pace = Pace(INTERVAL_S, follow=True)
         with pytest.raises(Enough):
             watch_stream(lambda: server.url, Tracker(), sink, timeout_s=60.0, pace=pace)
