@@ -22,7 +22,7 @@ AdminSocket = Annotated[
         "--admin-socket",
         metavar="SOCKET",
         autocompletion=complete.sockets,
-        help="Admin socket of the proxy on this node; queried if it exists.",
+        help="Admin socket of the proxy on this node.",
     ),
 ]
 DEFAULT: Final = "unix:///run/pycrictl/admin.sock"

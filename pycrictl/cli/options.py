@@ -228,6 +228,15 @@ ContainerFile = Annotated[
         show_default=False,
     ),
 ]
+RunningContainer = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONTAINER",
+        autocompletion=complete.running_containers,
+        help="ID or name of a running container.",
+        show_default=False,
+    ),
+]
 Pod = Annotated[
     str,
     typer.Argument(

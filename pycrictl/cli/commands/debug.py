@@ -37,15 +37,7 @@ _MAX_VARIABLE_CHARS: Final = 128 * 1024
 
 def debug(
     ctx: typer.Context,
-    container: Annotated[
-        str,
-        typer.Argument(
-            metavar="CONTAINER",
-            autocompletion=complete.running_containers,
-            help="ID or name of a running container.",
-            show_default=False,
-        ),
-    ],
+    container: options.RunningContainer,
     command: Annotated[
         list[str] | None,
         typer.Argument(

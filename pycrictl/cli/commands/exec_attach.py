@@ -247,15 +247,7 @@ def _report(env: Environment, target: ObjectRef, outcome: Outcome, *, is_alone: 
 
 def attach(
     ctx: typer.Context,
-    container: Annotated[
-        str,
-        typer.Argument(
-            metavar="CONTAINER",
-            autocompletion=complete.running_containers,
-            help="ID or name of a container.",
-            show_default=False,
-        ),
-    ],
+    container: options.RunningContainer,
     stdin: Annotated[
         bool, typer.Option("--stdin", "-i", help="Forward standard input to the container.")
     ] = False,

@@ -24,15 +24,7 @@ MOST_SAID: Final = 5
 
 def image_pull_progress(
     ctx: typer.Context,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[POD|TYPE/NAME...]",
-            help="Pods or workloads, such as deployment/web (default: all pulls of the namespace).",
-            show_default=False,
-            autocompletion=cluster_names.workloads,
-        ),
-    ] = None,
+    names: cluster_names.Workloads = None,
     container: Annotated[
         str | None,
         typer.Option(
@@ -44,9 +36,7 @@ def image_pull_progress(
         ),
     ] = None,
     namespace: cluster_names.Namespace = None,
-    all_namespaces: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="Pulls for pods of all namespaces.")
-    ] = False,
+    all_namespaces: cluster_names.AllNamespaces = False,
     node: Annotated[
         str | None,
         typer.Option(
@@ -56,10 +46,7 @@ def image_pull_progress(
             autocompletion=cluster_names.nodes,
         ),
     ] = None,
-    selector: Annotated[
-        str | None,
-        typer.Option("--selector", "-l", metavar="LABELS", help="Only for pods with these labels."),
-    ] = None,
+    selector: cluster_names.Selector = None,
     follow: Annotated[
         bool,
         typer.Option(

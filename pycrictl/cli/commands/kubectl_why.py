@@ -22,23 +22,10 @@ WATCH_PAUSE_S: Final = 5.0
 
 def why(
     ctx: typer.Context,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[POD|TYPE/NAME...]",
-            help="Pods or workloads, such as deployment/web (default: all pods of the namespace).",
-            show_default=False,
-            autocompletion=cluster_names.workloads,
-        ),
-    ] = None,
+    names: cluster_names.Workloads = None,
     namespace: cluster_names.Namespace = None,
-    all_namespaces: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="Pods of all namespaces.")
-    ] = False,
-    selector: Annotated[
-        str | None,
-        typer.Option("--selector", "-l", metavar="LABELS", help="Only pods with these labels."),
-    ] = None,
+    all_namespaces: cluster_names.AllNamespaces = False,
+    selector: cluster_names.Selector = None,
     output: list_options.InspectOutput = "table",
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Of several pods: refresh until Ctrl-C.")

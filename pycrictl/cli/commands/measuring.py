@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -29,7 +28,9 @@ from pycrictl.show.viewer import Viewer
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.inspection.stats import Sample
+    from pycrictl.cri.lists.lookup import Kind
     from pycrictl.show.render import Table
 
 
@@ -95,23 +96,19 @@ def stats(
         pod_sandbox_id=pod,
         label_selector=options.split_pairs(labels, "--label"),
     )
-    measured = _Measuring(
-        output,
+    _measure(
+        app,
+        lambda client: sample_containers(client, condition),
+        lambda before, after: stats_tables.stats_table(before, after, show_all=all_),
+        ("pod", pod),
+        ("container", container_id or positional),
+        output=output,
         seconds=seconds,
         watch=watch,
         sort_by=sort_by,
         header=not no_headers,
         headings=columns.CONTAINER_STATS,
     )
-    with app.open_client("runtime") as client:
-        measured.show(
-            app,
-            partial(sample_containers, client, condition),
-            lambda before, after: stats_tables.stats_table(before, after, show_all=all_),
-            lambda: list_options.note_missing(
-                app, client, ("pod", pod), ("container", container_id or positional)
-            ),
-        )
 
 
 def statsp(
@@ -149,122 +146,94 @@ def statsp(
     condition = cri_pb2.PodSandboxStatsFilter(
         id=pod_id or positional, label_selector=options.split_pairs(labels, "--label")
     )
-    measured = _Measuring(
-        output,
+    _measure(
+        app,
+        lambda client: sample_pods(client, condition),
+        stats_tables.pod_stats_table,
+        ("pod", pod_id or positional),
+        output=output,
         seconds=seconds,
         watch=watch,
         sort_by=sort_by,
         header=not no_headers,
         headings=columns.POD_STATS,
     )
-    with app.open_client("runtime") as client:
-        measured.show(
-            app,
-            partial(sample_pods, client, condition),
-            stats_tables.pod_stats_table,
-            lambda: list_options.note_missing(app, client, ("pod", pod_id or positional)),
-        )
 
 
-@dataclass(slots=True)
-class _Measuring:
-    """One run of ``stats`` or ``statsp``.
+def _measure(
+    app: AppContext,
+    sample: Callable[[CriClient], Sample[Any]],
+    table: Callable[[list[Any], list[Any]], Table],
+    *selected: tuple[Kind, str],
+    output: str,
+    seconds: int,
+    watch: bool,
+    sort_by: str,
+    header: bool,
+    headings: Mapping[str, str],
+) -> None:
+    """Measure and show, once or until Ctrl-C.
 
-    Attributes:
+    Args:
+        table: of two samples.
+        selected: what the options name; a note says so if there is no such thing.
         seconds: between the two samples of a table.
-        sort_by: a heading or a path to sort by; empty for none.
         headings: the paths behind the headings but CPU.
-        warnings: those shown so far; each is shown once.
     """
+    is_by_cpu = sort_by.removeprefix("-").lower() in ("cpu", "cpu %")
+    chosen = ListFormat(
+        crictl.known_format(output or "table", STATS_FORMATS),
+        name="stats",
+        sort_by="" if is_by_cpu else sort_by,
+        header=header,
+        headings=headings,
+        formats=STATS_FORMATS,
+    )
+    if is_by_cpu and not chosen.is_table:
+        raise UsageError("CPU is measured for tables only", hint="sort by a path")
+    if not 0 <= seconds <= LONGEST_S:
+        raise UsageError(f'"{seconds}" for --seconds is not between 0 and {LONGEST_S}')
+    warnings: set[str] = set()
 
-    output: str
-    seconds: int
-    watch: bool
-    sort_by: str
-    header: bool
-    headings: Mapping[str, str]
-    warnings: set[str] = field(default_factory=set)
-    format: ListFormat = field(init=False)
-
-    def __post_init__(self) -> None:
-        is_by_cpu = self.sort_by.removeprefix("-").lower() in ("cpu", "cpu %")
-        self.format = ListFormat(
-            crictl.known_format(self.output or "table", STATS_FORMATS),
-            name="stats",
-            sort_by="" if is_by_cpu else self.sort_by,
-            header=self.header,
-            headings=self.headings,
-            formats=STATS_FORMATS,
-        )
-        if not is_by_cpu:
-            self.sort_by = ""
-        elif not self.format.is_table:
-            raise UsageError("CPU is measured for tables only", hint="sort by a path")
-        if not 0 <= self.seconds <= LONGEST_S:
-            raise UsageError(f'"{self.seconds}" for --seconds is not between 0 and {LONGEST_S}')
-
-    def show(
-        self,
-        app: AppContext,
-        sample: Callable[[], Sample[Any]],
-        table: Callable[[list[Any], list[Any]], Table],
-        if_empty: Callable[[], None],
-    ) -> None:
-        """Measure and show, once or until Ctrl-C.
-
-        Args:
-            app: the program.
-            sample: measures.
-            table: of two samples.
-            if_empty: called after a table that is shown once and is empty.
-
-        Raises:
-            Exit: with status 1 if something could not be measured, unless watching.
-        """
-        if self.watch:
-            with app.until_interrupted() as viewer:
-                while True:
-                    self._show_once(viewer, sample, table)
-                    viewer.pause(list_options.STATS_PAUSE_S)
-            return
-        if not self._show_once(Viewer(app.env), sample, table) and self.format.is_table:
-            if_empty()
-        if self.warnings:
-            raise typer.Exit(ExitCode.FAILURE)
-
-    def _show_once(
-        self,
-        viewer: Viewer,
-        sample: Callable[[], Sample[Any]],
-        table: Callable[[list[Any], list[Any]], Table],
-    ) -> bool:
-        """Show one measurement; return whether there was anything to measure."""
-        measured = sample()
+    def show_once(client: CriClient, viewer: Viewer) -> bool:
+        """Return whether there was anything to measure."""
+        measured = sample(client)
         views = None
-        if self.format.is_table:
+        if chosen.is_table:
             before = measured.stats
-            viewer.pause(self.seconds)
-            measured = sample()
+            viewer.pause(seconds)
+            measured = sample(client)
             if not viewer.is_in_place:
                 viewer.show(crictl.clear_screen)
-            views = Views(lambda found, _: self._by_cpu(table(before, list(found))), lambda _: ())
-        viewer.show(partial(self.format.write, measured.stats, views))
+            rows = table(before, measured.stats)
+            shown = _by_cpu(rows, is_descending=sort_by[0] == "-") if is_by_cpu else rows
+            views = Views(lambda found, _: shown, lambda _: ())
+        viewer.show(partial(chosen.write, measured.stats, views))
         for failure in measured.failures:
-            if failure.message not in self.warnings:
-                self.warnings.add(failure.message)
+            if failure.message not in warnings:
+                warnings.add(failure.message)
                 viewer.warn(failure.message)
         return bool(measured.stats or measured.failures)
 
-    def _by_cpu(self, table: Table) -> Table:
-        if not self.sort_by:
-            return table
-        column = table.header.index("CPU %")
+    with app.open_client("runtime") as client:
+        if watch:
+            with app.until_interrupted() as viewer:
+                while True:
+                    show_once(client, viewer)
+                    viewer.pause(list_options.STATS_PAUSE_S)
+        elif not show_once(client, Viewer(app.env)) and chosen.is_table:
+            list_options.note_missing(app, client, *selected)
+    if warnings and not watch:
+        raise typer.Exit(ExitCode.FAILURE)
 
-        def used(row: tuple[str, ...]) -> float:
-            return -1.0 if row[column] == "-" else float(row[column])
 
-        is_descending = self.sort_by.startswith("-")
-        return table._replace(rows=sorted(table.rows, key=used, reverse=is_descending))
+def _by_cpu(table: Table, *, is_descending: bool) -> Table:
+    column = table.header.index("CPU %")
+
+    def used(row: tuple[str, ...]) -> float:
+        return -1.0 if row[column] == "-" else float(row[column])
+
+    return table._replace(rows=sorted(table.rows, key=used, reverse=is_descending))
 
 
 def metricsp(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pycrictl import noderoot
-from pycrictl.cli import complete, list_options, options
+from pycrictl.cli import list_options, options
+from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
 from pycrictl.config import Setting, socket_path
 from pycrictl.errors import ConfigError, ConnectError, UsageError
@@ -38,15 +39,7 @@ def pull_limiter(
             show_default=False,
         ),
     ] = "",
-    admin_socket: Annotated[
-        str,
-        typer.Option(
-            "--admin-socket",
-            metavar="SOCKET",
-            autocompletion=complete.sockets,
-            help="The proxy's admin socket.",
-        ),
-    ] = "unix:///run/pycrictl/admin.sock",
+    admin_socket: AdminSocket = DEFAULT,
     output: options.Output = "table",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     interval: Annotated[
@@ -188,21 +181,6 @@ def _write_history(
     sort_by: str,
     header: bool,
 ) -> None:
-    """Write the pulls that are meant, and what they have in common.
-
-    Args:
-        app: the run of the program.
-        folder: of the history.
-        chosen: the output format.
-        since_s: how long ago the first of them may have ended; None for any time.
-        image: a part of its name.
-        only_failed: leave out those that brought an image.
-        sort_by: a heading or a path to sort by; empty for the time at which they ended.
-        header: whether the table has headings and a sum.
-
-    Raises:
-        ConfigError: the history cannot be read.
-    """
     try:
         records = newest(Path(noderoot.given(folder)))
     except OSError as exc:

@@ -87,6 +87,23 @@ Namespace = Annotated[
     ),
 ]
 
+Workloads = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[POD|TYPE/NAME...]",
+        help="Pods or workloads, such as deployment/web (default: all pods of the namespace).",
+        show_default=False,
+        autocompletion=workloads,
+    ),
+]
+AllNamespaces = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Pods of all namespaces.")
+]
+Selector = Annotated[
+    str | None,
+    typer.Option("--selector", "-l", metavar="LABELS", help="Only pods with these labels."),
+]
+
 
 def _namespace(ctx: typer.Context) -> list[str]:
     given = ctx.params.get("namespace")
