@@ -35,7 +35,7 @@ from pycrictl.wire.portforward import (
     PortForward,
     port_forward,
 )
-from pycrictl.wire.spdy.streams import SpdyConnection
+from pycrictl.wire.spdy.streams import SpdyChannels
 
 _PAIR: Final = re.compile(r"(?:([0-9]{0,5}):)?([0-9]{1,5})")
 _MAX_PORT: Final = 65535
@@ -287,7 +287,7 @@ def _raise_file_limit() -> None:
 
 async def _watch(connection: ByteStream) -> NoReturn:
     """Wait until a SPDY connection that carries nothing is lost."""
-    core = SpdyConnection()
+    core = SpdyChannels({})
     while core.error is None:
         connection.send(core.data_to_send())
         try:

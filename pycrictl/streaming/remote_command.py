@@ -12,8 +12,13 @@ from pycrictl.streaming.loop import in_thread
 from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.pump import Ends, pump
 from pycrictl.streaming.target import Target, TlsFiles, parse_url
-from pycrictl.wire.channels import SPDY_PROTOCOLS, WEBSOCKET_PROTOCOLS, remote_command
-from pycrictl.wire.command import ExitReported, Streams
+from pycrictl.wire.command import (
+    SPDY_PROTOCOLS,
+    WEBSOCKET_PROTOCOLS,
+    ExitReported,
+    Streams,
+    remote_command,
+)
 from pycrictl.wire.upgrade import ClientHandshake
 
 Transport = Literal["spdy", "websocket"]

@@ -1,25 +1,41 @@
-"""A remote command (exec, attach) without its transport: what it takes and reports. Pure.
+"""A remote command (exec, attach): what it takes and reports, versions 1 to 5. Pure.
 
-``wire.channels`` has the transports. What a command is fed and what it wants sent are pieces of
-the byte stream after the upgrade.
+The versions differ in few things: from 3 on, SPDY has a stream for the terminal's size; from 4 on,
+the outcome is a Status object (``metav1.Status``) and not a mere text; from 5 on, WebSocket can end
+a channel (``wire.channels``).
 """
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, Literal
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 from pycrictl.foreign import parse
+from pycrictl.wire import channels
+from pycrictl.wire.channels import Channels, WebSocketChannels
+from pycrictl.wire.spdy.headers import HeaderFields
+from pycrictl.wire.spdy.streams import SpdyChannels
+
+SPDY_PROTOCOLS: Final = (
+    "v4.channel.k8s.io",
+    "v3.channel.k8s.io",
+    "v2.channel.k8s.io",
+    "channel.k8s.io",
+)
+"""What to offer over SPDY, best first. A runtime answers an offer of v5 alone with 403."""
+
+WEBSOCKET_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io", "channel.k8s.io")
+"""What to offer over WebSocket, best first; the server takes the first that it knows."""
 
 MAX_STATUS_BYTES: Final = 1 << 20
 """Longest outcome that is accepted. It repeats the command's arguments."""
 
+_VERSIONS: Final = {"": 1, "channel.k8s.io": 1} | {f"v{n}.channel.k8s.io": n for n in (2, 3, 4, 5)}
 _NON_ZERO: Final = "NonZeroExitCode"
 _EXIT_CODE: Final = re.compile("-?[0-9]{1,10}")
 _MAX_SIZE: Final = 65535
@@ -34,6 +50,9 @@ class Channel(IntEnum):
     STDERR = 2
     ERROR = 3
     RESIZE = 4
+
+
+_CHANNELS: Final = tuple(Channel)  # by number; calling Channel takes five times as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +70,7 @@ class Ready:
     """All streams are there: standard input and sizes can be sent."""
 
 
-@dataclass(slots=True)  # to make a frozen one takes longer than all else that a frame needs
+@dataclass(slots=True)  # as for channels.ChannelReceived
 class StdoutReceived:
     """The next bytes of the standard output; with a terminal, of both outputs.
 
@@ -100,7 +119,7 @@ class OutcomeUnknown(StreamError):
         super().__init__(message, hint="whether the command has ended, and how, is not known")
 
 
-class RemoteCommand(ABC):
+class RemoteCommand:
     """The client's side of a command on one connection. See ``remote_command``.
 
     Feed it with ``receive_data`` and ``receive_eof``, then take ``events_received``, and send the
@@ -108,34 +127,33 @@ class RemoteCommand(ABC):
     for what the peer does: ``error`` says why it is over.
 
     Attributes:
-        error: RemoteProtocolError if the peer broke the protocol, OutcomeUnknown if it ended
-            without the outcome, StreamError if it refused a stream, else None.
+        error: RemoteProtocolError if the peer sent nonsense, StreamError if it refused a stream,
+            OutcomeUnknown if the connection ended without the outcome, else None.
         is_over: nothing more will come, or be sent. ExitReported came before, or ``error`` is set.
+        is_ready: Ready has come.
         can_end_stdin: whether ``end_stdin`` works.
     """
 
-    can_end_stdin: bool
-
-    def __init__(self, version: int, streams: Streams) -> None:
+    def __init__(self, connection: Channels, version: int, streams: Streams) -> None:
         self.error: StreamError | None = None
-        self.is_over = False
+        self.is_over = self.is_ready = False
+        self.can_end_stdin = connection.can_end
+        self._connection = connection
         self._version = version
         self._streams = streams
         self._status = bytearray()
         self._tries_left = _MAX_TRIES
         self._is_reported = False
         self._is_stdin_ended = not streams.stdin
+        wanted = {Channel.STDOUT: streams.stdout, Channel.STDERR: streams.stderr}
+        self._still_sending = {Channel.ERROR} | {each for each in wanted if wanted[each]}
         self._events: list[Event] = []
-
-    @property
-    def is_ready(self) -> bool:
-        """True once Ready has come."""
-        return True
+        self._advance(None)
 
     @property
     def awaits_outcome_only(self) -> bool:
-        """True when both outputs have ended and the outcome is not known; over SPDY only."""
-        return False
+        """True when both outputs have ended and the outcome is not known."""
+        return self._still_sending == {Channel.ERROR} and not self._is_reported
 
     def send_stdin(self, data: bytes) -> None:
         """Send standard input. It is dropped if the peer takes no more.
@@ -143,26 +161,16 @@ class RemoteCommand(ABC):
         Raises:
             LocalProtocolError: before Ready, after ``end_stdin``, or without standard input.
         """
-        self._require_stdin()
-        if data and self._takes_stdin():
-            self._send_stdin(data)
+        self._check(Channel.STDIN, may_send=not self._is_stdin_ended)
+        if data and self._can_send(Channel.STDIN):
+            self._connection.send(Channel.STDIN, data)
 
     def end_stdin(self) -> None:
-        """End the standard input; the command sees its end.
-
-        Raises:
-            StreamError: this transport cannot do that.
-            LocalProtocolError: before Ready, a second time, or without standard input.
-        """
-        self._require_stdin()
-        if not self.can_end_stdin:
-            raise StreamError(
-                "the end of the standard input cannot be sent over this WebSocket protocol",
-                hint="use the transport spdy",
-            )
+        """End the standard input; the command sees its end. Errors as for ``send_stdin``."""
+        self._check(Channel.STDIN, may_send=self.can_end_stdin and not self._is_stdin_ended)
         self._is_stdin_ended = True
-        if self._takes_stdin():
-            self._end_stdin()
+        if self._can_send(Channel.STDIN):
+            self._connection.end(Channel.STDIN)
 
     def resize(self, *, width: int, height: int) -> None:
         """Tell the terminal's size in characters. One that no terminal has is left out.
@@ -170,51 +178,78 @@ class RemoteCommand(ABC):
         Raises:
             LocalProtocolError: before Ready, or without a terminal.
         """
-        if not self._streams.tty:
-            raise LocalProtocolError("a command without a terminal has no size")
-        if 0 < width <= _MAX_SIZE and 0 < height <= _MAX_SIZE and not self.is_over:
-            self._send_size(b'{"Width":%d,"Height":%d}\n' % (width, height))
+        self._check(Channel.RESIZE, may_send=self._streams.tty)
+        is_size = 0 < width <= _MAX_SIZE and 0 < height <= _MAX_SIZE
+        if is_size and self._can_send(Channel.RESIZE):
+            size = b'{"Width":%d,"Height":%d}\n' % (width, height)
+            self._connection.send(Channel.RESIZE, size)
 
     def events_received(self) -> list[Event]:
         """Return the events since the last call."""
         events, self._events = self._events, []
         return events
 
-    @abstractmethod
     def receive_data(self, data: bytes, now: float = 0.0) -> None:
         """Take in bytes from the peer at a time in seconds. They are dropped if all is over."""
+        if not self.is_over:
+            self._connection.receive_data(data, now)
+            self._advance(self._connection.error)
 
-    @abstractmethod
     def receive_eof(self, error: StreamError | None = None) -> None:
         """Take in that the peer sends no more, and the error if the connection broke."""
+        if not self.is_over:
+            self._connection.receive_eof()
+            self._advance(error or self._connection.error)
 
-    @abstractmethod
     def data_to_send(self) -> Sequence[bytes | memoryview]:
         """Return what to send since the last call."""
+        return self._connection.data_to_send()
 
-    @abstractmethod
     def ping(self) -> None:
         """Ask the peer for a sign of life. Has an effect over SPDY only."""
+        if not self.is_over:
+            self._connection.ping()
 
-    @abstractmethod
     def close(self) -> None:
         """Close the stream. Has an effect over WebSocket only."""
+        self._connection.close()
 
-    @abstractmethod
-    def _takes_stdin(self) -> bool: ...
+    def _check(self, channel: Channel, *, may_send: bool) -> None:
+        if not (self.is_ready and may_send):
+            raise LocalProtocolError(f"{channel.name.lower()} cannot be sent now")
 
-    @abstractmethod
-    def _send_stdin(self, data: bytes) -> None: ...
+    def _can_send(self, channel: Channel) -> bool:
+        return not self.is_over and self._connection.can_send(channel)
 
-    @abstractmethod
-    def _end_stdin(self) -> None: ...
+    def _advance(self, error: StreamError | None) -> None:
+        connection = self._connection
+        try:
+            for event in connection.events_received():
+                self._take(event)
+            # Before version 4, only the end shows that nothing went wrong.
+            if connection.is_over and (self._status or (self._version < 4 and error is None)):
+                self._report()
+        except StreamError as exc:
+            self.is_over = True
+            self.error = exc
+            return
+        if self._is_reported:
+            self._still_sending.discard(Channel.ERROR)
+        if connection.is_over or not self._still_sending:
+            self.is_over = True
+            if not self._is_reported:
+                reason = f": {error.message}" if error is not None else ""
+                self.error = OutcomeUnknown(f"the runtime sent no exit status{reason}")
 
-    @abstractmethod
-    def _send_size(self, text: bytes) -> None: ...
-
-    def _require_stdin(self) -> None:
-        if self._is_stdin_ended:
-            raise LocalProtocolError("standard input sent to a command that takes none any more")
+    def _take(self, event: channels.Event) -> None:
+        match event:
+            case channels.ChannelReceived():
+                self._receive(_CHANNELS[event.channel], event.data)
+            case channels.ChannelsOpened():
+                self.is_ready = True
+                self._events.append(Ready())
+            case channels.ChannelEnded():
+                self._receive_end(_CHANNELS[event.channel], event.is_reset)
 
     def _receive(self, channel: Channel, data: bytes | memoryview) -> None:
         if channel is Channel.STDOUT and self._streams.stdout:
@@ -234,6 +269,20 @@ class RemoteCommand(ABC):
         else:
             raise RemoteProtocolError(f"the peer sent data on the stream {channel.name.lower()}")
 
+    def _receive_end(self, channel: Channel, is_reset: bool) -> None:
+        if is_reset and not self.is_ready:
+            raise StreamError(f"the server refused the stream {channel.name.lower()}")
+        # The runtimes' server ends the error stream like that, and what nobody has read.
+        if channel is Channel.STDIN and is_reset:
+            self._events.append(StreamClosed(channel))
+        if channel not in self._still_sending:
+            return
+        self._still_sending.discard(channel)
+        if channel is not Channel.ERROR:
+            self._events.append(StreamClosed(channel))
+        elif self._status or self._version < 4:
+            self._report()
+
     def _report(self) -> None:
         """Tell the outcome once, from what came on the error stream."""
         if self._is_reported:
@@ -247,15 +296,42 @@ class RemoteCommand(ABC):
         self._is_reported = True
         self._events.append(outcome)
 
-    def _fail(self, error: StreamError) -> None:
-        self.is_over = True
-        self.error = error
 
-    def _end(self, error: StreamError | None = None) -> None:
-        self.is_over = True
-        if not self._is_reported:
-            reason = f": {error.message}" if error is not None else ""
-            self.error = OutcomeUnknown(f"the runtime sent no exit status{reason}")
+def remote_command(
+    transport: Literal["spdy", "websocket"], protocol: str, streams: Streams
+) -> RemoteCommand:
+    """Begin a command on a connection that has just been upgraded.
+
+    Args:
+        protocol: what the server chose of SPDY_PROTOCOLS or WEBSOCKET_PROTOCOLS; empty for none.
+
+    Raises:
+        LocalProtocolError: that transport has no such protocol, or the streams cannot be together.
+    """
+    version = _VERSIONS.get(protocol, 0)
+    if streams.tty and streams.stderr:
+        raise LocalProtocolError("a terminal has no separate standard error")
+    if not (streams.stdin or streams.stdout or streams.stderr):
+        raise LocalProtocolError("a command without any stream")
+    if transport == "websocket" and version in (1, 4, 5):
+        connection = WebSocketChannels(len(_CHANNELS), can_end=version >= 5)
+        return RemoteCommand(connection, version, streams)
+    if transport == "spdy" and 1 <= version <= 4:
+        # The server counts the streams and waits for as many as it was asked for, in any order.
+        wanted = {
+            Channel.ERROR: True,
+            Channel.STDIN: streams.stdin,
+            Channel.STDOUT: streams.stdout,
+            Channel.STDERR: streams.stderr,
+            Channel.RESIZE: streams.tty and version >= 3,
+        }
+        headers: dict[int, HeaderFields] = {
+            channel: (("streamtype", channel.name.lower()),)
+            for channel, is_wanted in wanted.items()
+            if is_wanted
+        }
+        return RemoteCommand(SpdyChannels(headers), version, streams)
+    raise LocalProtocolError(f'no remote command speaks "{protocol}" over {transport}')
 
 
 def _exit_code(text: str) -> int:

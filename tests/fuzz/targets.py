@@ -19,13 +19,12 @@ from pycrictl.show import gotemplate, jsonpath
 from pycrictl.show.columns import Columns
 from pycrictl.streaming.opening import Opening
 from pycrictl.streaming.target import parse_url
-from pycrictl.wire.channels import remote_command
-from pycrictl.wire.command import Streams, parse_status
+from pycrictl.wire.command import Streams, parse_status, remote_command
 from pycrictl.wire.http1 import parse_request
 from pycrictl.wire.logline import LogDecoder
 from pycrictl.wire.portforward import port_forward
 from pycrictl.wire.progress import ProgressDecoder
-from pycrictl.wire.spdy.streams import SpdyConnection
+from pycrictl.wire.spdy.streams import SpdyChannels
 from pycrictl.wire.tar.reader import DataReceived, TarReader
 from tests.fuzz.harness import Target, pieces
 from tests.wire.recorded import RECORDED
@@ -55,11 +54,9 @@ def _feed(core: Any, data: bytes, chance: random.Random) -> None:
 
 
 def _spdy(data: bytes, chance: random.Random) -> None:
-    core = SpdyConnection()
-    for _ in range(3):
-        core.open_stream((("streamtype", "stdout"),))
+    core = SpdyChannels(dict.fromkeys(range(3), (("streamtype", "stdout"),)))
     _feed(core, data, chance)
-    assert core.is_closed
+    assert core.is_over
 
 
 def _command(data: bytes, chance: random.Random) -> None:

@@ -13,14 +13,15 @@ from urllib.parse import urlsplit
 from pycrictl._proto import cri_pb2
 from pycrictl.streaming.opening import Opening
 from pycrictl.streaming.target import parse_url
-from pycrictl.wire.channels import SPDY_PROTOCOLS, remote_command
 from pycrictl.wire.command import (
+    SPDY_PROTOCOLS,
     ExitReported,
     Ready,
     RemoteCommand,
     StderrReceived,
     StdoutReceived,
     Streams,
+    remote_command,
 )
 from pycrictl.wire.portforward import SPDY_PROTOCOL, PortForward, port_forward
 

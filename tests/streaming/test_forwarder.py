@@ -11,7 +11,7 @@ import pytest
 from pycrictl.errors import NotFound, PycrictlError, StreamError, UpgradeRefused
 from pycrictl.streaming.forwarder import Forwarder, PortPair, listen
 from pycrictl.streaming.remote_command import Transport
-from pycrictl.wire.spdy.frames import Data, Ping, ResetStatus, RstStream, SynReply, SynStream
+from pycrictl.wire.spdy.frames import Data, Ping, RstStream, SynReply, SynStream
 from tests.streaming.servers import Handler, accept_upgrade, read_frame, read_head, run, serve
 from tests.wire.frames import BINARY, close_frame, frame
 
@@ -129,7 +129,7 @@ class Pairs:
             error = Data(error_id, b"nobody\x1b[2J listens", is_last=True)
             self._peer.send(Data(stream_id, b"", is_last=True), error)
         elif data == b"reset":
-            self._peer.send(RstStream(stream_id, ResetStatus.INTERNAL_ERROR))
+            self._peer.send(RstStream(stream_id, 6))
         elif data == b"garble":
             self._peer.writer.write(b"\x80\x02garbage")
         elif data == b"break":

@@ -9,7 +9,7 @@ import pytest
 
 from pycrictl.errors import StreamError
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
-from pycrictl.wire.spdy.frames import ResetStatus, RstStream
+from pycrictl.wire.spdy.frames import RstStream
 from tests.streaming.scene import Scene, SpdyTalk, spdy
 
 from .spdy_server import SUCCESS, SpdyPeer, failure
@@ -131,7 +131,7 @@ def test_input_that_the_server_refuses() -> None:
 
     async def talk(peer: SpdyPeer) -> None:
         await peer.accept(4)
-        peer.send(RstStream(peer.ids["stdin"], ResetStatus.CANCEL))
+        peer.send(RstStream(peer.ids["stdin"], 5))
         peer.say("stdout", b"out")
         peer.end("stdout", "stderr")
         peer.say("error", SUCCESS, is_last=True)

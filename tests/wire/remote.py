@@ -6,15 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire.channels import remote_command
-from pycrictl.wire.command import Event, Ready, RemoteCommand, Streams
+from pycrictl.errors import StreamError
+from pycrictl.wire.command import Event, Ready, RemoteCommand, Streams, remote_command
 from pycrictl.wire.spdy.frames import (
     Data,
     Frame,
     FrameDecoder,
     FrameEncoder,
-    ResetStatus,
     RstStream,
     SynReply,
     SynStream,
@@ -34,6 +32,7 @@ EXIT_7 = json.dumps(
 ).encode()
 PIPED = Streams(stdin=True)
 TERMINAL = Streams(stdin=True, stderr=False, tty=True)
+CANCEL = 5
 V1, V4, V5 = "channel.k8s.io", "v4.channel.k8s.io", "v5.channel.k8s.io"
 
 
@@ -114,12 +113,12 @@ class Spdy(SpdyServer[Event]):
         return self.data(name, b"", is_last=True)
 
     def reset(self, name: str) -> RstStream:
-        return RstStream(self.ids[name], ResetStatus.CANCEL)
+        return RstStream(self.ids[name], CANCEL)
 
 
 def violation_of(command: RemoteCommand, *pieces: bytes) -> str:
     """What is wrong with what the server sends."""
     fed(command, *pieces)
     assert command.is_over
-    assert isinstance(command.error, RemoteProtocolError)
+    assert isinstance(command.error, StreamError)
     return command.error.message

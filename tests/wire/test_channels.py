@@ -9,13 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
-from pycrictl.wire.channels import (
-    MESSAGE_BYTES,
-    WEBSOCKET_PROTOCOLS,
-    remote_command,
-)
+from pycrictl.wire.channels import MESSAGE_BYTES
 from pycrictl.wire.command import (
     MAX_STATUS_BYTES,
+    WEBSOCKET_PROTOCOLS,
     Channel,
     ExitReported,
     OutcomeUnknown,
@@ -24,6 +21,7 @@ from pycrictl.wire.command import (
     StdoutReceived,
     StreamClosed,
     Streams,
+    remote_command,
 )
 from pycrictl.wire.spdy.frames import Data, FrameEncoder
 from tests.wire.frames import BINARY, CLOSE, frame, read_frames
@@ -114,9 +112,8 @@ def test_websocket_input() -> None:
 def test_websocket_cannot_end_the_input_before_version_5() -> None:
     command = websocket()
     assert not command.can_end_stdin
-    with pytest.raises(StreamError, match="cannot be sent") as caught:
+    with pytest.raises(LocalProtocolError):
         command.end_stdin()
-    assert caught.value.hint == "use the transport spdy"
     command.send_stdin(b"go on")
     assert said(command) == [b"\x00go on"]
 
@@ -217,7 +214,7 @@ def test_websocket_breaks_off_after_the_outcome() -> None:
 )
 def test_websocket_violations(message: bytes, reason: str) -> None:
     command = websocket()
-    assert violation_of(command, frame(BINARY, message)) == reason
+    assert violation_of(command, frame(BINARY, message)).endswith(reason)
     assert heard(command, b"\x01x") == []
 
 
@@ -250,7 +247,7 @@ def test_output_that_was_not_asked_for() -> None:
 @pytest.mark.parametrize("message", [b"\xff", b"\xff\x05", b"\xff\x00\x01"])
 def test_channels_that_cannot_be_closed(message: bytes) -> None:
     reason = "the peer closed a channel that does not exist"
-    assert violation_of(websocket(V5), frame(BINARY, message)) == reason
+    assert violation_of(websocket(V5), frame(BINARY, message)).endswith(reason)
 
 
 # Any bytes

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
-from pycrictl.wire.channels import SPDY_PROTOCOLS, remote_command
 from pycrictl.wire.command import (
+    SPDY_PROTOCOLS,
     Channel,
     Event,
     ExitReported,
@@ -18,13 +18,13 @@ from pycrictl.wire.command import (
     StdoutReceived,
     StreamClosed,
     Streams,
+    remote_command,
 )
 from pycrictl.wire.spdy.frames import (
     Data,
     Frame,
     FrameEncoder,
     GoAway,
-    HeadersFrame,
     Ping,
     RstStream,
     SynReply,
@@ -77,7 +77,7 @@ def test_spdy_takes_nothing_before_it_is_ready() -> None:
         spdy.command.end_stdin,
         lambda: spdy.command.resize(width=80, height=24),
     ):
-        with pytest.raises(LocalProtocolError, match="before the stream was accepted"):
+        with pytest.raises(LocalProtocolError, match="cannot be sent now"):
             call()
     with pytest.raises(LocalProtocolError):
         Spdy(ready=False).command.send_stdin(b"x")
@@ -124,7 +124,6 @@ def test_spdy_ends_by_the_end_of_its_streams() -> None:
     spdy = Spdy()
     events = spdy.feed(
         spdy.data("error", SUCCESS, is_last=True),
-        HeadersFrame(spdy.ids["stdout"], ()),
         spdy.reset("stdout"),
         Ping(2),
         spdy.end("stdin"),
@@ -157,7 +156,8 @@ def test_spdy_connection_lost(protocol: str) -> None:
     spdy.feed(spdy.data("stdout", b"x"))
     spdy.command.receive_eof()
     assert isinstance(spdy.command.error, OutcomeUnknown)
-    assert spdy.command.error.message == "the runtime sent no exit status"
+    reason = "the connection to the runtime ended"
+    assert spdy.command.error.message == f"the runtime sent no exit status: {reason}"
 
 
 def test_spdy_ends_without_an_outcome() -> None:
@@ -227,10 +227,6 @@ def test_spdy_violations() -> None:
     spdy = Spdy()
     reason = "the peer sent data on the stream stdin"
     assert violation_of(spdy.command, FrameEncoder().encode(spdy.data("stdin", b"x"))) == reason
-    spdy = Spdy()
-    spdy.feed(spdy.end("stdout"), spdy.data("stdout", b"x"))
-    assert isinstance(spdy.command.error, RemoteProtocolError)
-    assert "STREAM_ALREADY_CLOSED" in spdy.command.error.message
     assert "SPDY/3" in violation_of(Spdy().command, b"\x80\x02\0\0\0\0\0\0")
 
 
@@ -289,7 +285,6 @@ some_frames = st.one_of(
     st.builds(Data, stream_ids, st.just(b""), st.just(True)),
     st.builds(RstStream, stream_ids, st.integers(1, 12)),
     st.builds(SynStream, stream_ids),
-    st.builds(HeadersFrame, stream_ids, st.just(())),
     st.builds(GoAway, stream_ids),
     st.builds(Ping, stream_ids),
 )

@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pycrictl._proto import otlp_pb2
@@ -57,36 +56,37 @@ class Context(NamedTuple):
         return f"00-{self.trace_id.hex()}-{self.span_id.hex()}-{int(self.is_sampled):02x}"
 
 
-@dataclass(slots=True)
-class Span:
-    """A piece of work that has begun, with times in nanoseconds since 1970.
+Span = otlp_pb2.Span
 
-    The root of a trace has an empty ``parent_id``; ``is_call`` is a call to another program.
-    """
 
-    name: str
-    trace_id: bytes
-    span_id: bytes
-    parent_id: bytes
-    start_ns: int
-    end_ns: int = 0
-    error: str = ""
-    is_call: bool = False
-    attributes: Mapping[str, str] = field(default_factory=dict)
+def begin_span(name: str, parent: Context | None, start_ns: int, *, is_call: bool = False) -> Span:
+    """Begin a span below another one, or a trace of its own; ``is_call`` is to another program."""
+    kind = Span.SpanKind.SPAN_KIND_CLIENT if is_call else Span.SpanKind.SPAN_KIND_INTERNAL
+    return Span(
+        name=name,
+        trace_id=secrets.token_bytes(16) if parent is None else parent.trace_id,
+        span_id=secrets.token_bytes(8),
+        parent_span_id=b"" if parent is None else parent.span_id,
+        kind=kind,
+        start_time_unix_nano=start_ns,
+    )
 
-    @classmethod
-    def begin(
-        cls, name: str, parent: Context | None, start_ns: int, *, is_call: bool = False
-    ) -> Span:
-        """Begin a span below another one, or a trace of its own."""
-        trace_id = secrets.token_bytes(16) if parent is None else parent.trace_id
-        parent_id = b"" if parent is None else parent.span_id
-        return cls(name, trace_id, secrets.token_bytes(8), parent_id, start_ns, is_call=is_call)
 
-    @property
-    def context(self) -> Context:
-        """Return what is handed on with calls that belong to it."""
-        return Context(self.trace_id, self.span_id)
+def end_span(
+    span: Span, end_ns: int, *, error: str = "", attributes: Mapping[str, str] | None = None
+) -> None:
+    """End a span; ``error`` says why it failed."""
+    span.end_time_unix_nano = end_ns
+    if error:
+        span.status.message = error
+        span.status.code = otlp_pb2.Status.StatusCode.STATUS_CODE_ERROR
+    for key, text in (attributes or {}).items():
+        span.attributes.add(key=key).value.string_value = text
+
+
+def context_of(span: Span) -> Context:
+    """Return what is handed on with calls that belong to a span."""
+    return Context(span.trace_id, span.span_id)
 
 
 class Tracer:
@@ -101,7 +101,6 @@ class Tracer:
     ) -> None:
         self._exporter = Exporter(endpoint, service=service)
         self._wall_clock = wall_clock
-        self._root: Span | None = None
         self._spans: list[Span] = []
 
     @contextmanager
@@ -125,32 +124,28 @@ class Tracer:
 
         The name of a call is the service and the method, with a slash between them.
         """
-        parent = self._root.context if self._root is not None else None
-        span = Span.begin(name, parent, now_ns(self._wall_clock), is_call=parent is not None)
-        if span.is_call:  # as OpenTelemetry's conventions for RPC have it
-            service, _, method = name.partition("/")
-            span.attributes = {
-                "rpc.system": "grpc",
-                "rpc.service": service,
-                "rpc.method": method,
-            }
-        self._root = self._root or span
+        parent = context_of(self._spans[0]) if self._spans else None
+        span = begin_span(name, parent, now_ns(self._wall_clock), is_call=parent is not None)
         self._spans.append(span)
         return span
 
     def end(self, span: Span, error: str = "") -> None:
         """End a span; ``error`` says why it failed."""
-        span.end_ns = span.end_ns or now_ns(self._wall_clock)
-        span.error = error
+        attributes = {}
+        if span.parent_span_id:  # as OpenTelemetry's conventions for RPC have it
+            service, _, method = span.name.partition("/")
+            attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+        end_span(span, now_ns(self._wall_clock), error=error, attributes=attributes)
 
     def context(self, span: Span) -> tuple[str, str]:
         """Return the metadata that hands the trace on with a call."""
-        return TRACEPARENT, str(span.context)
+        return TRACEPARENT, str(context_of(span))
 
     def export(self) -> None:
         """Send what there is; raises as ``Exporter.send``."""
         for span in self._spans:
-            span.end_ns = span.end_ns or now_ns(self._wall_clock)
+            if not span.end_time_unix_nano:
+                self.end(span)
         self._exporter.send(self._spans)
 
 
@@ -182,34 +177,13 @@ class Exporter:
         name.value.string_value = self._service
         scope_spans = resource_spans.scope_spans.add()
         scope_spans.scope.name = "pycrictl"
-        scope_spans.spans.extend(map(_message, spans))
+        scope_spans.spans.extend(spans)
         return request.SerializeToString()
 
 
 def now_ns(wall_clock: Callable[[], float] = time.time) -> int:
     """Return the time as spans have it."""
     return int(wall_clock() * _NANOS)
-
-
-def _message(span: Span) -> otlp_pb2.Span:
-    kinds = otlp_pb2.Span.SpanKind
-    outcomes = otlp_pb2.Status.StatusCode
-    message = otlp_pb2.Span(
-        trace_id=span.trace_id,
-        span_id=span.span_id,
-        parent_span_id=span.parent_id,
-        name=span.name,
-        kind=kinds.SPAN_KIND_CLIENT if span.is_call else kinds.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=span.start_ns,
-        end_time_unix_nano=span.end_ns,
-        status=otlp_pb2.Status(
-            message=span.error,
-            code=outcomes.STATUS_CODE_ERROR if span.error else outcomes.STATUS_CODE_UNSET,
-        ),
-    )
-    for key, text in span.attributes.items():
-        message.attributes.add(key=key).value.string_value = text
-    return message
 
 
 def is_sampled(rate_per_million: int) -> bool:

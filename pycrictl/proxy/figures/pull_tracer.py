@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from pycrictl.cri.calls.tracing import TRACEPARENT, Context, Exporter, Span, now_ns
+from pycrictl.cri.calls.tracing import (
+    TRACEPARENT,
+    Context,
+    Exporter,
+    Span,
+    begin_span,
+    context_of,
+    end_span,
+    now_ns,
+)
 from pycrictl.errors import StreamError
 from pycrictl.proxy.calls import Answer, CallRequest, Handler
 from pycrictl.servicelog import Log
@@ -58,13 +67,13 @@ class PullTracer:
         span = self._open.pop(fields.get("trace", ""), None)
         if span is None:
             return
-        span.end_ns = now_ns()
-        span.error = str(fields.get("error", ""))
-        span.attributes = {
+        attributes = {
             key: str(fields[field])
             for field, key in _ATTRIBUTES.items()
             if fields.get(field, "") not in ("", None)
         }
+        error = str(fields.get("error", ""))
+        end_span(span, now_ns(), error=error, attributes=attributes)
         self._ended.append(span)
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send_soon())
@@ -80,8 +89,8 @@ class PullTracer:
         parent = Context.parse(request.trace)
         if parent is not None and not parent.is_sampled:
             return request
-        span = Span.begin(request.path.rpartition("/")[2], parent, now_ns())
-        trace = str(span.context)
+        span = begin_span(request.path.rpartition("/")[2], parent, now_ns())
+        trace = str(context_of(span))
         self._open[trace] = span
         if len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)

@@ -13,7 +13,7 @@ import struct
 import zlib
 from typing import Final
 
-from pycrictl.errors import LocalProtocolError, RemoteProtocolError
+from pycrictl.errors import RemoteProtocolError
 
 MAX_BLOCK_BYTES: Final = 65536
 """Longest block that is accepted, decompressed."""
@@ -22,9 +22,8 @@ MAX_FIELDS: Final = 128
 
 _LONG: Final = struct.Struct(">I")
 
-# Draft 3, 2.6.10: names are in lower case; values hold no NUL but between several of them.
+# Draft 3, 2.6.10: names are in lower case.
 _NAME: Final = re.compile(r"[\x21-\x40\x5b-\x7e]+")
-_VALUE: Final = re.compile(r"[^\x00\u0100-\U0010ffff]*")
 
 HeaderFields = tuple[tuple[str, str], ...]
 """Names in lower case with their values, decoded as ISO 8859-1; a name may occur several times."""
@@ -66,24 +65,12 @@ class HeaderCompressor:
         self._compressor = zlib.compressobj(zdict=DICTIONARY)
 
     def compress(self, headers: HeaderFields) -> bytes:
-        """Write one block.
-
-        Raises:
-            LocalProtocolError: a header cannot be sent, or there are too many. The chain is intact.
-        """
-        values: dict[str, list[str]] = {}
-        for name, value in headers:
-            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-                raise LocalProtocolError("invalid header in a SPDY frame")
-            values.setdefault(name, []).append(value)
-        block = bytearray(_LONG.pack(len(values)))
-        for name, several in values.items():
-            for text in (name, "\0".join(several)):
+        """Write one block, with each name once (draft 3, 2.6.10)."""
+        block = bytearray(_LONG.pack(len(headers)))
+        for field in headers:
+            for text in field:
                 encoded = text.encode("iso-8859-1")
                 block += _LONG.pack(len(encoded)) + encoded
-        # Half of what is accepted, so that a block that does not compress still fits into a frame.
-        if len(values) > MAX_FIELDS or len(block) > MAX_BLOCK_BYTES // 2:
-            raise LocalProtocolError("too many headers in a SPDY frame")
         return self._compressor.compress(block) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.errors import LocalProtocolError, RemoteProtocolError
+from pycrictl.errors import RemoteProtocolError
 from pycrictl.wire.spdy.headers import (
     DICTIONARY,
     MAX_BLOCK_BYTES,
@@ -57,7 +57,7 @@ def test_blocks_are_a_chain() -> None:
 
 
 def test_several_values_of_a_name() -> None:
-    data = HeaderCompressor().compress((("a", "1"), ("b", ""), ("a", "2")))
+    data = HeaderCompressor().compress((("a", "1\0002"), ("b", "")))
     assert HeaderDecompressor().decompress(data) == (("a", "1"), ("a", "2"), ("b", ""))
 
 
@@ -67,30 +67,6 @@ def test_any_headers(blocks: list[dict[str, str]]) -> None:
     for block in blocks:
         fields = tuple(block.items())
         assert decompressor.decompress(compressor.compress(fields)) == fields
-
-
-@pytest.mark.parametrize("name", ["", "Port", "a b", "a\n", "ä", "\x7f"])
-def test_a_name_that_cannot_be_sent(name: str) -> None:
-    compressor = HeaderCompressor()
-    with pytest.raises(LocalProtocolError):
-        compressor.compress(((name, "value"),))
-    assert compressor.compress(()) == HeaderCompressor().compress(())
-
-
-@pytest.mark.parametrize("value", ["a\0b", "€"])
-def test_a_value_that_cannot_be_sent(value: str) -> None:
-    with pytest.raises(LocalProtocolError):
-        HeaderCompressor().compress((("a", value),))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [(("a", "x" * MAX_BLOCK_BYTES),), tuple((str(n), "") for n in range(MAX_FIELDS + 1))],
-)
-def test_too_much_to_send(fields: HeaderFields) -> None:
-    with pytest.raises(LocalProtocolError) as caught:
-        HeaderCompressor().compress(fields)
-    assert caught.value.message == "too many headers in a SPDY frame"
 
 
 @pytest.mark.parametrize(
