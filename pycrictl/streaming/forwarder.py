@@ -9,7 +9,6 @@ runtime is gone. A local connection that cannot be forwarded does not concern th
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import re
 import resource
@@ -41,7 +40,6 @@ _PAIR: Final = re.compile(r"(?:([0-9]{0,5}):)?([0-9]{1,5})")
 _MAX_PORT: Final = 65535
 _LOCALHOST: Final = ("127.0.0.1", "::1")
 _EVERYWHERE: Final = ("0.0.0.0", "::")
-_TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,26 +130,13 @@ def _listen(
     hosts: Mapping[str, socket.AddressFamily], port: int
 ) -> tuple[list[socket.socket], dict[str, str]]:
     """Listen on one port everywhere; return the sockets, and by host why there is one less."""
-    for left in reversed(range(_TRIES)):
-        sockets, failures = _try_to_listen(hosts, port)
-        # A number that was free at the first address only: ask for another one.
-        if port or not sockets or errno.EADDRINUSE not in failures.values() or not left:
-            break
-        for each in sockets:
-            each.close()
-    return sockets, {host: os.strerror(number).lower() for host, number in failures.items()}
-
-
-def _try_to_listen(
-    hosts: Mapping[str, socket.AddressFamily], port: int
-) -> tuple[list[socket.socket], dict[str, int]]:
     sockets: list[socket.socket] = []
-    failures: dict[str, int] = {}
+    failures: dict[str, str] = {}
     for host, family in hosts.items():
         try:
             created = socket.create_server((host, port), family=family, backlog=128)
         except OSError as exc:
-            failures[host] = exc.errno or 0
+            failures[host] = os.strerror(exc.errno or 0).lower()
             continue
         sockets.append(created)
         port = port or created.getsockname()[1]
@@ -264,14 +249,14 @@ class Forwarder:
 
     async def _open(self, ports: Sequence[int]) -> ByteStream:
         is_spdy = self._transport == "spdy"
-        opened = await open_transport(
+        connection, _ = await open_transport(
             self._transport,
             await self._ask([] if is_spdy else ports),
             [SPDY_PROTOCOL if is_spdy else WEBSOCKET_PROTOCOL],
             timeout_s=self._timeout_s,
             tls=self._tls,
         )
-        return opened.connection
+        return connection
 
     async def _ask(self, ports: Sequence[int]) -> str:
         return await in_thread(lambda: self._ask_url(ports))

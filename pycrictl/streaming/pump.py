@@ -7,7 +7,6 @@ writes what an output does not take at once.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import select
 import stat
@@ -38,9 +37,6 @@ HELD_BYTES: Final = 1 << 20
 
 _KEPT_BYTES: Final = 4 << 20
 _MAX_PIECES: Final = 1024  # IOV_MAX of Linux
-_NO_OFFSET: Final = -1
-_NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
-_CANNOT_TRY: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ESPIPE)
 
 _Piece = bytes | memoryview
 
@@ -88,7 +84,7 @@ class Input:
 class Output:
     """Writes bytes to a standard stream, whatever this is open on.
 
-    What the stream takes at once is written at once. The rest goes through a thread, because a
+    A thread writes to what may not take them at once, such as a pipe or a terminal, because a
     descriptor shared with other programs must not be made non-blocking.
 
     Several sessions may share one. ``finish`` it, or the last bytes may be lost.
@@ -97,26 +93,25 @@ class Output:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._fd = _descriptor(stream)
-        self._waits = self._fd is not None and not stat.S_ISREG(os.fstat(self._fd).st_mode)
-        self._can_try = _NO_WAIT != 0
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._held_bytes = 0
         self._error: OSError | None = None
         self._progress = asyncio.Event()
+        self._may_wait = False
         if self._fd is not None:
             stream.flush()
+            mode = os.fstat(self._fd).st_mode
+            is_device = stat.S_ISCHR(mode) and not os.isatty(self._fd)
+            self._may_wait = not (stat.S_ISREG(mode) or is_device)
 
     async def write(self, *pieces: _Piece) -> None:
         """Write bytes, pieces one after the other; wait while too many are held."""
-        rest: list[_Piece] = list(pieces) if len(pieces) <= _MAX_PIECES else [b"".join(pieces)]
-        if self._waits:
-            rest = self._write_some(rest)
-            if rest:
-                self._hold(b"".join(rest))  # a copy, as a view may keep much more than it shows
-                await self._until_held(HELD_BYTES)
+        if self._may_wait:
+            self._hold(b"".join(pieces))  # a copy, as a view may keep much more than it shows
+            await self._until_held(HELD_BYTES)
         else:
-            self._write(rest)
+            self._write(list(pieces) if len(pieces) <= _MAX_PIECES else [b"".join(pieces)])
 
     async def finish(self) -> None:
         await self._until_held(0)
@@ -130,21 +125,6 @@ class Output:
             await self._progress.wait()
         if self._error is not None:
             raise self._error
-
-    def _write_some(self, pieces: list[_Piece]) -> list[_Piece]:
-        """Write what is taken without waiting, unless something is before it; return the rest."""
-        if self._held_bytes or self._error is not None or not self._can_try:
-            return pieces
-        assert self._fd is not None
-        try:
-            return _rest(pieces, os.pwritev(self._fd, pieces, _NO_OFFSET, _NO_WAIT))
-        except BlockingIOError:
-            return pieces
-        except (OSError, NotImplementedError) as exc:
-            if isinstance(exc, OSError) and exc.errno not in _CANNOT_TRY:
-                raise
-            self._can_try = False
-            return pieces
 
     def _hold(self, data: bytes) -> None:
         if self._thread is None:

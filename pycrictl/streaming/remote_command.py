@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from pycrictl.errors import RemoteProtocolError, UpgradeRefused
@@ -27,12 +26,6 @@ _SPDY_UPGRADE: Final = "SPDY/3.1"
 _PROTOCOL_FIELD: Final = "X-Stream-Protocol-Version"
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    connection: ByteStream
-    protocol: str
-
-
 async def open_transport(
     transport: Transport,
     url: str,
@@ -40,18 +33,19 @@ async def open_transport(
     *,
     timeout_s: float,
     tls: TlsFiles | None = None,
-) -> Opened:
-    """Connect to a stream URL and upgrade. The caller closes or aborts the connection.
+) -> tuple[ByteStream, str]:
+    """Connect to a stream URL and upgrade; return the connection and the protocol chosen.
 
-    The URL is spent afterwards, also when the server refuses. ``protocols`` are offered in their
-    order; ``timeout_s`` limits connecting, and again the answer.
+    The caller closes or aborts the connection. The URL is spent afterwards, also when the server
+    refuses. ``protocols`` are offered in their order; ``timeout_s`` limits connecting, and again
+    the answer.
     """
     target = parse_url(url)
     connection = await dial(target, timeout_s=timeout_s, tls=tls)
     connection.expect_bulk()
     upgrade = _to_spdy if transport == "spdy" else _to_websocket
     try:
-        return Opened(connection, await upgrade(connection, target, protocols, timeout_s))
+        return connection, await upgrade(connection, target, protocols, timeout_s)
     except BaseException:
         connection.abort()
         raise
@@ -138,7 +132,7 @@ async def run_command(
     """
     tried = attempts(choice, streams, is_attach=is_attach)
     try:
-        transport, opened = await _open(ask_url, tried, timeout_s, tls)
+        transport, connection, protocol = await _open(ask_url, tried, timeout_s, tls)
     except UpgradeRefused as exc:
         if tried[-1] != _NEWEST_WEBSOCKET or exc.status != _FORBIDDEN:
             raise
@@ -148,9 +142,8 @@ async def run_command(
             status=exc.status,
             hint="use --transport spdy",
         ) from exc
-    connection = opened.connection
     try:
-        core = remote_command(transport, opened.protocol, streams)
+        core = remote_command(transport, protocol, streams)
         outcome = await pump(connection, core, ends, silence_s=silence_s)
         core.close()
         connection.send(core.data_to_send())
@@ -162,15 +155,14 @@ async def run_command(
 
 async def _open(
     ask_url: Callable[[], str], tried: Sequence[Attempt], timeout_s: float, tls: TlsFiles | None
-) -> tuple[Transport, Opened]:
-    *others, (transport, protocols) = tried
-    for first, offered in others:
+) -> tuple[Transport, ByteStream, str]:
+    for transport, protocols in tried:
         url = await in_thread(ask_url)
         try:
-            opened = await open_transport(first, url, offered, timeout_s=timeout_s, tls=tls)
+            opened = await open_transport(transport, url, protocols, timeout_s=timeout_s, tls=tls)
         except UpgradeRefused:
-            continue
-        return first, opened
-    url = await in_thread(ask_url)
-    opened = await open_transport(transport, url, protocols, timeout_s=timeout_s, tls=tls)
-    return transport, opened
+            if (transport, protocols) == tried[-1]:
+                raise
+        else:
+            return transport, *opened
+    raise AssertionError("nothing was tried")

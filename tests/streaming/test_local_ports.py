@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import socket
-from typing import Any
 
 import pytest
 
@@ -95,19 +93,3 @@ def test_an_address_of_several_that_cannot_be_had() -> None:
     with only.socket:
         reason = "cannot assign requested address"
         assert notes == [f"cannot listen on 192.0.2.1:{only.port}: {reason}"]
-
-
-def test_an_address_where_no_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    create = socket.create_server
-
-    def create_server(address: tuple[str, int], **options: Any) -> socket.socket:
-        if address[0] == "127.0.0.2":
-            raise OSError(errno.EADDRINUSE, "")
-        return create(address, **options)
-
-    monkeypatch.setattr(socket, "create_server", create_server)
-    notes: list[str] = []
-    (only,) = listen(["127.0.0.1", "127.0.0.2"], [PortPair(0, 80)], note=notes.append)
-    with only.socket:
-        assert only.port > 0
-        assert notes == [f"cannot listen on 127.0.0.2:{only.port}: address already in use"]

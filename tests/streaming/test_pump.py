@@ -120,25 +120,6 @@ def test_pieces_through_a_pipe_that_is_full_at_times(is_blocking: bool) -> None:
     assert bytes(got) == data
 
 
-def test_no_thread_for_what_is_taken_at_once() -> None:
-    reading, writing = os.pipe()
-
-    async def scenario() -> set[threading.Thread]:
-        with os.fdopen(writing, "w") as target:
-            before = set(threading.enumerate())
-            stdout = Output(target)
-            for _ in range(10):
-                await stdout.write(b"x" * 100, b"y" * 100)
-            await stdout.finish()
-            return set(threading.enumerate()) - before
-
-    try:
-        assert run(scenario()) == set()
-        assert os.read(reading, 4096) == (b"x" * 100 + b"y" * 100) * 10
-    finally:
-        os.close(reading)
-
-
 def test_a_terminal() -> None:
     master, slave = os.openpty()
     tty.setraw(slave)

@@ -37,16 +37,16 @@ def test_bytes_after_the_upgrade(transport: Transport) -> None:
 
     async def scenario() -> bytes:
         async with serve(handler) as address:
-            opened = await open_transport(
+            connection, protocol = await open_transport(
                 transport, f"http://{address}/x", [PROTOCOL], timeout_s=10
             )
-            assert opened.protocol == PROTOCOL
-            opened.connection.send([LONG, b"."])
-            received = await opened.connection.read()
+            assert protocol == PROTOCOL
+            connection.send([LONG, b"."])
+            received = await connection.read()
             assert received == b"early"
-            while data := await opened.connection.read():
+            while data := await connection.read():
                 received += data
-            await opened.connection.close()
+            await connection.close()
             return received
 
     assert run(scenario()) == b"early" + LONG
