@@ -91,13 +91,6 @@ def test_websocket_output_and_outcome() -> None:
     assert command.events_received() == []
 
 
-def test_websocket_exit_status() -> None:
-    command = websocket()
-    assert heard(command, b"\x03" + EXIT_7) == [ExitReported(7, "exit code 7")]
-    # A second outcome changes nothing.
-    assert heard(command, b"\x03" + SUCCESS) == []
-
-
 def test_websocket_input() -> None:
     command = websocket()
     command.send_stdin(b"x" * (MESSAGE_BYTES + 1))
@@ -193,13 +186,6 @@ def test_websocket_breaks_off_without_an_outcome(protocol: str) -> None:
         assert command.is_over
         assert isinstance(command.error, OutcomeUnknown)
         assert command.error.message == f"the runtime sent no exit status: {reason}"
-
-
-def test_websocket_breaks_off_after_the_outcome() -> None:
-    command = websocket()
-    assert heard(command, b"\x03" + SUCCESS) == [ExitReported(0)]
-    command.receive_eof()
-    assert command.error is None
 
 
 @pytest.mark.parametrize(

@@ -94,17 +94,6 @@ def test_spdy_carries_data_both_ways() -> None:
     assert spdy.sent() == []
 
 
-def test_spdy_may_send_after_the_peer_has_ended() -> None:
-    spdy = Spdy().open()
-    spdy.feed(Data(DATA, b"", is_last=True))
-    spdy.core.send(b"still")
-    assert spdy.sent() == [Data(DATA, b"still")]
-    spdy.feed(Data(ERROR, b"", is_last=True))
-    spdy.core.send(b"gone")
-    spdy.core.end()
-    assert spdy.sent() == []
-
-
 def test_spdy_nobody_listens() -> None:
     """The text comes after the end of the data."""
     assert Spdy().open().feed(
@@ -252,11 +241,6 @@ def test_websocket_nobody_listens(piece_bytes: int) -> None:
     core.send(b"x")
     core.end()
     assert core.data_to_send() == []
-
-
-def test_websocket_error_texts_are_limited() -> None:
-    text = b"\x01" + b"x" * (MAX_ERROR_BYTES + 1)
-    assert heard(opened(), text) == [ForwardClosed("x" * MAX_ERROR_BYTES)]
 
 
 def test_websocket_wrong_calls() -> None:

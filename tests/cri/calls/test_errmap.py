@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl import errors
-from pycrictl.cri.calls.errmap import DETAILS_LIMIT_CHARS, MEANINGS, Status, one_line, to_error
-from pycrictl.cri.calls.obstacle import Obstacle, web_server
+from pycrictl.cri.calls.errmap import MEANINGS, Status, one_line, to_error
 from pycrictl.errors import PycrictlError, RuntimeFault
-from pycrictl.wire.codes import RESOURCE_EXHAUSTED, UNAVAILABLE, UNKNOWN
 
 ENDPOINT = "unix:///run/x.sock"
 
@@ -111,37 +109,11 @@ def test_a_server_without_the_cri() -> None:
     assert "CRI" in found.hint
 
 
-def test_an_answer_beyond_the_limit() -> None:
-    status = Status(RESOURCE_EXHAUSTED, oversize_bytes=17825803)
-    assert to_error(status, what="listing", endpoint=ENDPOINT).message == (
-        "listing: the answer has 17.0 MiB, more than the limit of 16.0 MiB"
-    )
-
-
-def test_what_was_not_reached() -> None:
-    gone = Status(UNAVAILABLE, "", Obstacle("no such file", "start it", may_pass=True))
-    found = to_error(gone, what="listing", endpoint=ENDPOINT)
-    assert isinstance(found, errors.ConnectError)
-    assert found.message == f'listing: the runtime at "{ENDPOINT}" went away: no such file'
-    assert found.hint == "start it"
-    web = Status(UNKNOWN, "", web_server("404"))
-    assert to_error(web, what="listing", endpoint=ENDPOINT).message == (
-        f'cannot reach the runtime at "{ENDPOINT}":'
-        " it is not a gRPC server: it answers with the HTTP status 404"
-    )
-
-
 def test_credentials_in_details_are_not_shown() -> None:
     found = error("UNKNOWN", 'Get "https://joe:hunter2@reg.io/?sig=abc": EOF')
     assert "hunter2" not in found.message
     assert "abc" not in found.message
     assert "reg.io" in found.message
-
-
-def test_details_become_one_line() -> None:
-    assert one_line("a\n\tb\r\n  c") == "a b c"
-    assert one_line("\x1b[31mred\x07") == r"\x1b[31mred\x07"
-    assert one_line("x" * 5000) == "x" * DETAILS_LIMIT_CHARS + "…"
 
 
 @given(st.text())

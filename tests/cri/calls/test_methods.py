@@ -14,16 +14,6 @@ NAMES = [
 ]
 
 
-def test_a_call_of_each_service() -> None:
-    version = method("Version")
-    assert version.service == "runtime.v1.RuntimeService"
-    assert version.path == "/runtime.v1.RuntimeService/Version"
-    assert version.request_type is cri_pb2.VersionRequest
-    assert version.response_type is cri_pb2.VersionResponse
-    assert not version.is_stream
-    assert method("PullImage").path == "/runtime.v1.ImageService/PullImage"
-
-
 def test_streams() -> None:
     streams = {name for name in NAMES if method(name).is_stream}
     assert streams == {
@@ -42,16 +32,6 @@ def test_names_are_those_of_both_services_and_unique() -> None:
     assert {"RunPodSandbox", "ListImages", "ImagePullProgress", "CopyToContainer"} <= set(NAMES)
     for name in NAMES:
         assert method(name).request_type.DESCRIPTOR.full_name.startswith("runtime.v1.")
-
-
-def test_messages_may_be_named_otherwise_than_the_call() -> None:
-    assert method("GetContainerEvents").request_type is cri_pb2.GetEventsRequest
-    assert method("GetContainerEvents").response_type is cri_pb2.ContainerEventResponse
-
-
-def test_an_unknown_call_is_a_bug() -> None:
-    with pytest.raises(KeyError):
-        method("NoSuchCall")
 
 
 @pytest.mark.parametrize(

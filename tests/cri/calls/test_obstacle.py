@@ -17,31 +17,6 @@ def obstacle(path: str, timeout_s: float = 0.2) -> Obstacle:
 
 
 class TestTryConnect:
-    def test_a_listener(self) -> None:
-        with hostile.hung() as path:
-            connection = try_connect(path, 1)
-            assert not isinstance(connection, Obstacle)
-            connection.close()
-
-    def test_missing(self, folder: Path) -> None:
-        assert obstacle(str(folder / "none")).reason == "no such file"
-        assert obstacle(str(folder / "none")).may_pass
-        assert obstacle(str(folder / "no" / "where")).may_pass
-
-    def test_dead(self) -> None:
-        with hostile.dead() as path:
-            found = obstacle(path)
-        assert found.reason == "connection refused: nothing listens there"
-        assert found.may_pass
-
-    def test_a_file(self, folder: Path) -> None:
-        (folder / "plain").touch()
-        found = obstacle(str(folder / "plain"))
-        assert found.reason == "it is a file, not a socket"
-        assert not found.may_pass
-        assert obstacle(str(folder)).reason == "it is a directory, not a socket"
-        assert obstacle(str(folder / "plain" / "below")).reason == "Not a directory"
-
     def test_a_datagram_socket(self, folder: Path) -> None:
         path = str(folder / "datagram")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
