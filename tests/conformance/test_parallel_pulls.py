@@ -156,10 +156,7 @@ def test_an_equal_pull_of_a_tag_that_has_moved(endpoint: Endpoint, limit: int) -
 def test_a_present_image(endpoint: Endpoint, limit: int) -> None:
     reference = endpoint.shell
     with Full(endpoint, limit):
-        assert (
-            code(endpoint.kubelet.start_pull(reference, timeout_s=2 + 8 * endpoint.settings.pace))
-            is None
-        )
+        assert code(endpoint.kubelet.start_pull(reference, timeout_s=2 + 8)) is None
 
 
 @rule("L5", "A pull that fails gives its slot up.", LIMIT)
@@ -189,7 +186,7 @@ def test_a_client_that_leaves(endpoint: Endpoint, limit: int) -> None:
 def test_a_deadline(endpoint: Endpoint, limit: int) -> None:
     (late,) = images(endpoint, "late", 1)
     with Full(endpoint, limit) as full:
-        pull = endpoint.kubelet.start_pull(late, timeout_s=endpoint.settings.pace)
+        pull = endpoint.kubelet.start_pull(late, timeout_s=1)
         assert code(pull) is grpc.StatusCode.DEADLINE_EXCEEDED
     endpoint.pause(0.5)
     assert full.asked([late]) == []

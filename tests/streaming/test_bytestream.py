@@ -138,28 +138,6 @@ def test_a_peer_that_has_ended_still_listens() -> None:
     assert heard == [MUCH]
 
 
-def test_draining_waits_for_the_peer() -> None:
-    is_wanted = asyncio.Event()
-
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await is_wanted.wait()
-        while await reader.read(1 << 20):
-            pass
-
-    async def scenario() -> None:
-        async with serve(handler) as address:
-            connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
-            connection.send([MUCH])
-            draining = asyncio.create_task(connection.drain())
-            await asyncio.sleep(0.05)
-            assert not draining.done()
-            is_wanted.set()
-            await draining
-            await connection.close()
-
-    run(scenario())
-
-
 def test_draining_ends_with_the_connection() -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)
@@ -191,28 +169,6 @@ def test_closing_does_not_wait_for_ever() -> None:
             return asyncio.get_running_loop().time() - start
 
     assert 0.9 < run(scenario()) < 30
-
-
-def test_what_was_said_before_a_reset_is_read() -> None:
-    """Although a write of ours is the first to meet the reset."""
-
-    async def scenario() -> list[bytes]:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            url = f"http://127.0.0.1:{server.getsockname()[1]}"
-            connection = await dial(parse_url(url), timeout_s=10)
-            peer, _ = server.accept()
-            with peer:
-                connection.send([b"unread"])
-                peer.recv(6, socket.MSG_PEEK | socket.MSG_WAITALL)
-                peer.sendall(b"the outcome")
-            connection.send([b"x"])
-            said = [await connection.read()]
-            with pytest.raises(StreamError, match="broke"):
-                await connection.read()
-            connection.abort()
-            return said
-
-    assert run(scenario()) == [b"the outcome"]
 
 
 def test_a_connection_that_was_closed_with_unsent_data_can_be_aborted() -> None:

@@ -162,11 +162,6 @@ def test_nobody_there() -> None:
     assert caught.value.message == f'cannot connect to "{label}": connection refused'
 
 
-def test_an_unknown_host() -> None:
-    with pytest.raises(ConnectError, match=r'^cannot connect to "http://no-such-host\.invalid": '):
-        run(dial(parse_url("http://no-such-host.invalid/secret"), timeout_s=10))
-
-
 def test_connecting_takes_too_long(certificates: Certificates) -> None:
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -200,22 +195,26 @@ def dial_tls(certificates: Certificates, tls: TlsFiles | None, *, mutual: bool =
     return run(scenario())
 
 
-def test_no_file_no_verification(certificates: Certificates) -> None:
-    assert dial_tls(certificates, None) == b"hello"
-
-
-def test_verified(certificates: Certificates) -> None:
-    assert dial_tls(certificates, TlsFiles(ca=certificates.ca)) == b"hello"
-
-
-def test_another_name(certificates: Certificates) -> None:
-    tls = TlsFiles(ca=certificates.ca, server_name="node.test")
-    assert dial_tls(certificates, tls) == b"hello"
-
-
-def test_client_certificate(certificates: Certificates) -> None:
-    tls = TlsFiles(certificates.ca, certificates.cert("client"), certificates.key("client"))
-    assert dial_tls(certificates, tls, mutual=True) == b"hello"
+@pytest.mark.parametrize(
+    ("names", "server_name", "mutual"),
+    [
+        ([], None, False),
+        (["ca"], None, False),
+        (["ca"], "node.test", False),
+        (["ca", "cert", "key"], None, True),
+    ],
+)
+def test_tls(
+    certificates: Certificates, names: list[str], server_name: str | None, mutual: bool
+) -> None:
+    """Without files nothing is verified."""
+    paths = {
+        "ca": certificates.ca,
+        "cert": certificates.cert("client"),
+        "key": certificates.key("client"),
+    }
+    files = TlsFiles(**{name: paths[name] for name in names}, server_name=server_name)
+    assert dial_tls(certificates, files if names else None, mutual=mutual) == b"hello"
 
 
 def test_a_missing_client_certificate(certificates: Certificates) -> None:

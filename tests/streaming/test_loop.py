@@ -98,18 +98,6 @@ def test_tasks_end_whatever_they_raise() -> None:
     assert run_in_loop(session()) == [True, True]
 
 
-def test_a_thread_returns_and_raises() -> None:
-    def fail() -> None:
-        raise ValueError("no")
-
-    async def calls() -> str:
-        with pytest.raises(ValueError, match="no"):
-            await in_thread(fail)
-        return await in_thread(lambda: "answer")
-
-    assert run_in_loop(calls()) == "answer"
-
-
 def test_nobody_waits_for_a_thread_that_hangs() -> None:
     release = threading.Event()
 

@@ -74,19 +74,6 @@ def test_every_byte_but_the_line_feed() -> None:
     assert texts(cri(text))["stdout"] == text + b"\n"
 
 
-@pytest.mark.parametrize(
-    "time",
-    [
-        b"2024-01-02T03:04:05Z",
-        b"2024-01-02T03:04:05.5Z",
-        b"2024-01-02T03:04:05.123456789+00:00",
-        b"2024-01-02T03:04:05.123-07:00",
-    ],
-)
-def test_times_of_every_length(time: bytes) -> None:
-    assert texts(cri(b"x", time=time) + cri(b"y"))["stdout"] == b"x\ny\n"
-
-
 def test_text_that_looks_like_a_line() -> None:
     text = b"x " + cri(b"inner").strip()
     assert texts(cri(text) + cri(text, stream="stderr")) == {
@@ -129,12 +116,6 @@ def test_only_one_output(wanted: LogStream, has_timestamps: bool) -> None:
     assert found[other] == b""
     expected = [b"out\n"] if wanted == "stdout" else [b"err\n", b"json\n"]
     assert found[wanted] == b"".join(prefix + text for text in expected)
-
-
-def test_only_one_output_of_blocks_of_one() -> None:
-    assert texts(cri(b"x") * 3, decoder=LogDecoder(only="stderr"))["stdout"] == b""
-    decoder = LogDecoder(only="stderr")
-    assert texts(cri(b"x", stream="stderr") * 3, decoder=decoder)["stderr"] == b"x\n" * 3
 
 
 # Docker's lines
@@ -189,12 +170,6 @@ def test_since(make: object, has_timestamps: bool) -> None:
         decoder = LogDecoder(since_ns=since_ns, has_timestamps=has_timestamps)
         found = texts(lines, decoder=decoder)["stdout"].splitlines()
         assert [text.split()[-1] for text in found] == [b"%d" % n for n in range(first, 5)]
-
-
-def test_since_with_other_zones() -> None:
-    lines = cri(b"early", time=b"2024-01-02T13:59:59+02:00")
-    lines += cri(b"late", time=b"2024-01-02T11:00:00-01:00")
-    assert texts(lines, decoder=LogDecoder(since_ns=NOON_NS))["stdout"] == b"late\n"
 
 
 # What is no line

@@ -199,17 +199,6 @@ def test_frames_without_content_are_limited(side: Side, opcode: int, payload: by
     assert core.is_over
 
 
-@both_sides
-@pytest.mark.parametrize("interval_s", [0.2, 30.0])
-def test_session_with_nothing_but_pings_lives(side: Side, interval_s: float) -> None:
-    ping = frame(PING, b"still there?", key=KEYS[side])
-    core = Messages(side)
-    for number in range(3 * limits.STREAM_IDLE_FRAMES):
-        core.receive_data(ping, number * interval_s)
-        assert sent(core, side) == [(PONG, b"still there?")]
-    assert not core.is_over
-
-
 # Anything at all
 
 
