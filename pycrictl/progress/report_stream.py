@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from pycrictl.streaming.bytestream import ByteStream, dial
 from pycrictl.streaming.opening import Exchange
-from pycrictl.streaming.target import Target, TlsFiles, parse_url
+from pycrictl.streaming.target import Target, parse_url
 from pycrictl.wire.http1 import SWITCHING_PROTOCOLS
 from pycrictl.wire.messages import CLIENT, Messages
 from pycrictl.wire.progress import MAX_MESSAGE_BYTES, ProgressDecoder, Report
@@ -43,7 +43,6 @@ async def follow(
     on_report: Callable[[Report], None],
     on_note: Callable[[str], None],
     timeout_s: float,
-    tls: TlsFiles | None = None,
     silence_s: float | None = SILENCE_S,
     decoder: Decoder | None = None,
     is_plain: bool = False,
@@ -68,7 +67,7 @@ async def follow(
         StreamError: the stream broke off; it may be taken up again by a new URL.
     """
     target = parse_url(url) if isinstance(url, str) else url
-    connection = await dial(target, timeout_s=timeout_s, tls=tls)
+    connection = await dial(target, timeout_s=timeout_s)
     try:
         handshake = ClientHandshake()
         headers = [("Accept", "application/json")] if is_plain else handshake.headers

@@ -75,16 +75,6 @@ def test_the_life_of_a_layer() -> None:
     assert states(layers) == [(Phase.DONE, 100)]
 
 
-def test_a_layer_that_vanishes_is_doubtful_and_keeps_its_state() -> None:
-    layers = make("a")
-    look(layers, sight(ingests={"a": 60}))
-    assert look(layers, sight())
-    layers.confirm({}, {})
-    assert states(layers) == [(Phase.DOWNLOADING, 60)]
-    layers.confirm({"a": STARTED_S + 1}, {})
-    assert states(layers) == [(Phase.WAITING, 100)]
-
-
 def test_only_what_was_there_before_the_pull_is_resumed() -> None:
     layers = make("a", "b")
     look(layers, sight(ingests={"a": 60, "b": 10}, updated_s=STARTED_S - 50))
@@ -112,12 +102,6 @@ def test_a_snapshot_that_was_not_seen_growing_is_asked_about() -> None:
     }
     layers.confirm({}, snapshots)
     assert states(layers) == [(Phase.DONE, 100), (Phase.PRESENT, 100)]
-
-
-def test_a_lazy_snapshot_is_present() -> None:
-    layers = make("a")
-    layers.confirm({}, {"chain-0": Snapshot(STARTED_S + 1, is_remote=True)})
-    assert states(layers) == [(Phase.PRESENT, 100)]
 
 
 def test_a_blob_of_before_is_present_until_it_is_unpacked() -> None:
@@ -149,18 +133,6 @@ def test_a_layer_that_is_twice_in_an_image() -> None:
     assert states(layers) == [(Phase.WAITING, 100), (Phase.DONE, 100)]
     look(layers, sight(blobs="ab", committed=(0, 1, 2)))
     assert states(layers) == [(Phase.DONE, 100)] * 2
-
-
-def test_what_nobody_unpacks_is_done_at_the_end_of_its_pull() -> None:
-    layers = Layers(STARTED_S)
-    descriptors = [LayerDescriptor(name, 100, "text/plain") for name in "ab"]
-    layers.add(descriptors)
-    layers.place(descriptors, ["only one"])
-    layers.confirm({"a": STARTED_S - 1}, {})
-    look(layers, sight(blobs="b"))
-    assert states(layers) == [(Phase.PRESENT, 100), (Phase.WAITING, 100)]
-    layers.finish()
-    assert states(layers) == [(Phase.PRESENT, 100), (Phase.DONE, 100)]
 
 
 def test_what_the_end_of_a_blob_says() -> None:
