@@ -40,13 +40,12 @@ FINISHED: Final = COMPLETE | {Phase.FAILED}
 class PullItem:
     """One layer, image or pod at one moment.
 
-    ``progress`` and ``total`` count compressed bytes in every phase. ``total`` is 0 while unknown.
+    ``progress`` and ``total`` count compressed bytes in every phase; ``total`` is 0 while unknown.
     A layer that waits has nothing yet, or all of it and no turn to be unpacked. ``queue_position``
-    is 0 outside a queue, and ``behind`` names who is ahead. ``idle_s`` is the time since progress,
-    extraction or phase last moved, and 0 for an item that is finished. ``is_unpacked``: unpacking
-    is a part of its work; ``is_estimated``: ``extracted_total`` is an estimate. ``pod`` is empty
-    where nobody knows it. ``resumed`` are bytes that were there before its pull began. ``digest``
-    is that of a layer with another name (``layer 3 of 7``), once it is known.
+    is 0 outside a queue. ``idle_s`` is the time since progress, extraction or phase last moved, 0
+    for what is finished. ``is_unpacked``: unpacking is a part of its work; ``is_estimated``:
+    ``extracted_total`` is an estimate. ``resumed`` are bytes that were there before its pull began.
+    ``digest`` is that of a layer with another name (``layer 3 of 7``), once it is known.
     """
 
     image: str
@@ -74,10 +73,7 @@ class PullItem:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """A pull without items yet; ``image`` is empty while unknown.
-
-    ``is_begun`` says that the runtime has begun, so that the pull waits for its registry.
-    """
+    """A pull without items yet; ``is_begun``: it waits for its registry, not for the runtime."""
 
     image: str
     is_begun: bool
@@ -136,12 +132,7 @@ class Totals:
 
     @classmethod
     def from_json(cls, value: object, began: float | None = None) -> Totals | None:
-        """Return the sums that somebody else has written; None if there are none.
-
-        Args:
-            value: of JSON.
-            began: when the pull began.
-        """
+        """Return the sums that somebody else has written; None if there are none."""
         found = foreign.mapping(value)
         if not found:
             return None
@@ -215,12 +206,8 @@ class Totals:
 class Pull:
     """The pull of one image at one moment.
 
-    Attributes:
-        image: its name; empty for a whole pod.
-        items: its layers, or one item for all of it; empty while nothing is known.
-        totals: their sums; None while nothing is known.
-        is_running: it has not ended.
-        began_s, ended_s: wall times; 0 if unknown, or not yet.
+    ``items`` are its layers, or one item for all of it; ``totals`` is None while nothing is known.
+    ``began_s`` and ``ended_s`` are wall times, 0 if unknown, or not yet.
     """
 
     image: str
@@ -262,10 +249,10 @@ class Pull:
 class View:
     """A picture of everything tracked at one moment, what a display needs and nothing else.
 
-    ``items`` is ordered by first appearance, images first, layers within their image. ``changed``
-    are those whose fields differ from the previous view, ``idle_s`` aside. ``dropped`` counts the
-    reports that found no room. ``awaited`` is the source's word, given where there are no items.
-    ``images`` are the totals of each image. Before ``is_known`` the source has not said anything.
+    ``items`` is ordered by first appearance. ``changed`` are those whose fields differ from the
+    previous view, ``idle_s`` aside. ``dropped`` counts the reports that found no room. ``awaited``
+    is the source's word, given where there are no items. Before ``is_known`` the source has said
+    nothing.
     """
 
     items: tuple[PullItem, ...]
@@ -301,13 +288,7 @@ ALMOST: Final = 0.995
 
 
 def report_of(item: PullItem, image: str, *, is_done: bool = False) -> Report:
-    """Return the report on an item.
-
-    Args:
-        item: as it was seen.
-        image: the name for those who watch.
-        is_done: its pull has succeeded; the last look at it was before.
-    """
+    """Return the report on an item, seen last before its pull succeeded if ``is_done``."""
     phase, progress = item.phase, item.progress
     if is_done and phase not in COMPLETE:
         phase, progress = Phase.DONE, item.total

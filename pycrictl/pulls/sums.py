@@ -32,12 +32,11 @@ _SAMPLES_PER_WINDOW: Final = 32
 
 
 class Speed:
-    """Bytes a second over the last ``window_s`` seconds.
+    """Bytes a second over the last ``window_s`` seconds, none in the first second.
 
-    Sources report in bursts, so a rate is only as good as the time it is taken over, and there is
-    none in the first second. Time counts from the last sample before the first byte, because a
-    pull may wait in a queue for long. The samples kept are as many for a fast clock as for a slow
-    one; where they are sparse, the window reaches back to the last sample before it.
+    Time counts from the last sample before the first byte, because a pull may wait in a queue for
+    long. The samples kept are as many for a fast clock as for a slow one; where they are sparse,
+    the window reaches back to the last sample before it.
     """
 
     def __init__(self, window_s: float) -> None:
@@ -86,11 +85,7 @@ class Speed:
 class Blob:
     """The bytes behind an item, which the same layer of another image shares.
 
-    Attributes:
-        is_seen: whether a report of it has come.
-        counted: up to where they have been counted for the rate.
-        unpacked: the same of the bytes unpacked.
-        holders: how many items they belong to.
+    ``counted`` and ``unpacked`` are up to where bytes have been counted for the rates.
     """
 
     is_seen: bool = False
@@ -104,11 +99,7 @@ class Blob:
         self.counted, self.unpacked = item.progress, item.extracted
 
     def advance(self, item: PullItem) -> tuple[int, int]:
-        """Go to where the furthest of the items stands.
-
-        Returns:
-            The bytes downloaded and the bytes unpacked since the last time.
-        """
+        """Go to where the furthest item stands; return bytes downloaded and unpacked since."""
         gained = unpacked = 0
         if item.phase is not Phase.PRESENT:
             gained = max(item.progress - self.counted, 0)
@@ -121,11 +112,7 @@ Pairs = Sequence[tuple[Blob, PullItem]]
 
 
 class Sums:
-    """Adds up, and measures how fast the sums grow.
-
-    Args:
-        window_s: rates are measured over this many seconds.
-    """
+    """Adds up, and measures over ``window_s`` seconds how fast the sums grow."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
@@ -340,12 +327,7 @@ def _time_left(
 ) -> float | None:
     """Return the seconds until the last layer is unpacked; None if that cannot be said.
 
-    Args:
-        left: bytes to download and bytes to unpack of each unfinished layer, in their order.
-        rate: bytes downloaded a second.
-        pace: bytes unpacked a second.
-        measured_s: for how long the rate was measured.
-        is_estimated: it is not known how much is to be unpacked.
+    ``left`` has the bytes to download and to unpack of each unfinished layer, in their order.
     """
     to_download = sum(one for one, _ in left)
     to_unpack = sum(one for _, one in left)

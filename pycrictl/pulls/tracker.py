@@ -53,13 +53,8 @@ _PHASES: Final[dict[str, Phase]] = {phase.value: phase for phase in Phase}
 class Tracker:
     """Keeps the latest report of every item and sums them up on demand.
 
-    Args:
-        max_items: reports for new items beyond so many are dropped and counted. The space for
-            names is limited in proportion.
-        window_s: the rate is measured over this many seconds.
-
-    Attributes:
-        is_known: whether the source has said what it has.
+    Reports for new items beyond ``max_items`` are dropped and counted; the space for names is
+    limited in proportion. ``is_known``: the source has said what it has.
     """
 
     def __init__(self, *, max_items: int = 10_000, window_s: float = 8.0) -> None:
@@ -184,10 +179,7 @@ class Tracker:
         self._given.clear()
 
     def _given_by_image(self, items: Sequence[PullItem], now: float) -> dict[str, Totals]:
-        """Return the sums of images as their source has said them.
-
-        What has arrived is whole, whether the source has come to say so or not.
-        """
+        """Return the sums of images as their source has said them; what has arrived is whole."""
         phases: dict[str, set[Phase]] = {}
         for item in items:
             phases.setdefault(item.image, set()).add(item.phase)
@@ -263,12 +255,7 @@ class _Tracked:
     is_viewed: bool = False
 
     def look(self, now: float, ratio: float) -> PullItem:
-        """Read the report: its phase, and numbers that make sense together.
-
-        Args:
-            now: see the module.
-            ratio: what its unpacked size is estimated by.
-        """
+        """Read the report: its phase, and numbers that make sense together."""
         report, phase = self.report, self.phase
         progress = max(report.progress, 0)
         total = max(report.total, progress) if report.total > 0 else 0

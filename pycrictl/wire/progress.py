@@ -86,14 +86,8 @@ class ProgressDecoder:
 
     Use ``receive_message`` for messages that have boundaries of their own (WebSocket), or
     ``receive_data`` and ``receive_eof`` for a stream of lines. No input makes it raise, and it
-    never holds more than ``max_message_bytes`` of a line.
-
-    Args:
-        max_message_bytes: a message longer than this is bad and is not parsed.
-
-    Attributes:
-        bad_count: how many messages were skipped. Blank ones do not count.
-        first_bad: what was wrong with the first of them, in one printable line, or None.
+    never holds more than ``max_message_bytes`` of a line. ``first_bad`` says what was wrong with
+    the first message that was skipped, in one printable line.
     """
 
     def __init__(self, *, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:

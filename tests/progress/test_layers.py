@@ -75,6 +75,16 @@ def test_the_life_of_a_layer() -> None:
     assert states(layers) == [(Phase.DONE, 100)]
 
 
+def test_a_layer_that_vanishes_is_doubtful_and_keeps_its_state() -> None:
+    layers = make("a")
+    look(layers, sight(ingests={"a": 60}))
+    assert look(layers, sight())
+    layers.confirm({}, {})
+    assert states(layers) == [(Phase.DOWNLOADING, 60)]
+    layers.confirm({"a": STARTED_S + 1}, {})
+    assert states(layers) == [(Phase.WAITING, 100)]
+
+
 def test_only_what_was_there_before_the_pull_is_resumed() -> None:
     layers = make("a", "b")
     look(layers, sight(ingests={"a": 60, "b": 10}, updated_s=STARTED_S - 50))
