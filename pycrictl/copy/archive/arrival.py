@@ -22,8 +22,8 @@ from pycrictl.copy.rules.policy import Item, Judge, Make, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
 from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.commit import Merge, existing_kind, move_new
+from pycrictl.copy.tree.in_place import MountedFile
 from pycrictl.copy.tree.janitor import COMMIT, COMMIT_NEW, TOP
-from pycrictl.copy.tree.lone import LoneFile
 from pycrictl.copy.tree.places import Destination
 from pycrictl.copy.tree.rootfs import Directory, to_error
 from pycrictl.copy.tree.stage import Owner, Stage, finish
@@ -33,6 +33,7 @@ from pycrictl.units import quote
 from pycrictl.wire.tar.header import Entry
 
 _LINK_OVER_MOUNTED: Final = "-L copies what the link points to"
+_FILE_OVER_MOUNTED: Final = "--in-place writes into it, which others may see half written"
 
 
 class Arrival:
@@ -68,7 +69,7 @@ class Arrival:
         self._name = b""
         self._meeting: Meeting | None = None
         self._stage: Stage | None = None
-        self._lone: LoneFile | None = None
+        self._mounted: MountedFile | None = None
         self._item: Item | None = None
         self._fd = -1
         self._last_skipped: Skipped | None = None
@@ -114,19 +115,16 @@ class Arrival:
         if self._meeting is Meeting.KEEP:
             return None
         self.summary.count(item)
-        container_id = self._destination.root.container_id
-        if self._stage is None and is_file and not item.path:
-            self._lone = LoneFile(
-                self._directory,
-                self._name,
-                replaces=self._meeting is Meeting.REPLACE,
-                in_place=self._rules.in_place,
-                container_id=container_id,
-            )
-            self._item, self._fd = item, self._lone.create()
-            return self._fd
+        if self._stage is None and is_file and self._meeting is Meeting.REPLACE:
+            if self._rules.in_place and self._directory.is_mount_point(self._name):
+                archive = self._rules.archive
+                self._mounted = MountedFile(self._directory, self._name, archive=archive)
+                self._item, self._fd = item, self._mounted.create()
+                return self._fd
+            self._directory.refuse_mounted(self._name, hint=_FILE_OVER_MOUNTED)
         if self._stage is None:
             folder = self._spread or self._directory
+            container_id = self._destination.root.container_id
             self._stage = Stage(folder, self._host_owner, container_id)
         fd = self._stage.make(item)
         if fd is not None:
@@ -139,14 +137,14 @@ class Arrival:
             return
         try:
             owner = self._host_owner(item.owner)
-            if self._lone is not None:
-                self._lone.finish(item, owner)
+            if self._mounted is not None:
+                self._mounted.finish(item, owner)
             else:
                 finish(fd, item, owner)
         except OSError as exc:
             raise self.failure(exc, item.path) from exc
         finally:
-            if self._lone is None:
+            if self._mounted is None:
                 os.close(fd)
 
     def skip(self, skipped: Skipped) -> None:
@@ -159,8 +157,8 @@ class Arrival:
         if self._meeting is None:
             raise nothing_copied(self._last_skipped)
         try:
-            if self._lone is not None:
-                self._lone.commit(keep_metadata=self._rules.archive)
+            if self._mounted is not None:
+                self._mounted.commit()
             elif self._stage is not None:
                 late = self._stage.finish()
                 if self._spread is None:
@@ -173,11 +171,11 @@ class Arrival:
         return self.summary
 
     def close(self) -> None:
-        if self._lone is not None:
-            self._lone.close()
+        if self._mounted is not None:
+            self._mounted.close()
         elif self._fd >= 0:
             os.close(self._fd)
-        self._lone, self._fd = None, -1
+        self._mounted, self._fd = None, -1
         stage, self._stage = self._stage, None
         try:
             if stage is not None:
@@ -230,8 +228,9 @@ class Arrival:
     def _move(self, stage: Stage, late: list[Path]) -> None:
         """Move what is in the stage to a name that nothing has, or that of a link."""
         if self._meeting is Meeting.REPLACE:
-            # Only a link comes alone in a stage.
-            self._directory.refuse_mounted(self._name, hint=_LINK_OVER_MOUNTED)
+            # It may have been mounted since the copy began.
+            hint = _LINK_OVER_MOUNTED if self.summary.links else _FILE_OVER_MOUNTED
+            self._directory.refuse_mounted(self._name, hint=hint)
             stage.directory.move(TOP, self._directory, self._name)
         else:
             move_new(stage.directory, TOP, self._directory, self._name)

@@ -157,7 +157,7 @@ def sweep_root(root: Root) -> int:
 
 
 def _clear(noted: Noted, root: Root) -> None:
-    """Remove a stage or a file whose program is dead; finish a merge that has begun."""
+    """Remove a stage whose program is dead; finish a merge that has begun."""
     if not STAGE_NAME.fullmatch(noted.name):
         return
     with (

@@ -224,21 +224,6 @@ class Directory:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(_single(name), flags, 0o600, dir_fd=self.fd)
 
-    def create_unnamed(self) -> int:
-        """Make a file without a name: it vanishes with this program unless it is given one."""
-        flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
-        return os.open(b".", flags, 0o600, dir_fd=self.fd)
-
-    def give_name(self, fd: int, name: bytes) -> None:
-        """Put an unnamed file here; EEXIST if there is something of that name."""
-        os.link(
-            b"%d" % fd,
-            _single(name),
-            src_dir_fd=own_descriptors(),
-            dst_dir_fd=self.fd,
-            follow_symlinks=True,
-        )
-
     def symlink(self, target: bytes, name: bytes) -> None:
         """Make a symbolic link."""
         os.symlink(target, _single(name), dir_fd=self.fd)

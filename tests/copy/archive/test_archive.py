@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import zlib
@@ -17,7 +16,6 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree import walk
 from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import open_source
-from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import CopyError, EntryRefused, StreamError
 from tests.copy.hostile import FOLDER, LINK, archive, member
@@ -26,7 +24,6 @@ from tests.copy.trees import (
     LOCAL,
     MIB,
     Archive,
-    directly,
     ignore,
     nothing_is_left,
     put_at,
@@ -64,36 +61,18 @@ def test_nothing_is_visible_before_the_end(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "into").iterdir()) == ["a", "d"]
 
 
-def test_a_lone_file_has_no_name_before_the_end(tmp_path: Path) -> None:
+def test_a_lone_file_is_not_to_be_seen_before_the_end(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("old")
 
     def coming() -> Iterator[bytes]:
         yield archive(member(b"x", data=b"new"))
-        assert [path.name for path in tmp_path.iterdir()] == ["f"]
         assert (tmp_path / "f").read_text() == "old"
 
     put_at(tmp_path / "f", Archive(coming(), single=True))
     assert (tmp_path / "f").read_text() == "new"
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_a_file_system_without_unnamed_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
-) -> None:
-    def unsupported(_: Directory) -> int:
-        raise OSError(errno.EOPNOTSUPP, "unsupported")
-
-    monkeypatch.setattr(Directory, "create_unnamed", unsupported)
-    (tmp_path / "f").write_text("new")
-    if there:
-        (tmp_path / "g").write_text("old")
-    with pytest.raises(EntryRefused):
-        directly(tmp_path / "f", tmp_path / "g", Rules(max_size_bytes=1))
-    directly(tmp_path / "f", tmp_path / "g")
-    assert (tmp_path / "g").read_text() == "new"
     with pytest.raises(StreamError):
-        put_at(tmp_path / "g", Archive([member(b"x", data=b"1")], single=True))
-    assert (tmp_path / "g").read_text() == "new"
+        put_at(tmp_path / "f", Archive([member(b"x", data=b"1")], single=True))
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("f", "new")]
 
 
 def test_the_directory_of_an_archive_keeps_its_own_mode(tmp_path: Path) -> None:

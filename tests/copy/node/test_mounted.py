@@ -17,9 +17,9 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree import resolve
 from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.janitor import COMMIT, Note, sweep_root
-from pycrictl.copy.tree.lone import LoneFile
 from pycrictl.copy.tree.places import open_destination
 from pycrictl.copy.tree.resolve import is_mount_point
+from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.header import Entry, EntryType
 from tests.copy.hostile import snapshot
@@ -153,11 +153,19 @@ def test_a_file_that_was_mounted_meanwhile(
 ) -> None:
     before = container.state()
     monkeypatch.setattr(Merge, "check", lambda _: None)
-    monkeypatch.setattr(LoneFile, "_open_mounted", lambda *_, **__: -1)
-    for what in ("tree/.", "links/.", "tree/hosts"):
+    for what in ("tree/.", "links/."):
         with pytest.raises(CopyError, match="is mounted there"):
             copy(f"{source}/{what}", container.root / "etc")
         assert container.state() == before
+    answers, is_mount_point = [False], Directory.is_mount_point
+    monkeypatch.setattr(
+        Directory,
+        "is_mount_point",
+        lambda self, name: answers.pop() if answers else is_mount_point(self, name),
+    )
+    with pytest.raises(CopyError, match="is mounted there"):
+        copy(source / "tree/hosts", container.root / "etc")
+    assert container.state() == before
 
 
 def test_a_file_that_is_gone_meanwhile(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.tree import lone
+from pycrictl.copy.tree import in_place
 from pycrictl.copy.tree.content import write_all
 from pycrictl.errors import CopyError
 from tests.copy.trees import MIB, needs_root, nothing_is_left
@@ -30,7 +30,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 def write(source: Path, target: Path) -> None:
     with source.open("rb") as new, target.open("r+b") as old:
-        lone._overwrite(new.fileno(), old.fileno(), shown=bytes(target))
+        in_place._overwrite(new.fileno(), old.fileno(), shown=bytes(target))
 
 
 def sparse(path: Path, size_bytes: int, *pieces: tuple[int, bytes]) -> bytes:
@@ -101,14 +101,14 @@ def _fail_at(monkeypatch: pytest.MonkeyPatch, last: int, problem: BaseException)
             raise problem
         write_all(target, data, position)
 
-    monkeypatch.setattr(lone, "write_all", failing)
+    monkeypatch.setattr(in_place, "write_all", failing)
 
 
 @needs_root
 def test_no_room_for_the_old_content(
     tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lone, "DEFAULT_FOLDER", str(small))
+    monkeypatch.setattr(in_place, "DEFAULT_FOLDER", str(small))
     old = sparse(tmp_path / "old", 3 * MIB, (0, os.urandom(3 * MIB)))
     (tmp_path / "new").write_text("new")
     with pytest.raises(CopyError, match="cannot set the old content aside in") as info:

@@ -18,7 +18,7 @@ from pycrictl.copy import ends
 from pycrictl.copy.archive.archives import Outgoing
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.tree.janitor import VARIABLE, Note, random_name, sweep_root
+from pycrictl.copy.tree.janitor import VARIABLE, sweep_root
 from pycrictl.copy.tree.places import LocalRoot, open_destination
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.stage import Stage
@@ -248,15 +248,5 @@ def test_what_is_mounted_in_a_stage_is_not_emptied(into: Path) -> None:
         assert (stage / "top/d/kept").read_text() == "1"
     finally:
         subprocess.run(["umount", stage / "top/d"], check=True)
-    assert sweep_root(LOCAL) == 1
-    assert not any(into.iterdir())
-
-
-def test_a_file_that_was_about_to_be_moved(into: Path) -> None:
-    name = random_name()
-    (into / os.fsdecode(name)).write_text("1")
-    note = Note("", bytes(into), name)
-    assert sweep_root(LOCAL) == 0
-    note.close(is_removed=False)
     assert sweep_root(LOCAL) == 1
     assert not any(into.iterdir())

@@ -295,7 +295,6 @@ def test_only_single_names(tmp_path: Path, name: bytes) -> None:
             lambda: directory.read_link(name),
             lambda: directory.make(name),
             lambda: directory.create(name),
-            lambda: directory.give_name(0, name),
             lambda: directory.symlink(b"x", name),
             lambda: directory.link(directory, name, b"x"),
             lambda: directory.link(directory, b"x", name),
@@ -361,14 +360,7 @@ def test_making_and_moving(tmp_path: Path) -> None:
                 inner.move(b"f", directory, b"g", flags=RENAME_NOREPLACE)
             inner.move(b"f", directory, b"g")
             assert directory.lstat(b"nothing") is None
-        fd = directory.create_unnamed()
-        os.write(fd, b"unnamed")
-        directory.give_name(fd, b"named")
-        with pytest.raises(FileExistsError):
-            directory.give_name(fd, b"named")
-        os.close(fd)
-        assert (tmp_path / "named").read_text() == "unnamed"
-        assert sorted(entry.name for entry in directory.scan()) == ["d", "g", "named"]
+        assert sorted(entry.name for entry in directory.scan()) == ["d", "g"]
         (tmp_path / "d/deep/er").mkdir(parents=True)
         (tmp_path / "d/deep/link").symlink_to("/")
         for number in range(1500):
