@@ -56,11 +56,11 @@ ARROWS: dict[str, set[str]] = {
         *_BASE,
     },
     "kubectl.why": {
-        *("kubectl.podfacts", "kubectl.pods", "kubectl.program", "agent.api.names"),
+        *("kubectl.podfacts", "kubectl.selection", "kubectl.program", "agent.api.names"),
         *("diagnosis.findings", "diagnosis.pod", *_BASE),
     },
     "kubectl.copies": {
-        *("kubectl.copies", "kubectl.pods", "kubectl.program", "kubectl.kubectl_proxy"),
+        *("kubectl.copies", "kubectl.selection", "kubectl.program", "kubectl.kubectl_proxy"),
         *("kubectl.refusals", "agent.api.names", "copy", "streaming.target"),
         *_BASE,
     },
@@ -70,7 +70,7 @@ ARROWS: dict[str, set[str]] = {
     "kubectl.copies.patience": _BASE,
     "kubectl.imagepulls": {"wire.progress", "foreign", "units"},
     "kubectl.program": {"kubectl.refusals", "errors", "foreign"},
-    "kubectl.pods": {"kubectl.imagepulls", "kubectl.program", *_BASE},
+    "kubectl.selection": {"kubectl.imagepulls", "kubectl.program", *_BASE},
     "kubectl.kubectl_proxy": {
         *("kubectl.program", "kubectl.refusals", "agent.api.names", "streaming.target", "errors"),
     },

@@ -31,11 +31,9 @@ class AsyncApiClient(ApiBase):
         return await self._call(ApiRequest("GET", path, query))
 
     async def post(self, path: str, document: Mapping[str, Any]) -> Any:
-        """Create an object, such as a review; return it as the server has it."""
         return await self._call(ApiRequest("POST", path, document=document))
 
     async def put(self, path: str, document: Mapping[str, Any]) -> Any:
-        """Replace an object, which must still have the resource version that the new one has."""
         return await self._call(ApiRequest("PUT", path, document=document))
 
     async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
@@ -53,11 +51,7 @@ class AsyncApiClient(ApiBase):
         """Iterate over the events of a watch, until the server ends it.
 
         Args:
-            path: of the list.
             query: with ``resourceVersion`` and ``timeoutSeconds``.
-
-        Raises:
-            Expired: it cannot begin, or go on, from there.
         """
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()

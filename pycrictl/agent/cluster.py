@@ -47,13 +47,7 @@ class OtherNamespace(PycrictlError):
 
 
 class Scope(NamedTuple):
-    """What is listed; empty for everything.
-
-    Attributes:
-        namespace: only this one.
-        pod: only the pulls of this pod, those that are over included.
-        node: only what this node pulls.
-    """
+    """What is listed; empty for everything. Of a pod, pulls that are over are listed, too."""
 
     namespace: str = ""
     pod: str = ""
@@ -88,7 +82,6 @@ class Round(NamedTuple):
     """What the nodes have answered.
 
     Attributes:
-        objects: of all nodes.
         silent: nodes that did not answer, and why.
         odd: nodes of whose answers something was left out, and what.
         unsure: nodes that do not know their pulls, and why.
@@ -112,13 +105,7 @@ class Round(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What came of asking one node.
-
-    Attributes:
-        objects: of it.
-        odd: what was left out of its answer; empty if nothing was.
-        problem: why there is no answer; empty if there is one.
-    """
+    """What one node answers; ``problem`` says why it does not."""
 
     objects: list[Document]
     odd: str = ""
@@ -152,11 +139,7 @@ class Cluster:
         return pods_in(self._api, self._within(scope), scope.query)
 
     def _within(self, scope: Scope) -> tuple[str, ...]:
-        """Return the namespaces that a list is about; none for all.
-
-        Raises:
-            OtherNamespace: it is one that the agents do not serve.
-        """
+        """Return the namespaces that a list is about; none for all."""
         if not scope.namespace:
             return self._namespaces
         if self._namespaces and scope.namespace not in self._namespaces:
@@ -171,13 +154,7 @@ class Cluster:
     async def collect(
         self, scope: Scope, pods: Iterable[Pod], also: Mapping[str, str] | None = None
     ) -> Round:
-        """Ask the nodes.
-
-        Args:
-            scope: what is listed.
-            pods: those of the scope.
-            also: more nodes to ask, with their addresses.
-        """
+        """Query the nodes of these pods, and those of ``also``, which has their addresses."""
         by_node: dict[str, list[Pod]] = {}
         objects: list[Document] = []
         for pod in pods:
@@ -225,11 +202,7 @@ class Cluster:
         return Round(objects, silent, odd, unsure)
 
     async def listed(self, scope: Scope, version: int) -> list[Document]:
-        """Return what another agent had listed at a version of its own.
-
-        Raises:
-            Gone: it does not say.
-        """
+        """Return what another agent had listed at a version of its own; else raise VersionGone."""
         query = {**scope.query_of_peers, "resourceVersion": str(version)}
         for node in await self._peers.find(lambda node: is_of(version, node)):
             try:
@@ -241,11 +214,6 @@ class Cluster:
         raise VersionGone
 
     async def of_own_node(self, scope: Scope) -> list[Document]:
-        """Return the objects of this node.
-
-        Raises:
-            PycrictlError: the API server does not say which pods there are.
-        """
         pulls, pods = await self._own.ask()
         chosen = [
             pod
@@ -275,15 +243,7 @@ class Cluster:
 
 
 def judged(items: object, most: int) -> tuple[list[Document], str]:
-    """Return which of the objects of another agent are some, without what is wrong in them.
-
-    Args:
-        items: what it has answered.
-        most: objects that it may have.
-
-    Returns:
-        The objects, and what was left out; empty if nothing was.
-    """
+    """Return what is valid of another agent's objects, and what was left out, empty for nothing."""
     if not isinstance(items, list):
         return [], "items"
     wrong: list[str] = []

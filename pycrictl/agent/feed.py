@@ -61,11 +61,7 @@ class Watcher:
         self._has_news.set()
 
     async def take(self, timeout_s: float) -> list[WatchEvent]:
-        """Return the next events, or none after so many seconds.
-
-        Raises:
-            Gone: it was too far behind.
-        """
+        """Return the next events, or none after so many seconds."""
         if not self._events and not self._is_lost:
             self._has_news.clear()
             with contextlib.suppress(TimeoutError):
@@ -104,14 +100,7 @@ class Feed:
         return len(self._watchers)
 
     async def refresh(self, version: int = 0) -> None:
-        """See to it that what is stored is fresh.
-
-        Args:
-            version: of whichever agent; what is stored shall be newer.
-
-        Raises:
-            PycrictlError: the API server does not say which pods there are.
-        """
+        """Have a round made if the last one is old, or older than another agent's ``version``."""
         self.used_at = time.monotonic()
         asked_at = self.used_at
         async with self._lock:
@@ -119,11 +108,6 @@ class Feed:
                 await self._round()
 
     async def listed(self, version: int) -> list[Document] | None:
-        """Return what another agent had listed at a version; None for a version of this one.
-
-        Raises:
-            Gone: it does not know that any more, or does not answer.
-        """
         if self.store.is_own(version):
             return None
         return await self._cluster.listed(self._scope, version)
@@ -227,11 +211,6 @@ class Feeds:
         return feed
 
     def listed(self, scope: Scope, version: int) -> list[Document]:
-        """Return what was listed of a scope at a version of this agent.
-
-        Raises:
-            Gone: that is not known.
-        """
         if (feed := self._feeds.get(scope)) is None:
             raise VersionGone
         return feed.store.listed(version)

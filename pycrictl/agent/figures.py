@@ -9,8 +9,6 @@ from pycrictl.servicelog import Log, Seldom
 
 
 class Figures:
-    """Counts."""
-
     def __init__(self) -> None:
         self.page = page = MetricsPage("pycrictl_agent_")
         self.requests: Counter[tuple[str, ...]] = Counter()
@@ -34,10 +32,8 @@ class Figures:
         self.requests[kind, str(status)] += 1
 
     def copied(self, direction: str, end: str, moved_bytes: int) -> None:
-        """Count a copy that is over or was refused."""
         self._copies.labels(direction, end).inc()
         self._copy_bytes.labels(direction).inc(moved_bytes)
 
     def refused(self, kind: str, status: int, peer: str) -> None:
-        """Log that a request was refused; of many, some."""
         self._refused(kind=kind, status=status, peer=peer)

@@ -57,18 +57,7 @@ UNREACHED_S: Final = 60.0
 
 
 class Agent:
-    """A running agent.
-
-    Args:
-        load: reads the credential for the API server.
-        read_journal: returns lines of the node's services since a wall time.
-
-    Attributes:
-        ready: set when the front proxy can be trusted for the first time.
-
-    Raises:
-        PycrictlError: it cannot listen, or has no certificate to serve with.
-    """
+    """A running agent; ``ready`` is set when the front proxy can be trusted for the first time."""
 
     def __init__(
         self,
@@ -273,7 +262,6 @@ class Agent:
         return web.Response(text=why or "ok", status=503 if why else 200)
 
     def _show_figures(self) -> None:
-        """Have the page of metrics show what the parts count."""
         gauge, counted = self.figures.page.gauge, self.figures.page.counted
         copies, pulls, listener = self.copies, self.pulls, self.listener
         gauge("connections", "Open connections.", lambda: listener.connections)
@@ -323,7 +311,7 @@ def run(
     read_journal: ReadJournal | None = None,
     on_ready: Callable[[], object] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; arguments as ``Agent``, and a call when it serves."""
+    """Serve until SIGTERM or SIGINT; ``on_ready`` is called when it serves."""
     SSLProtocol.max_size = TLS_BUFFER_BYTES
 
     async def main() -> None:

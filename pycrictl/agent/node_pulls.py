@@ -22,6 +22,7 @@ from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod
 from pycrictl.progress.endings import Pace
 from pycrictl.progress.failures import REASONS, Failures
+from pycrictl.progress.node_watch import Knowledge, WatchRequest, watch
 from pycrictl.progress.reference import canonical
 from pycrictl.pulls.model import Pull
 from pycrictl.servicelog import Log
@@ -76,9 +77,6 @@ class _Source:
         self.alive_at = time.monotonic()
 
     def run(self, connect: Connect) -> None:
-        # A quarter of the memory: not before it is used.
-        from pycrictl.progress.node_watch import Knowledge, WatchRequest, watch  # noqa: PLC0415
-
         owner = self._owner
         try:
             with connect() as (client, proxy):
@@ -126,9 +124,6 @@ class NodePulls:
     """What this node pulls.
 
     Args:
-        connect: see ``Connect``; called in a thread.
-        api: for the pods of the node.
-        node: its name.
         read_journal: returns lines of the node's services since a wall time; None to read none.
         namespaces: whose pods may be listed; none for all.
 
@@ -194,13 +189,7 @@ class NodePulls:
         )
 
     async def ask(self) -> tuple[list[Pull], tuple[Pod, ...]]:
-        """Return the pulls and the pods of the node.
-
-        The first question begins to follow them, and waits for a first look.
-
-        Raises:
-            PycrictlError: the API server does not say which pods there are.
-        """
+        """Return the pulls and the pods of the node; the first call waits for a first look."""
         self._begin()
         until = time.monotonic() + FIRST_LOOK_S
         await self._reflector.ready(FIRST_LOOK_S)
@@ -326,7 +315,6 @@ def pulls_in(view: View, began: Mapping[str, float]) -> list[Pull]:
     """Return the pulls that a picture shows.
 
     Args:
-        view: the picture.
         began: when pulls that ran in the last picture began, so that it stays the same. What is
             complete and was not among them has ended before: the proxy speaks of it for seconds.
     """

@@ -25,8 +25,6 @@ Key: TypeAlias = tuple[str, str]
 
 
 class Change(StrEnum):
-    """What an event of a watch says (``metav1.WatchEvent``)."""
-
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
@@ -50,7 +48,6 @@ def tag_of(node: str) -> int:
 
 
 def is_of(version: int, node: str) -> bool:
-    """Return whether a version may be one of a node's agent."""
     return version % _TAGS == tag_of(node)
 
 
@@ -108,11 +105,7 @@ class ObjectStore:
         return version % _TAGS == self._tag
 
     def since(self, version: int) -> list[WatchEvent]:
-        """Return what has changed since a version of this agent, the oldest first.
-
-        Raises:
-            Gone: that is not known.
-        """
+        """Return what has changed since a version, the oldest first; else raise VersionGone."""
         if not (self.is_own(version) and self._oldest <= version <= self.version):
             raise VersionGone
         events = [event for event in self._removed if event.version > version]
@@ -123,11 +116,7 @@ class ObjectStore:
         return sorted(events, key=lambda event: event.version)
 
     def listed(self, version: int) -> list[Document]:
-        """Return the objects that there were at a version of this agent, as they were seen last.
-
-        Raises:
-            Gone: that is not known.
-        """
+        """Return the objects that there were at a version, as they were seen last."""
         news = self.since(version)
         made = {key_of(event.document) for event in news if event.change is Change.ADDED}
         return [
@@ -136,11 +125,9 @@ class ObjectStore:
         ]
 
     def differences(self, listed: Iterable[Document], version: int) -> list[WatchEvent]:
-        """Return what is different from what another agent had listed, what is gone first.
+        """Return what is different from what another agent had ``listed`` at its version.
 
-        Args:
-            listed: see ``listed``.
-            version: of the other agent; those of this store are higher from now on.
+        What is gone comes first. Versions of this store are higher from now on.
         """
         before = {key_of(one): one for one in listed}
         self.version = at = max(self.version, (version // _TAGS + 1) * _TAGS + self._tag)

@@ -82,7 +82,6 @@ def is_waiting(pod: Pod) -> bool:
 
 
 def pod_of(name: str) -> str:
-    """Return the pod of an object's name; empty if it is not the name of one."""
     return name.rpartition(".")[0]
 
 
@@ -98,9 +97,6 @@ def objects_of(
     """Return the objects of some pods of a node.
 
     Args:
-        pods: of that node.
-        pulls: what the node shows.
-        node: its name.
         wants_all: also of images that are there.
         problem: why the node's pulls are unknown; empty if they are known.
         retries: when pulls that have failed are tried again, by canonical reference.
@@ -122,8 +118,8 @@ def objects_of(
 def pull_for(need: Need, pulls: Sequence[Pull]) -> Pull | None:
     """Return the pull of an image that a pod needs.
 
-    One that was over before the pod was made was another one's: all that it says is that the image
-    is there. Pods' times are in whole seconds.
+    One that was over before the pod was made was another one's: it only says that the image is
+    there. Pods' times are in whole seconds.
     """
     pull = next((one for one in reversed(pulls) if _may_be(one, need.image)), None)
     if pull is None or pull.is_running or pull.ended_s >= need.pod.created_s:
@@ -270,10 +266,7 @@ def reports_of(
 ) -> tuple[list[Report], bool]:
     """Return what is known of the pulls of some images, and whether one of them runs.
 
-    Args:
-        needs: the images.
-        pulls: of the node.
-        since_s: when somebody began to watch; of what had arrived by then only that is said.
+    Of what had arrived before ``since_s``, when a client began to watch, only that is reported.
     """
     found: list[Report] = []
     runs = False

@@ -62,7 +62,6 @@ class Peers:
     Args:
         namespace: of their Service; empty: only the nodes' own addresses are known.
         port: of agents that are no endpoint of it.
-        token_file: the service account's token for agents; empty if there is none.
 
     Attributes:
         authority: PEM of the CA of the agents' certificates; empty: they are not verified; None: it
@@ -84,7 +83,6 @@ class Peers:
         self._session: aiohttp.ClientSession | None = None
 
     def own_user(self) -> str:
-        """Return the user that the token stands for; empty if there is none."""
         try:
             return subject_of(self._token())
         except PycrictlError:
@@ -130,7 +128,7 @@ class Peers:
     async def lines(
         self, node: str, host_ip: str, path: str, query: Mapping[str, str]
     ) -> AsyncGenerator[bytes, None]:
-        """Iterate over the lines that the agent of a node streams; raises as ``get``."""
+        """Iterate over the lines that the agent of a node streams."""
         try:
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(TIMEOUT_S):
@@ -161,7 +159,6 @@ class Peers:
         headers: Mapping[str, str],
         body: bytes,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send any request to the agent of a node; give whatever it answers."""
         async with self._reached(node, host_ip) as (base, settings):
             more = {**settings["headers"], **headers}
             async with self._connections().request(
@@ -227,7 +224,6 @@ class Peers:
                     await self._look()
 
     async def _look(self) -> None:
-        """List the endpoints of the Service (``discovery.k8s.io/v1``), by node."""
         found: dict[str, tuple[str, int]] = {}
         path = f"/apis/discovery.k8s.io/v1/namespaces/{self._namespace}/endpointslices"
         with contextlib.suppress(PycrictlError):
@@ -272,10 +268,7 @@ class Peers:
 
 
 def subject_of(token: str) -> str:
-    """Return whom a service account's token names (a JWT's ``sub``); empty if it is none.
-
-    Nothing is verified: that is up to the API server.
-    """
+    """Return the ``sub`` of a JWT, which is not verified here; empty if it is none."""
     try:
         return text(parsed(_unpadded(token.split(".")[1])).get("sub"))
     except (ValueError, IndexError):
@@ -292,11 +285,7 @@ def _abandon(response: aiohttp.ClientResponse) -> None:
 async def _lines(
     stream: aiohttp.StreamReader, max_bytes: int, silence_s: float
 ) -> AsyncIterator[bytes]:
-    """Iterate over the lines of a body that are not blank, without their ends.
-
-    Args:
-        silence_s: the longest time without a byte.
-    """
+    """Iterate over the lines of a body that are not blank, without their ends."""
     rest = bytearray()
     while True:
         try:

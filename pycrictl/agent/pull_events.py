@@ -38,12 +38,12 @@ class _Pod(NamedTuple):
 
 def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
     """Return what writes the Events of a node, whose pods are watched (``NodePulls.hold``)."""
-    source = _Source(pulls)
+    source = _PullStates(pulls)
     api = ApiClient(load, timeout_s=TIMEOUT_S)
     return EventRecorder(api, source.states, source.idle, Log(__name__))
 
 
-class _Source:
+class _PullStates:
     def __init__(self, pulls: NodePulls) -> None:
         self._pulls = pulls
         self._is_busy = False

@@ -28,10 +28,9 @@ T = TypeVar("T")
 async def list_all(
     api: AsyncApiClient, path: str, query: Mapping[str, str], parse: Callable[[Document], T | None]
 ) -> tuple[dict[str, T], str]:
-    """Return the objects of a list by UID, as ``parse`` has them, and its resource version.
+    """Return the objects of a list by UID, and its resource version.
 
-    Args:
-        parse: returns None for an object to leave out.
+    ``parse`` returns None for an object to leave out.
     """
     found: dict[str, T] = {}
     version = ""
@@ -46,9 +45,7 @@ async def list_all(
 class Reflector(Generic[T]):
     """Keeps a list. After a failure it goes on with what it had, and lists again after a rest.
 
-    Args:
-        parse: returns None for an object to leave out.
-        on_change: called after each change.
+    ``parse`` returns None for an object to leave out.
     """
 
     def __init__(
@@ -84,7 +81,6 @@ class Reflector(Generic[T]):
 
     @property
     def failing_s(self) -> float:
-        """For how long listing has failed; 0 if it did not fail last."""
         return 0.0 if self.error is None else time.monotonic() - self._failed_at
 
     async def ready(self, timeout_s: float) -> None:
@@ -147,7 +143,7 @@ class Reflector(Generic[T]):
 
 
 class Reflectors(Generic[T]):
-    """Several lists that are kept as one; see ``Reflector``."""
+    """Several lists that are kept as one."""
 
     def __init__(self, parts: Sequence[Reflector[T]]) -> None:
         self._parts = parts

@@ -42,7 +42,7 @@ from pycrictl.agent.objects import pod_of, wanted
 from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, ProgressStreams
 from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.frontproxy import User
-from pycrictl.agent.watching import Watch
+from pycrictl.agent.watching import WatchResponse
 from pycrictl.errors import Denied, PycrictlError
 from pycrictl.servicelog import Log
 
@@ -195,20 +195,15 @@ class Routes:
         self, request: web.BaseRequest, words: list[str], given: dict[str, str]
     ) -> web.StreamResponse:
         user = self._access.user(request)
-        accept = request.headers.get("Accept", "")
         match words:
             case ["apis"]:
-                if (found := discovery.aggregated(accept)) is not None:
-                    return respond(found[0], kind=found[1])
                 return respond(discovery.groups())
             case ["apis", group] if group == GROUP:
                 return respond(discovery.group())
-            case ["openapi", "v2"]:
-                return respond(openapi.v2())
             case ["openapi", "v3"]:
                 return respond(openapi.index())
             case ["openapi", "v3", "apis", group, version] if f"{group}/{version}" == GROUP_VERSION:
-                return respond(openapi.v3())
+                return respond(openapi.document())
             case ["apis", group, version, *rest] if f"{group}/{version}" == GROUP_VERSION:
                 return await self._resource(request, user, rest, given)
         raise _no_such_resource()
@@ -254,7 +249,7 @@ class Routes:
         feed = self._feeds.get(scope)
         if query.is_watch:
             async with self._counted(user):
-                watch = Watch(feed, query, form)
+                watch = WatchResponse(feed, query, form)
                 try:
                     return await watch.serve(request)
                 finally:
@@ -302,9 +297,9 @@ class Routes:
                 request, pod, query.container, is_watch=not has_end, timeout_s=query.timeout_s
             )
 
-    def _counted(self, user: User) -> _Counted:
+    def _counted(self, user: User) -> _WatchSlot:
         """Count a watch or stream while it lasts; a Refusal if there are too many."""
-        return _Counted(self._watches, user.name)
+        return _WatchSlot(self._watches, user.name)
 
     @property
     def watches(self) -> int:
@@ -331,7 +326,7 @@ def _is_of_copies(words: list[str]) -> bool:
 _OF_STREAM: Final = ("timeoutSeconds", "container")
 
 
-class _Counted:
+class _WatchSlot:
     def __init__(self, counts: dict[str, int], user: str) -> None:
         self._counts = counts
         self._user = user

@@ -25,12 +25,7 @@ def _listed(value: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """The settings of an agent.
-
-    Attributes:
-        debugs: as the kubelet's ``enableDebuggingHandlers``: without, there are neither streams
-            nor copies of pods of this node.
-    """
+    """The settings of an agent; ``debugs`` is the kubelet's ``enableDebuggingHandlers``."""
 
     debugs: bool = True
     listen: Address = options.address("listen", "Where to serve", "0.0.0.0:10281")
@@ -130,12 +125,7 @@ def load(
     environ: Mapping[str, str],
     credential: Callable[[str], Credential],
 ) -> AgentSettings:
-    """Return the settings in force.
-
-    Args:
-        flags: values by their names, as typed; None means not given.
-        credential: reads that of a kubeconfig, or of this pod if there is none.
-    """
+    """Return the settings in force; ``credential`` reads that of a kubeconfig, or of this pod."""
     values: dict[str, Any] = dict(options.read_flags(AgentSettings, flags).values)
     kubeconfig = values.get("kubeconfig", "")
     node = values.get("node") or environ.get("NODE_NAME", "") or credential(kubeconfig).node

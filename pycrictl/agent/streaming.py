@@ -45,11 +45,7 @@ class ProgressStreams:
     async def serve(
         self, request: web.BaseRequest, pod: Pod, container: str, *, is_watch: bool, timeout_s: int
     ) -> web.StreamResponse:
-        """Answer with the stream of a pod, wherever it is.
-
-        Raises:
-            Refusal: it has no node yet, or that container; or its node does not answer.
-        """
+        """Answer with the stream of a pod of any node."""
         if not wanted(pod, container) and container:
             raise Refusal(400, f"container {container} is not valid for pod {pod.name}")
         if not pod.node:
@@ -76,11 +72,6 @@ class ProgressStreams:
     async def serve_own(
         self, request: web.BaseRequest, pod: Pod | None, container: str, limit_s: float
     ) -> web.StreamResponse:
-        """Answer with the stream of a pod of this node.
-
-        Raises:
-            Refusal: streams are off; there is no such pod; or nothing is known of the node's pulls.
-        """
         if self.is_off:
             raise Refusal(405, DEBUGGING_OFF)
         if pod is None:

@@ -78,15 +78,11 @@ class _Pending:
     transport: asyncio.Transport | None = None
 
 
-class _Connection(web.RequestHandler):
+class _HttpConnection(web.RequestHandler):
     """The library's connection, with a bound on the head of an unauthenticated request.
 
     The library bounds each field of a head only. What follows the head is read when the request is
     authenticated.
-
-    Args:
-        pending: None if TLS has authenticated the client.
-        limits: of the library's.
     """
 
     def __init__(self, server: _Server, pending: _Pending | None, **limits: Any) -> None:
@@ -163,9 +159,6 @@ class _Server(web.Server):
 
     When there are too many of these, a new one replaces the oldest of the address that has the
     most. A connection is authenticated by its certificate, or by a request that ``Access`` accepts.
-
-    Args:
-        is_trusted: whether a connection's client certificate authenticates all requests.
     """
 
     def __init__(self, handler: Handler, is_trusted: IsTrusted) -> None:
@@ -173,7 +166,9 @@ class _Server(web.Server):
             response = await handler(request)
             # What comes behind a refused upgrade is no request, whatever it looks like.
             connection = request.protocol
-            is_authenticated = isinstance(connection, _Connection) and connection.pending is None
+            is_authenticated = (
+                isinstance(connection, _HttpConnection) and connection.pending is None
+            )
             if not is_authenticated or "Upgrade" in request.headers:
                 response.force_close()
             return response
@@ -205,7 +200,7 @@ class _Server(web.Server):
 
     def authenticated(self, request: web.BaseRequest) -> None:
         connection = request.protocol
-        if isinstance(connection, _Connection) and connection.pending is not None:
+        if isinstance(connection, _HttpConnection) and connection.pending is not None:
             self._forget(connection.pending)
             connection.authenticated()
 
@@ -220,7 +215,7 @@ class _Server(web.Server):
             pending.transport = transport
             if hasattr(transport, "set_read_buffer_limits"):  # of TLS: what waits encrypted
                 transport.set_read_buffer_limits(HEAD_BYTES)
-        connection = _Connection(
+        connection = _HttpConnection(
             self,
             None if is_authenticated else pending,
             keepalive_timeout=KEEP_ALIVE_S,

@@ -31,7 +31,7 @@ SEND_S: Final = 30.0
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
-class Watch:
+class WatchResponse:
     """One watch; ``has_expired`` if the client was told to list again."""
 
     def __init__(self, feed: Feed, query: Query, form: Form) -> None:
@@ -94,11 +94,7 @@ class Watch:
         return response
 
     def _first(self, listed: list[Document] | None) -> list[bytes]:
-        """Return the first events.
-
-        Args:
-            listed: what another agent had listed, at whose version the watch goes on.
-        """
+        """Return the first events; ``listed`` is what another agent had listed at the version."""
         query, store = self._query, self._feed.store
         self._version = store.version
         version = int(query.version or 0)

@@ -16,7 +16,7 @@ from pycrictl.diagnosis.asking import Asking, disks_of, unmet
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.pulls import Pulls
 from pycrictl.errors import NotFound
-from pycrictl.kube.node import Origin
+from pycrictl.kube.node_pods import Origin
 from pycrictl.kube.pods import Pod
 from pycrictl.logs.log_reader import LogReader
 from pycrictl.logs.selection import Selection
@@ -31,7 +31,7 @@ from pycrictl.progress.reference import is_same_image
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.kube.node import NodePods
+    from pycrictl.kube.node_pods import NodePods
     from pycrictl.logs.journal import JournalLine
 
 JOURNAL_LINES: Final = 200

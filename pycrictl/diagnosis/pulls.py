@@ -14,7 +14,7 @@ from pycrictl.pulls.model import Totals
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.kube.node import NodePods
+    from pycrictl.kube.node_pods import NodePods
 
 WATCH_S: Final = 2.0
 """For how long a pull is watched: its rate is known after a second."""

@@ -19,7 +19,7 @@ from pycrictl.diagnosis.collect import Collector, Sources, about, pod_named, wit
 from pycrictl.diagnosis.disks import Disk
 from pycrictl.diagnosis.pod import Look, PodReport, diagnose
 from pycrictl.diagnosis.pulls import Pulls, all_of, from_proxy, watch_briefly
-from pycrictl.kube.node import Origin
+from pycrictl.kube.node_pods import Origin
 from pycrictl.progress.failures import Failure, awaited
 
 if TYPE_CHECKING:

@@ -117,7 +117,6 @@ class ApiBase:
         return DeadlineExceeded(f"the API server did not answer within {limit}")
 
     def _ready(self) -> tuple[Credential, ssl.SSLContext]:
-        """Return the credential and TLS with it. It blocks."""
         with self._lock:
             if self._current is None or time.monotonic() - self._read_at >= REREAD_S:
                 try:
@@ -146,15 +145,12 @@ class ApiClient(ApiBase):
         return self._ready()[0].node
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """Return the object or list at a path, such as ``/api/v1/pods``."""
         return self._call(ApiRequest("GET", path, query))
 
     def post(self, path: str, document: Mapping[str, Any]) -> Any:
-        """Create an object; return it as the server has it."""
         return self._call(ApiRequest("POST", path, document=document))
 
     def patch(self, path: str, document: Mapping[str, Any]) -> Any:
-        """Change an object by a merge patch; return it as the server has it."""
         return self._call(ApiRequest("PATCH", path, document=document))
 
     def _call(self, request: ApiRequest) -> Any:
@@ -168,14 +164,9 @@ class ApiClient(ApiBase):
 
 
 class ApiExchange(threading.Thread):
-    """One request and its response.
+    """One request and its response, which ``take`` reads if it is one of success.
 
-    Args:
-        take: reads the response, one of success.
-        silence_s: how long each step may take.
-
-    Attributes:
-        outcome: what ``take`` returns, or an error of ``ApiBase``.
+    ``outcome`` has what ``take`` returns, or an error of ``ApiBase``.
     """
 
     def __init__(
@@ -326,7 +317,6 @@ def _is_same_connection(one: Credential, other: Credential) -> bool:
 
 
 def _parse_server(server: str) -> SplitResult:
-    """Return the address of an API server in its parts; a ConnectError if it is not one."""
     try:
         url = urlsplit(server)
         if url.hostname and (url.port or 443):  # a bad port raises when it is looked at

@@ -85,9 +85,6 @@ def find_credential(
     Args:
         kubelet: the running one; None to look for it.
         timeout_s: limit of a program that prints it (``exec``).
-
-    Raises:
-        ConfigError: there is none, or it cannot be used.
     """
     kubelet = kubelet or find_kubelet(root)
     for path in filter(None, (kubelet.kubeconfig, *KUBECONFIGS)):
@@ -102,7 +99,6 @@ def find_credential(
 
 
 def read_kubeconfig(path: str, *, timeout_s: float = PLUGIN_S) -> Credential:
-    """Return the credential of any kubeconfig; arguments as ``find_credential``."""
     try:
         document = parse_document(path, config.read_text(path))
     except OSError as exc:
@@ -111,7 +107,6 @@ def read_kubeconfig(path: str, *, timeout_s: float = PLUGIN_S) -> Credential:
 
 
 def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Credential:
-    """Return the credential that the kubelet gives to the processes of a pod."""
     host, port = (environ.get(f"KUBERNETES_SERVICE_{word}", "") for word in ("HOST", "PORT"))
     if not host:
         raise ConfigError("no API server is named: this is not a pod", hint="use --kubeconfig")
@@ -130,7 +125,6 @@ def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Cr
 
 
 def own_namespace(folder: Path = SERVICE_ACCOUNT) -> str:
-    """Return the namespace of the pod that this process is in; empty if it is in none."""
     try:
         return config.read_text(str(folder / "namespace")).strip()
     except OSError:
@@ -176,7 +170,6 @@ class _Kubeconfig:
         )
 
     def _printed(self, timeout_s: float) -> Printed:
-        """Return what the program prints that the user's ``exec`` names."""
         plugin, name = mapping(self._user.get("exec")), quote(self._path, 4096)
         if not plugin:
             raise ConfigError(f"the user of {name} has no credential")

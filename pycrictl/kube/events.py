@@ -93,7 +93,7 @@ class Event(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Entry:
+class _Tracked:
     state: PodPullState
     since: float
     written_phase: str = ""
@@ -112,7 +112,7 @@ class EventSchedule:
     """Which Events are due. Pure: ``now`` is in seconds and never goes back."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _Tracked] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -126,7 +126,7 @@ class EventSchedule:
                 entry.state = state if state.phase else entry.state
             elif state.phase and not state.is_over and len(self._entries) < MAX_ENTRIES:
                 since = now if state.since is None else state.since
-                self._entries[name] = _Entry(state, since)
+                self._entries[name] = _Tracked(state, since)
         for name, entry in list(self._entries.items()):
             if not entry.count if entry.state.is_over else name not in found:
                 del self._entries[name]
@@ -154,7 +154,6 @@ class EventRecorder:
     Args:
         states: returns how far the pulls of the node are; empty if there are none.
         idle: returns when there may be some, or after a while.
-        log: gets a line when the API server refuses an Event, once until it accepts one.
     """
 
     def __init__(
@@ -194,7 +193,6 @@ class EventRecorder:
                 await asyncio.sleep(LOOK_S)
 
     def _write(self, event: Event) -> None:
-        """Create or change an Event. It blocks."""
         try:
             self._call(event)
         except PycrictlError as exc:
@@ -243,7 +241,6 @@ def _changes(event: Event) -> dict[str, Any]:
 
 
 def _identity(event: Event, node: str) -> dict[str, Any]:
-    """Return what of an Event (core/v1) never changes."""
     pod = event.pod
     return {
         "apiVersion": "v1",

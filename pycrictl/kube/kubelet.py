@@ -29,11 +29,7 @@ _PROGRAMS: Final = ("kubelet", "kubelite")
 
 
 class Kubelet(NamedTuple):
-    """The flags of the running kubelet; empty where they are not set.
-
-    Attributes:
-        pid: 0 if no kubelet was found (k3s and rke2 have it inside a process of their own).
-    """
+    """Flags of the running kubelet; ``pid`` is 0 if there is none (k3s and rke2 have it inside)."""
 
     pid: int = 0
     kubeconfig: str = ""
@@ -74,7 +70,6 @@ def host_name(kubelet: Kubelet) -> str:
 
 
 def configuration(kubelet: Kubelet, root: Path = ROOT) -> dict[str, Any]:
-    """Return the KubeletConfiguration; empty if it cannot be read."""
     for path in filter(None, (kubelet.config, *CONFIGS)):
         with suppress(OSError, ConfigError):
             return read_document(path, root)
@@ -87,7 +82,6 @@ def read_document(path: str, root: Path = ROOT) -> dict[str, Any]:
 
 
 def parse_document(path: str, content: str) -> dict[str, Any]:
-    """Return the mapping of a YAML or JSON text; a ConfigError if it is none."""
     name = quote(path, 4096)
     try:
         document = yamltree.parse(content).data
@@ -104,11 +98,7 @@ def read_text(path: str, root: Path = ROOT) -> str:
 
 
 def below(root: Path, path: str) -> Path:
-    """Return where a path of the node is seen from here, with links as the node has them.
-
-    Raises:
-        OSError: links lead in a circle.
-    """
+    """Return where a path of the node is seen from here, with links as the node has them."""
     if root == ROOT:
         return Path(path)
     try:
@@ -126,7 +116,6 @@ def _command_lines(proc: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _flags(words: list[str]) -> dict[str, str]:
-    """Return the flags of a command line, spelled ``--name=value`` or ``--name value``."""
     found = {}
     for index, word in enumerate(words):
         name, equals, value = word.lstrip("-").partition("=")

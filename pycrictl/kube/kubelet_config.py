@@ -49,20 +49,12 @@ class KubeletConfig:
 
 
 def find_kubelet_config(kubelet: Kubelet, root: Path = ROOT) -> KubeletConfig:
-    """Read the kubelet's configuration, from its ``--config`` or else the usual place."""
     path = kubelet.config or KUBELET_CONFIG
     return read_kubelet_config(path, lambda: read_named(path, root))
 
 
 def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> KubeletConfig:
-    """Read kubelet's configuration file.
-
-    Args:
-        read: reads it; None for a plain file of this process.
-
-    Raises:
-        ConfigError: it cannot be read, or a value in it is not what kubelet takes.
-    """
+    """Read kubelet's configuration file; ``read`` is None for a plain file of this process."""
     name = quote(path, 4096)
     try:
         root = yamltree.parse(read() if read is not None else read_text(noderoot.given(path)))

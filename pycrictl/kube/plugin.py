@@ -30,12 +30,10 @@ class Printed(NamedTuple):
 
 
 def ask_plugin(plugin: dict[str, Any], folder: Path, timeout_s: float) -> Printed:
-    """Run a program for a credential.
+    """Run the program that the ``exec`` of a kubeconfig's user names, for a credential.
 
-    Args:
-        plugin: the ``exec`` of a kubeconfig's user.
-        folder: of the kubeconfig, for relative paths.
-        timeout_s: after that the program and all that it has started is killed.
+    ``folder`` is that of the kubeconfig. After ``timeout_s`` the program and all that it has
+    started is killed.
     """
     command = plugin.get("command")
     if not isinstance(command, str) or not command:
@@ -83,7 +81,6 @@ def _variables(plugin: dict[str, Any]) -> dict[str, str]:
 
 
 def _read(content: bytes, name: str) -> Printed:
-    """Return the ``status`` of an ExecCredential."""
     status = mapping(parsed(content).get("status"))
     keys = ("token", "clientCertificateData", "clientKeyData")
     found = Printed(*(text(status.get(key), len(content)) for key in keys))

@@ -86,12 +86,10 @@ class Pod(NamedTuple):
 
     @property
     def created_s(self) -> float:
-        """When it was made, as wall time; 0 if that is not known."""
         return moment(self.created)
 
 
 def list_pods(client: ApiClient) -> tuple[Pod, ...]:
-    """Return the pods that the API server has for this node."""
     answer = client.get("/api/v1/pods", {"fieldSelector": f"spec.nodeName={client.node}"})
     if not isinstance(answer, dict):
         raise RemoteProtocolError("the API server's list of pods is not one")
@@ -99,10 +97,7 @@ def list_pods(client: ApiClient) -> tuple[Pod, ...]:
 
 
 def static_pods(kubelet: Kubelet, node: str, root: Path = ROOT) -> tuple[Pod, ...]:
-    """Return the pods of the manifests that the kubelet reads from a directory.
-
-    The kubelet appends the node's name to theirs.
-    """
+    """Return the pods of the kubelet's manifests; it appends the node's name to theirs."""
     settings = configuration(kubelet, root)
     named = kubelet.manifests or settings.get("staticPodPath")
     for folder in (named,) if isinstance(named, str) and named else MANIFESTS:
@@ -112,7 +107,6 @@ def static_pods(kubelet: Kubelet, node: str, root: Path = ROOT) -> tuple[Pod, ..
 
 
 def parse_pod(document: Mapping[str, Any]) -> Pod | None:
-    """Return the pod of a ``v1 Pod``; None if it has no name."""
     metadata, spec = mapping(document.get("metadata")), mapping(document.get("spec"))
     status = mapping(document.get("status"))
     if not (name := text(metadata.get("name"))):

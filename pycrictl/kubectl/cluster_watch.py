@@ -20,11 +20,11 @@ from pycrictl.errors import (
     Unimplemented,
     UpgradeRefused,
 )
-from pycrictl.kubectl import pods, refusals
+from pycrictl.kubectl import refusals
 from pycrictl.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
 from pycrictl.kubectl.kubectl_proxy import KubectlProxy
-from pycrictl.kubectl.pods import Asked, FoundPod, PodSelection
 from pycrictl.kubectl.program import Kubectl
+from pycrictl.kubectl.selection import Asked, FoundPod, PodSelection, ending_of, find
 from pycrictl.progress import report_stream
 from pycrictl.progress.endings import SETTLE_S, Pace, Sink, conclude
 from pycrictl.progress.stream_watch import Follow, watch_reports
@@ -63,7 +63,7 @@ def watch(
 ) -> bool:
     """Watch pulls until none is left, or without end if ``pace.follow``."""
     try:
-        selection = pods.find(kubectl, asked)
+        selection = find(kubectl, asked)
         if waiting := selection.wait_for_nodes(forever=pace.follow):
             sink.note(f"{plural(len(waiting), 'pod')} not scheduled yet, such as {waiting[0]}")
         with KubectlProxy(kubectl, environ) as proxy:
@@ -220,7 +220,7 @@ class _Listing:
         """Say of what is not reported any more whether it succeeded."""
         lost, self._pulls.lost = self._pulls.lost, []
         for pull in lost:
-            error = await in_thread(partial(pods.ending_of, self._kubectl, pull))
+            error = await in_thread(partial(ending_of, self._kubectl, pull))
             # What never began was no pull: its pod waited for something else.
             phase = "failed" if error else "done" if pull.has_begun else "present"
             on_report(Report(pull.image, "", 0, 0, error, phase, pod=pull.pod))

@@ -38,14 +38,7 @@ class ExpiredError(Exception):
 
 
 class Wanted(NamedTuple):
-    """Which pulls are shown.
-
-    Attributes:
-        namespace: of the pods; empty for all.
-        node: where; empty for all.
-        container: the name of the container; empty for all.
-        has_pod: says of a namespace and a pod's name whether it is wanted.
-    """
+    """Which pulls are shown; empty for all."""
 
     namespace: str = ""
     node: str = ""
@@ -59,10 +52,8 @@ class PullObject(NamedTuple):
     Attributes:
         image: as the reports on it have it.
         reference: as the pod has it.
-        node: where it is pulled.
         namespace, name: of the pod that the object is of.
         pod: the pod that the reports name, NAMESPACE/NAME.
-        phase: as of a report.
         has_begun: the pull is known, and not only that a pod waits for it.
     """
 
@@ -128,7 +119,6 @@ class PullObjects:
         return None
 
     def receive_data(self, data: bytes) -> list[Report]:
-        """Take the next bytes of a watch."""
         *lines, rest = (bytes(self._line) + data).split(b"\n")
         self._line = bytearray(rest)
         if len(rest) > MAX_LINE_BYTES:

@@ -23,14 +23,7 @@ _NO_SANDBOX: Final = "FailedCreatePodSandBox"
 
 
 class Known(NamedTuple):
-    """What was asked about pods.
-
-    Attributes:
-        events: warnings about them, as ``v1 Event``.
-        pulls: their ImagePull objects.
-        logs: the last lines of logs, by container.
-        missing: what could not be asked.
-    """
+    """What was asked about pods; ``missing`` could not be asked."""
 
     events: Sequence[dict[str, Any]] = ()
     pulls: Sequence[dict[str, Any]] = ()
@@ -39,7 +32,6 @@ class Known(NamedTuple):
 
 
 def facts_of(document: dict[str, Any], known: Known, now_s: float) -> facts.PodFacts | None:
-    """Return the facts about a pod; None if it is no pod."""
     if (pod := parse_pod(document)) is None:
         return None
     status = mapping(document.get("status"))

@@ -25,8 +25,6 @@ _MOST_LINES: Final = 100
 
 
 class Kubectl:
-    """Calls kubectl."""
-
     def __init__(self, options: Sequence[str], note: Callable[[str], None]) -> None:
         self._options = list(options)
         self.note = note

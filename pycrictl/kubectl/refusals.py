@@ -57,7 +57,6 @@ def is_error(line: str) -> bool:
 
 
 def of_text(text: str, code: int) -> PycrictlError:
-    """Return the error that kubectl wrote to standard error."""
     lines = [line for line in text.splitlines() if not line.startswith("See 'kubectl")]
     line = lines[-1] if lines else ""
     if match := _FROM_SERVER.fullmatch(line):
@@ -73,7 +72,6 @@ def of_text(text: str, code: int) -> PycrictlError:
 
 
 def of_answer(refusal: UpgradeRefused) -> PycrictlError:
-    """Return the error of an answer of the API server, or of the agent behind it."""
     status = _status(refusal.body)
     message = str(status.get("message") or "")
     reason = str(status.get("reason") or "")
@@ -179,7 +177,6 @@ def forbidden(message: str) -> PycrictlError:
 
 
 def binding(user: str, role: str, namespace: str | None) -> str:
-    """Return the command that gives a user a ClusterRole, in a namespace or everywhere."""
     name = re.sub(r"[^a-z0-9]+", "-", f"{role}-{user}".lower()).strip("-")[:253]
     if account := _SERVICE_ACCOUNT.fullmatch(user):
         subject = f"--serviceaccount={account[1]}:{account[2]}"

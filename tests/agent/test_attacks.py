@@ -28,7 +28,7 @@ from tests.waiting import wait_until
 BASE = f"/apis/{AUDIENCE}/v1alpha1"
 PULLS = f"{BASE}/imagepulls"
 OF_PROXY = (
-    *("/apis", f"/apis/{AUDIENCE}", BASE, PULLS, f"{PULLS}?watch=true", "/openapi/v2"),
+    *("/apis", f"/apis/{AUDIENCE}", BASE, PULLS, f"{PULLS}?watch=true"),
     *("/openapi/v3", f"/openapi/v3{BASE}", f"{BASE}/namespaces/default/imagepulls"),
     *(f"{BASE}/namespaces/default/{each}" for each in ("imagepulls/web.main", "pods/web")),
     f"{BASE}/namespaces/default/pods/web/imagepullprogress",

@@ -14,11 +14,10 @@ import ssl
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from tests.kube.access import MASTERS, User
-from tests.kube.objects import DISCOVERY_V2, Document, group_document, status
+from tests.kube.access import User
+from tests.kube.objects import Document, group_document, status
 from tests.serving import Handler, send_at_once
 
 GROUP, VERSION = "progress.pycrictl.dev", "v1alpha1"
@@ -210,47 +209,23 @@ def _upgrade(
 # What the API server asks on its own
 
 
-KUBE_AGGREGATOR = User("system:kube-aggregator", (MASTERS,))
 OPENAPI_AGGREGATOR = User("system:aggregator")
 
 
-def fetch(
-    service: ApiService, context: ssl.SSLContext, path: str, user: User, accept: str
-) -> tuple[int, str, Any]:
-    """Ask an APIService: status, content type, document."""
+def schemas_of(service: ApiService, context: ssl.SSLContext) -> Document:
+    """Return where an APIService says its schemas are (OpenAPI v3); empty if it is down."""
     connection = http.client.HTTPSConnection(
         service.host, service.port, context=context, timeout=_DIAL_S
     )
+    headers = {"Accept": "application/json", **dict(user_headers(OPENAPI_AGGREGATOR))}
     try:
-        connection.putrequest("GET", path)
-        for key, value in [("Accept", accept), *user_headers(user)]:
-            connection.putheader(key, value)
-        connection.endheaders()
-        response = connection.getresponse()
-        content = response.read()
-        type_ = response.getheader("Content-Type", "")
-        return response.status, type_, json.loads(content) if response.status == 200 else None
+        connection.request("GET", "/openapi/v3", headers=headers)
+        found: Document = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException, ValueError):
-        return 503, "", None
+        return {}
     finally:
         connection.close()
-
-
-def discovered(service: ApiService, context: ssl.SSLContext) -> Document:
-    """Return the item of aggregated discovery of an APIService; without resources if it is down."""
-    accept = f"{DISCOVERY_V2},{DISCOVERY_V2.replace('v=v2', 'v=v2beta1')}"
-    code, type_, found = fetch(service, context, "/apis", KUBE_AGGREGATOR, accept)
-    versions: list[Document] = []
-    if code == 200 and "g=apidiscovery.k8s.io" in type_.replace(" ", ""):
-        groups = [item for item in found["items"] if item["metadata"]["name"] == service.group]
-        versions = [one for group in groups for one in group["versions"]]
-        versions = [one for one in versions if one["version"] == service.version]
-    versions = versions or [{"version": service.version}]
-    freshness = "Current" if code == 200 else "Stale"
-    return {
-        "metadata": {"name": service.group},
-        "versions": [{**one, "freshness": freshness} for one in versions],
-    }
+    return found if "paths" in found else {}
 
 
 def group_of(service: ApiService) -> Document:

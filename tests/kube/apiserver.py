@@ -23,9 +23,7 @@ from tests.kube import access, aggregator, tokens
 from tests.kube.access import Grant, Request, User
 from tests.kube.aggregator import ApiService, Forwarding
 from tests.kube.objects import (
-    DISCOVERY_V2,
     Objects,
-    aggregated,
     kind_of,
     merged,
     own_groups,
@@ -184,9 +182,8 @@ class _Handler(Handler):
             self.send_lines(document)
             return
         content = api.raw or json.dumps(document).encode()
-        is_v2 = isinstance(document, dict) and document.get("kind") == "APIGroupDiscoveryList"
         self.send_response(code)
-        self.send_header("Content-Type", DISCOVERY_V2 if is_v2 else "application/json")
+        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content) + (1 << 30) * api.drips))
         self.end_headers()
         while api.drips:
@@ -244,17 +241,9 @@ class _Handler(Handler):
 
     def _plain(self, api: ApiServer, path: str) -> Answer:
         """Answer what is no resource: discovery, schemas, health."""
-        wants_v2 = "as=APIGroupDiscoveryList" in self.headers.get("Accept", "")
         context = api.front_proxy_context() if api.services else believing()
         parts = path.strip("/").split("/")
         match parts:
-            case ["api" | "apis"] if wants_v2:
-                items = aggregated(parts[0])
-                if parts == ["apis"]:
-                    items += [aggregator.discovered(one, context) for one in api.services]
-                kind = "APIGroupDiscoveryList"
-                document = {"kind": kind, "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}}
-                return 200, {**document, "items": items}
             case ["api"]:
                 return 200, {"kind": "APIVersions", "versions": ["v1"]}
             case ["apis"]:
@@ -264,20 +253,10 @@ class _Handler(Handler):
                 return 200, found
             case ["apis", group, version] if found := resource_list(group, version):
                 return 200, found
-            case ["openapi", "v3" | "v2"]:
-                documents = [
-                    found
-                    for one in api.services
-                    for code, _, found in [
-                        aggregator.fetch(
-                            one, context, path, aggregator.OPENAPI_AGGREGATOR, "application/json"
-                        )
-                    ]
-                    if code == 200
-                ]
-                whole: dict[str, Any] = {"paths": {}} if parts[1] == "v3" else {"swagger": "2.0"}
-                for one in documents:
-                    whole = merged(whole, one)
+            case ["openapi", "v3"]:
+                whole: dict[str, Any] = {"paths": {}}
+                for one in api.services:
+                    whole = merged(whole, aggregator.schemas_of(one, context))
                 return 200, whole
             case ["version"]:
                 return 200, {"major": "1", "minor": "36", "gitVersion": "v1.36.2"}

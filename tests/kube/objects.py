@@ -58,7 +58,6 @@ KINDS = (
         verbs=_ASKED,
     ),
 )
-DISCOVERY_V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 def kind_of(request: Request) -> Kind | None:
@@ -254,25 +253,3 @@ def resource_list(group: str, version: str) -> Document | None:
         "groupVersion": kinds[0].group_version,
         "resources": resources,
     }
-
-
-def aggregated(prefix: str) -> list[Document]:
-    """Return the items of aggregated discovery (v2) for ``/api`` or ``/apis``."""
-    items = []
-    for group, version in _group_versions():
-        if bool(group) == (prefix == "apis"):
-            kinds = [kind for kind in KINDS if (kind.group, kind.version) == (group, version)]
-            resources = [
-                {
-                    "resource": kind.resource,
-                    "responseKind": {"group": "", "version": "", "kind": kind.kind},
-                    "scope": "Namespaced" if kind.namespaced else "Cluster",
-                    "singularResource": kind.singular,
-                    "verbs": list(kind.verbs),
-                    **({"shortNames": list(kind.short)} if kind.short else {}),
-                }
-                for kind in kinds
-            ]
-            entry = {"version": version, "resources": resources, "freshness": "Current"}
-            items.append({"metadata": {"name": group} if group else {}, "versions": [entry]})
-    return items

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pycrictl.kube import node
+from pycrictl.kube import node_pods
 from pycrictl.kube.kubelet import Kubelet
-from pycrictl.kube.node import NodePods, Origin
+from pycrictl.kube.node_pods import NodePods, Origin
 from pycrictl.kube.pods import PodImage, parse_pod, static_pods
 from tests.kube.access import User
 from tests.kube.apiserver import NODE, PODS, ApiServer, write_kubeconfig
@@ -100,7 +100,7 @@ def test_the_pods_of_the_node(
     assert pods.find("elsewhere", "x", found.uid) == found
     assert pods.find("default", "batch") is None
     assert len(api.asked) == 1
-    monkeypatch.setattr(node, "REFRESH_S", 0.0)
+    monkeypatch.setattr(node_pods, "REFRESH_S", 0.0)
     api.pods = {**PODS, "items": PODS["items"][1:]}
     wait_until(lambda: [str(pod) for pod in pods.pods()] == ["jobs/batch"])
 
@@ -166,7 +166,7 @@ def test_a_token_that_is_renewed(
     (tmp_path / "token").write_text("one")
     pods = NodePods(root=tmp_path, timeout_s=20)
     assert len(pods.pods()) == 2
-    monkeypatch.setattr(node, "REFRESH_S", 0.0)
+    monkeypatch.setattr(node_pods, "REFRESH_S", 0.0)
     api.tokens = {"two": Token(node_user)}
     api.pods = {**PODS, "items": PODS["items"][1:]}
     (tmp_path / "token").write_text("two")

@@ -20,7 +20,7 @@ import pytest
 
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PullFailed
-from pycrictl.kube.node import NodePods, Origin
+from pycrictl.kube.node_pods import NodePods, Origin
 from pycrictl.logs import journal
 from pycrictl.progress import node_watch
 from pycrictl.progress.endings import Pace

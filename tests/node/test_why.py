@@ -26,7 +26,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.collect import Sources
 from pycrictl.diagnosis.pod import document
 from pycrictl.diagnosis.survey import Survey
-from pycrictl.kube.node import NodePods
+from pycrictl.kube.node_pods import NodePods
 from pycrictl.proxy import admin
 from pycrictl.pulls.sums import ETA_AFTER_S
 from pycrictl.show.diagnosis_text import write_pod

@@ -23,9 +23,7 @@ JSON: Final = "application/json"
 class Query(NamedTuple):
     """The parameters of a list or watch (``metav1.ListOptions``).
 
-    Attributes:
-        has_labels: False: the label selector fits no object, since none has labels.
-        include: of a table's rows.
+    ``has_labels`` is False if the label selector fits no object: none has labels.
     """
 
     fields: FieldSelector = FieldSelector()
@@ -117,7 +115,6 @@ class Form(NamedTuple):
 
 
 def form_of(accept: str, include: str = "Metadata") -> Form:
-    """Return the first of the requested forms that is supported."""
     choices = accept or JSON
     for choice in choices.split(","):
         kind, *rest = (word.strip() for word in choice.split(";"))
@@ -140,14 +137,13 @@ def respond(
     document: Document,
     *,
     status: int = 200,
-    kind: str = JSON,
     warnings: Iterable[str] = (),
     retry_after_s: int = 0,
 ) -> web.Response:
     response = web.Response(
         body=json.dumps(document, separators=(",", ":")).encode(),
         status=status,
-        headers={"Content-Type": kind, "Cache-Control": "no-cache, private"},
+        headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"},
     )
     if retry_after_s:
         response.headers["Retry-After"] = str(retry_after_s)

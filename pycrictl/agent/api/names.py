@@ -38,5 +38,4 @@ _MAX_NAME_CHARS: Final = 253
 
 
 def is_name(text: str) -> bool:
-    """Return whether an object of the API server may have this name: an RFC 1123 subdomain."""
     return len(text) <= _MAX_NAME_CHARS and _NAME.fullmatch(text) is not None

@@ -26,8 +26,7 @@ MAX_LAYERS: Final = 200
 MAX_TEXT: Final = 1024
 """Characters of an error."""
 
-_V3: Final = "#/components/schemas/"
-_V2: Final = "#/definitions/"
+_BASE: Final = "#/components/schemas/"
 
 
 def _text(description: str, **more: Any) -> Document:
@@ -231,8 +230,7 @@ IMAGE_PULL: Final[Document] = {
 """What another agent's objects are judged by."""
 
 
-def _schemas(base: str) -> Document:
-    kind = {"group": GROUP, "version": VERSION}
+def _schemas() -> Document:
     pull = f"{_PREFIX}.{KIND}"
     return {
         pull: {
@@ -240,11 +238,11 @@ def _schemas(base: str) -> Document:
             "description": "The pull of an image that a pod needs. Read-only: made by the nodes.",
             "properties": {
                 **_IDENTITY,
-                "metadata": _reference(base, f"{_METADATA}.ObjectMeta", "Names the object."),
+                "metadata": _reference(f"{_METADATA}.ObjectMeta", "Names the object."),
                 "spec": _SPEC,
                 "status": _STATUS,
             },
-            "x-kubernetes-group-version-kind": [{**kind, "kind": KIND}],
+            **_kind(KIND),
         },
         f"{pull}List": {
             "type": "object",
@@ -252,10 +250,10 @@ def _schemas(base: str) -> Document:
             "required": ["items"],
             "properties": {
                 **_IDENTITY,
-                "metadata": _reference(base, f"{_METADATA}.ListMeta", "Of the list."),
-                "items": {"type": "array", "items": {"$ref": base + pull}},
+                "metadata": _reference(f"{_METADATA}.ListMeta", "Of the list."),
+                "items": {"type": "array", "items": {"$ref": _BASE + pull}},
             },
-            "x-kubernetes-group-version-kind": [{**kind, "kind": f"{KIND}List"}],
+            **_kind(f"{KIND}List"),
         },
         f"{_PREFIX}.{COPY_KIND}": {
             "type": "object",
@@ -265,11 +263,11 @@ def _schemas(base: str) -> Document:
             ),
             "properties": {
                 **_IDENTITY,
-                "metadata": _reference(base, f"{_METADATA}.ObjectMeta", "Names the copy."),
+                "metadata": _reference(f"{_METADATA}.ObjectMeta", "Names the copy."),
                 "spec": _COPY_SPEC,
                 "status": _COPY_STATUS,
             },
-            "x-kubernetes-group-version-kind": [{**kind, "kind": COPY_KIND}],
+            **_kind(COPY_KIND),
         },
         f"{_METADATA}.ObjectMeta": _OBJECT_META,
         f"{_METADATA}.ListMeta": {
@@ -280,111 +278,82 @@ def _schemas(base: str) -> Document:
     }
 
 
-def _reference(base: str, name: str, description: str) -> Document:
-    if base == _V2:  # a reference stands alone there
-        return {"$ref": base + name}
-    return {"allOf": [{"$ref": base + name}], "default": {}, "description": description}
+def _kind(kind: str) -> Document:
+    return {"x-kubernetes-group-version-kind": [{"group": GROUP, "version": VERSION, "kind": kind}]}
 
 
-def _paths(base: str, version: int) -> Document:
-    root = f"/apis/{GROUP_VERSION}"
-    below = f"{root}/namespaces/{{namespace}}"
-    copies = f"{below}/pods/{{name}}/{COPIES}"
+def _reference(name: str, description: str) -> Document:
+    return {"allOf": [{"$ref": _BASE + name}], "default": {}, "description": description}
 
-    def operation(
-        name: str, action: str, subject: str, kind: str = KIND, *, is_list: bool = False
-    ) -> Document:
-        schema = {"$ref": f"{base}{_PREFIX}.{kind}{'List' if is_list else ''}"}
-        content: Document = {"description": "OK"}
-        if version == 2:
-            content["schema"] = schema
-        else:
-            content["content"] = {"application/json": {"schema": schema}}
-        produces = {"produces": ["application/json"]} if version == 2 else {}
-        return {
-            "description": subject,
+
+_POD: Final = "namespaces/{namespace}/pods/{name}"
+_PATHS: Final = (
+    (RESOURCE, "list", "listImagePullForAllNamespaces", "List all.", KIND),
+    (f"namespaces/{{namespace}}/{RESOURCE}", "list", "listNamespacedImagePull", "List some.", KIND),
+    (
+        *(f"namespaces/{{namespace}}/{RESOURCE}/{{name}}", "get", "readNamespacedImagePull"),
+        *("Get one.", KIND),
+    ),
+    (
+        *(f"{_POD}/{SUBRESOURCE}", "get", "readNamespacedPodImagepullprogress"),
+        *("Follow the pulls of a pod.", KIND),
+    ),
+    # Here kubectl explain looks for the kind.
+    (
+        *(f"namespaces/{{namespace}}/{COPIES}/{{name}}", "get", "readNamespacedContainerCopy"),
+        *("Is refused: see below pods.", COPY_KIND),
+    ),
+    (
+        *(f"{_POD}/{COPIES}", "post", "createNamespacedPodContainercopies"),
+        *("Begin a copy.", COPY_KIND),
+    ),
+    (
+        *(f"{_POD}/{COPIES}/{{session}}", "get", "readNamespacedPodContainercopies"),
+        *("Get one's own copy.", COPY_KIND),
+    ),
+    (
+        *(f"{_POD}/{COPIES}/{{session}}/commit", "post", "commitNamespacedPodContainercopies"),
+        *("Put it into its place.", COPY_KIND),
+    ),
+    (
+        *(f"{_POD}/{COPIES}/{{session}}/abandon", "post", "abandonNamespacedPodContainercopies"),
+        *("Give it up.", COPY_KIND),
+    ),
+)
+"""Each with its action, the operation's name, a description, and the kind."""
+
+
+def _path(path: str, action: str, name: str, description: str, kind: str) -> Document:
+    method = "post" if action == "post" else "get"
+    schema = {"$ref": f"{_BASE}{_PREFIX}.{kind}{'List' if action == 'list' else ''}"}
+    answer = {"description": "OK", "content": {"application/json": {"schema": schema}}}
+    return {
+        method: {
+            "description": description,
             "operationId": name,
-            **produces,
-            "responses": {"201" if action == "post" else "200": content},
+            "responses": {"201" if action == "post" else "200": answer},
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": {"group": GROUP, "version": VERSION, "kind": kind},
-        }
-
-    def parameter(name: str) -> Document:
-        kind = {"type": "string"} if version == 2 else {"schema": {"type": "string"}}
-        return {"name": name, "in": "path", "required": True, **kind}
-
-    found: dict[str, Document] = {
-        f"{root}/{RESOURCE}": {
-            "get": operation("listImagePullForAllNamespaces", "list", "List all.", is_list=True)
         },
-        f"{below}/{RESOURCE}": {
-            "get": operation("listNamespacedImagePull", "list", "List some.", is_list=True)
-        },
-        f"{below}/{RESOURCE}/{{name}}": {
-            "get": operation("readNamespacedImagePull", "get", "Get one.")
-        },
-        f"{below}/pods/{{name}}/{SUBRESOURCE}": {
-            "get": operation(
-                "readNamespacedPodImagepullprogress", "get", "Follow the pulls of a pod."
-            )
-        },
-        # Here kubectl explain looks for the kind.
-        f"{below}/{COPIES}/{{name}}": {
-            "get": operation(
-                "readNamespacedContainerCopy", "get", "Is refused: see below pods.", COPY_KIND
-            )
-        },
-        copies: {
-            "post": operation(
-                "createNamespacedPodContainercopies", "post", "Begin a copy.", COPY_KIND
-            )
-        },
-        f"{copies}/{{session}}": {
-            "get": operation(
-                "readNamespacedPodContainercopies", "get", "Get one's own copy.", COPY_KIND
-            )
-        },
-        **{
-            f"{copies}/{{session}}/{word}": {
-                "post": operation(f"{word}NamespacedPodContainercopies", "post", text, COPY_KIND)
-            }
-            for word, text in (("commit", "Put it into its place."), ("abandon", "Give it up."))
-        },
+        "parameters": [
+            {"name": word, "in": "path", "required": True, "schema": {"type": "string"}}
+            for word in ("namespace", "name", "session")
+            if f"{{{word}}}" in path
+        ],
     }
-    for path, document in found.items():
-        document["parameters"] = [
-            parameter(word) for word in ("namespace", "name", "session") if f"{{{word}}}" in path
-        ]
-    return found
 
 
-def _info() -> Document:
-    return {"title": "pycrictl agent", "version": __version__}
-
-
-def v3() -> Document:
-    """Return the document of the group's version (OpenAPI 3.0)."""
+def document() -> Document:
     return {
         "openapi": "3.0.0",
-        "info": _info(),
-        "paths": _paths(_V3, 3),
-        "components": {"schemas": _schemas(_V3)},
-    }
-
-
-def v2() -> Document:
-    """Return the document of this API (Swagger 2.0), which the API server merges with others."""
-    return {
-        "swagger": "2.0",
-        "info": _info(),
-        "paths": _paths(_V2, 2),
-        "definitions": _schemas(_V2),
+        "info": {"title": "pycrictl agent", "version": __version__},
+        "paths": {f"/apis/{GROUP_VERSION}/{row[0]}": _path(*row) for row in _PATHS},
+        "components": {"schemas": _schemas()},
     }
 
 
 def index() -> Document:
-    """Return where the documents of OpenAPI v3 are; the hash changes when they do."""
-    digest = hashlib.sha256(json.dumps(v3()).encode()).hexdigest()[:32].upper()
+    """Return where the document is; the hash changes when it does."""
+    digest = hashlib.sha256(json.dumps(document()).encode()).hexdigest()[:32].upper()
     url = f"/openapi/v3/apis/{GROUP_VERSION}?hash={digest}"
     return {"paths": {f"apis/{GROUP_VERSION}": {"serverRelativeURL": url}}}

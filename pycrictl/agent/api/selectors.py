@@ -35,8 +35,6 @@ class Requirement(NamedTuple):
 
 
 class FieldSelector(NamedTuple):
-    """All terms of a field selector; an object must fit each of them."""
-
     requirements: tuple[Requirement, ...] = ()
 
     def wanted(self, key: str) -> str:

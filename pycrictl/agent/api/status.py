@@ -27,13 +27,7 @@ DEBUGGING_OFF: Final = "Debug endpoints are disabled."
 
 
 class Refusal(Exception):
-    """An error answer.
-
-    Args:
-        code: the HTTP status.
-        kind: the resource of the object ``name``.
-        retry_after_s: 0 for no such header.
-    """
+    """An error answer; ``kind`` is the resource of the object ``name``."""
 
     def __init__(
         self,
@@ -53,7 +47,7 @@ class Refusal(Exception):
 
     @property
     def document(self) -> Document:
-        """Return the ``Status`` (apimachinery's ``metav1``)."""
+        """The ``Status`` (apimachinery's ``metav1``)."""
         details: Document = {}
         if self._name:
             group = {"group": GROUP} if self._kind == RESOURCE else {}

@@ -65,7 +65,6 @@ def table(
 
 
 def partial_metadata(document: Document) -> Document:
-    """Return an object without all but its metadata (``PartialObjectMetadata``)."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": f"{META}/v1",
@@ -95,7 +94,6 @@ def cells(document: Document, now: datetime) -> list[str]:
 
 
 def short_image(reference: str) -> str:
-    """Return an image's name without its registry."""
     _, path, tag, digest = parse(reference)
     path = path.removeprefix("library/")
     return f"{path}:{tag}" if tag else f"{path}@{digest[:19]}" if digest else path

@@ -71,12 +71,7 @@ class Cache(Generic[T]):
 
 
 class Access:
-    """Decides about requests.
-
-    Attributes:
-        trust: the CAs that count; None until the API server has named them.
-        on_authenticated: called with each request that is accepted.
-    """
+    """Decides about requests; ``trust`` is None until the API server has named the CAs."""
 
     def __init__(self, api: AsyncApiClient, node: str, own_user: Callable[[], str]) -> None:
         self.trust: Trust | None = None
@@ -119,8 +114,7 @@ class Access:
     async def permit(self, request: web.BaseRequest, attributes: Document) -> User:
         """Return the user of a certificate or token, with a right, as a kubelet decides it.
 
-        Args:
-            attributes: of a SubjectAccessReview: ``resourceAttributes`` and the like.
+        ``attributes`` are those of a SubjectAccessReview.
         """
         trust, certificate = self.trust, _certificate_of(request.transport)
         user = None
@@ -142,12 +136,10 @@ class Access:
             raise Refusal(403, why, name=user.name, kind="users")
 
     async def node_proxy(self, request: web.BaseRequest) -> User:
-        """Require ``get nodes/proxy`` of this node."""
         wanted = {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": self._node}
         return await self.permit(request, {"resourceAttributes": wanted})
 
     async def metrics(self, request: web.BaseRequest) -> User:
-        """Require ``get /metrics``."""
         wanted = {"verb": "get", "path": "/metrics"}
         return await self.permit(request, {"nonResourceAttributes": wanted})
 
@@ -220,7 +212,6 @@ def _certificate_of(transport: asyncio.BaseTransport | None) -> ClientCertificat
 
 
 def _token_of(request: web.BaseRequest) -> str:
-    """Return the bearer token of a request; empty if it has none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 

@@ -54,7 +54,6 @@ def _issued(names: Sequence[str], authority: Pair | None, *, is_authority: bool)
 
 
 def _apart(name: str, *arguments: Any) -> Any:
-    """Return what a function of ``issuing`` returns, in a process of its own."""
     try:
         done = subprocess.run(
             ownprogram.command("pycrictl.agent.trust.issuing:main"),
@@ -94,7 +93,6 @@ def read(certificate_file: str, key_file: str) -> Pair:
 
 
 def content(path: str, option: str) -> bytes:
-    """Return the content of a file that an option names, at most ``MAX_FILE_BYTES`` of it."""
     try:
         with Path(path).open("rb") as file:
             return file.read(MAX_FILE_BYTES)
@@ -116,7 +114,6 @@ class Certificates:
 
     @property
     def expiry_s(self) -> float:
-        """Until when the certificate is valid, as wall time."""
         return self._pair.expiry_s
 
     def sign(self, authority: Pair) -> None:
@@ -124,7 +121,6 @@ class Certificates:
         self._pair = serving(self._names, authority)
 
     def has_changed(self) -> bool:
-        """Return whether the files have changed since this was called last."""
         before, self._stamp = self._stamp, self._stamped()
         return self._stamp != before
 
@@ -156,7 +152,6 @@ class Certificates:
 
 
 def authorities(path: str, option: str) -> str:
-    """Return the certificates of a file that an option names, in PEM."""
     found = certificates(content(path, option).decode("utf-8", "replace"))
     if not found:
         raise ConfigError(f"--{option} {quote(path, 4096)} is not a file of PEM certificates")

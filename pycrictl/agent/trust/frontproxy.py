@@ -42,9 +42,8 @@ class User(NamedTuple):
 class Trust:
     """The CAs of client certificates, as PEM, and the headers of the front proxy.
 
-    Attributes:
-        allowed_names: common names of the front proxy's certificate; none for any.
-        user_headers, uid_headers: the first that is set counts.
+    ``allowed_names`` are common names of its certificate; none for any. Of the headers for a user
+    and a UID, the first that is set counts.
     """
 
     proxy_ca: str = ""
@@ -57,16 +56,11 @@ class Trust:
 
     @property
     def authorities(self) -> str:
-        """The PEM of all CAs whose certificates are accepted."""
         return self.proxy_ca + self.client_ca
 
 
 def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
-    """Return the content of the ConfigMap; None if it is not such a map.
-
-    Args:
-        client_ca: PEM in place of its ``client-ca-file``.
-    """
+    """Return the content of the ConfigMap; ``client_ca`` is in place of its ``client-ca-file``."""
     data = document.get("data")
     if not isinstance(data, dict):
         return None
@@ -89,10 +83,8 @@ def user_of(
 ) -> User | None:
     """Return the user of a request that the front proxy sent; None if it names none.
 
-    Args:
-        headers: case-insensitive.
-        everything: all headers in their order, since groups have one each. All of them count, as
-            one that is left out might be the one that denies something.
+    Groups have a header each in ``everything``. All of them count, as one that is left out might be
+    the one that denies something.
     """
     name = next((headers[key] for key in trust.user_headers if headers.get(key)), "")
     if not name:
@@ -113,16 +105,13 @@ def user_of(
 
 
 def extra_of(found: Mapping[str, Iterable[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return what ``User.extra`` has of such a mapping."""
     return tuple(sorted((key, tuple(values)) for key, values in found.items()))
 
 
 class ClientCertificate(NamedTuple):
     """A client's certificate, which TLS has verified.
 
-    Attributes:
-        issuer: the certificate that has issued it, in DER; itself if it is an authority.
-        from_s, until_s: when it is valid, as wall time.
+    ``issuer`` is the certificate that has issued it, in DER; itself if it is an authority.
     """
 
     names: tuple[str, ...]
@@ -133,14 +122,12 @@ class ClientCertificate(NamedTuple):
 
     @property
     def holder(self) -> User | None:
-        """The user that it stands for: its name, its organizations."""
         return User(self.names[0], self.organizations) if any(self.names[:1]) else None
 
     def is_signed_by(self, authorities: str) -> bool:
         """Return whether one of some CAs has issued it, and it is valid now.
 
-        TLS has verified that it leads to one of all the CAs that are known here; this says to
-        which.
+        TLS has verified that one of all the CAs that are known here has; this says which.
         """
         is_valid = self.from_s <= time.time() <= self.until_s
         return is_valid and self.issuer in _in_der(authorities)

@@ -34,8 +34,7 @@ def main() -> None:
 def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: bool) -> Made | None:
     """Return a certificate for these names and addresses; None if the authority is not valid.
 
-    Args:
-        authority: certificate and key of the issuer; None for a self-signed certificate.
+    ``authority`` is the issuer's certificate and key; None for a self-signed certificate.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0][:64])])
@@ -100,8 +99,7 @@ def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: b
 def check(certificate: str, key: str, certificate_name: str, key_name: str) -> tuple[str, float]:
     """Return what is wrong with a pair, empty if nothing is known, and until when it is valid.
 
-    Args:
-        certificate, key: what their files have, in Latin-1.
+    ``certificate`` and ``key`` are the contents of their files, in Latin-1.
     """
     try:
         own = x509.load_pem_x509_certificates(certificate.encode("latin-1"))[0]

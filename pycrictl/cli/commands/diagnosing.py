@@ -23,7 +23,7 @@ from pycrictl.diagnosis.pod import document as pod_document
 from pycrictl.diagnosis.pod import survey_document
 from pycrictl.diagnosis.survey import Survey
 from pycrictl.errors import UsageError
-from pycrictl.kube.node import NodePods
+from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal
 from pycrictl.show import diagnosis_text
 from pycrictl.show.formats import Format

@@ -13,7 +13,7 @@ from pycrictl import noderoot
 from pycrictl.cli import complete, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
-from pycrictl.kube.node import NodePods
+from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal
 from pycrictl.progress import node_watch
 from pycrictl.progress.endings import Pace

@@ -22,7 +22,7 @@ from pycrictl.diagnosis.pod import document as pod_document
 from pycrictl.diagnosis.survey import Survey
 from pycrictl.environ import is_dumb, is_utf8
 from pycrictl.errors import ConnectError, PycrictlError, UsageError
-from pycrictl.kube.node import NodePods
+from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal
 from pycrictl.show import diagnosis_text, render
 from pycrictl.show.colours import Tone, painted

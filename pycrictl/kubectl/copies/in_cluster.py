@@ -18,8 +18,8 @@ from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 from pycrictl.kubectl.kubectl_proxy import KubectlProxy
-from pycrictl.kubectl.pods import check_name, namespace_of
 from pycrictl.kubectl.program import Kubectl
+from pycrictl.kubectl.selection import check_name, namespace_of
 
 
 class InCluster(NamedTuple):

@@ -33,16 +33,7 @@ _OPERATORS: Final = {
 
 
 class Asked(NamedTuple):
-    """What the command line says.
-
-    Attributes:
-        names: pods, or TYPE/NAME of what has pods.
-        selector: of labels; empty for none.
-        namespace: empty for that of kubectl's context.
-        is_everywhere: all namespaces.
-        node: only pods of this node; empty for all.
-        container: only this container; empty for all.
-    """
+    """What the command line says: pods, or TYPE/NAME of what has pods, and where."""
 
     names: tuple[str, ...] = ()
     selector: str = ""
@@ -68,10 +59,8 @@ class Asked(NamedTuple):
 class FoundPod(NamedTuple):
     """A pod as kubectl has it.
 
-    Attributes:
-        namespace, name: of its metadata.
-        node: empty as long as it has none, ``?`` if nobody may know.
-        containers: their names; none if nobody may know.
+    ``node`` is empty as long as it has none; it is ``?``, and no container is known, where the user
+    may not see pods.
     """
 
     namespace: str
@@ -156,13 +145,11 @@ class PodSelection:
 
 
 def check_name(what: str, text: str) -> None:
-    """Require that something can have a name, if one is given: an RFC 1123 subdomain."""
     if text and not _NAME.fullmatch(text):
         raise UsageError(f"{what} cannot be called {quote(text)}")
 
 
 def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
-    """Return the pods that a command line means."""
     asked.check()
     if asked.node:
         with suppress(Denied):  # who may see pulls need not see nodes
@@ -201,7 +188,6 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
 
 
 def documents_of(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:
-    """Return all pods that a command line means, as the API server has them."""
     if not asked.names:
         namespace = "" if asked.is_everywhere else asked.namespace or namespace_of(kubectl)
         return _select(kubectl, namespace, asked.selector, asked.node)
@@ -295,11 +281,7 @@ def _pod(document: dict[str, Any]) -> FoundPod:
 
 
 def _selector_of(document: dict[str, Any]) -> str:
-    """Return the label selector of what has pods.
-
-    Raises:
-        UsageError: it has none.
-    """
+    """Return the label selector of what has pods."""
     kind = text(document.get("kind")).lower()
     name = f"{kind}/{text(mapping(document, 'metadata').get('name'))}"
     if not (found := mapping(document, "spec", "selector")):

@@ -29,11 +29,8 @@ class NodePods:
     """The pods of this node.
 
     If the first call of the API server fails, the log of ``--debug`` gets one line, the manifests
-    of static pods are read, and the API server is not called again.
-
-    Args:
-        is_allowed: False (``--no-kube``): there is no call, and no manifest is read.
-        timeout_s: limit of each call, and of a program that prints the credential.
+    of static pods are read, and the API server is not called again. If it is not allowed
+    (``--no-kube``), there is no call, and no manifest is read.
     """
 
     def __init__(
