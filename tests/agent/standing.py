@@ -45,6 +45,7 @@ FRONT_PROXY_DATA = {
 
 OWN = "system:serviceaccount:pycrictl:pycrictl-agent"
 AUDIENCE = "progress.pycrictl.dev"
+BASE = f"/apis/{AUDIENCE}/v1alpha1"
 
 
 class Loop:
@@ -209,6 +210,11 @@ class Cluster:
             return Answer(response.status, response.headers, content)
         finally:
             connection.close()
+
+    def get(self, path: str, agent: int = 0, user: str = "jane", **how: Any) -> Answer:
+        """Ask an agent as the front proxy does; a relative path is below the API's own."""
+        path = path if path.startswith("/") else f"{BASE}/{path}"
+        return self.ask(path, agent=agent, certificate=self.front_proxy, user=user, **how)
 
     @property
     def front_proxy(self) -> tuple[str, str]:

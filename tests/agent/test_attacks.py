@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -289,17 +288,6 @@ def test_an_other_pod_of_the_same_name_is_not_shown(cluster: Cluster, agent: Age
 
 
 # Floods
-
-
-def test_idle_connections_do_not_keep_the_api_server_out(
-    cluster: Cluster, agent: Agent, address: tuple[str, int], hands: Hands
-) -> None:
-    with ExitStack() as stack:
-        for _ in range(600):
-            stack.enter_context(socket.create_connection(address, timeout=10))
-        began_at = time.monotonic()
-        assert ask(address, PULLS, hands.front_proxy, FORGED)[0] == 200
-        assert time.monotonic() - began_at < 10
 
 
 def test_who_holds_connections_open_does_not_keep_the_api_server_out(

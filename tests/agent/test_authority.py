@@ -17,12 +17,11 @@ from pycrictl.agent.trust import certificate
 from tests.agent.standing import Cluster
 from tests.waiting import wait_until
 
-PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
 SERVER_NAME = "pycrictl-agent"
 
 
 def listed(cluster: Cluster) -> dict[str, Any]:
-    found = cluster.ask(PULLS, certificate=cluster.front_proxy, user="jane").document["items"]
+    found = cluster.get("imagepulls").document["items"]
     return {one["metadata"]["name"]: one["status"] for one in found}
 
 

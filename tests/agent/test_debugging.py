@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from tests.agent import attackers
 from tests.agent.copies.test_container_cp import EXECUTE
 from tests.agent.program import running
-from tests.agent.standing import Answer, Cluster
+from tests.agent.standing import Cluster
 from tests.kube.access import Grant
 
-BASE = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default"
+BASE = "namespaces/default"
 OFF = "Debug endpoints are disabled."
-
-
-def ask(cluster: Cluster, path: str, **how: Any) -> Answer:
-    return cluster.ask(f"{BASE}/{path}", certificate=cluster.front_proxy, user="admin", **how)
 
 
 def test_a_node_without_streams(cluster: Cluster) -> None:
@@ -36,11 +31,11 @@ def test_whichever_agent_answers(cluster: Cluster, tmp_path: Path) -> None:
     cluster.start("n2", debugs=False, spool_dir=str(tmp_path / "spool"))
     cluster.add_pod("db", node="n2")
     for found in (
-        ask(cluster, "pods/db/imagepullprogress"),
-        ask(cluster, "pods/db/containercopies", method="POST", body=b"{}"),
+        cluster.get(f"{BASE}/pods/db/imagepullprogress"),
+        cluster.get(f"{BASE}/pods/db/containercopies", user="admin", method="POST", body=b"{}"),
     ):
         assert (found.status, found.document["message"]) == (405, OFF)
-    (item,) = ask(cluster, "imagepulls").document["items"]
+    (item,) = cluster.get(f"{BASE}/imagepulls").document["items"]
     assert item["metadata"]["name"] == "db.main"
 
 

@@ -15,18 +15,13 @@ from pycrictl.agent.peers import TIMEOUT_S
 from pycrictl.pulls.model import Pull
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
-from tests.agent.standing import Answer, Cluster
+from tests.agent.standing import Cluster
 
-BASE = "/apis/progress.pycrictl.dev/v1alpha1"
 IMAGE = "registry.test/team/app:1"
 
 
-def ask(cluster: Cluster, path: str) -> Answer:
-    return cluster.ask(f"{BASE}/{path}", certificate=cluster.front_proxy, user="jane")
-
-
 def listed(cluster: Cluster, path: str = "imagepulls") -> dict[str, Any]:
-    items = ask(cluster, path).document["items"]
+    items = cluster.get(path).document["items"]
     return {one["metadata"]["name"]: one for one in items}
 
 
@@ -54,7 +49,7 @@ def test_one_answers_for_all(cluster: Cluster) -> None:
     assert second.figures.requests["peer", "200"] == 1
     assert not third.figures.requests
     assert listed(cluster, "imagepulls?fieldSelector=spec.nodeName=n2").keys() == {"db.main"}
-    assert ask(cluster, "namespaces/default/imagepulls/later.main").document["status"] == {
+    assert cluster.get("namespaces/default/imagepulls/later.main").document["status"] == {
         "phase": "Waiting"
     }
 
@@ -65,7 +60,7 @@ def test_a_node_that_does_not_answer_is_named(cluster: Cluster, dead: None) -> N
     cluster.add_pod("db", node="n9", state={"waiting": {"reason": "ImagePullBackOff"}})
     cluster.add_pod("far", node="n8")
     begun = time.monotonic()
-    found = ask(cluster, "imagepulls")
+    found = cluster.get("imagepulls")
     assert found.status == 200
     assert time.monotonic() - begun < TIMEOUT_S + 3
     assert sorted(found.headers.get_all("Warning") or ()) == [
@@ -99,21 +94,21 @@ def test_a_stream_of_another_node(cluster: Cluster) -> None:
     other = cluster.start("n2")
     cluster.add_pod("db", node="n2")
     path = "namespaces/default/pods/db/imagepullprogress"
-    assert ask(cluster, path).status == 503, "its runtime is not there"
+    assert cluster.get(path).status == 503, "its runtime is not there"
     pull(other.pulls, Report(IMAGE, "sha256:a", 5, 10, phase="downloading"))
     begun = time.monotonic()
-    lines = ask(cluster, f"{path}?timeoutSeconds=2").content.splitlines()
+    lines = cluster.get(f"{path}?timeoutSeconds=2").content.splitlines()
     assert time.monotonic() - begun < 6
     assert [json.loads(line)["progress"] for line in lines] == [5]
-    assert ask(cluster, "namespaces/default/pods/nope/imagepullprogress").status == 404
-    wrong = ask(cluster, f"{path}?container=nope")
+    assert cluster.get("namespaces/default/pods/nope/imagepullprogress").status == 404
+    wrong = cluster.get(f"{path}?container=nope")
     assert wrong.document["message"] == "container nope is not valid for pod db"
 
 
 def test_a_pod_that_is_not_yet_scheduled(cluster: Cluster) -> None:
     cluster.start("n1")
     cluster.add_pod("later", node="")
-    found = ask(cluster, "namespaces/default/pods/later/imagepullprogress")
+    found = cluster.get("namespaces/default/pods/later/imagepullprogress")
     assert (found.status, found.document["message"]) == (
         400,
         "pod later does not have a host assigned",

@@ -12,7 +12,6 @@ from pycrictl.agent.cluster import MAX_OTHERS, judged
 from pycrictl.agent.node_agent import Agent
 from tests.agent.standing import Answer, Cluster
 
-PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 IMAGE = "registry.test/team/app:1"
 MIB = 1 << 20
@@ -52,10 +51,8 @@ def say_items(agent: Agent, *items: Any) -> None:
     say(agent, json.dumps({"items": items}).encode())
 
 
-def ask(cluster: Cluster, path: str = PULLS, accept: str = "application/json") -> Answer:
-    return cluster.ask(
-        path, certificate=cluster.front_proxy, user="jane", headers={"Accept": accept}
-    )
+def ask(cluster: Cluster, path: str = "imagepulls", accept: str = "*/*") -> Answer:
+    return cluster.get(path, headers={"Accept": accept})
 
 
 def strictly(content: bytes) -> Any:
@@ -142,7 +139,7 @@ def test_all_others_are_shown_in_each_form(cluster: Cluster, lost: Agent) -> Non
     table = ask(cluster, accept=TABLE)
     assert table.status == 200
     assert "web.main" in [row["cells"][0] for row in strictly(table.content)["rows"]]
-    watch = ask(cluster, f"{PULLS}?watch=true&timeoutSeconds=1", TABLE)
+    watch = ask(cluster, "imagepulls?watch=true&timeoutSeconds=1", TABLE)
     assert watch.status == 200
     assert b"web.main" in watch.content
 
@@ -184,7 +181,6 @@ def test_objects_of_pods_of_other_nodes(cluster: Cluster, lost: Agent) -> None:
 
 def test_records_that_are_none(cluster: Cluster, lost: Agent) -> None:
     say(lost, b'\x1b[2J\n{"image":"\x1b"}\n5\n{"image":"a","progress":1,"total":2,"x":NaN}\n')
-    path = f"{PULLS.removesuffix('imagepulls')}namespaces/default/pods/db/imagepullprogress"
-    found = ask(cluster, path)
+    found = cluster.get("namespaces/default/pods/db/imagepullprogress")
     assert [json.loads(line)["image"] for line in found.content.splitlines()] == ["a"]
     assert found.content.decode().replace("\n", "").isprintable()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.agent.standing import OWN, Answer, Cluster
+from tests.agent.standing import OWN, Cluster
 from tests.kube.access import Grant
 
-BASE = "/apis/progress.pycrictl.dev/v1alpha1"
 PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
 
 
@@ -28,18 +27,14 @@ def bound(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def ask(cluster: Cluster, path: str) -> Answer:
-    return cluster.ask(f"{BASE}/{path}", certificate=cluster.front_proxy, user="jane")
-
-
 def test_lists_and_watches(bound: Cluster) -> None:
-    found = ask(bound, "imagepulls")
+    found = bound.get("imagepulls")
     assert found.status == 200
     names = [one["metadata"]["name"] for one in found.document["items"]]
     assert sorted(names) == ["db.main", "web.main"]
-    one = ask(bound, "namespaces/shop/imagepulls").document["items"]
+    one = bound.get("namespaces/shop/imagepulls").document["items"]
     assert [each["metadata"]["name"] for each in one] == ["web.main"]
-    watched = ask(bound, "imagepulls?watch=true&timeoutSeconds=1")
+    watched = bound.get("imagepulls?watch=true&timeoutSeconds=1")
     assert b"web.main" in watched.content
     assert b"far.main" not in watched.content
 
@@ -54,6 +49,6 @@ def test_lists_and_watches(bound: Cluster) -> None:
     ],
 )
 def test_another_namespace(bound: Cluster, path: str) -> None:
-    found = ask(bound, path)
+    found = bound.get(path)
     assert (found.status, found.document["reason"]) == (403, "Forbidden")
     assert found.document["message"] == "the agents serve only these namespaces: shop, bank"

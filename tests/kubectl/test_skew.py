@@ -74,8 +74,7 @@ def test_an_agent_of_the_next_version_beside_ours(agents: Standing, phase: str) 
         return [following(one, phase=phase)]
 
     newer.routes._cluster.of_own_node = answer  # type: ignore[method-assign]  # of the next version
-    path = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
-    found = agents.ask(path, certificate=agents.front_proxy, user="jane")
+    found = agents.get("imagepulls")
     assert found.status == 200
     listed = found.document["items"]
     assert json.dumps(MORE)[1:-1] not in json.dumps(listed)
@@ -97,6 +96,6 @@ def test_an_agent_of_the_next_version_beside_ours(agents: Standing, phase: str) 
     ],
 )
 def test_what_only_the_next_version_serves(agents: Standing, path: str, status: int) -> None:
-    found = agents.ask(path, certificate=agents.front_proxy, user="jane")
+    found = agents.get(path)
     assert found.status == status
     assert found.document["kind"] == ("Status" if status != 200 else "ImagePullList")
