@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from http.client import HTTPResponse
 from typing import Any, Final
@@ -11,21 +11,16 @@ from typing import Any, Final
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.foreign import mapping, text
 from pycrictl.kube.apiclient import ApiBase, ApiRequest, read_document, read_events
-from pycrictl.kube.credential import Credential
 
 TIMEOUT_S: Final = 10.0
 
 PAGE: Final = 500
-"""How many objects of a list are requested at once."""
-
 _SLACK_S: Final = 30.0
 
 
 class AsyncApiClient(ApiBase):
     user_agent = "pycrictl-agent"
-
-    def __init__(self, load: Callable[[], Credential], *, timeout_s: float = TIMEOUT_S) -> None:
-        super().__init__(load, timeout_s=timeout_s)
+    timeout_s = TIMEOUT_S
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         return await self._call(ApiRequest("GET", path, query))

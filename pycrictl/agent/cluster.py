@@ -26,14 +26,8 @@ from pycrictl.servicelog import Log
 from pycrictl.units import escape
 
 PULLS: Final = "/node/v1alpha1/pulls"
-"""Where an agent answers for its own node."""
-
 LISTED: Final = "/node/v1alpha1/listed"
-"""Where an agent says what it had listed, of all nodes."""
-
 MAX_NAMED: Final = 10
-"""How many nodes that do not answer are named in a warning."""
-
 MAX_OTHERS: Final = 250
 """How many objects of a node count beside those of pods that are known to wait there: its kubelet
 has no more pods than that (``maxPods`` of the largest nodes)."""

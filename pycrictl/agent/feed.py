@@ -27,8 +27,6 @@ LEAST_SHARE: Final = 0.1
 """How much of a processor rounds may take, as a share of the time."""
 
 FRESH_S: Final = 0.5
-"""How old a round may be that answers a list."""
-
 DONE_S: Final = 30.0
 """How long an object is listed that no node speaks of any more: its pull has succeeded, or its node
 does not answer. Pods that wait on such a node have objects without it."""
@@ -38,8 +36,6 @@ IDLE_S: Final = 120.0
 
 MAX_FEEDS: Final = 256
 MAX_PENDING: Final = 20_000
-"""How many events a watcher may be behind."""
-
 POD_LIST_S: Final = 10.0
 
 

@@ -31,9 +31,9 @@ from pycrictl.agent.routes import Routes
 from pycrictl.agent.settings import AgentSettings
 from pycrictl.agent.streaming import ProgressStreams
 from pycrictl.agent.tls_listener import TlsListener
-from pycrictl.agent.trust import authority, frontproxy
+from pycrictl.agent.trust import frontproxy
 from pycrictl.agent.trust.access import Access
-from pycrictl.agent.trust.certificate import Certificates, authorities
+from pycrictl.agent.trust.certificate import SECRET, Certificates, authorities, shared
 from pycrictl.agent.trust.frontproxy import Trust, parse_trust
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.errors import PycrictlError
@@ -49,7 +49,6 @@ TLS_BUFFER_BYTES: Final = 32 * 1024
 """What a connection of TLS reads at once. With asyncio's 256 KiB, 2,000 idle ones hold 500 MiB."""
 
 CHECK_S: Final = 60.0
-"""How often it is looked whether files of certificates have changed."""
 
 
 UNREACHED_S: Final = 60.0
@@ -195,7 +194,7 @@ class Agent:
         rest_s, is_news = FIRST_REST_S, True
         while True:
             try:
-                found = await authority.shared(self.api, self._settings.namespace)
+                found = await shared(self.api, self._settings.namespace)
                 if found is not None:
                     await in_thread(partial(self._certificates.sign, found))
                 break
@@ -206,7 +205,7 @@ class Agent:
             await asyncio.sleep(rest_s)
             rest_s = min(2 * rest_s, LONGEST_REST_S)
         if found is None:
-            self._log.warning("agents_not_verified", secret=authority.SECRET)
+            self._log.warning("agents_not_verified", secret=SECRET)
         self.peers.authority = found.certificate.decode("ascii") if found is not None else ""
         self._news.set()
 

@@ -33,14 +33,10 @@ if TYPE_CHECKING:
     from pycrictl.pulls.model import View
 
 LOOK_S: Final = 0.5
-"""How often the source is looked at."""
-
 UNASKED_S: Final = 15.0
 """How long a source goes on that nobody asks: a watch asks again before that."""
 
 ENDED_S: Final = 60.0
-"""How long after its end a pull is shown."""
-
 MAX_ENDED: Final = 500
 JOURNAL_S: Final = 5.0
 FIRST_LOOK_S: Final = 3.0

@@ -34,17 +34,9 @@ from pycrictl.tls import client_context
 from pycrictl.units import escape
 
 TIMEOUT_S: Final = 4.0
-"""How long a node may take."""
-
 AT_ONCE: Final = 32
-"""How many nodes are queried at the same time."""
-
 ADDRESSES_S: Final = 60.0
-"""How long the addresses of agents are kept."""
-
 MISSING_S: Final = 5.0
-"""How soon they are looked up again when a node is missing."""
-
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 MAX_VALUES: Final = 300_000
 """Of an answer: some 2,000 pulls with all their layers."""

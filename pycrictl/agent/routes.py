@@ -212,28 +212,30 @@ class Routes:
         self, request: web.BaseRequest, user: User, words: list[str], given: dict[str, str]
     ) -> web.StreamResponse:
         match words:
+            case ["namespaces", namespace, *_] | ["watch", "namespaces", namespace, *_] if (
+                not is_name(namespace)
+            ):
+                raise _no_such_resource()
             case []:
                 return respond(discovery.resources())
             case [resource] if resource == RESOURCE:
                 return await self._list(request, user, "", given)
-            case ["namespaces", namespace, resource] if resource == RESOURCE and is_name(namespace):
+            case ["namespaces", namespace, resource] if resource == RESOURCE:
                 return await self._list(request, user, namespace, given)
-            case ["namespaces", namespace, resource, name] if resource == RESOURCE and is_name(
-                namespace
-            ):
+            case ["namespaces", namespace, resource, name] if resource == RESOURCE:
                 return await self._get(request, namespace, name, given)
             case ["namespaces", namespace, "pods", name, subresource] if (
-                subresource == SUBRESOURCE and is_name(namespace) and is_name(name)
+                subresource == SUBRESOURCE and is_name(name)
             ):
                 return await self._progress(request, user, namespace, name, given)
             case ["watch", "namespaces", namespace, "pods", name, subresource] if (
-                subresource == SUBRESOURCE and is_name(namespace) and is_name(name)
+                subresource == SUBRESOURCE and is_name(name)
             ):
                 # Only so is it a watch to the API server, which cuts everything else after 60 s:
                 # of a request with a name it does not read watch=true (RequestInfo).
                 return await self._progress(request, user, namespace, name, given, has_end=False)
             case ["namespaces", namespace, "pods", name, subresource, *rest] if (
-                subresource == COPIES and is_name(namespace) and is_name(name)
+                subresource == COPIES and is_name(name)
             ):
                 return await self._copies.answer(request, user, namespace, name, rest, given)
             case ["namespaces", _, resource, *_] | [resource, *_] if resource == COPIES:

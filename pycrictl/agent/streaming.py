@@ -14,7 +14,7 @@ from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.node_pulls import NodePulls
 from pycrictl.agent.objects import needs_of, reports_of, wanted
 from pycrictl.agent.peers import Peers
-from pycrictl.errors import Denied, NotFound, PycrictlError, Unimplemented
+from pycrictl.errors import NotFound, PycrictlError, Unimplemented
 from pycrictl.kube.pods import Pod
 from pycrictl.units import escape
 from pycrictl.wire.progress import ProgressDecoder, Report, encode_report
@@ -26,8 +26,6 @@ LONGEST_S: Final = 4 * 3600.0
 PACE_S: Final = 0.25
 HEARTBEAT_S: Final = 10.0
 SETTLE_S: Final = 3.0
-"""How long nothing must be pulled for a stream to end."""
-
 BEGIN_S: Final = 10.0
 """How long a pod that waits for an image may take until its first pull begins."""
 
@@ -64,7 +62,7 @@ class ProgressStreams:
             raise pod_not_found(pod.name) from None
         except Unimplemented as exc:
             raise Refusal(405, exc.message) from None
-        except (Denied, PycrictlError) as exc:
+        except PycrictlError as exc:
             raise Refusal(
                 503, f"node {pod.node} did not answer: {escape(exc.message)}", retry_after_s=2
             ) from None

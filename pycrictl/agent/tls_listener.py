@@ -33,7 +33,7 @@ MAX_FIELDS: Final = 100
 """How long the head of an unauthenticated request may be, in all."""
 
 BACKLOG: Final = 2048
-"""Connections that the kernel keeps until they say something, and until they are accepted."""
+"""Connections that the kernel keeps until they send something, and until they are accepted."""
 
 ACCEPT_AT_ONCE: Final = 32
 HANDSHAKES_AT_ONCE: Final = 4

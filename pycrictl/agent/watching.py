@@ -26,8 +26,6 @@ LEAST_TIMEOUT_S: Final = 1800
 
 BOOKMARK_S: Final = 30.0
 SEND_S: Final = 30.0
-"""How long a client may take no byte."""
-
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
@@ -69,13 +67,11 @@ class WatchResponse:
                 marked_at = time.monotonic()
                 while (left_s := ends_at - time.monotonic()) > 0:
                     due_s = marked_at + BOOKMARK_S - time.monotonic()
-                    events = await watcher.take(max(min(left_s, due_s, BOOKMARK_S), 0.0))
-                    lines = self._lines(events)
-                    if query.wants_bookmarks and time.monotonic() >= marked_at + BOOKMARK_S:
-                        lines.append(self._bookmark())
+                    lines = self._lines(await watcher.take(max(min(left_s, due_s), 0.0)))
+                    if time.monotonic() >= marked_at + BOOKMARK_S:
                         marked_at = time.monotonic()
-                    elif not query.wants_bookmarks:
-                        marked_at = time.monotonic()
+                        if query.wants_bookmarks:
+                            lines.append(self._bookmark())
                     await _send(response, lines)
             except VersionGone:
                 return await self._end_expired(request, response)

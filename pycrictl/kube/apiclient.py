@@ -8,7 +8,6 @@ on a connection that the server has closed, or that was made with an earlier cre
 from __future__ import annotations
 
 import json
-import os
 import socket
 import ssl
 import threading
@@ -32,7 +31,7 @@ from pycrictl.errors import (
 )
 from pycrictl.foreign import parse, parsed, text
 from pycrictl.kube.credential import Credential
-from pycrictl.tls import client_context
+from pycrictl.tls import client_context, load_pair
 from pycrictl.units import escape, format_duration, quote
 
 TIMEOUT_S: Final = 1.0
@@ -91,12 +90,13 @@ class ApiBase:
     """
 
     user_agent = "pycrictl"
+    timeout_s = TIMEOUT_S
 
-    def __init__(self, load: Callable[[], Credential], *, timeout_s: float) -> None:
+    def __init__(self, load: Callable[[], Credential], *, timeout_s: float | None = None) -> None:
         self.calls = 0
         self.failures = 0
         self._load = load
-        self._timeout_s = timeout_s
+        self._timeout_s = timeout_s or self.timeout_s
         self._lock = threading.Lock()
         self._current: tuple[Credential, ssl.SSLContext] | None = None
         self._read_at = 0.0
@@ -137,9 +137,6 @@ class ApiBase:
 
 
 class ApiClient(ApiBase):
-    def __init__(self, load: Callable[[], Credential], *, timeout_s: float = TIMEOUT_S) -> None:
-        super().__init__(load, timeout_s=timeout_s)
-
     @property
     def node(self) -> str:
         return self._ready()[0].node
@@ -327,17 +324,12 @@ def _parse_server(server: str) -> SplitResult:
 
 
 def _tls_context(credential: Credential) -> ssl.SSLContext:
-    """Return the TLS settings of a client; its key never touches a disk."""
     try:
         context = client_context(
             verifies=not credential.is_unverified, ca_data=credential.authority or None
         )
         if credential.certificate:
-            # The library reads a certificate from a file only: from one that is in memory.
-            with os.fdopen(os.memfd_create("credential"), "w") as file:
-                file.write(f"{credential.certificate}\n{credential.key}\n")
-                file.flush()
-                context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+            load_pair(context, credential.certificate.encode(), credential.key.encode())
     except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
         reason = escape(getattr(exc, "reason", None) or str(exc)).lower()
         raise ConnectError(f"the kubelet's credential cannot be used: {reason}") from None

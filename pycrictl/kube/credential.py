@@ -43,8 +43,6 @@ KUBECONFIGS: Final = (
 """kubeadm; kOps and clouds; k3s; rke2; k0s; microk8s."""
 
 PLUGIN_S: Final = 5.0
-"""How long a program may take that prints a credential, in the background."""
-
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _NODE_USER: Final = b"system:node:"

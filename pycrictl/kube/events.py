@@ -32,12 +32,8 @@ QUIET_S: Final = 2.0
 """A pull that ends within this time gets no Event: the kubelet's own say that it was pulled."""
 
 PACE_S: Final = 10.0
-"""How often an Event is changed while its phase stays the same."""
-
 LOOK_S: Final = 1.0
 CALL_PAUSE_S: Final = 1.0
-"""The shortest time between two calls."""
-
 TIMEOUT_S: Final = 5.0
 FIRST_REST_S: Final = 10.0
 LONGEST_REST_S: Final = 600.0

@@ -23,8 +23,6 @@ CONFIGS: Final = (
     "/etc/kubernetes/kubelet/kubelet-config.json",
     "/etc/kubernetes/kubelet/config.json",
 )
-"""Where a KubeletConfiguration is looked for if the command line does not say."""
-
 _PROGRAMS: Final = ("kubelet", "kubelite")
 
 

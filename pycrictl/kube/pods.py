@@ -24,8 +24,6 @@ MANIFESTS: Final = (
     "/var/lib/rancher/k3s/agent/pod-manifests",
     "/var/lib/rancher/rke2/agent/pod-manifests",
 )
-"""Where static pods are looked for if the kubelet's configuration does not say."""
-
 MAX_MANIFESTS: Final = 1000
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")

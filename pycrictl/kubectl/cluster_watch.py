@@ -39,8 +39,6 @@ from pycrictl.wire.progress import Report
 log = logging.getLogger("pycrictl.kubectl")
 
 TIMEOUT_S: Final = 30.0
-"""Limit for the answer of the API server to begin."""
-
 MAX_LIST_BYTES: Final = 64 << 20
 AGAIN_S: Final = 2.0
 """How long a stream that ends at once is not asked for again."""
@@ -49,8 +47,6 @@ BEGIN_S: Final = 10.0
 """How long a pull that a pod waits for may take to begin, as the agents have it."""
 
 MOST_FAILED: Final = 6
-"""How many watches in a row may break off without an event."""
-
 _ROOT: Final = f"/apis/{GROUP_VERSION}"
 _TICK_S: Final = 0.25
 

@@ -15,8 +15,6 @@ from pycrictl.units import quote
 from pycrictl.wire.progress import Report
 
 MAX_LINE_BYTES: Final = 8 << 20
-"""Longest event that is looked at: an image may have many layers."""
-
 _PHASES: Final = {
     "Queued": "waiting",
     "Waiting": "waiting",

@@ -31,8 +31,6 @@ COPY_ROLE: Final = "pycrictl-containercopies"
 """The one that lets a user copy, who needs ``pods/exec`` as well; it is aggregated to ``edit``."""
 
 OFFERED_AT: Final = f"/apis/{GROUP}"
-"""Where the API server says which versions of the agents' API there are."""
-
 REPOSITORY: Final = "https://github.com/pycrictl/pycrictl"
 _RELEASE: Final = __version__.partition(".dev")[0]
 _MANIFESTS: Final = f"{REPOSITORY}//packaging/kubernetes/{{}}?ref=v{_RELEASE}"

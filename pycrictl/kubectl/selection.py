@@ -154,13 +154,11 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
     if asked.node:
         with suppress(Denied):  # who may see pulls need not see nodes
             kubectl.output("get", f"node/{asked.node}", "--output=name")
-    if not asked.names and not asked.selector:
+    if not asked.names:
         is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
         namespace = "" if is_everywhere else asked.namespace or namespace_of(kubectl)
-        return PodSelection(kubectl, asked, namespace, [], [])
-    if asked.selector:
-        everywhere = asked.is_everywhere or (bool(asked.node) and not asked.namespace)
-        namespace = "" if everywhere else asked.namespace or namespace_of(kubectl)
+        if not asked.selector:
+            return PodSelection(kubectl, asked, namespace, [], [])
         found = [_pod(each) for each in _select(kubectl, namespace, asked.selector, asked.node)]
         return PodSelection(kubectl, asked, namespace, found, [asked.selector])
     try:

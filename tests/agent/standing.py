@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pycrictl.agent.node_agent import Agent
 from pycrictl.agent.settings import AgentSettings
-from pycrictl.agent.trust.authority import SECRET
+from pycrictl.agent.trust.certificate import SECRET
 from pycrictl.errors import ConnectError
 from pycrictl.kube.credential import read_kubeconfig
 from pycrictl.serviceoptions import Address

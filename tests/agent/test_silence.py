@@ -14,6 +14,7 @@ from pycrictl.errors import PycrictlError
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.kube import apiclient
 from pycrictl.kube.credential import Credential
+from pycrictl.tls import load_pair
 
 def switch(flags):
     with socket.socket() as any_socket:
@@ -29,7 +30,7 @@ async def main():
     apiclient.SILENT_S = 3
     switch(1)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    certificate.load(context, certificate.serving(["localhost"]))
+    load_pair(context, *certificate.serving(["localhost"])[:2])
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     api = AsyncApiClient(lambda: Credential("", "", url, is_unverified=True))

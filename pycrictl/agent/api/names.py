@@ -6,8 +6,6 @@ import re
 from typing import Any, Final, TypeAlias
 
 Document: TypeAlias = dict[str, Any]
-"""A JSON object."""
-
 GROUP: Final = "progress.pycrictl.dev"
 VERSION: Final = "v1alpha1"
 GROUP_VERSION: Final = f"{GROUP}/{VERSION}"

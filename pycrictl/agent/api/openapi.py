@@ -227,7 +227,6 @@ IMAGE_PULL: Final[Document] = {
         "status": _STATUS,
     },
 }
-"""What another agent's objects are judged by."""
 
 
 def _schemas() -> Document:

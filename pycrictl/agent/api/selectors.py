@@ -16,8 +16,6 @@ FIELDS: Final[dict[str, Callable[[Document], str]]] = {
     "spec.podName": lambda one: str(one["spec"]["podName"]),
     "status.phase": lambda one: str(one["status"]["phase"]),
 }
-"""What objects may be selected by."""
-
 MAX_CHARS: Final = 4096
 
 _KEY: Final = r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"

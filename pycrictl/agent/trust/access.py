@@ -37,8 +37,6 @@ TOKEN_HEADER: Final = "X-Pycrictl-Token"
 MAX_CACHED: Final = 1000
 MAX_TOKEN_CHARS: Final = 16 * 1024
 MAX_REVIEWS: Final = 16
-"""How many questions are put to the API server at once."""
-
 _REVIEW_TOKEN: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _REVIEW_ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 

@@ -1,28 +1,45 @@
 """The agent's serving certificate: of files that may be renewed, else made at each start.
 
-One that is made is signed by the agents' own CA (``authority.py``), else by itself. The API server
-verifies neither (``insecureSkipTLSVerify``), as for metrics-server.
+One that is made is signed by the agents' own CA, by which they verify each other, else by itself.
+The API server verifies neither (``insecureSkipTLSVerify``), as for metrics-server. The CA is made
+by the first agent, and kept in a Secret that the manifests create empty. Agents may read it, and
+users who may read the Secrets of their namespace.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-import os
 import ssl
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pycrictl import ownprogram
+from pycrictl.agent.api.names import Document
+from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.trust.frontproxy import Trust, certificates
-from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.errors import (
+    ConfigError,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    RuntimeFault,
+    UsageError,
+)
+from pycrictl.streaming.loop import in_thread
+from pycrictl.tls import load_pair
 from pycrictl.units import escape, quote
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 ISSUING_S: Final = 60.0
 """How long a process may take that makes a certificate: nodes are busy when they start."""
+
+SECRET: Final = "pycrictl-agent-ca"
+CERTIFICATE: Final = "ca.crt"
+KEY: Final = "ca.key"
+TRIES: Final = 5
 
 _NAME: Final = "pycrictl agents"
 
@@ -70,13 +87,6 @@ def _apart(name: str, *arguments: Any) -> Any:
     return json.loads(done.stdout)
 
 
-def load(context: ssl.SSLContext, pair: Pair) -> None:
-    """Have a context serve with a certificate; its key never touches a disk."""
-    with _in_memory(pair.certificate) as certificate, _in_memory(pair.key) as key:
-        # Without a password function, OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(certificate, key, password=lambda: "")
-
-
 def read(certificate_file: str, key_file: str) -> Pair:
     """Return the pair that the options ``--tls-cert`` and ``--tls-key`` name."""
     pair = Pair(content(certificate_file, "tls-cert"), content(key_file, "tls-key"))
@@ -85,7 +95,7 @@ def read(certificate_file: str, key_file: str) -> Pair:
     if fault:
         raise ConfigError(fault)
     try:
-        load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair.certificate, pair.key)
     except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
         reason = str(getattr(exc, "reason", None) or exc).lower().replace("_", " ")
         raise ConfigError(f"cannot serve with {' and '.join(names)}: {reason}") from None
@@ -144,7 +154,7 @@ class Certificates:
         # A session that is resumed would bring back a certificate that was verified earlier.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-        load(context, self._pair)
+        load_pair(context, self._pair.certificate, self._pair.key)
         if trust is not None and trust.authorities:
             context.load_verify_locations(cadata=trust.authorities)
             context.verify_mode = ssl.CERT_OPTIONAL
@@ -158,9 +168,40 @@ def authorities(path: str, option: str) -> str:
     return found
 
 
-@contextmanager
-def _in_memory(content: bytes) -> Iterator[str]:
-    with os.fdopen(os.memfd_create("serving"), "wb") as file:
-        file.write(content)
-        file.flush()
-        yield f"/proc/self/fd/{file.fileno()}"
+async def shared(api: AsyncApiClient, namespace: str) -> Pair | None:
+    """Return the authority of the agents; None if there is no Secret for it."""
+    path = f"/api/v1/namespaces/{namespace}/secrets/{SECRET}"
+    for _ in range(TRIES):
+        try:
+            secret = await api.get(path)
+        except NotFound:
+            return None  # it was removed on purpose; a missing right is another error
+        if not isinstance(secret, dict):
+            break
+        if (found := _parsed(secret)) is not None:
+            return found
+        made = await in_thread(authority)
+        data = {CERTIFICATE: _text(made.certificate), KEY: _text(made.key)}
+        try:
+            # With the version that was read: of several agents at once, one succeeds.
+            await api.put(path, {**secret, "data": data})
+        except RuntimeFault as exc:
+            if exc.code != "409":
+                raise
+    raise RemoteProtocolError(f"the Secret {SECRET} has no authority")
+
+
+def _parsed(secret: Document) -> Pair | None:
+    """Return the authority in a Secret; None if it is empty."""
+    data = secret.get("data") or {}
+    if not data:
+        return None
+    try:
+        pem, key = (base64.b64decode(data[one], validate=True) for one in (CERTIFICATE, KEY))
+    except (KeyError, TypeError, ValueError):
+        raise RemoteProtocolError(f"the Secret {SECRET} has no authority") from None
+    return Pair(pem, key)
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
