@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.calls.tracing import Tracer
     from pycrictl.environ import Environment
-    from pycrictl.show.displays.modes import Mode, Outlet, Stdout
+    from pycrictl.show.displays.outlet import Mode, Outlet, Stdout
     from pycrictl.show.viewer import Viewer
 
 
@@ -111,7 +111,7 @@ class AppContext:
         return self._config
 
     def outlet(self, mode: Mode, *, stdout: Stdout) -> Outlet:
-        from pycrictl.show.displays.modes import choose  # noqa: PLC0415 - of bars alone
+        from pycrictl.show.displays.outlet import choose  # noqa: PLC0415 - of bars alone
 
         return choose(mode, self.env, stdout=stdout, has_log=self.config.debug.value)
 

@@ -26,14 +26,14 @@ from pycrictl.copy.tree.watch import Watch
 from pycrictl.errors import ConnectError, CopyError, ExitCode, RuntimeFault, UsageError
 from pycrictl.pulls.sums import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
-from pycrictl.show.displays.writers import Silent
+from pycrictl.show.displays.outlet import Silent
 from pycrictl.units import plural
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.copy.rules.summary import Summary
     from pycrictl.environ import Environment
-    from pycrictl.show.displays.modes import Mode, Stdout
+    from pycrictl.show.displays.outlet import Mode, Stdout
 
 
 PATIENCE_S: Final = 1.0

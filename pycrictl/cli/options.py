@@ -13,7 +13,7 @@ import typer
 from pycrictl import units
 from pycrictl.cli import complete, crictl
 from pycrictl.errors import UsageError
-from pycrictl.show.displays.modes import Mode
+from pycrictl.show.displays.outlet import Mode
 
 T = TypeVar("T")
 

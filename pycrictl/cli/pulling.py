@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.pull.image import SharedLimit
-    from pycrictl.show.displays.modes import Outlet
+    from pycrictl.show.displays.outlet import Outlet
 
 
 def pull_image(

@@ -29,8 +29,8 @@ from pycrictl.errors import UsageError
 from pycrictl.show import jsontext
 from pycrictl.units import escape, quote
 
-MAX_VISITS: Final = 10_000_000
-"""Values that one evaluation may look at; a few ``..`` in a row could visit any number."""
+MAX_VALUES: Final = 1_000_000
+"""Of one step; a few ``..`` in a row lead to any number."""
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,
@@ -46,65 +46,57 @@ class JsonPathError(UsageError):
     reference = "jsonpath"
 
 
-class Search:
-    """One evaluation: the document that ``$`` stands for, and what it may still cost."""
+Selector = Callable[[Any, Any], Sequence[Any]]
+"""Returns what a value leads to; also given is the document, which ``$`` stands for."""
 
-    def __init__(self, document: Any) -> None:
-        self.document = document
-        self._visits_left = MAX_VISITS
-
-    def follow(self, steps: Sequence[Step], start: Any) -> Sequence[Any]:
-        values = [start]
-        for step in steps:
-            found: list[Any] = []
-            for select in step:
-                for value in values:
-                    selected = select(value, self)
-                    found += selected
-                    self._visits_left -= 1 + len(selected)
-                    if self._visits_left < 0:
-                        raise JsonPathError("the JSONPath leads to too many values")
-            values = found
-        return values
-
-
-Selector = Callable[[Any, Search], Sequence[Any]]
 Step = Sequence[Selector]
 
 
-def _children(value: Any, _: Search) -> Sequence[Any]:
+def _follow(steps: Sequence[Step], value: Any, document: Any) -> Sequence[Any]:
+    values = [value]
+    for step in steps:
+        values = [found for select in step for each in values for found in select(each, document)]
+        if len(values) > MAX_VALUES:
+            raise JsonPathError("the JSONPath leads to too many values")
+    return values
+
+
+def _follow_from_top(steps: Sequence[Step], _: Any, document: Any) -> Sequence[Any]:
+    return _follow(steps, document, document)
+
+
+def _children(value: Any, _: Any = None) -> Sequence[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else ()
 
 
-def _containers(value: Any, search: Search) -> Sequence[Any]:
+def _containers(value: Any, _: Any) -> Sequence[Any]:
     """Return a value and the lists and objects in it, from the top down."""
     found, todo = [], [value]
     while todo:
         found.append(todo.pop())
-        inner = reversed(_children(found[-1], search))
+        inner = reversed(_children(found[-1]))
         todo += [each for each in inner if isinstance(each, dict | list)]
     return found
 
 
-def _member(name: str, value: Any, _: Search) -> Sequence[Any]:
+def _member(name: str, value: Any, _: Any) -> Sequence[Any]:
     return (value[name],) if isinstance(value, dict) and name in value else ()
 
 
-def _quoted_member(name: str, value: Any, search: Search) -> Sequence[Any]:
-    """Return the value of a key, or what the path leads to that its dots make."""
-    if found := _member(name, value, search):
+def _quoted_member(name: str, value: Any, document: Any) -> Sequence[Any]:
+    if found := _member(name, value, document):
         return found
-    return search.follow([(partial(_member, part),) for part in name.split(".")], value)
+    return _follow([(partial(_member, part),) for part in name.split(".")], value, document)
 
 
-def _elements(bounds: slice, value: Any, _: Search) -> Sequence[Any]:
+def _elements(bounds: slice, value: Any, _: Any) -> Sequence[Any]:
     return value[bounds] if isinstance(value, list) else ()
 
 
 def _matching(
-    left: Selector, operator: str, right: Selector, value: Any, search: Search
+    left: Selector, operator: str, right: Selector, value: Any, document: Any
 ) -> Sequence[Any]:
     """Return what in a list or an object meets a condition.
 
@@ -114,8 +106,8 @@ def _matching(
         JsonPathError: a side of a comparison has several values.
     """
     found = []
-    for each in _children(value, search):
-        lefts, rights = left(each, search), right(each, search)
+    for each in _children(value):
+        lefts, rights = left(each, document), right(each, document)
         if operator and (len(lefts) > 1 or len(rights) > 1):
             raise JsonPathError("a filter of the JSONPath compares several values at once")
         if lefts and rights and (not operator or _compares(lefts[0], operator, rights[0])):
@@ -180,8 +172,9 @@ class JsonPath:
         reader = _Reader(text, inner if inner[0] in "$@.[" else f".{inner}", aliases or {})
         self._query = reader.whole(at_top=at_top)
 
-    def find(self, document: Any, search: Search | None = None) -> Sequence[Any]:
-        return self._query(document, search or Search(document))
+    def find(self, document: Any, top: Any = None) -> Sequence[Any]:
+        """Return what a document, or a part of ``top``, has there."""
+        return self._query(document, document if top is None else top)
 
 
 def _unquoted(text: str) -> str:
@@ -231,9 +224,7 @@ class _Reader:
                 steps.append((partial(_member, name if steps else aliases.get(name, name)),))
             elif is_deep:
                 raise self._error("a name is missing")
-        if is_absolute:
-            return lambda _, search: search.follow(steps, search.document)
-        return lambda value, search: search.follow(steps, value)
+        return partial(_follow_from_top if is_absolute else _follow, steps)
 
     def _bracket(self, *, can_filter: bool) -> Step:
         self._position += 1
@@ -326,7 +317,7 @@ class JsonPathTemplate:
 
     def render(self, document: Any) -> str:
         """Return the text that the template makes; no value breaks a line or steers a terminal."""
-        return "".join(_rendered(self._nodes, document, Search(document)))
+        return "".join(_rendered(self._nodes, document, document))
 
 
 def value_text(value: Any) -> str:
@@ -343,15 +334,15 @@ class _Range:
 _Node = str | JsonPath | _Range
 
 
-def _rendered(nodes: Sequence[_Node], current: Any, search: Search) -> Iterator[str]:
+def _rendered(nodes: Sequence[_Node], current: Any, top: Any) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, str):
             yield node
         elif isinstance(node, JsonPath):
-            yield " ".join(map(value_text, node.find(current, search)))
+            yield " ".join(map(value_text, node.find(current, top)))
         else:
-            for item in node.path.find(current, search):
-                yield from _rendered(node.body, item, search)
+            for item in node.path.find(current, top):
+                yield from _rendered(node.body, item, top)
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:

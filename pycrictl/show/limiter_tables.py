@@ -1,4 +1,4 @@
-"""The pull limiter's status for people: a few tables of what its document says. Pure."""
+"""The pull limiter's status and history for people: tables of what its documents say. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any, Final, TextIO
 
 from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.render import Table, write_lines, write_table
-from pycrictl.units import format_bytes, format_part, plural, shorten
+from pycrictl.units import format_bytes, format_duration, format_part, plural, shorten
 
 NONE: Final = "-"
 _ERROR_CHARS: Final = 100
+_HISTORY: Final = (
+    *("ENDED", "IMAGE", "POD", "WAITED", "PULLED", "GOT", "REUSED", "RATE", "ATTEMPTS", "OUTCOME"),
+)
 
 
 def write_status(document: Mapping[str, Any], out: TextIO) -> None:
@@ -139,3 +142,55 @@ def _containerd(found: Mapping[str, Any] | None) -> str:
         f"containerd: {layers} (max_concurrent_downloads), gives up a pull without progress after "
         f"{found['imagePullProgressTimeout']} (image_pull_progress_timeout); {origin}"
     )
+
+
+# History
+
+
+def write_history(document: Mapping[str, Any], out: TextIO, *, header: bool = True) -> None:
+    """Write pulls and, with headings, the sum of them."""
+    pulls, text = document["pulls"], _sum(document["summary"])
+    if pulls:
+        table = Table(_HISTORY, list(map(_history_row, pulls)), min_width=0, footer=text)
+        write_table(table, out, header=header)
+    elif header:
+        write_lines([text], out)
+
+
+def _history_row(pull: Mapping[str, Any]) -> tuple[str, ...]:
+    outcome = f"{pull['outcome']} (shared)" if pull["joined"] else pull["outcome"]
+    if cause := pull["cause"]:
+        outcome = f"{outcome}: {shorten(cause, _ERROR_CHARS)}"
+    rate = pull["bytesPerSecond"]
+    return (
+        pull["ended"][:19] + "Z",
+        pull["image"],
+        pull["pod"] or NONE,
+        _duration(pull["waitedSeconds"]),
+        _duration(pull["pulledSeconds"]),
+        _bytes(pull["gotBytes"]),
+        _bytes(pull["reusedBytes"]),
+        NONE if rate is None else f"{format_bytes(rate)}/s",
+        str(pull["attempts"]),
+        outcome,
+    )
+
+
+def _sum(summary: Mapping[str, Any]) -> str:
+    if not summary["count"]:
+        return "no pulls"
+    parts = [f"{plural(summary['count'], 'pull')}, {summary['failed']} failed"]
+    for key, name in (("waitedSeconds", "waited"), ("pulledSeconds", "pulled")):
+        median, p95 = summary[key]["median"], summary[key]["p95"]
+        if median is not None:
+            parts.append(f"{name} {_duration(median)} median, {_duration(p95)} p95")
+    got, reused = format_bytes(summary["gotBytes"]), format_bytes(summary["reusedBytes"])
+    return "; ".join([*parts, f"{got} got, {reused} reused"])
+
+
+def _duration(seconds: float) -> str:
+    return format_duration(round(seconds, 1))
+
+
+def _bytes(size: int | None) -> str:
+    return NONE if size is None else format_bytes(size)

@@ -25,9 +25,6 @@ Document = dict[str, Any]
 MAX_NESTING: Final = 100
 """Levels up to which an ``info`` value is read as JSON; deeper ones could not be written again."""
 
-MAX_INTEGER_DIGITS: Final = 4000
-"""Python refuses to convert more than 4300."""
-
 _UNSHOWN_PREFIXES: Final = {"Signal": "SIGNAL_"}
 """Parts of names that crictl does not show."""
 
@@ -123,17 +120,9 @@ def info_value(text: str) -> Any:
     if not text.startswith("{"):
         return text.strip('"')
     try:
-        return _sound(json.loads(text, parse_int=_parse_integer, parse_constant=_refuse_constant))
+        return _sound(json.loads(text))
     except (ValueError, RecursionError):
         return text
-
-
-def _parse_integer(digits: str) -> int | float:
-    return int(digits) if len(digits) <= MAX_INTEGER_DIGITS else float(digits)
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _sound(value: Any, depth: int = 0) -> Any:

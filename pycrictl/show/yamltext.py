@@ -19,22 +19,12 @@ if TYPE_CHECKING:
     Token = tuple[int, int, str]
 
 _NO_FOLDING: Final = 2**31 - 1
+_STRING: Final = "tag:yaml.org,2002:str"
 
-# YAML 1.1's words for booleans and null, and others with a special meaning.
-_WORDS: Final = (
-    frozenset(
-        word
-        for lower in ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
-        for word in (lower, lower.capitalize(), lower.upper())
-    )
-    | {"", "~", "<<", "=", ".nan", ".NaN", ".NAN"}
-    | {sign + word for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")}
-)
-_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_PREFIXED_INTEGER: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO][0-7]+)")
-_SEXAGESIMAL: Final = re.compile(r"[-+]?[0-9]+(?::[0-5]?[0-9])+(?:\.[0-9]*)?")
-_TIMESTAMP: Final = re.compile(
-    r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9:.]+[ \t]*(?:Z|[-+][0-9:]+)?)?"
+# What Go's encoder quotes beside the words and numbers of YAML 1.1, which PyYAML knows.
+_QUOTED: Final = re.compile(
+    r"[yYnN]|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?0[xXbBoO][0-9a-fA-F]+|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 )
 # Empty last lines, after which libyaml would end the whole document with dots.
 _EMPTY_END: Final = re.compile("(?:^|\n)\n\\Z")
@@ -59,18 +49,6 @@ def document_yaml(document: Any) -> str:
 
 def _escaped(char: str) -> str:
     return f"\\U{ord(char):08X}" if ord(char) > 0xFFFF else f"\\u{ord(char):04X}"
-
-
-def is_ambiguous(text: str) -> bool:
-    """Return whether a reader of YAML 1.1 would not take the plain ``text`` for a string."""
-    digits = text.replace("_", "")
-    return (
-        text in _WORDS
-        or _FLOAT.fullmatch(digits) is not None
-        or _PREFIXED_INTEGER.fullmatch(digits) is not None
-        or _SEXAGESIMAL.fullmatch(digits) is not None
-        or _TIMESTAMP.fullmatch(text) is not None
-    )
 
 
 def natural_order(text: str) -> list[Token]:
@@ -101,10 +79,14 @@ def _dumper() -> Any:
             return True
 
     def scalar(dumper: yaml.SafeDumper, text: str, style: str | None = None) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+        return dumper.represent_scalar(_STRING, text, style=style)
+
+    resolve: Any = yaml.SafeLoader("").resolve
 
     def string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        if _EMPTY_END.search(text) or is_ambiguous(text) or unprintable(text):
+        tag = resolve(yaml.ScalarNode, text, (True, False))
+        is_ambiguous = tag != _STRING or _QUOTED.fullmatch(text.replace("_", ""))
+        if is_ambiguous or _EMPTY_END.search(text) or unprintable(text):
             return scalar(dumper, text, '"')
         return scalar(dumper, text, "|" if "\n" in text else None)
 

@@ -68,7 +68,10 @@ def test_a_shell_stops_and_continues_it(command: list[str], crashed: str) -> Non
     session.wait_for(b"crash")
     session.type(b"?")
     session.wait_for(b"this help")
-    session.type(b"qq")
+    session.type(b"q")
+    session.wait_for(b"q quit")
+    session.type(b"q")
+    session.wait_for(b"bash-")
     session.type(b"exit $?\r")
     assert session.end() == 0
 

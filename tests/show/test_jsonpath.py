@@ -219,18 +219,9 @@ def test_a_comparison_is_of_single_values() -> None:
         rendered("{.items[?(@.list[*]==1)].id}")
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{" + "..*" * 40 + "}",
-        "{" + "[0,0,0,0,0,0,0,0]" * 40 + "}",
-        "{..*..*[?($..*)]}",
-        "{.[?($" + "..*" * 20 + ")]}",
-        "{range $..*}" * 40 + "x" + "{end}" * 40,
-    ],
-)
-def test_what_would_take_for_ever_ends(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.show.jsonpath.MAX_VISITS", 100_000)
+@pytest.mark.parametrize("template", ["{" + "..*" * 40 + "}", "{" + "[0,0,0,0]" * 40 + "}"])
+def test_what_would_take_all_memory_ends(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pycrictl.show.jsonpath.MAX_VALUES", 100_000)
     document: Any = [[] for _ in range(30)]
     for _ in range(30):
         document = [document]
@@ -282,10 +273,3 @@ def test_a_name_of_any_characters() -> None:
     name = "a.b/c-d é\"'"
     path = "." + "".join(f"\\{char}" if char in ". " else char for char in name)
     assert JsonPath(path).find({name: 5}) == [5]
-
-
-def test_ten_thousand_objects() -> None:
-    document = {"items": [{"id": str(number), "x": {"y": [number]}} for number in range(10_000)]}
-    text = JsonPathTemplate("{range .items[*]}{.id} {.x.y[0]}{'\\n'}{end}").render(document)
-    assert len(text.splitlines()) == 10_000
-    assert text.splitlines()[-1] == "9999 9999"

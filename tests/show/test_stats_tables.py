@@ -83,18 +83,6 @@ def test_more_than_one_core() -> None:
     assert cpu_percent(before, after) == "250.00"
 
 
-def test_windows_pods() -> None:
-    samples = []
-    for number in (1, 2):
-        stats = cri_pb2.PodSandboxStats()
-        stats.attributes.id = "w"
-        stats.windows.cpu.timestamp = START_NS + number * 10**9
-        stats.windows.cpu.usage_core_nano_seconds.value = number * 10**9
-        stats.windows.memory.working_set_bytes.value = 1000
-        samples.append([stats])
-    assert pod_stats_table(*samples).rows == [("", "w", "100.00", "1kB")]
-
-
 def test_the_runtime_config() -> None:
     config = cri_pb2.RuntimeConfigResponse()
     assert list_views.runtime_config_table(config) is None

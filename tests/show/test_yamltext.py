@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.show import yamltext
-from pycrictl.show.yamltext import document_yaml, is_ambiguous, natural_order
+from pycrictl.show.yamltext import document_yaml, natural_order
 from tests.captures import capture
 from tests.show.test_jsontext import HIDDEN
 
@@ -104,7 +104,6 @@ def test_styles() -> None:
     ],
 )
 def test_what_looks_like_something_else_is_quoted(text: str) -> None:
-    assert is_ambiguous(text)
     assert document_yaml({"a": text}) == f'a: "{text}"\n'
 
 
@@ -113,7 +112,6 @@ def test_what_looks_like_something_else_is_quoted(text: str) -> None:
     ["a", "1.2.3", "4350756c3f2d", "sha256:01", "127.0.0.1:5555/a:1", "<none>", "10.0.0.5", "a_1"],
 )
 def test_names_are_plain(text: str) -> None:
-    assert not is_ambiguous(text)
     assert document_yaml({"a": text}) == f"a: {text}\n"
 
 

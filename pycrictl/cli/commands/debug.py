@@ -27,7 +27,7 @@ from pycrictl.nsenter import Tools
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
-    from pycrictl.show.displays.modes import Mode
+    from pycrictl.show.displays.outlet import Mode
 
 DEFAULT_SNAPSHOTTER = "overlayfs"
 

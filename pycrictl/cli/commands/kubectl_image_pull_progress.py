@@ -14,7 +14,7 @@ from pycrictl.kubectl.cluster_watch import watch
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.selection import Asked
 from pycrictl.progress.endings import Pace
-from pycrictl.show.displays.modes import choose
+from pycrictl.show.displays.outlet import choose
 from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import plural
 

@@ -16,7 +16,7 @@ from pycrictl.config import Setting, socket_path
 from pycrictl.errors import ConfigError, ConnectError, UsageError
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.history import STATE_FOLDER, newest, summary_of
-from pycrictl.show import columns, history_table, limiter_tables
+from pycrictl.show import columns, limiter_tables
 from pycrictl.show.columns import SortKey
 from pycrictl.show.formats import Format
 from pycrictl.units import escape, quote
@@ -199,6 +199,6 @@ def _write_history(
         pulls = SortKey(sort_by, columns.PULLS).sorted(pulls, pulls)
     document = {"pulls": pulls, "summary": summary_of(records)}
     if chosen.is_table:
-        history_table.write_history(document, app.env.stdout, header=header)
+        limiter_tables.write_history(document, app.env.stdout, header=header)
     else:
         chosen.write_document(document, app.env.stdout)

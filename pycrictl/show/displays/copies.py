@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 from pycrictl.environ import OWN_NAME
 from pycrictl.show.displays import phrases
 from pycrictl.show.displays.meters import Meters, amount_line
-from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
-from pycrictl.show.displays.writers import Lines, Objects, Silent
+from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, Silent
 from pycrictl.units import duration_in_words, format_bytes, plural
 
 MAX_WARNINGS: Final = 10

@@ -14,11 +14,8 @@ from pycrictl.environ import is_utf8, terminal_size
 from pycrictl.show.colours import Tone, are_wanted, painted, plain
 from pycrictl.show.displays import phrases
 from pycrictl.show.displays.block import TerminalBlock
-from pycrictl.show.displays.modes import BAR_INTERVAL_S
+from pycrictl.show.displays.outlet import BAR_INTERVAL_S
 from pycrictl.units import format_part
-
-NARROW: Final = 39
-"""Widths below have no room for a bar."""
 
 WIDEST: Final = 110
 SHORTEST_BAR: Final = 5
@@ -114,9 +111,6 @@ def amount_line(label: str, amount: phrases.Amount, more: Sequence[str], width: 
     percent, size, unpacked, speed, eta = amount.words
     if amount.total <= 0:
         return phrases.cut(sentence(label, size, speed, eta, *more), width)
-    if width < NARROW:
-        words = [word.strip() for word in (percent, size, eta, unpacked, speed) if word]
-        return phrases.join_fitting(words, width)
     # As wide as it will be: a redrawn bar must not change its length.
     size = size.rjust(len(format_part(amount.total, amount.total)))
     if unpacked:

@@ -25,10 +25,10 @@ def stall(item: PullItem) -> str:
     return model.stall(item.idle_s)
 
 
-def awaited(pull: Awaited) -> tuple[str, str]:
-    """Return ``waiting for the registry, 12 s``, and for little room ``waiting, 12 s``."""
+def awaited(pull: Awaited) -> str:
+    """Return ``waiting for the registry, 12 s``."""
     age = f", {duration_in_words(int(pull.waited_s))}" if pull.waited_s >= AWAITED_S else ""
-    return f"waiting for the {'registry' if pull.is_begun else 'runtime'}{age}", f"waiting{age}"
+    return f"waiting for the {'registry' if pull.is_begun else 'runtime'}{age}"
 
 
 def awaited_name(pull: Awaited) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from unicodedata import east_asian_width
 
@@ -26,13 +25,13 @@ def short_digest(digest: str) -> str:
     return clean(digest.rpartition(":")[2][:DIGEST_WIDTH])[:DIGEST_WIDTH]
 
 
-def layer(name: str, digest: str, columns: int = DIGEST_WIDTH) -> str:
-    """Return a layer's name in so many columns at most: its digest, or ``layer 3 of 7``."""
+def layer(name: str, digest: str) -> str:
+    """Return a layer's name: its digest, ``layer 3 of 7``, or ``layer 12/34``."""
     if ":" in name or digest:
-        return short_digest(digest or name)[:columns]
+        return short_digest(digest or name)
     name = clean(name)
     shorter = (name, name.replace(" of ", "/"), name.rpartition(" ")[2])
-    return next((one for one in shorter if width(one) <= columns), name[:columns])
+    return next((one for one in shorter if width(one) <= DIGEST_WIDTH), name[:DIGEST_WIDTH])
 
 
 def short_image(reference: str) -> str:
@@ -188,16 +187,6 @@ def fill(text: str, columns: int) -> str:
     """Return a pull's name in exactly so many columns: padded, or shortened."""
     text = cut_name(text, columns)
     return text + " " * (columns - width(text))
-
-
-def join_fitting(words: Sequence[str], columns: int) -> str:
-    """Return as many of the first words as fit, a space between."""
-    text = cut(words[0], columns)
-    for word in words[1:]:
-        if width(text) + 1 + width(word) > columns:
-            break
-        text += f" {word}"
-    return text
 
 
 def _start(text: str, columns: int) -> str:

@@ -8,7 +8,7 @@ from typing import Final, TextIO
 from pycrictl.pulls.model import Awaited, Phase, Pull, PullItem, View
 from pycrictl.show.colours import Tone, painted
 from pycrictl.show.displays import per_image, phrases
-from pycrictl.show.displays.meters import NARROW, Meter, Meters, amount_line, fit, join, sentence
+from pycrictl.show.displays.meters import Meter, Meters, amount_line, fit, join, sentence
 from pycrictl.show.displays.per_image import ACTIVE
 from pycrictl.units import duration_in_words, format_bytes, format_part
 
@@ -18,16 +18,12 @@ POOL_LINES: Final = 10
 TINY: Final = 4
 """Rows below which only the total is shown."""
 
-NARROW_DIGEST: Final = 7
 BYTES_WIDTH: Final = len("1023.9/1023.9 MiB")
 
 RESUMED_S: Final = 10.0
 """How long the total says that a part had arrived before the first look."""
 
 SUMMARY_LINES: Final = 50
-
-_SIGNS: Final = {Phase.DOWNLOADING: "dl", Phase.EXTRACTING: "ext"}
-"""Phases beside a percentage where there is no room for the word."""
 
 _RANKS: Final = {
     Phase.EXTRACTING: 0,
@@ -115,21 +111,13 @@ def total_line(view: View, width: int, *, shows_resumed: bool = False) -> Meter 
 
 
 def awaited_lines(pulls: Sequence[Awaited], most: int, width: int) -> list[str]:
-    """Return at most ``most`` lines for pulls of which only their name is known so far.
-
-    What does not fit in one line takes two, where there is room for them.
-    """
+    """Return at most ``most`` lines for pulls of which only their name is known so far."""
     lines: list[str] = []
     for pull in pulls[:most]:
-        name = per_image.awaited_name(pull)
-        words, short = per_image.awaited(pull)
-        if len(words) > width:
-            words = short
-        room = width - len(words) - 2
-        if phrases.width(name) > room and 2 * len(pulls) <= most:
-            lines += phrases.cut_name(name, width), phrases.cut(words, width)
-        else:
-            lines.append(phrases.cut(f"{phrases.cut_name(name, room)}  {words}", width))
+        words = per_image.awaited(pull)
+        room = max(width - len(words) - 2, width // 3)
+        name = phrases.cut_name(per_image.awaited_name(pull), room)
+        lines.append(phrases.cut(f"{name}  {words}", width))
     return lines
 
 
@@ -158,10 +146,9 @@ def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
         free -= 1  # for the line that says so
     hidden = len(claims) + elsewhere - max(free, 0)
     chosen = {(item.image, item.layer) for _, _, item in claims[: max(free, 0)]}
-    is_narrow = width < NARROW
     names = {pull.image: per_image.name(pull) for pull in shown}
     name_width = max((phrases.width(names[pull.image]) for pull in flat), default=0)
-    name_width = min(name_width, width // 2 if is_narrow else width // 3)
+    name_width = min(name_width, width // 3)
     lines: list[Meter | str] = []
     for pull in pulls:
         if pull.image not in names:
@@ -178,12 +165,10 @@ def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
             lines.append(heading(pull, width))
         for item in sorted(pull.items, key=lambda item: item.phase is not Phase.FAILED):
             if (item.image, item.layer) in chosen:
-                columns = NARROW_DIGEST if is_narrow else phrases.DIGEST_WIDTH
-                label = phrases.layer(item.layer, item.digest, columns)
+                label = phrases.layer(item.layer, item.digest)
                 if item.phase is Phase.FAILED:  # the image has, whichever layer it was
                     label = "" if has_headings else phrases.cut_name(name, width // 3)
-                label = label[:NARROW_DIGEST] if is_narrow else "  " * has_headings + label
-                lines.append(item_line(item, label, width))
+                lines.append(item_line(item, "  " * has_headings + label, width))
     if hidden > 0 and len(lines) < slots:
         lines.append(phrases.cut(f"{'  ' * has_headings}… {hidden} more", width))
     return lines
@@ -199,7 +184,7 @@ def _open_items(pull: Pull) -> list[PullItem]:
 def heading(pull: Pull, width: int) -> str:
     """Return an image's name, shortened if need be, and how many of its layers are where."""
     counts = f"  {per_image.counts(pull)}"
-    if width < NARROW or len(counts) > width // 2:
+    if len(counts) > width // 2:
         counts = ""
     return phrases.cut_name(per_image.name(pull), width - len(counts)) + counts
 
@@ -227,9 +212,6 @@ def item_line(item: PullItem, label: str, width: int) -> Meter | str:
     elif item.phase is Phase.WAITING and not done:
         size = format_bytes(total) if total else ""
     stall = [per_image.stall(item)] if per_image.is_stalled(item) else []
-    if width < NARROW:
-        words = [label, _SIGNS[item.phase] if has_bar else word, percent.lstrip(), *stall, size]
-        return phrases.join_fitting([text for text in words if text], width)
     left = f"{label} {word:<11}"
     if not has_bar:
         text = phrases.cut(sentence(left, size, *stall), width)

@@ -7,9 +7,8 @@ from typing import Any, Final, TextIO
 
 from pycrictl.pulls.model import COMPLETE, Awaited, Phase, Pull, PullItem, View
 from pycrictl.show.displays import per_image, phrases
-from pycrictl.show.displays.modes import HEARTBEAT_S, Outlet
+from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, Silent
 from pycrictl.show.displays.pull_bars import Bars
-from pycrictl.show.displays.writers import Lines, Objects, Silent
 from pycrictl.units import format_bytes, format_part, plural
 
 STALL_REPEAT_S: Final = 30.0
@@ -106,7 +105,7 @@ class PlainLines(Lines):
             next_s = per_image.AWAITED_S if said_s is None else said_s + STALL_REPEAT_S
             if pull.waited_s >= next_s:
                 said_s = pull.waited_s
-                yield f"{per_image.awaited_name(pull)} {per_image.awaited(pull)[0]}"
+                yield f"{per_image.awaited_name(pull)} {per_image.awaited(pull)}"
             if said_s is not None:
                 self._awaited_s[pull.image] = said_s
 

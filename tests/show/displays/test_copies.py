@@ -18,8 +18,7 @@ from pycrictl.show.displays.copies import (
     summary,
 )
 from pycrictl.show.displays.meters import Meters
-from pycrictl.show.displays.modes import Outlet
-from pycrictl.show.displays.writers import Lines
+from pycrictl.show.displays.outlet import Lines, Outlet
 from tests.show.screen import Terminal
 
 GIB = 1 << 30

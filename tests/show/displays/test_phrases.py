@@ -155,9 +155,3 @@ def test_of_a_pulls_name_the_image_stays(name: str, columns: int, shown: str) ->
 def test_cut_middle() -> None:
     assert phrases.cut_middle("registry/path/name:tag", 11) == "regis…e:tag"
     assert phrases.cut_middle("宽宽宽宽", 6) == "宽…宽"
-
-
-def test_join_fitting() -> None:
-    assert phrases.join_fitting(["abc", "def", "g"], 7) == "abc def"
-    assert phrases.join_fitting(["abc", "defgh", "i"], 7) == "abc"
-    assert phrases.join_fitting(["abcdefgh"], 4) == "abc…"

@@ -205,9 +205,8 @@ def test_notes_stand_above_the_bars(terminal: Terminal) -> None:
         (12.9, True, 80, [f"{DEMO}  waiting for the registry, 12 s"]),
         (125.0, True, 80, [f"{DEMO}  waiting for the registry, 2 min 5 s"]),
         (12.0, False, 80, [f"{DEMO}  waiting for the runtime, 12 s"]),
-        (12.0, True, 40, [DEMO, "waiting for the registry, 12 s"]),
-        (12.0, True, 30, [DEMO, "waiting, 12 s"]),
-        (12.0, True, 20, ["demo:1", "waiting, 12 s"]),
+        (12.0, True, 40, ["demo:1  waiting for the registry, 12 s"]),
+        (12.0, True, 30, ["demo:1  waiting for the regis…"[:28] + "…"]),
     ],
 )
 def test_a_pull_that_waits_is_named_with_its_age(

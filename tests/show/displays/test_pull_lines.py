@@ -11,7 +11,7 @@ import pytest
 
 from pycrictl.environ import Environment
 from pycrictl.pulls.model import Awaited, Phase, PullItem, Totals, View
-from pycrictl.show.displays.modes import Outlet
+from pycrictl.show.displays.outlet import Outlet
 from pycrictl.show.displays.pull_lines import JsonLines, PlainLines
 from tests.show.views import DEMO, MIB, digest, forty_layers, layer, view
 

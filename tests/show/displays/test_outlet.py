@@ -1,8 +1,10 @@
-"""The one rule of ``--progress``, for pulls and for copies: in which form, and on which stream."""
+"""The one rule of ``--progress``, and what becomes of lines and objects, and of their readers."""
 
 from __future__ import annotations
 
 import io
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ import pytest
 
 from pycrictl.environ import Environment
 from pycrictl.show.displays.copies import Progress, open_copy_display
-from pycrictl.show.displays.modes import Mode, Outlet, Stdout, choose
+from pycrictl.show.displays.outlet import Lines, Mode, Objects, Outlet, Silent, Stdout, choose
 from pycrictl.show.displays.pull_lines import open_display
 from tests.show.screen import Terminal
 from tests.show.views import MIB, layer, view
@@ -95,11 +97,72 @@ def test_tqdm_is_loaded_for_bars_only() -> None:
     program = (
         "import io, sys\n"
         "from pycrictl.environ import Environment\n"
-        "from pycrictl.show.displays import copies, modes, pull_lines\n"
+        "from pycrictl.show.displays import copies, outlet, pull_lines\n"
         "env = Environment(stdout=io.StringIO(), stderr=io.StringIO(), environ={})\n"
         "for mode in ('auto', 'bar', 'plain', 'json', 'none'):\n"
-        "    outlet = modes.choose(mode, env, stdout='nothing')\n"
-        "    pull_lines.open_display(outlet), copies.open_copy_display(outlet)\n"
+        "    chosen = outlet.choose(mode, env, stdout='nothing')\n"
+        "    pull_lines.open_display(chosen), copies.open_copy_display(chosen)\n"
         "sys.exit('tqdm' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.fixture
+def gone() -> Iterator[io.TextIOWrapper]:
+    """A stream whose reader has gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = os.fdopen(writer, "w")
+    yield stream
+    with pytest.raises(BrokenPipeError):
+        stream.close()
+
+
+def objects(stream: io.TextIOBase, *, is_result: bool = False) -> Objects:
+    env = Environment(stderr=io.StringIO(), wall_clock=lambda: 1_700_000_000.1234)
+    return Objects(Outlet("json", env, stream, is_result))  # type: ignore[arg-type]  # a TextIO
+
+
+def test_lines_that_nobody_reads_are_dropped(gone: io.TextIOWrapper) -> None:
+    lines = Lines(gone)
+    lines.write(["a"])
+    lines.note("still here")
+    closed = io.StringIO()
+    closed.close()
+    Lines(closed).note("nor here")
+
+
+def test_objects_that_nobody_reads_are_dropped(gone: io.TextIOWrapper) -> None:
+    lost = objects(gone)
+    lost.write_objects([{"a": 1}])
+    lost.write_objects([{"a": 2}])
+
+
+def test_a_result_that_nobody_reads_is_an_error(gone: io.TextIOWrapper) -> None:
+    with pytest.raises(BrokenPipeError):
+        objects(gone, is_result=True).write_objects([{"a": 1}])
+
+
+def test_each_batch_is_stamped_and_flushed() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream, os.fdopen(reader) as lines:
+        objects(stream).write_objects([{"a": "\x1b\u202e\ud800"}])
+        line = lines.readline()
+        assert line.isascii()
+        assert json.loads(line) == {"a": "\x1b\u202e\ud800", "time": "2023-11-14T22:13:20.123Z"}
+
+
+def test_notes_stand_beside_the_objects() -> None:
+    stream, stderr = io.StringIO(), io.StringIO()
+    Objects(Outlet("json", Environment(stderr=stderr), stream, True)).note("broke\x1b[1m\nhere")
+    assert (stream.getvalue(), stderr.getvalue()) == ("", "broke\\x1b[1m here\n")
+
+
+def test_silent_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    display = Silent()
+    display.show(object())
+    display.note("note")
+    display.skip("path", "reason")
+    display.end(["image"])
+    display.close()
+    assert capfd.readouterr() == ("", "")

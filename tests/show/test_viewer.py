@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pycrictl.show.picture import Picture, clip
 from pycrictl.show.render import CLEAR_SCREEN
+from pycrictl.show.viewer import Picture, clip
 from tests.show.screen import Terminal
 
 TEXT = "HEADER\n" + "".join(f"row {number}\n" for number in range(30))

@@ -1,0 +1,147 @@
+"""How progress is shown, on which stream, and what writes there if it is not bars."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+
+from pycrictl.environ import is_dumb
+from pycrictl.show.displays.phrases import clean
+
+if TYPE_CHECKING:
+    from pycrictl.environ import Environment
+
+Mode = Literal["auto", "bar", "plain", "json", "none"]
+"""What ``--progress`` takes."""
+
+BAR_INTERVAL_S: Final = 0.25
+LINE_INTERVAL_S: Final = 1.0
+
+HEARTBEAT_S: Final = 9.0
+"""With a look each second, lines say how far all is at least every 10 s."""
+
+Form = Literal["bar", "plain", "json", "none"]
+Stdout = Literal["progress", "result", "nothing"]
+"""What a command writes to standard output: progress, something else, or nothing at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """How and where progress is shown.
+
+    Attributes:
+        form: how.
+        env: bars, lines and notes go to its stderr.
+        objects: where the objects of ``json`` go.
+        is_result: whether progress is the command's result, so that losing it is an error.
+    """
+
+    form: Form
+    env: Environment
+    objects: TextIO
+    is_result: bool
+
+    @property
+    def interval_s(self) -> float:
+        return BAR_INTERVAL_S if self.form == "bar" else LINE_INTERVAL_S
+
+
+def choose(mode: Mode, env: Environment, *, stdout: Stdout, has_log: bool = False) -> Outlet:
+    """Choose how to show progress; say so if bars were asked for and cannot be shown.
+
+    ``auto`` is bars on a terminal; lines on one that cannot show bars, or that log lines go to as
+    well. Without a terminal it is lines where progress is the command's result, else nothing.
+    ``bar`` becomes lines where there can be no bars. Objects go to stdout, or to stderr where
+    stdout carries another result.
+
+    Args:
+        stdout: what the command writes there.
+        has_log: whether log lines go to stderr.
+    """
+    is_terminal = env.stderr_is_terminal
+    has_bars = is_terminal and not is_dumb(env.environ)
+    if mode == "auto":
+        if has_bars and not has_log:
+            mode = "bar"
+        else:
+            mode = "plain" if is_terminal or stdout == "progress" else "none"
+    elif mode == "bar" and not has_bars:
+        env.note("no bars: standard error is not a terminal that can show them")
+        mode = "plain"
+    return Outlet(
+        form=mode,
+        env=env,
+        objects=env.stderr if stdout == "result" else env.stdout,
+        is_result=stdout == "progress",
+    )
+
+
+class Lines:
+    """Lines on stderr; when nobody reads them any more they are dropped."""
+
+    interval_s: float | None = LINE_INTERVAL_S
+    """Pause between two states to show; None to show none."""
+
+    def __init__(self, stderr: TextIO) -> None:
+        self._stderr: TextIO | None = stderr
+
+    def note(self, text: str) -> None:
+        self.write([clean(text)])
+
+    def write(self, lines: Iterable[str]) -> None:
+        self._stderr = _write(self._stderr, lines)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to put back."""
+
+
+class Objects(Lines):
+    """One JSON object a line, each with its ``time`` (RFC 3339, UTC). Notes go to stderr.
+
+    When nobody reads the objects any more, they are dropped as well, unless they are the result.
+    """
+
+    def __init__(self, outlet: Outlet) -> None:
+        super().__init__(outlet.env.stderr)
+        self._stream: TextIO | None = outlet.objects
+        self._is_result = outlet.is_result
+        self._wall_clock = outlet.env.wall_clock
+
+    def write_objects(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """Write objects at once.
+
+        Raises:
+            OSError: they are the command's result and cannot be written.
+        """
+        now = datetime.fromtimestamp(self._wall_clock(), UTC)
+        when = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        lines = [json.dumps({**fields, "time": when}) for fields in objects]
+        self._stream = _write(self._stream, lines, must_arrive=self._is_result)
+
+
+class Silent:
+    """Shows nothing: what goes wrong is raised, and reported when the program ends."""
+
+    interval_s: float | None = None
+
+    def _ignore(self, *args: object, **named: object) -> None: ...
+
+    show = note = skip = end = close = _ignore
+
+
+def _write(
+    stream: TextIO | None, lines: Iterable[str], *, must_arrive: bool = False
+) -> TextIO | None:
+    text = "".join(f"{line}\n" for line in lines)
+    if text and stream is not None:
+        try:
+            stream.write(text)
+            stream.flush()
+        except (OSError, ValueError):  # the pipe or the terminal is gone
+            if must_arrive:
+                raise
+            return None
+    return stream
