@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.diagnosis.disks import Disk
-from pycrictl.diagnosis.findings import Missing
+from pycrictl.diagnosis.findings import Disk, Missing
 from pycrictl.errors import PycrictlError
 from pycrictl.units import format_duration
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.diagnosis.disks import Disk
+    from pycrictl.diagnosis.findings import Disk
 
 STALE_S: Final = 3600.0
 AGENT_PORT: Final = 10281

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from pycrictl.diagnosis.disks import Disk
-from pycrictl.diagnosis.findings import Missing
+from pycrictl.diagnosis.findings import Disk, Missing
 from pycrictl.pulls.model import Totals, stall
 from pycrictl.units import format_bytes, format_duration, format_part
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from pycrictl.units import format_bytes, quote
 
 
 class Weight(IntEnum):
@@ -39,3 +41,54 @@ class Missing(NamedTuple):
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings without repetitions, the heaviest first."""
     return sorted(dict.fromkeys(findings), key=lambda one: (-one.weight, -one.rank))
+
+
+# Disks: judged by the limits at which the kubelet evicts pods
+
+LOW_BYTES: Final = 0.15
+LOW_INODES: Final = 0.05
+"""The kubelet's default ``imagefs.available<15%`` and ``nodefs.inodesFree<5%``."""
+
+FULL: Final = 0.025
+"""So little is left, 2 % in round figures, that the next image is hardly unpacked any more."""
+
+
+class Disk(NamedTuple):
+    """A file system of the runtime; ``inodes`` is 0 for any number."""
+
+    path: str
+    use: str
+    size_bytes: int
+    free_bytes: int
+    inodes: int = 0
+    free_inodes: int = 0
+
+    @property
+    def free_share(self) -> float:
+        return self.free_bytes / self.size_bytes if self.size_bytes else 1.0
+
+    @property
+    def free_inodes_share(self) -> float:
+        return self.free_inodes / self.inodes if self.inodes else 1.0
+
+    def __str__(self) -> str:
+        text = f"{format_bytes(self.free_bytes)} of {format_bytes(self.size_bytes)} free"
+        text += f" ({100 * self.free_share:.0f} %)"
+        if self.inodes:
+            text += f", {100 * self.free_inodes_share:.0f} % of inodes"
+        return text
+
+    def document(self) -> dict[str, Any]:
+        return {**self._asdict(), "text": str(self)}
+
+
+def disk_findings(disks: Iterable[Disk]) -> Iterator[Finding]:
+    for disk in disks:
+        where = f"{quote(disk.path, 4096)}, the file system of {disk.use}"
+        advice = "'pycrictl rmi --prune' removes images that no container uses"
+        if disk.free_share < FULL or disk.free_inodes_share < FULL:
+            what = "full" if disk.free_share < FULL else "out of inodes"
+            yield Finding("disk-full", Weight.SERIOUS, f"{where} is {what}: {disk}", advice, 95)
+        elif disk.free_share < LOW_BYTES or disk.free_inodes_share < LOW_INODES:
+            text = f"{where} is nearly full, where the kubelet evicts pods: {disk}"
+            yield Finding("disk-pressure", Weight.WARNING, text, advice, 50)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from pycrictl.diagnosis.disks import Disk, disk_findings
-from pycrictl.diagnosis.findings import Finding, Missing, Weight, ranked
+from pycrictl.diagnosis.findings import Disk, Finding, Missing, Weight, disk_findings, ranked
 from pycrictl.diagnosis.registry import Route
 from pycrictl.units import format_bytes, format_duration, plural, quote
 

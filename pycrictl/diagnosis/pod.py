@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from pycrictl.diagnosis.disks import Disk, disk_findings
 from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState
-from pycrictl.diagnosis.findings import Finding, Missing, Weight, ranked
+from pycrictl.diagnosis.findings import Disk, Finding, Missing, Weight, disk_findings, ranked
 from pycrictl.diagnosis.troubles import (
     FREE_SPACE,
     NO_SPACE,

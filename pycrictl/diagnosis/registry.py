@@ -10,7 +10,6 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -63,54 +62,45 @@ class Trial:
     def __init__(self, site: Site, registry: str, repository: str = "") -> None:
         self._site = site
         self._registry = registry
-        self._probe = _Probe(site, repository)
-        self._steps: list[Step] = []
-        self._is_over = False
-
-    def run(self) -> None:
-        for step in self._probe.steps():
-            self._steps.append(step)
-            if step.is_good is False:
-                break
-        self._is_over = True
-
-    def route(self) -> Route:
-        steps = tuple(self._steps)
-        if not self._is_over:
-            steps += (Step(self._probe.current, None, "there was no time left for it"),)
-        site = self._site
-        return Route(self._registry, site.url, site.is_mirror, steps, self._probe.skew_s)
-
-
-class _Probe:
-    def __init__(self, site: Site, repository: str) -> None:
-        self._site = site
         self._repository = repository
         parts = urlsplit(site.url)
         self._is_tls = parts.scheme == "https"
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if self._is_tls else 80)
         self._authorization = ""
-        self.skew_s: float | None = None
-        self.current = "dns"
+        self._skew_s: float | None = None
+        self._steps: list[Step] = []
+        self._current = "dns"
 
-    def steps(self) -> Iterator[Step]:
-        try:
-            for name, make in (
-                ("dns", self._dns),
-                ("tcp", self._tcp),
-                ("tls", self._tls),
-                ("auth", self._auth),
-                ("first byte", self._first_byte),
-                ("speed", self._speed),
-            ):
-                self.current = name
-                began = time.monotonic()
+    def run(self) -> None:
+        """Try the way; another thread may ask how far it is."""
+        steps = {
+            "dns": self._dns,
+            "tcp": self._tcp,
+            "tls": self._tls,
+            "auth": self._auth,
+            "first byte": self._first_byte,
+            "speed": self._speed,
+        }
+        for self._current, make in steps.items():
+            began = time.monotonic()
+            try:
                 is_good, text = make()
-                took = format_duration(max(round(time.monotonic() - began, 3), 0.001))
-                yield Step(name, is_good, f"{text} ({took})" if is_good else text)
-        except (OSError, ValueError) as exc:
-            yield Step(self.current, False, _reason(exc))
+            except (OSError, ValueError) as exc:
+                is_good, text = False, _reason(exc)
+            took = format_duration(max(round(time.monotonic() - began, 3), 0.001))
+            self._steps.append(
+                Step(self._current, is_good, f"{text} ({took})" if is_good else text)
+            )
+            if is_good is False:
+                break
+        self._current = ""
+
+    def route(self) -> Route:
+        steps, site = tuple(self._steps), self._site
+        if self._current:
+            steps += (Step(self._current, None, "there was no time left for it"),)
+        return Route(self._registry, site.url, site.is_mirror, steps, self._skew_s)
 
     def _dns(self) -> tuple[bool | None, str]:
         found: list[str] = []
@@ -151,7 +141,7 @@ class _Probe:
     def _auth(self) -> tuple[bool | None, str]:
         status, headers, _ = self._get("/v2/")
         with suppress(TypeError, ValueError):
-            self.skew_s = time.time() - parsedate_to_datetime(headers["Date"]).timestamp()
+            self._skew_s = time.time() - parsedate_to_datetime(headers["Date"]).timestamp()
         if status == 200:
             return True, "no login needed"
         if status != 401:

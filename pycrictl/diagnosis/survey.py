@@ -16,7 +16,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.lists.lookup import Lookup, pod_key, pod_name
 from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.collect import Collector, Sources, about, pod_named, without_sandbox
-from pycrictl.diagnosis.disks import Disk
+from pycrictl.diagnosis.findings import Disk
 from pycrictl.diagnosis.pod import Look, PodReport, diagnose
 from pycrictl.diagnosis.pulls import Pulls, all_of, from_proxy, watch_briefly
 from pycrictl.kube.node_pods import Origin

@@ -8,19 +8,13 @@ for a while; what is repeated of it later is left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.errors import PullFailed
 from pycrictl.pulls.model import Phase
-
-if TYPE_CHECKING:
-    from pycrictl.pulls.model import View
-
-from collections.abc import Collection, Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pycrictl.pulls.model import View

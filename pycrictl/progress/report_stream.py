@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from pycrictl.streaming.bytestream import ByteStream, dial
@@ -73,12 +74,13 @@ async def follow(
         headers = [("Accept", "application/json")] if is_plain else handshake.headers
         exchange = Exchange(connection, target, "GET", headers)
         response = await exchange.request(timeout_s=timeout_s)
-        feed = _Feed(connection.label, on_report, on_note, silence_s, decoder or ProgressDecoder())
+        decoder = decoder or ProgressDecoder()
+        feed = _Feed(connection.label, on_report, on_note, silence_s, decoder)
         if response.status == SWITCHING_PROTOCOLS:
             handshake.check(response)
-            await feed.take_messages(_MessageReader(connection))
+            await feed.take(_MessageReader(connection).read, partial(map, decoder.receive_message))
         elif response.status == _OK:
-            await feed.take_lines(exchange)
+            await feed.take(exchange.read, decoder.receive_data)
         else:
             raise await exchange.refusal()
         await connection.close()
@@ -124,21 +126,20 @@ class _Feed:
         self._decoder = decoder
         self._has_told_bad = False
 
-    async def take_messages(self, reader: _MessageReader) -> None:
-        decode = self._decoder.receive_message
+    async def take(
+        self,
+        read: Callable[[], Awaitable[_Input]],
+        decode: Callable[[_Input], Iterable[Report | None]],
+    ) -> None:
+        decoder = self._decoder
         try:
-            while messages := await self._wait_for(reader.read):
-                self._pass_on(map(decode, messages))
+            while data := await self._wait_for(read):
+                self._pass_on(decode(data))
+            self._pass_on(decoder.receive_eof())
         finally:
-            self._tell_bad_count()
-
-    async def take_lines(self, exchange: Exchange) -> None:
-        try:
-            while data := await self._wait_for(exchange.read):
-                self._pass_on(self._decoder.receive_data(data))
-            self._pass_on(self._decoder.receive_eof())
-        finally:
-            self._tell_bad_count()
+            if decoder.bad_count > 1:
+                many = f"{decoder.bad_count} messages that are not progress reports"
+                self._on_note(f"skipped {many}")
 
     async def _wait_for(self, read: Callable[[], Awaitable[_Input]]) -> _Input:
         """Read once; say it if the first long silence begins."""
@@ -154,14 +155,6 @@ class _Feed:
         for report in reports:
             if report is not None:
                 self._on_report(report)
-        if self._decoder.bad_count and not self._has_told_bad:
+        if (bad := self._decoder.first_bad) is not None and not self._has_told_bad:
             self._has_told_bad = True
-            self._on_note(
-                f"skipped a message that is not a progress report: {self._decoder.first_bad}"
-            )
-
-    def _tell_bad_count(self) -> None:
-        if self._decoder.bad_count > 1:
-            self._on_note(
-                f"skipped {self._decoder.bad_count} messages that are not progress reports"
-            )
+            self._on_note(f"skipped a message that is not a progress report: {bad}")

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.disks import Disk
-from pycrictl.diagnosis.findings import Missing, Weight
+from pycrictl.diagnosis.findings import Disk, Missing, Weight
 from pycrictl.diagnosis.node_findings import NodeFacts, document, examine
 from pycrictl.diagnosis.registry import Route, Step
 from pycrictl.show.diagnosis_text import write_node

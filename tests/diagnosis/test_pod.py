@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.disks import Disk
 from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState, Sandbox
-from pycrictl.diagnosis.findings import Missing
+from pycrictl.diagnosis.findings import Disk, Missing
 from pycrictl.diagnosis.pod import diagnose, document
 from pycrictl.diagnosis.troubles import pull_trouble, shortened
 from pycrictl.show.diagnosis_text import write_pod
