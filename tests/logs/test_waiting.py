@@ -62,12 +62,6 @@ def test_a_change_before_the_wait_counts(path: Path) -> None:
         assert waited_s(watch) < SOON_S
 
 
-def test_nothing_happens(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "IDLE_S", 0.1)
-    with LogWatch(str(path)) as watch:
-        assert 0.09 < waited_s(watch) < SOON_S
-
-
 def test_many_changes_are_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "IDLE_S", 0.1)
     with LogWatch(str(path)) as watch, path.open("ab", buffering=0) as file:
@@ -119,9 +113,3 @@ def test_waiting_takes_no_processor_time(path: Path, monkeypatch: pytest.MonkeyP
         start = time.thread_time()
         assert waited_s(watch) > 0.29
         assert time.thread_time() - start < 0.03
-
-
-def test_closing_twice(path: Path) -> None:
-    watch = LogWatch(str(path))
-    watch.close()
-    watch.close()

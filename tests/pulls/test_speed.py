@@ -7,25 +7,6 @@ from hypothesis import strategies as st
 from pycrictl.pulls.sums import Speed
 
 
-def test_nothing_is_known_at_first() -> None:
-    speed = Speed(8.0)
-    assert speed.rate(100.0) is None
-    speed.start(100.0)
-    assert speed.rate(100.0) is None
-    assert speed.measured_s(100.0) == 0.0
-
-
-def test_steady() -> None:
-    speed = Speed(8.0)
-    speed.start(0.0)
-    for tick in range(1, 101):
-        speed.record(250, tick * 0.25)
-        rate = speed.rate(tick * 0.25)
-        assert (rate is None) == (tick < 4)
-        assert rate is None or rate == pytest.approx(1000.0)
-    assert speed.measured_s(25.0) == pytest.approx(25.0)
-
-
 def test_the_window_forgets() -> None:
     speed = Speed(8.0)
     speed.start(0.0)
