@@ -25,7 +25,6 @@ REFUSAL_S: Final = 1.0
 
 MAX_REFUSAL_BYTES: Final = 4096
 MAX_HEAD_BYTES: Final = 65536
-MAX_INTERIM_RESPONSES: Final = 8
 _MAX_REFUSAL_CHARACTERS: Final = 200
 
 
@@ -48,7 +47,6 @@ class Opening:
             raise LocalProtocolError("an HTTP request with invalid characters") from None
         self.response: ResponseHead | None = None
         self.body = b""
-        self._interim = 0
         self._is_complete = False
         self._error: StreamError | None = None
 
@@ -88,10 +86,6 @@ class Opening:
                 reason = event.reason.decode("latin-1")
                 self.response = ResponseHead(event.status_code, reason, Headers.of(event))
                 self._is_complete = event.status_code == SWITCHING_PROTOCOLS
-            case h11.InformationalResponse():
-                self._interim += 1
-                if self._interim > MAX_INTERIM_RESPONSES:
-                    raise h11.RemoteProtocolError("too many interim responses")
             case h11.Data():
                 self.body += event.data
             case h11.EndOfMessage():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
-from pycrictl.streaming.opening import MAX_HEAD_BYTES, MAX_INTERIM_RESPONSES, Opening
+from pycrictl.streaming.opening import MAX_HEAD_BYTES, Opening
 from pycrictl.streaming.target import parse_url
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -59,11 +59,10 @@ def test_another_protocol(line: bytes) -> None:
 
 def test_interim_responses_are_left_out() -> None:
     interim = b"HTTP/1.1 103 Wait\r\nX-Interim: 1\r\n\r\n"
-    made = receive(interim * MAX_INTERIM_RESPONSES + LENGTH_5 + b"abcde")
+    made = receive(interim * 3 + LENGTH_5 + b"abcde")
     assert made.response is not None
     assert made.response.headers.get("X-Interim") is None
     assert made.is_complete()
-    assert "does not speak" in violation_of(interim * (MAX_INTERIM_RESPONSES + 1))
 
 
 def test_an_endless_head() -> None:

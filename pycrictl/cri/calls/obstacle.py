@@ -8,17 +8,12 @@ SETTINGS frame (RFC 9113, section 3.4).
 from __future__ import annotations
 
 import errno
-import os
 import socket
-import stat
 import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from pycrictl.units import escape
-
-PATH_LIMIT_BYTES: Final = 107
-"""The longest path of a unix socket on Linux: ``sun_path`` has 108 bytes with its final NUL."""
 
 MISSING: Final = "no such file"
 SOCKET_HINT: Final = (
@@ -60,11 +55,6 @@ def try_connect(path: str, timeout_s: float) -> socket.socket | Obstacle:
 
     It waits, up to ``timeout_s``, only when the listener's queue of connections is full.
     """
-    if len(os.fsencode(path)) > PATH_LIMIT_BYTES:
-        return Obstacle(
-            f"the path is longer than the {PATH_LIMIT_BYTES} bytes that a socket's may have",
-            "use a shorter path, such as that of a symbolic link",
-        )
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # Not settimeout: a non-blocking connect gives up at once when the queue is full.
@@ -138,15 +128,10 @@ def _obstacle(path: str, error: OSError) -> Obstacle:
 
 def _kind_of_file(path: str) -> str | None:
     """Return what ``path`` is if not a socket: Linux refuses connections to other files, too."""
-    try:
-        mode = Path(path).stat().st_mode
-    except OSError:
+    found = Path(path)
+    if found.is_socket() or not found.exists():
         return None
-    if stat.S_ISSOCK(mode):
-        return None
-    if stat.S_ISDIR(mode):
-        return "a directory"
-    return "a file"
+    return "a directory" if found.is_dir() else "a file"
 
 
 def _timeval(seconds: float) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -68,8 +69,31 @@ def reopen_log(client: CriClient, container_id: str) -> None:
     )
 
 
+class Polling:
+    """When the runtime was asked and answered last: now and then is enough, and it may be away."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._asked = self._answered = clock()
+
+    def is_due(self) -> bool:
+        return self._clock() - self._asked >= ASK_AGAIN_S
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Suppress the failures of a runtime that answered within the last ten seconds."""
+        self._asked = self._clock()
+        try:
+            yield
+        except (ConnectError, DeadlineExceeded, Unavailable):
+            if self._clock() - self._answered > PATIENCE_S:
+                raise
+        else:
+            self._answered = self._clock()
+
+
 class Life:
-    """Whether a container may still write; the runtime is asked now and then."""
+    """Whether a container may still write."""
 
     def __init__(
         self, client: CriClient, log: ContainerLog, *, clock: Callable[[], float] = time.monotonic
@@ -77,24 +101,18 @@ class Life:
         self._client = client
         self._container_id = log.container_id
         self._lives = log.is_alive
-        self._clock = clock
-        self._asked = self._answered = clock()
+        self._polling = Polling(clock)
 
     def lasts(self) -> bool:
         """Return whether it runs; raise if the runtime has not answered for ten seconds."""
-        now = self._clock()
-        if not self._lives or now - self._asked < ASK_AGAIN_S:
+        if not self._lives or not self._polling.is_due():
             return self._lives
-        self._asked = now
         request = cri_pb2.ContainerStatusRequest(container_id=self._container_id)
-        try:
-            answer = self._client.call("ContainerStatus", request)
-        except NotFound:
-            self._lives = False
-        except (ConnectError, DeadlineExceeded, Unavailable):
-            if self._clock() - self._answered > PATIENCE_S:
-                raise
-        else:
-            self._answered = self._clock()
-            self._lives = answer.status.state == cri_pb2.CONTAINER_RUNNING
+        with self._polling.asking():
+            try:
+                answer = self._client.call("ContainerStatus", request)
+            except NotFound:
+                self._lives = False
+            else:
+                self._lives = answer.status.state == cri_pb2.CONTAINER_RUNNING
         return self._lives

@@ -9,14 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.inspection.containerlog import (
-    ASK_AGAIN_S,
-    PATIENCE_S,
-    ContainerLog,
-    container_log,
-)
+from pycrictl.cri.inspection.containerlog import ContainerLog, Polling, container_log
 from pycrictl.cri.lists.lookup import WHOLE_ID, Lookup
-from pycrictl.errors import ConnectError, DeadlineExceeded, NotFound, PycrictlError, Unavailable
+from pycrictl.errors import NotFound, PycrictlError
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -84,11 +79,10 @@ class PodLogs:
         self._client = client
         self._pods = pods
         self._warn = warn
-        self._clock = clock
         self._known: set[str] = set()
         self._running: set[str] = set()
         self._is_ready = False
-        self._asked = self._answered = clock()
+        self._polling = Polling(clock)
 
     def present(self, *, previous: bool = False) -> list[NamedLog]:
         """Return the logs of the newest attempt of each container, or of the one before it."""
@@ -111,27 +105,19 @@ class PodLogs:
 
     def new(self) -> list[NamedLog]:
         """Return the logs of the containers that were started since."""
-        now = self._clock()
-        if now - self._asked < ASK_AGAIN_S:
+        if not self._polling.is_due():
             return []
-        self._asked = now
         lookup = Lookup(self._client)
-        try:
+        started: list[cri_pb2.Container] = []
+        with self._polling.asking():
             pods = [pod for pod in lookup.pods if self._pods.match(pod)]
             self._note(pods, lookup.containers)
-        except (ConnectError, DeadlineExceeded, Unavailable):
-            if self._clock() - self._answered > PATIENCE_S:
-                raise
-            return []
-        self._answered = self._clock()
-        sandboxes = {pod.id for pod in pods}
-        started = [
-            each
-            for each in lookup.containers
-            if each.pod_sandbox_id in sandboxes
-            and each.id not in self._known
-            and each.state != cri_pb2.CONTAINER_CREATED
-        ]
+            sandboxes = {pod.id for pod in pods}
+            started = [
+                each
+                for each in lookup.containers
+                if each.pod_sandbox_id in sandboxes and each.id not in self._known
+            ]
         return list(self._logs(lookup, started))
 
     def is_running(self, container_id: str) -> bool:

@@ -9,7 +9,7 @@ NAME or NAMESPACE/NAME. The runtime is not asked about a whole ID: the call that
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
@@ -368,12 +368,10 @@ def pod_name(pod: cri_pb2.PodSandbox) -> str:
 def nearest(text: str, full_names: Iterable[str]) -> str:
     """Return the names that are most like a word, in its form, joined by "or"."""
     parts = text.count("/") + 1
-    known = sorted({word for name in full_names for word in _forms(name, parts)})
-    return " or ".join(quote(word) for word in get_close_matches(text, known, n=3))
-
-
-def _forms(name: str, parts: int) -> Iterator[str]:
-    words = name.split("/")
-    for start in range(len(words)):
-        if len(words[start : start + parts]) == parts:
-            yield "/".join(words[start : start + parts])
+    split = (name.split("/") for name in full_names)
+    known = {
+        "/".join(words[start : start + parts])
+        for words in split
+        for start in range(len(words) - parts + 1)
+    }
+    return " or ".join(quote(word) for word in get_close_matches(text, sorted(known), n=3))
