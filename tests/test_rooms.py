@@ -110,7 +110,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "copy.transfer": {
         *("copy.transfer", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
-        *("wire.messages", "cri", "streaming.blocking", "streaming.target", "_proto", *_BASE),
+        *("wire.websocket", "cri", "streaming.blocking", "streaming.target", "_proto", *_BASE),
     },
     "copy.node": {
         *("copy.node", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
@@ -288,7 +288,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "containerd": {"google", "tomli"},
     "streaming.opening": {"h11"},
     "wire.http1": {"h11"},
-    "wire.messages": {"websockets"},
+    "wire.websocket": {"websockets"},
     "wire.upgrade": {"websockets"},
     "progress.registry.nodefiles": {"tomli"},
     "progress.registry.requests": {"urllib3"},

@@ -15,9 +15,9 @@ from pycrictl.streaming.bytestream import ByteStream, dial
 from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.target import Target, parse_url
 from pycrictl.wire.http1 import SWITCHING_PROTOCOLS
-from pycrictl.wire.messages import CLIENT, Messages
 from pycrictl.wire.progress import MAX_MESSAGE_BYTES, ProgressDecoder, Report
 from pycrictl.wire.upgrade import ClientHandshake
+from pycrictl.wire.websocket import CLIENT, Messages
 
 __all__ = ["Decoder", "follow"]
 

@@ -1,6 +1,6 @@
 """The channels of a stream (exec, attach, port-forward), whatever carries them. Pure.
 
-Over WebSocket the first byte of a message (``wire.messages``) is the number of its channel; over
+Over WebSocket the first byte of a message (``wire.websocket``) is the number of its channel; over
 SPDY (``wire.spdy.streams``) each channel is a stream of the connection. Both begin on a connection
 that has just been upgraded, and are fed with the pieces of its byte stream.
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
-from pycrictl.wire.messages import CLIENT, Messages, by_channel
+from pycrictl.wire.websocket import CLIENT, Messages, by_channel
 
 MESSAGE_BYTES: Final = 32768
 """Most data in a message or frame of ours: what Go copies at once."""

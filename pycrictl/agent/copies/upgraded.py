@@ -19,8 +19,8 @@ from pycrictl.agent.copies.refusals import Refused
 from pycrictl.copy.rules.quotas import IDLE_S
 from pycrictl.copy.transfer.messages import MAX_PIECE_MESSAGE_BYTES, PIECES_PROTOCOL
 from pycrictl.errors import StreamError
-from pycrictl.wire.messages import SERVER, ChannelMessage, Messages, by_channel
 from pycrictl.wire.upgrade import accepted
+from pycrictl.wire.websocket import SERVER, ChannelMessage, Messages, by_channel
 
 GOODBYE_S: Final = 5.0
 _WAITING: Final = 2

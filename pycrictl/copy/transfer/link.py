@@ -1,4 +1,4 @@
-"""One end of the connection of a copy: messages over a socket, by ``wire.messages``.
+"""One end of the connection of a copy: messages over a socket, by ``wire.websocket``.
 
 It blocks, for a thread of its own: the peer is slowed down by the socket itself. The handshake is
 over when it begins (``streaming.blocking`` at a client, ``proxy.serve.stream_server`` at a server).
@@ -20,7 +20,7 @@ from pycrictl.copy.transfer.messages import MAX_PIECE_MESSAGE_BYTES
 from pycrictl.errors import StreamError
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target, TlsFiles, reason_of
-from pycrictl.wire.messages import (
+from pycrictl.wire.websocket import (
     CLIENT,
     SERVER,
     ChannelMessage,

@@ -39,7 +39,7 @@ from pycrictl.copy.archive.checksum import Checksum, crc32, joined, wrong_checks
 from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.errors import CopyError, RemoteProtocolError
 from pycrictl.units import plural
-from pycrictl.wire.messages import ChannelMessage
+from pycrictl.wire.websocket import ChannelMessage
 
 STREAM_PROTOCOL: Final = "v5.channel.k8s.io"
 TO_CONTAINER: Final = 0

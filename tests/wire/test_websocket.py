@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.wire import limits
-from pycrictl.wire.messages import CLIENT, SERVER, Messages, Side, by_channel
+from pycrictl.wire.websocket import CLIENT, SERVER, Messages, Side, by_channel
 from tests.wire.frames import (
     BINARY,
     CLOSE,
