@@ -42,40 +42,30 @@ def container_statuses(
 
     Of IDs that the runtime itself listed (``is_listed``) one that is gone since is left out.
     """
+    kind = cri_pb2.ContainerStatusRequest
     requests = [
-        (
-            f"container {quote(container_id)}",
-            cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=verbose),
-        )
-        for container_id in ids
+        (f"container {quote(each)}", kind(container_id=each, verbose=verbose)) for each in ids
     ]
-    return _statuses(client, "ContainerStatus", requests, "status", skip_missing=is_listed)
+    return _statuses(client, "ContainerStatus", requests, skip_missing=is_listed)
 
 
 def pod_statuses(
     client: CriClient, ids: Iterable[str], *, verbose: bool, is_listed: bool = False
 ) -> Iterator[cri_pb2.PodSandboxStatusResponse]:
-    requests = [
-        (
-            f"pod {quote(pod_id)}",
-            cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=pod_id, verbose=verbose),
-        )
-        for pod_id in ids
-    ]
-    return _statuses(client, "PodSandboxStatus", requests, "status", skip_missing=is_listed)
+    kind = cri_pb2.PodSandboxStatusRequest
+    requests = [(f"pod {quote(each)}", kind(pod_sandbox_id=each, verbose=verbose)) for each in ids]
+    return _statuses(client, "PodSandboxStatus", requests, skip_missing=is_listed)
 
 
 def image_statuses(
     client: CriClient, references: Iterable[str], *, verbose: bool, is_listed: bool = False
 ) -> Iterator[cri_pb2.ImageStatusResponse]:
-    requests = [
-        (
-            f"image {quote_reference(reference)}",
-            cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference), verbose=verbose),
-        )
-        for reference in references
-    ]
-    return _statuses(client, "ImageStatus", requests, "image", skip_missing=is_listed)
+    requests = []
+    for reference in references:
+        request = cri_pb2.ImageStatusRequest(verbose=verbose)
+        request.image.image = reference
+        requests.append((f"image {quote_reference(reference)}", request))
+    return _statuses(client, "ImageStatus", requests, skip_missing=is_listed)
 
 
 def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict[str, str]:
@@ -97,17 +87,14 @@ def at_least_one(statuses: Iterator[T], kind: str) -> list[T]:
 
 
 def _statuses(
-    client: CriClient,
-    name: str,
-    requests: Sequence[tuple[str, Message]],
-    field: str,
-    *,
-    skip_missing: bool,
+    client: CriClient, name: str, requests: Sequence[tuple[str, Message]], *, skip_missing: bool
 ) -> Iterator[Any]:
+    field = "image" if name == "ImageStatus" else "status"
     outcomes = call_each(client, name, requests)
     for (what, request), answer in zip(requests, outcomes, strict=True):
         if not isinstance(answer, PycrictlError) and not answer.HasField(field):
-            answer = _empty(what, field)
+            no_status = RemoteProtocolError(f"{what}: the runtime answered without a status")
+            answer = NotFound(f"no {what}") if field == "image" else no_status
         if isinstance(answer, NotFound):
             if skip_missing:
                 continue
@@ -116,12 +103,6 @@ def _statuses(
             raise answer
         check(getattr(answer, field), what)
         yield answer
-
-
-def _empty(what: str, field: str) -> PycrictlError:
-    if field == "image":
-        return NotFound(f"no {what}")
-    return RemoteProtocolError(f"{what}: the runtime answered without a status")
 
 
 # The same as crictl's, so that both show the same answers.
