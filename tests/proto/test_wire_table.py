@@ -1,10 +1,22 @@
-"""The generated classes against the wire tables in data/, in both directions."""
+"""The generated classes against the wire tables in data/: the facts of a gRPC API as text.
+
+A table names its packages (``file package=…``); below each stand services, enums and messages, one
+line for each method, value and field::
+
+    service NAME
+      rpc METHOD REQUEST -> RESPONSE unary|server-stream|client-stream|bidi
+    enum NAME
+      NUMBER VALUE
+    message NAME
+      NUMBER FIELD [repeated] TYPE|map<KEY,TYPE> [optional] [deprecated] [debug_redact]
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor
 
 from pycrictl._proto import cri_pb2
@@ -18,46 +30,29 @@ from pycrictl._proto.containerd import (
     types_pb2,
     version_pb2,
 )
-from tests.proto.wire_table import SCALARS, Field, Method, Table
 
-FILES: list[FileDescriptor] = [
-    module.DESCRIPTOR
-    for module in (
-        cri_pb2,
-        content_pb2,
-        events_pb2,
-        images_pb2,
-        introspection_pb2,
-        leases_pb2,
-        snapshots_pb2,
-        types_pb2,
-        version_pb2,
-    )
-]
+MODULES = (
+    *(cri_pb2, content_pb2, events_pb2, images_pb2, introspection_pb2, leases_pb2),
+    *(snapshots_pb2, types_pb2, version_pb2),
+)
+SCALARS = ("bool", "int32", "int64", "uint32", "uint64", "double", "string", "bytes")
+KINDS = {
+    (False, False): "unary",
+    (False, True): "server-stream",
+    (True, False): "client-stream",
+    (True, True): "bidi",
+}
 
-#: Messages of other packages that the tables refer to.
-FOREIGN = """\
-file package=google.protobuf
-message Any
-  1 type_url string
-  2 value bytes
-message Empty
-message FieldMask
-  1 paths repeated string
-message Timestamp
-  1 seconds int64
-  2 nanos int32
-file package=google.rpc
+#: A message of another package that the generated code has under a name of its own; and what the
+#: enhancement proposals KEP-5334 and KEP-4582 add to the CRI.
+MORE = """\
+file package=containerd.types
 message Status
   1 code int32
   2 message string
   3 details repeated google.protobuf.Any
-"""
-
-#: What the enhancement proposals KEP-5334 and KEP-4582 add to the CRI.
-PROPOSALS = """\
 file package=runtime.v1
-service ProposedMethods
+service RuntimeService
   rpc ImagePullProgress ImagePullProgressRequest -> ImagePullProgressResponse unary
   rpc CopyToContainer CopyToContainerRequest -> CopyToContainerResponse unary
   rpc CopyFromContainer CopyFromContainerRequest -> CopyFromContainerResponse unary
@@ -82,60 +77,35 @@ message CopyFromContainerResponse
   3 checksum uint32
 """
 
-#: Messages that the generated code has under a name of its own; names are not on the wire.
-RENAMED = {"google.rpc.Status": "containerd.types.Status"}
+_TYPE = re.compile(r"(rpc \w+ |-> |^\d+ \w+ (?:repeated )?(?:map<\w+,)?)([\w.]+)")
 
-TYPES = {
-    FieldDescriptor.TYPE_BOOL: "bool",
-    FieldDescriptor.TYPE_INT32: "int32",
-    FieldDescriptor.TYPE_INT64: "int64",
-    FieldDescriptor.TYPE_UINT32: "uint32",
-    FieldDescriptor.TYPE_UINT64: "uint64",
-    FieldDescriptor.TYPE_DOUBLE: "double",
-    FieldDescriptor.TYPE_STRING: "string",
-    FieldDescriptor.TYPE_BYTES: "bytes",
-}
+Facts = dict[str, set[str]]
+"""Lines with full names, by kind and full name of what they are of."""
 
 
-def read_tables() -> Table:
-    table = Table()
+def read(text: str, facts: Facts) -> None:
+    package, lines = "", set[str]()
+
+    def with_full_name(match: re.Match[str]) -> str:
+        is_full = match[2] in SCALARS or match[2].startswith(("google.", "containerd."))
+        return match[0] if is_full else f"{match[1]}{package}.{match[2]}"
+
+    for line in text.replace("google.rpc.Status", "containerd.types.Status").splitlines():
+        words = line.split()
+        if words[0] == "file":
+            package = words[1].removeprefix("package=")
+        elif not line.startswith(" "):
+            lines = facts.setdefault(f"{words[0]} {package}.{words[1]}", set())
+        else:
+            lines.add(_TYPE.sub(with_full_name, line.strip()))
+
+
+def tables() -> Facts:
+    facts: Facts = {}
     for path in sorted(Path(__file__).with_name("data").glob("*.wire")):
-        table.read(path.read_text())
-    table.read(FOREIGN)
-    table.read(PROPOSALS)
-    proposed = table.services.pop("runtime.v1.ProposedMethods")
-    table.services["runtime.v1.RuntimeService"] += proposed
-    return table
-
-
-TABLE = read_tables()
-MESSAGES = sorted(name for name in TABLE.messages if not name.startswith("google.protobuf."))
-
-
-def generated_name(name: str) -> str:
-    return RENAMED.get(name, name)
-
-
-def descriptor(name: str) -> Descriptor:
-    return descriptor_pool.Default().FindMessageTypeByName(generated_name(name))
-
-
-def generated_messages() -> dict[str, Descriptor]:
-    """Every message of the generated files, without the entries that stand for maps."""
-    found: dict[str, Descriptor] = {}
-    pending = [message for file in FILES for message in file.message_types_by_name.values()]
-    while pending:
-        message = pending.pop()
-        if not message.GetOptions().map_entry:
-            found[message.full_name] = message
-            pending += message.nested_types
-    return found
-
-
-def generated_enums() -> dict[str, EnumDescriptor]:
-    enums = [enum for file in FILES for enum in file.enum_types_by_name.values()]
-    enums += [enum for message in generated_messages().values() for enum in message.enum_types]
-    return {enum.full_name: enum for enum in enums}
+        read(path.read_text(), facts)
+    read(MORE, facts)
+    return facts
 
 
 def type_name(field: FieldDescriptor) -> str:
@@ -143,85 +113,59 @@ def type_name(field: FieldDescriptor) -> str:
         return field.message_type.full_name
     if field.enum_type is not None:
         return field.enum_type.full_name
-    return TYPES[field.type]
+    by_number = {getattr(FieldDescriptor, f"TYPE_{name.upper()}"): name for name in SCALARS}
+    return by_number[field.type]
 
 
-def described(field: FieldDescriptor) -> Field:
-    """A generated field in the words of the table."""
-    options = field.GetOptions()
+def line_of(field: FieldDescriptor) -> str:
+    options, entry = field.GetOptions(), field.message_type
+    kind = ("repeated " if field.is_repeated else "") + type_name(field)
+    if entry is not None and entry.GetOptions().map_entry:
+        key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
+        kind = f"map<{type_name(key)},{type_name(value)}>"
     flags = {
         # Messages have presence anyway: the keyword shows in the oneof that protoc makes for it.
         "optional": field.containing_oneof is not None,
         "deprecated": options.deprecated,
         "debug_redact": options.debug_redact,
     }
-    entry = field.message_type
-    key = value = None
-    if entry is not None and entry.GetOptions().map_entry:
-        key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
-    return Field(
-        number=field.number,
-        name=field.name,
-        type=type_name(value or field),
-        repeated=field.is_repeated and key is None,
-        map_key=type_name(key) if key else None,
-        flags=frozenset(name for name, is_set in flags.items() if is_set),
+    return " ".join(
+        [f"{field.number} {field.name} {kind}", *(name for name in flags if flags[name])]
     )
 
 
-def expected(field: Field) -> Field:
-    """A field of the table as the generated code names its type."""
-    return Field(**{**vars(field), "type": generated_name(field.type)})
+def of_message(message: Descriptor) -> Iterator[tuple[str, set[str]]]:
+    if not message.GetOptions().map_entry:
+        yield f"message {message.full_name}", set(map(line_of, message.fields))
+    for nested in message.nested_types:
+        yield from of_message(nested)
+    yield from map(of_enum, message.enum_types)
 
 
-def test_tables_are_whole() -> None:
-    """Counts of the tables, so that a truncated file is no quiet pass."""
-    assert len(TABLE.messages) == 258
-    assert len(TABLE.enums) == 13
-    assert sum(map(len, TABLE.services.values())) == 83
-    used = {field.type for fields in TABLE.messages.values() for field in fields}
-    assert used <= {*SCALARS, *TABLE.messages, *TABLE.enums}
+def of_enum(enum: EnumDescriptor) -> tuple[str, set[str]]:
+    return f"enum {enum.full_name}", {f"{value.number} {value.name}" for value in enum.values}
 
 
-def test_fields_are_those_of_the_table() -> None:
-    bad = []
-    for name in MESSAGES:
-        generated = [described(field) for field in descriptor(name).fields]
-        table = sorted(map(expected, TABLE.messages[name]), key=lambda field: field.number)
-        bad += [name] if generated != table else []
+def of_file(file: FileDescriptor) -> Iterator[tuple[str, set[str]]]:
+    for service in file.services_by_name.values():
+        yield (
+            f"service {service.full_name}",
+            {
+                f"rpc {each.name} {each.input_type.full_name} -> {each.output_type.full_name}"
+                f" {KINDS[each.client_streaming, each.server_streaming]}"
+                for each in service.methods
+            },
+        )
+    yield from map(of_enum, file.enum_types_by_name.values())
+    for message in file.message_types_by_name.values():
+        yield from of_message(message)
+
+
+def test_the_generated_code_is_that_of_the_tables() -> None:
+    facts = tables()
+    generated = dict(fact for module in MODULES for fact in of_file(module.DESCRIPTOR))
+    assert generated.keys() == facts.keys()
+    bad = {name: generated[name] ^ facts[name] for name in facts if generated[name] != facts[name]}
     assert not bad, bad
-
-
-def test_no_other_messages() -> None:
-    assert sorted(generated_messages()) == sorted(map(generated_name, MESSAGES))
-
-
-def test_enums() -> None:
-    generated = {
-        name: {value.name: value.number for value in enum.values}
-        for name, enum in generated_enums().items()
-    }
-    assert generated == TABLE.enums
-
-
-def test_services() -> None:
-    kinds = {
-        (False, False): "unary",
-        (False, True): "server-stream",
-        (True, False): "client-stream",
-        (True, True): "bidi",
-    }
-    generated = {
-        service.full_name: {
-            Method(
-                method.name,
-                method.input_type.full_name,
-                method.output_type.full_name,
-                kinds[method.client_streaming, method.server_streaming],
-            )
-            for method in service.methods
-        }
-        for file in FILES
-        for service in file.services_by_name.values()
-    }
-    assert generated == {name: set(methods) for name, methods in TABLE.services.items()}
+    # So that a truncated table is no quiet pass.
+    assert len(facts) == 276
