@@ -131,7 +131,7 @@ class Totals:
         return {name: value for name, value in found.items() if value or name in unknown}
 
     @classmethod
-    def from_json(cls, value: object, began: float | None = None) -> Totals | None:
+    def from_json(cls, value: object) -> Totals | None:
         """Return the sums that somebody else has written; None if there are none."""
         found = foreign.mapping(value)
         if not found:
@@ -144,7 +144,6 @@ class Totals:
             eta_s=foreign.number(found.get("eta_s")),
             is_estimated=found.get("is_estimated") is True,
             share=None if share is None else min(share, 1.0),
-            began=began,
             idle_s=foreign.number(found.get("idle_s")) or 0.0,
             has_unknown=found.get("has_unknown") is True,
         )

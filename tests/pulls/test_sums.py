@@ -295,10 +295,9 @@ def test_sums_that_are_handed_on_are_the_same(share: float, numbers: list[int]) 
         eta_s=None,
         extracted=extracted,
         share=share,
-        began=7.0,
         idle_s=11.5,
     )
-    found = Totals.from_json(json.loads(json.dumps(one.to_json())), began=7.0)
+    found = Totals.from_json(json.loads(json.dumps(one.to_json())))
     assert found is not None
     assert found.percent == one.percent
     assert replace(found, share=share) == one

@@ -135,9 +135,9 @@ class CrioWatcher:
         """Look at the processes once, to learn whether their files can be seen at all."""
         self._find_folders(self._process.look(), time.time())
 
-    def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
+    def poll(self, tracker: Tracker, now: float) -> PollResult:
         """Look at all pulls and report every layer of them to ``tracker``; ``now`` is its time."""
-        wall_s = time.time() if wall_s is None else wall_s
+        wall_s = time.time()
         owners = self._process.look()
         self._find_folders(owners, wall_s)
         ended = []
