@@ -1,12 +1,8 @@
-"""The process that pulls images with containers/image: the CRI-O behind a socket.
-
-Which configuration it was started with is read from ``/proc``.
-"""
+"""The process that pulls images with containers/image: the CRI-O behind a socket."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +19,6 @@ _PASSED_ON: Final = (
     *("HOME", "XDG_RUNTIME_DIR", "TMPDIR"),
 )
 """Variables that decide how a registry is reached."""
-
-_OPTIONS: Final = {
-    "--registries-conf": "CONTAINERS_REGISTRIES_CONF",
-    "--global-auth-file": "REGISTRY_AUTH_FILE",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,27 +75,9 @@ def _program(pid: int) -> str:
     return ""
 
 
-def _strings(pid: int, name: str) -> list[str]:
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "surrogateescape")
-        return text.rstrip("\0").split("\0")
-    return []
-
-
 def _environ(pid: int) -> dict[str, str]:
-    """Return how a process reaches registries, also as its options say."""
-    pairs = (entry.partition("=") for entry in _strings(pid, "environ"))
-    found = {name: value for name, _, value in pairs if name in _PASSED_ON}
-    words = _strings(pid, "cmdline")
-    return found | {
-        name: value for option, name in _OPTIONS.items() if (value := _value(words, option))
-    }
-
-
-def _value(words: Sequence[str], option: str) -> str:
-    """Return the value of an option, given with ``=`` or as the next word."""
-    for place, word in enumerate(words):
-        name, has_value, value = word.partition("=")
-        if name == option:
-            return value if has_value else "".join(words[place + 1 : place + 2])
-    return ""
+    text = b""
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/environ").read_bytes()
+    pairs = (entry.partition("=") for entry in text.decode("utf-8", "surrogateescape").split("\0"))
+    return {name: value for name, _, value in pairs if name in _PASSED_ON}
