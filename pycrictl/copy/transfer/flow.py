@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
-from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.copy.transfer.link import Link
 from pycrictl.copy.transfer.messages import (
+    SENT_BYTES,
     TRY_AGAIN,
     Acknowledged,
     Arriving,
@@ -61,8 +61,8 @@ def send(
     for piece in pieces:
         if not piece:
             link.send(*form.sign(offset))
-        for start in range(0, len(piece), PIECE_BYTES):
-            part = piece[start : start + PIECE_BYTES]
+        for start in range(0, len(piece), SENT_BYTES):
+            part = piece[start : start + SENT_BYTES]
             if size_bytes is not None and offset + len(part) > size_bytes:
                 raise _changed()
             link.send(*form.content(offset, part))
