@@ -75,7 +75,6 @@ class Format:
         block: Callable[[T], Block],
         out: TextIO,
     ) -> None:
-        """Write what the runtime answered; several answers make a list of documents."""
         if self.is_table:
             for answer in answers:
                 render.write_block(block(answer), out)

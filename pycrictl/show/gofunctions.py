@@ -31,7 +31,6 @@ _WORD: Final = re.compile(r"\w+(?:['’.:]\w+)*")
 
 
 def plain(value: Value) -> str:
-    """Return a value as an action prints it."""
     return "<no value>" if value is None else _inner(value)
 
 

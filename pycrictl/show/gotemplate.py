@@ -75,8 +75,6 @@ At = Callable[[str], TemplateError]
 
 
 class GoTemplate:
-    """A template that was parsed."""
-
     def __init__(self, text: str) -> None:
         self._nodes = _Parser(text).template()
 
@@ -173,7 +171,6 @@ class _Parser:
         return word
 
     def skip_space(self) -> _Token:
-        """Return the next word that is not a space, without taking it."""
         while self.word.kind == "space":
             self.take()
         return self.word
@@ -240,7 +237,6 @@ class _Parser:
         return partial(BLOCKS[keyword.text], pipeline, body, otherwise)
 
     def otherwise(self, keyword: _Token) -> tuple[Nodes, _Token]:
-        """Read what follows the word ``else``, and the word that ends it."""
         word = self.skip_space()
         if word.kind == "name" and word.text == keyword.text and keyword.text != "range":
             # One {{end}} closes the whole chain.
@@ -287,11 +283,9 @@ class _Parser:
         return names, declares
 
     def place(self, name: str) -> int:
-        """Return the place of the last variable of this name."""
         return len(self.variables) - 1 - self.variables[::-1].index(name)
 
     def command(self, where: str, *, is_first: bool = True) -> Command:
-        """Read a function and its arguments, or a single operand."""
         start = self.skip_space()
         is_function = start.kind == "name" and start.text not in (*CONSTANTS, *KEYWORDS)
         if is_function:

@@ -50,7 +50,6 @@ def runtime_document(answer: cri_pb2.StatusResponse) -> Document:
 def container_status_block(
     status: cri_pb2.ContainerStatus, info: Mapping[str, str], *, now: float
 ) -> Block:
-    """Return the fields of ``inspect --output table``; ``now`` is in seconds since 1970."""
     block: list[Field] = [("ID", status.id), ("Name", status.metadata.name)]
     if status.metadata.attempt:
         block.append(("Attempt", str(status.metadata.attempt)))
@@ -65,7 +64,6 @@ def container_status_block(
 
 
 def container_times(status: cri_pb2.ContainerStatus) -> dict[str, str]:
-    """Return the times of ``inspect``'s document by their JSON names."""
     has_finished = status.state == _EXITED or (status.state == _UNKNOWN and status.finished_at)
     return {
         "createdAt": rfc3339(status.created_at),
@@ -158,7 +156,6 @@ def _filesystem_lines(filesystems: Iterable[cri_pb2.FilesystemUsage]) -> list[st
 
 
 def _info(info: Mapping[str, str]) -> list[Field]:
-    """Return the verbose texts as Go prints a map of them."""
     if not info:
         return []
     return [("Info", f"map[{' '.join(f'{key}:{info[key]}' for key in sorted(info))}]")]

@@ -316,7 +316,6 @@ class JsonPathTemplate:
             raise JsonPathError(f"{{end}} without {{range}} in {quote(text)}")
 
     def render(self, document: Any) -> str:
-        """Return the text that the template makes; no value breaks a line or steers a terminal."""
         return "".join(_rendered(self._nodes, document, document))
 
 

@@ -6,6 +6,7 @@ messages keep the order of the proto file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from json.encoder import encode_basestring as quote_string
@@ -27,7 +28,10 @@ def ordered_json(document: Any) -> str:
 
 def compact_json(document: Any) -> str:
     """Return data as ``document_json`` does, but on one line and without spaces."""
-    return _for_html(_compact_text(document))
+    if isinstance(document, float):
+        return number_text(document)
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return _for_html(text)
 
 
 def number_text(value: int | float) -> str:
@@ -68,7 +72,6 @@ def _for_html(text: str) -> str:
 
 
 def _wrap(opening: str, parts: list[str], closing: str, newline: str) -> str:
-    """Join ``parts``, one a line and indented, between brackets that stand at ``newline``."""
     if not parts:
         return opening + closing
     inner = newline + INDENT
@@ -90,12 +93,3 @@ def _text(value: Any, newline: str, order: Callable[[Iterable[str]], Iterable[st
     if isinstance(value, bool):
         return "true" if value else "false"
     return number_text(value)
-
-
-def _compact_text(value: Any) -> str:
-    if isinstance(value, dict):
-        parts = (f"{quote_string(key)}:{_compact_text(value[key])}" for key in sorted(value))
-        return f"{{{','.join(parts)}}}"
-    if isinstance(value, list):
-        return f"[{','.join(map(_compact_text, value))}]"
-    return _text(value, "", sorted)

@@ -17,7 +17,6 @@ _HISTORY: Final = (
 
 
 def write_status(document: Mapping[str, Any], out: TextIO) -> None:
-    """Write the limit, what runs, waits and has failed, copies, and what else limits pulls."""
     limit = document["limit"]
     slots = f"{document['slotsTaken']}/{limit}" if limit else str(document["slotsTaken"])
     policy = document["policy"]
@@ -148,7 +147,6 @@ def _containerd(found: Mapping[str, Any] | None) -> str:
 
 
 def write_history(document: Mapping[str, Any], out: TextIO, *, header: bool = True) -> None:
-    """Write pulls and, with headings, the sum of them."""
     pulls, text = document["pulls"], _sum(document["summary"])
     if pulls:
         table = Table(_HISTORY, list(map(_history_row, pulls)), min_width=0, footer=text)

@@ -192,8 +192,6 @@ def pod_block(pod: cri_pb2.PodSandbox) -> Block:
 
 
 class ContainerExit(NamedTuple):
-    """An exit status, and the runtime's word for how the container ended."""
-
     exit_code: int
     reason: str
 
@@ -331,7 +329,6 @@ def _first_digest(image: cri_pb2.Image) -> tuple[str, str]:
 
 
 def _names_and_tags(image: cri_pb2.Image, repository: str) -> list[tuple[str, str]]:
-    """Return the cells IMAGE and TAG of each row, with ``repository`` where a tag names none."""
     if not image.repo_tags:
         return [(repository, NONE)]
     cells = []
@@ -369,7 +366,6 @@ def go_time(time_ns: int) -> str:
 
 
 def _local_time(time_ns: int) -> tuple[datetime, str]:
-    """Return the local time of the whole second, and the fraction with its point."""
     # All 64-bit times lie between the years 1677 and 2262.
     seconds, fraction = divmod(time_ns, _NS_PER_S)
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)

@@ -111,7 +111,6 @@ def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
 
 
 def write_ordered_json(document: Any, out: TextIO) -> None:
-    """Write a message's data as JSON, in the order of the API."""
     out.write(jsontext.ordered_json(document) + "\n")
 
 

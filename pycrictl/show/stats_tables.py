@@ -49,7 +49,6 @@ def stats_table(
 def pod_stats_table(
     before: Iterable[cri_pb2.PodSandboxStats], after: Iterable[cri_pb2.PodSandboxStats]
 ) -> Table:
-    """Make a row for each pod of both samples that uses anything."""
     rows = [
         (stats.attributes.metadata.name, stats.attributes.id[:SHORT_ID_CHARS], cpu, memory)
         for stats, cpu, memory in _measured(before, after)

@@ -66,7 +66,6 @@ class Picture:
         self._paint(clears=is_first)
 
     def pause(self, seconds: float) -> None:
-        """Wait; meanwhile the picture follows the size of the window."""
         ends_at = time.monotonic() + seconds
         while (left_s := ends_at - time.monotonic()) > 0:
             received = signal.sigtimedwait(_SIGNALS, left_s)

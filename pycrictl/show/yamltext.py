@@ -66,7 +66,6 @@ def _token(token: str) -> Token:
 
 @cache
 def _dumper() -> Any:
-    """Make PyYAML's emitter, libyaml's if present, with Go's choice of styles."""
     import yaml  # noqa: PLC0415
 
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -15,8 +15,6 @@ from pycrictl.units import age_in_words, plural, quote
 
 
 class State(StrEnum):
-    """Where a row stands, in the order of the screen."""
-
     SICK = "sick"
     PULLING = "pulling"
     WAITING = "waiting"
@@ -169,7 +167,6 @@ class Board:
 def rows_of(
     reports: Iterable[PodReport], usage: Mapping[str, Usage], pulls: Sequence[OtherPull] = ()
 ) -> list[BoardRow]:
-    """Return a row for each container, for each pod that has none, and for pulls of nobody."""
     rows: list[BoardRow] = []
     for report in reports:
         rows += _rows_of_pod(report, usage)

@@ -45,8 +45,6 @@ class NodeClients:
 
 
 class Looker:
-    """Makes boards, one after another."""
-
     def __init__(
         self,
         connect: Callable[[], NodeClients],
@@ -82,6 +80,8 @@ class Looker:
             text = exc.message if isinstance(exc, PycrictlError) else str(exc)
             if text.startswith("cannot reach the runtime at "):  # a line has no room for where
                 text = "the runtime is away: " + text.partition('": ')[2]
+            elif ": no answer within " in text:
+                text = f"the runtime does not answer: {text}"
             since_s = self._board.since_s or self._board.at_s
             self._board = replace(self._board, problem=text, since_s=since_s, at_s=self._wall_s())
         return self._board
@@ -101,7 +101,6 @@ class Looker:
         )
 
     def close(self) -> None:
-        """End the connection; the next look makes another."""
         if self._connection is not None:
             self._connection.close()
         self._connection = self._survey = self._containerd = None

@@ -147,8 +147,6 @@ class Rows(ScrollView, can_focus=True):
 
 
 class TextPage(ModalScreen[None]):
-    """A text of any length; any of the ending keys goes back."""
-
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,w,i,question_mark", "dismiss")]
 
     def __init__(self, content: str) -> None:
@@ -427,7 +425,6 @@ class TopApp(App[None]):
         self.push_screen(Question(clean(question)), answered)
 
     def _beside(self, *words: str, stays: bool = True) -> None:
-        """Run a command of this program on the terminal, and come back."""
         try:
             with self.suspend():
                 began_s = time.monotonic()
@@ -477,7 +474,6 @@ def _wait_for_enter() -> None:
 
 
 def own_words() -> list[str]:
-    """Return the words that start this program, whatever way it was started."""
     if getattr(sys, "frozen", False):  # a standalone program is its own interpreter
         return [sys.executable]
     given = len(sys.argv) - 1

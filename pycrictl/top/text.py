@@ -57,7 +57,7 @@ def _rest(row: BoardRow, layout: Layout, room: int) -> str:
     if row.state is State.PULLING and pull is not None:
         return _pulling(row, layout, room)
     if row.state is State.RUNNING:
-        return f"{row.what:<15} {_figures(row)}".rstrip()
+        return f"{row.what:<15} {_figures(row, room - 16)}".rstrip()
     if row.state is State.WAITING and pull is not None:
         ahead = pull.behind.rpartition("/")[2] if ":" in pull.behind else pull.behind  # an image
         behind = f", behind {ahead}" if ahead else ""
@@ -101,11 +101,13 @@ def bar(share: float, size: int, is_utf8: bool) -> str:
     return drawn.ljust(size)
 
 
-def _figures(row: BoardRow) -> str:
+def _figures(row: BoardRow, room: int) -> str:
     cores, memory = row.usage
     cpu = f"cpu {cores:.1f}" if cores is not None else "cpu -"
     size = format_bytes(memory) if memory is not None else "-"
-    return f"{cpu:<9} {size:>10}   restarts {row.restarts}"
+    figures = f"{cpu:<9} {size:>10}"
+    restarts = f"   restarts {row.restarts}"
+    return figures + restarts if len(figures + restarts) <= room else figures
 
 
 def head_lines(board: Board, columns: int, *, is_utf8: bool = True) -> list[str]:

@@ -63,11 +63,6 @@ def test_colours_only_where_they_are_wanted() -> None:
     assert "\x1b" not in out.getvalue()
 
 
-def test_names_do_not_control_the_terminal() -> None:
-    table = TABLE._replace(rows=[("\x1b[2J", *ROWS[0][1:])], tones=("",))
-    assert "\x1b" not in "".join(fitted_lines(table, 80))
-
-
 @pytest.mark.parametrize(
     ("environ", "is_terminal", "wanted"),
     [

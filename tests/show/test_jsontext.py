@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
@@ -64,35 +63,6 @@ def test_is_crictls_text_but_for_the_second_space(name: str, message: Message) -
     assert message_json(from_json(name, message)) + "\n" == output.replace('":  ', '": ')
 
 
-def test_the_form() -> None:
-    image = cri_pb2.Image(id='a<b>&"\\\x1b\x7f\x9b\n', repo_tags=["x:1"], size=2**64 - 1)
-    image.spec.annotations["b"] = "2"
-    image.spec.annotations["a"] = "1"
-    assert (
-        message_json(image)
-        == r"""{
-  "id": "a<b>&\"\\\u001b\u007f\u009b\n",
-  "repoTags": [
-    "x:1"
-  ],
-  "repoDigests": [],
-  "size": "18446744073709551615",
-  "username": "",
-  "spec": {
-    "image": "",
-    "annotations": {
-      "a": "1",
-      "b": "2"
-    },
-    "userSpecifiedImage": "",
-    "runtimeHandler": "",
-    "imageRef": ""
-  },
-  "pinned": false
-}"""
-    )
-
-
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -147,13 +117,6 @@ def test_data_has_sorted_keys_and_escapes() -> None:
 )
 def test_numbers_have_gos_form(value: float, text: str) -> None:
     assert number_text(value) == text
-
-
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_numbers_are_exact(value: float) -> None:
-    read = float(number_text(value))
-    assert read == value
-    assert math.copysign(1, read) == math.copysign(1, value)
 
 
 HIDDEN = "\u202e\u2066\u200f\ufeff\u00ad\U000e0041\U000e007f\u2028\x85\x7f"

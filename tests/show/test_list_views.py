@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from io import StringIO
 
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show import list_views, render
-from tests.captures import load
+from pycrictl.show import list_views
 from tests.captures.fixtures import utc
-from tests.captures.scene import fake_containers, fake_version, hex_id, real_images, real_version
+from tests.captures.scene import fake_containers, hex_id, real_images
 
 __all__ = ["utc"]
 
@@ -29,22 +27,6 @@ def test_whole_ids_and_digests() -> None:
         "sha256:41388c7310587741c193497daa9708461829e9e78af734d08bc5a4ada7d99131",
         "1.1MB",
     )
-
-
-def test_an_empty_message_is_a_row() -> None:
-    table = list_views.images_table([cri_pb2.Image()], digests=True, pinned=True)
-    assert table.rows == [("<none>", "<none>", "<none>", "", "0B", "false")]
-    assert list_views.image_block(cri_pb2.Image()) == [("ID", "")]
-
-
-@pytest.mark.parametrize(
-    ("name", "version"),
-    [("version", real_version()), ("f-info-tracing", fake_version())],
-)
-def test_version(name: str, version: cri_pb2.VersionResponse) -> None:
-    out = StringIO()
-    render.write_lines(list_views.version_lines(version), out)
-    assert out.getvalue() == load(name)[0].output
 
 
 def test_every_field_of_a_pod_block() -> None:

@@ -30,26 +30,10 @@ def test_columns_are_twenty_wide_or_three_wider_than_the_longest_cell() -> None:
     )
 
 
-def test_a_heading_counts_as_a_cell() -> None:
-    table = Table(("H" * 30, "B"), [("x", "y")])
-    assert table_text(table) == f"{'H' * 30}   B\nx{' ' * 32}y\n"
-
-
 def test_without_rows_the_headings_stand_alone() -> None:
     table = Table(("POD ID", "STATE"), [])
     assert table_text(table) == f"POD ID{' ' * 14}STATE\n"
     assert table_text(table, header=False) == ""
-
-
-def test_headings_can_be_left_out_and_still_count() -> None:
-    table = Table(("H" * 30, "B"), [("x", "y")])
-    assert table_text(table, header=False) == f"x{' ' * 32}y\n"
-
-
-def test_a_table_can_be_narrower() -> None:
-    assert table_text(Table(("A", "B"), [("x", "y")], min_width=10)) == (
-        f"A{' ' * 9}B\nx{' ' * 9}y\n"
-    )
 
 
 def test_names_cannot_steer_the_terminal() -> None:
@@ -67,11 +51,6 @@ def test_a_row_is_always_one_line(rows: list[tuple[str, str]]) -> None:
     text = table_text(Table(("A", "B"), rows))
     assert len(text.split("\n")) == len(rows) + 2
     assert text.replace("\n", "").isprintable()
-
-
-def test_honest_names_are_unchanged() -> None:
-    names = ["a_b-c.d/e:f@g", "<none>", "größe", "日本", "a\\nb", "50%", "a  b"]
-    assert written(lambda out: render.write_lines(names, out)) == "\n".join(names) + "\n"
 
 
 def test_what_templates_make_keeps_its_lines() -> None:

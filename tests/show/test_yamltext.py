@@ -57,13 +57,6 @@ def test_is_read_back_as_it_was(document: Any) -> None:
     assert yaml.safe_load(document_yaml(document)) == document
 
 
-@given(TEXT)
-def test_no_control_character_is_written(text: str) -> None:
-    written = document_yaml({text: [text]})
-    assert all(char == "\n" or char >= " " for char in written)
-    assert not set(written) & {chr(code) for code in range(0x7F, 0xA0)}
-
-
 @pytest.mark.usefixtures("_emitter")
 def test_styles() -> None:
     document = {
@@ -136,7 +129,3 @@ def test_hidden_characters_are_escaped(around: str) -> None:
     assert not set(text) & set(HIDDEN)
     assert "é:" in text
     assert yaml.safe_load(text) == document
-
-
-def test_how_hidden_characters_are_spelled() -> None:
-    assert document_yaml("a\u202e\U000e0041") == '"a\\u202E\\U000E0041"\n'

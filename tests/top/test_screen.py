@@ -12,11 +12,10 @@ from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from pycrictl.diagnosis.pod import PodReport
 from pycrictl.errors import PycrictlError
-from pycrictl.top.board import Board, BoardRow, Limit, State, Usage, ordered, rows_of
+from pycrictl.top.board import Board, BoardRow, Limit, State, Usage, ordered
 from pycrictl.top.screen import HELP, Hands, Question, Rows, TextPage, TopApp
-from tests.top.test_board import BOARD, CRASHED, NOW, TO_COME, image, report
+from tests.top.test_board import BOARD, NOW
 
 
 class Node:
@@ -272,22 +271,3 @@ def test_after_a_resize_all_fits() -> None:
         assert all(len(line) <= 40 for line in rows(pilot))
 
     play(Node(), act)
-
-
-@pytest.mark.parametrize(
-    ("found", "says"),
-    [
-        (report("a", replace(CRASHED, reason="OOMKilled")), "out of memory"),
-        (report("a", TO_COME, images=image(failure="web:1: not found")), "no such image"),
-    ],
-)
-def test_other_troubles_come_first_too(found: PodReport, says: str) -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        first = rows(pilot)[0]
-        assert first.startswith("! shop/a ")
-        assert says in first
-        await pilot.press("w")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
-
-    healthy = [row for row in BOARD.rows if row.state is not State.SICK]
-    play(Node(replace(BOARD, rows=ordered([*healthy, *rows_of([found], {})]))), act)

@@ -21,7 +21,6 @@ def is_stalled(item: PullItem) -> bool:
 
 
 def stall(item: PullItem) -> str:
-    """Return ``no data for 42 s``."""
     return model.stall(item.idle_s)
 
 
@@ -52,7 +51,6 @@ def failure(item: PullItem) -> str:
 
 
 def name(pull: Pull) -> str:
-    """Return the reference, and the pod that it is for if that is known, safe to show."""
     found, pod = phrases.short_image(pull.image) or "pod", pull.items[0].pod
     return f"{found} for {phrases.clean(pod)}" if pod else found
 
@@ -63,7 +61,6 @@ def has_moved(pull: Pull) -> bool:
 
 
 def counts(pull: Pull) -> str:
-    """Return ``12/31 done · 6 waiting``."""
     words = [f"{pull.count(*COMPLETE)}/{len(pull.items)} done"]
     words += [
         f"{number} {phase}"

@@ -35,7 +35,6 @@ def layer(name: str, digest: str) -> str:
 
 
 def short_image(reference: str) -> str:
-    """Return an image's reference; a digest in it is cut to its first digits."""
     name, at, digest = reference.partition("@")
     algorithm, colon, digits = digest.partition(":")
     digits, space, rest = digits.partition(" ")
@@ -43,7 +42,6 @@ def short_image(reference: str) -> str:
 
 
 def percent(done: int, total: int) -> int:
-    """Return whole percent, rounded down, so that 100 means that nothing is missing."""
     return min(max(done * 100 // total, 0), 100)
 
 
@@ -72,7 +70,6 @@ class Amount(NamedTuple):
 
     @property
     def percent(self) -> str:
-        """Return ``45%``, rounded down; empty while the total is unknown."""
         if self.total <= 0:
             return ""
         if self.share is not None:
@@ -111,7 +108,6 @@ class Amount(NamedTuple):
 
     @property
     def speed(self) -> dict[str, Any]:
-        """The keys ``rate`` and ``eta_s``, as far as they are known."""
         fields: dict[str, Any] = {}
         if self.rate is not None:
             fields["rate"] = round(self.rate)

@@ -111,7 +111,6 @@ def total_line(view: View, width: int, *, shows_resumed: bool = False) -> Meter 
 
 
 def awaited_lines(pulls: Sequence[Awaited], most: int, width: int) -> list[str]:
-    """Return at most ``most`` lines for pulls of which only their name is known so far."""
     lines: list[str] = []
     for pull in pulls[:most]:
         words = per_image.awaited(pull)
@@ -182,7 +181,6 @@ def _open_items(pull: Pull) -> list[PullItem]:
 
 
 def heading(pull: Pull, width: int) -> str:
-    """Return an image's name, shortened if need be, and how many of its layers are where."""
     counts = f"  {per_image.counts(pull)}"
     if len(counts) > width // 2:
         counts = ""

@@ -54,7 +54,6 @@ class PlainLines(Lines):
         self.write(lines)
 
     def end(self, images: Collection[str]) -> None:
-        """Forget these images: ``show`` has reported their ends."""
         self._over = {key: value for key, value in self._over.items() if key not in images}
         self._starts = {key: value for key, value in self._starts.items() if key not in images}
         self._phases = {key: value for key, value in self._phases.items() if key[0] not in images}

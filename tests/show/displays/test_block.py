@@ -70,29 +70,10 @@ def test_leaves_nothing_of_the_frame_before(
     block.close()
 
 
-def test_scrolls_at_the_bottom_of_the_screen(terminal: Terminal) -> None:
-    above = [f"line {number}" for number in range(30)]
-    terminal.stderr.write("".join(f"{line}\n" for line in above))
-    block = TerminalBlock(terminal.stderr)
-    for frame in (["a"], ["a", "b", "c"], ["a", "b", "c", "d", "e"]):
-        block.draw(frame, size=SIZE)
-        terminal.look()
-        assert terminal.screen.everything == above + frame
-    block.close()
-
-
 def test_shows_the_last_lines_of_too_many(terminal: Terminal) -> None:
     block = TerminalBlock(terminal.stderr)
     block.draw([str(number) for number in range(100)], size=SIZE)
     assert terminal.look() == [str(number) for number in range(76, 100)]
-    block.close()
-
-
-def test_a_line_that_turns_out_wider_than_the_screen_does_not_wrap(terminal: Terminal) -> None:
-    block = TerminalBlock(terminal.stderr)
-    block.draw(["x" * 100, "total"], size=SIZE)
-    assert terminal.look() == ["x" * 80, "total"]
-    assert terminal.screen.is_wrapping
     block.close()
 
 
@@ -254,15 +235,3 @@ def test_gives_ctrl_z_back() -> None:
         assert signal.getsignal(signal.SIGTSTP) is not before
         block.close()
         assert signal.getsignal(signal.SIGTSTP) is before
-
-
-def test_leaves_an_ignored_ctrl_z_ignored() -> None:
-    before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
-    try:
-        with Terminal() as terminal:
-            block = TerminalBlock(terminal.stderr)
-            assert signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN
-            block.close()
-            assert signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGTSTP, before)

@@ -1,31 +1,8 @@
 from __future__ import annotations
 
-from pycrictl.pulls.model import Phase, Pull, View
+from pycrictl.pulls.model import Phase, View
 from pycrictl.show.displays import per_image
-from tests.show.views import DEMO, MIB, layer, view
-
-
-def test_what_is_known_of_an_image() -> None:
-    items = [
-        layer(1, Phase.DONE, 3, 3),
-        layer(2, Phase.PRESENT, 4, 4),
-        layer(3, Phase.WAITING, 0, 5),
-        layer(4, Phase.FAILED, 1, 6),
-        layer(5, Phase.DOWNLOADING, 1, 0),
-    ]
-    pull = view(items).pulls[DEMO]
-    assert per_image.name(pull) == DEMO
-    assert per_image.counts(pull) == "2/5 done · 1 waiting · 1 failed"
-    assert pull.has_layers
-    assert not pull.is_over
-
-
-def test_an_image_is_over_when_all_arrived_or_failed() -> None:
-    done, failed = layer(1, Phase.DONE), layer(2, Phase.FAILED)
-    assert Pull(DEMO, (done, failed)).is_over
-    assert not Pull(DEMO, (done, failed)).is_complete
-    assert Pull(DEMO, (done,)).is_complete
-    assert not Pull(DEMO, (done, layer(3, Phase.EXTRACTING))).is_over
+from tests.show.views import MIB, layer, view
 
 
 def history_of(*views: View, forget: str = "") -> tuple[str, list[str]]:

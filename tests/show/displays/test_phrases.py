@@ -72,14 +72,6 @@ def test_part(done: int, total: int, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("done", "total", "expected"),
-    [(0, 10, 0), (999, 1000, 99), (10, 10, 100), (20, 10, 100), (-1, 10, 0)],
-)
-def test_percent(done: int, total: int, expected: int) -> None:
-    assert phrases.percent(done, total) == expected
-
-
-@pytest.mark.parametrize(
     ("seconds", "expected"),
     [
         (0.0, "0:00"),

@@ -80,10 +80,6 @@ def test_the_line_of_a_layer(item: PullItem, expected: str) -> None:
     assert total.startswith("Total")
 
 
-def test_nothing_to_show() -> None:
-    assert drawn() == ["Total  nothing is being pulled"]
-
-
 def test_unknown_totals() -> None:
     lines = drawn(layer(1, progress=MIB), layer(2, progress=2 * MIB), rate=MIB / 2)
     assert lines[-1] == "Total  3.0 MiB  512.0 KiB/s  0/2 layers"
@@ -143,14 +139,6 @@ def test_what_moves_comes_before_failures_and_those_before_what_waits() -> None:
     assert [line.split()[1] for line in lines[2:-2]] == ["downloading", "extracting"]
     assert lines[-2] == "  … 17 more"
     assert lines[0].endswith("0/20 done · 17 waiting · 1 failed")
-
-
-def test_what_has_arrived_collapses_into_a_count() -> None:
-    items = [layer(number, Phase.DONE, MIB, MIB) for number in range(12)]
-    items += [layer(12, Phase.PRESENT, MIB, MIB), layer(13, Phase.WAITING, 0, MIB)]
-    lines = drawn(*items)
-    assert lines[0].endswith("  13/14 done · 1 waiting")
-    assert len(lines) == 3
 
 
 @pytest.mark.parametrize(
@@ -256,14 +244,6 @@ def test_hostile_names_cannot_steer_the_terminal(text: str, size: tuple[int, int
 def total_at(columns: int, **more: Any) -> str:
     items = [layer(number, Phase.DOWNLOADING, 7 * MIB, 10 * MIB) for number in range(6)]
     return drawn(*items, size=(columns, 24), rate=2.6 * MIB, eta_s=6.0, **more)[-1]
-
-
-def test_the_total_counts_what_is_unpacked() -> None:
-    more = {"share": 0.38, "extracted": 21 * MIB, "extracted_total": 130 * MIB}
-    line = total_at(110, is_estimated=True, **more)
-    assert line.startswith("Total  38%|")
-    assert " 42.0/60.0 MiB  unpacked 21.0/~130.0 MiB" in line
-    assert "unpacked 21.0/130.0 MiB" in total_at(110, **more)
 
 
 def test_what_matters_least_goes_first() -> None:

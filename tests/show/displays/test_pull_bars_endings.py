@@ -59,30 +59,6 @@ def test_the_last_line_of_an_image_that_ends_stands_above_the_bars(terminal: Ter
     assert terminal.look() == [told, told_too, last]
 
 
-def test_an_end_is_told_once_though_the_watch_is_interrupted_at_once(terminal: Terminal) -> None:
-    bars = Bars(terminal.stderr, {})
-    bars.end(["early"])
-    bars.show(view([layer(1, Phase.DONE, MIB, MIB)], now=2.0))
-    bars.end([DEMO])
-    bars.close()
-    assert terminal.look() == [f"{DEMO}  1 layer  1.0 MiB  in 0.0 s"]
-
-
-def test_the_ends_in_an_aggregate_are_told(terminal: Terminal) -> None:
-    bars = Bars(terminal.stderr, {}, aggregate=True)
-    bars.show(view([layer(1, Phase.DONE, MIB, MIB)], now=2.0))
-    bars.end([DEMO])
-    bars.show(view([], now=60.0))
-    other = layer(2, progress=MIB, total=2 * MIB, image="other:1")
-    bars.show(view([other], now=60.0))
-    bars.show(view([other], now=61.0))
-    bars.close()
-    assert terminal.look() == [
-        f"{DEMO}  1 layer  1.0 MiB  in 0.0 s",
-        "Total  1.0/2.0 MiB  0/1 layer  after 1.0 s",
-    ]
-
-
 # Of all
 
 
@@ -145,12 +121,6 @@ def test_the_last_lines_of_very_many_images() -> None:
     assert len(lines) == 51
     assert lines[0].startswith("image:150  failed: 404")
     assert lines[-1] == "… and 150 more images"
-
-
-def test_close_before_anything_was_shown_writes_nothing(terminal: Terminal) -> None:
-    Bars(terminal.stderr, {}).close()
-    terminal.look()
-    assert terminal.sent == b""
 
 
 def test_an_interrupt_at_any_moment_leaves_a_clean_screen() -> None:

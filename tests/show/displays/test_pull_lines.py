@@ -88,12 +88,6 @@ def test_totals_come_at_least_every_ten_seconds() -> None:
     assert "total 25% 1.0/4.0 MiB 1.0 MiB/s ETA 0:03 0/1 layer" in stderr.getvalue().splitlines()
 
 
-def test_no_totals_while_nothing_is_on_its_way() -> None:
-    done = layer(1, Phase.DONE, MIB, MIB)
-    lines = plain(*(view([done], now=5.0 * n, changed=[]) for n in range(10)))
-    assert not [line for line in lines if line.startswith("total")]
-
-
 def test_a_stall_is_told_at_once_and_then_each_half_minute() -> None:
     views = []
     for now in range(125):
@@ -139,21 +133,6 @@ def test_the_end_of_an_image_is_told_once_and_a_later_pull_begins_anew() -> None
         f"{DEMO} done: 1 layer, 1.0 MiB, in 2.0 s",
     ]
     assert stderr.getvalue().splitlines() == [*once, *once]
-
-
-def test_an_end_leaves_what_is_known_of_other_images() -> None:
-    stderr = io.StringIO()
-    display = PlainLines(stderr)
-    other = layer(2, Phase.DOWNLOADING, 0, MIB, image="other:1")
-    display.show(view([layer(1, Phase.DONE, MIB, MIB), other], now=0.0))
-    display.end([DEMO])
-    before = stderr.tell()
-    display.show(view([other], now=1.0))
-    assert stderr.tell() == before
-    display.show(view([other], now=3.0, changed=[]))
-    display.close()
-    last = stderr.getvalue().splitlines()[-1]
-    assert last == "other:1 at 0.0/1.0 MiB, 0 of 1 layer done, after 3.0 s"
 
 
 def test_aggregate_leaves_the_layers_out() -> None:
@@ -237,28 +216,11 @@ def test_an_object_for_each_changed_item() -> None:
     ]
 
 
-def test_empty_names_are_left_out() -> None:
-    (found,) = objects(view([layer(name="", image="", progress=1, total=2)]))
-    sums = {"image_progress", "image_total"}
-    assert set(found) == {"progress", "total", "phase", "time", *sums}
-
-
 @pytest.mark.parametrize("phase", [Phase.DONE, Phase.PRESENT])
 @pytest.mark.parametrize(("progress", "total"), [(10, 10), (7, 0), (9, 10)])
 def test_the_last_line_of_what_arrived_is_whole(phase: Phase, progress: int, total: int) -> None:
     (found,) = objects(view([layer(1, phase, progress, total)]))
     assert found["progress"] == found["total"] == (total or progress)
-
-
-def test_nothing_is_written_of_a_pull_that_waits() -> None:
-    assert objects(view([], awaited=[Awaited(DEMO, True, 99.0)])) == []
-
-
-def test_aggregate_is_one_object_for_all() -> None:
-    items = [layer(1, progress=1, total=2), layer(2, progress=2, total=4)]
-    found = objects(view(items), view(items, now=1.0, changed=[]), aggregate=True)
-    assert [set(each) for each in found] == [{"progress", "total", "time"}]
-    assert (found[0]["progress"], found[0]["total"]) == (3, 6)
 
 
 def test_a_pull_that_is_queued_has_not_started() -> None:
