@@ -22,7 +22,7 @@ from typing import Final
 WHEELS: Final = Path(__file__).resolve().parent.parent / "build" / "wheels"
 """Where wheels are kept, so that the next build does not download them again."""
 
-PYTHONS: Final = ((3, 11), (3, 12), (3, 13), (3, 14))
+PYTHONS: Final = ((3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
 """The versions of CPython that bundles serve; wheels for all of them must exist."""
 
 MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}

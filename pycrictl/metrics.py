@@ -24,12 +24,6 @@ class _Elsewhere(NamedTuple):
 
 
 class MetricsPage(Collector):
-    """The metrics of a service.
-
-    Args:
-        prefix: of their names, with ``_`` at its end.
-    """
-
     def __init__(self, prefix: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
         self.registry = CollectorRegistry()
@@ -41,7 +35,6 @@ class MetricsPage(Collector):
         return Counter(self._prefix + name, help, labels, registry=self.registry)
 
     def gauge(self, name: str, help: str, read: Callable[[], float] | None = None) -> Gauge:
-        """Add a gauge; ``read`` returns its value when the page is made."""
         made = Gauge(self._prefix + name, help, registry=self.registry)
         if read is not None:
             made.set_function(read)

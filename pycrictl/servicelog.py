@@ -38,8 +38,8 @@ class Whole(str):
 def pairs(event: str, fields: dict[str, object]) -> str:
     """Return one line: the event's name, then each field that is not empty.
 
-    A value that is more than one plain word is written as a JSON string, so that nothing from
-    outside can begin a line or a field of its own.
+    A value that is more than one plain word is written as a JSON string: nothing from outside can
+    begin a line or a field of its own.
     """
     words = [event]
     for key, value in fields.items():
@@ -81,7 +81,6 @@ class Log:
             self._logger.log(level, "%s", pairs(event, fields), extra=extra)
 
     def failure(self, event: str, exc: BaseException | None, **fields: object) -> None:
-        """Report a fault of this program: the error, and where it came from."""
         self.warning(event, **fields, **_described(exc))
 
     @contextmanager
@@ -113,7 +112,7 @@ class LogLevel(StrEnum):
 def write_to(stream: TextIO, form: LogFormat, level: LogLevel, environ: Mapping[str, str]) -> None:
     """Send the lines of services to a stream, with priorities if it is the journal's."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Lines(form, has_priorities=is_journal(stream, environ)))
+    handler.setFormatter(_LineFormat(form, has_priorities=is_journal(stream, environ)))
     logger = logging.getLogger("pycrictl")
     logger.handlers = [handler]
     logger.propagate = False
@@ -124,7 +123,7 @@ def write_to(stream: TextIO, form: LogFormat, level: LogLevel, environ: Mapping[
         logging.getLogger(f"pycrictl.{service}").setLevel(least)
 
 
-class _Lines(logging.Formatter):
+class _LineFormat(logging.Formatter):
     """Formats records; the journal adds the time to those that have none."""
 
     def __init__(self, form: LogFormat, *, has_priorities: bool) -> None:
@@ -154,14 +153,7 @@ def _json_value(value: object) -> object:
 
 
 class Seldom:
-    """Logs some of the events that peers can cause as often as they like, and their number.
-
-    Args:
-        common: fields of all of them, for the line with the number.
-
-    Attributes:
-        count: how many there were, logged or not.
-    """
+    """Logs some of the events that peers can cause as often as they like, and their number."""
 
     def __init__(self, write: Callable[..., None], event: str, **common: object) -> None:
         self._write = write
@@ -231,7 +223,6 @@ def notify(state: str, environ: Mapping[str, str]) -> bool:
 
 
 def watchdog_s(environ: Mapping[str, str]) -> float | None:
-    """Return within which time systemd wants a keep-alive (sd_watchdog_enabled(3))."""
     text = environ.get("WATCHDOG_USEC", "")
     if not text.isdigit() or environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None

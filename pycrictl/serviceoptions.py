@@ -226,15 +226,7 @@ class Row:
         shown: str = "",
         is_key: bool = True,
     ) -> Any:
-        """Return the field of an option in a service's settings.
-
-        Args:
-            name: of the flag and of the key.
-            help: a sentence without its full stop.
-            default: as it is typed; without one, the field is None.
-            shown: what the help says of the default, if that is something else.
-            is_key: whether it may stand in the file.
-        """
+        """Return the field of an option; ``shown`` is what the help says of the default."""
         if not shown and default and default is not True:
             shown = str(default)
         sentence = f"{help} (default: {shown})." if shown else f"{help}."

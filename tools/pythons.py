@@ -22,11 +22,11 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
 PLACE: Final = ROOT / "build" / "pythons"
-RELEASES: Final = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
-"""The releases of Debian whose `python3` has a version."""
+RELEASES: Final = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid", "3.15": "sid"}
+"""Releases of Debian that have a version."""
 
 _PACKAGES: Final = (
-    "python3-venv,git,bash,bash-completion,zsh,fish,jq,man-db,mandoc,procps,iproute2,openssl,"
+    "git,bash,bash-completion,zsh,fish,jq,man-db,mandoc,procps,iproute2,openssl,"
     "busybox-static,util-linux-extra,kubernetes-client"
 )
 _SHARED: Final = (str(ROOT), "/proc", "/dev", "/sys", "/etc/ssl", "/etc/resolv.conf")
@@ -112,7 +112,7 @@ def _interpreter(version: str) -> tuple[list[str], str]:
     root = PLACE / f"root-{version}"
     if not (root / "usr" / "bin" / name).exists():
         shutil.rmtree(root, ignore_errors=True)
-        debootstrap = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}"]
+        debootstrap = ["debootstrap", "--variant=minbase", f"--include={name}-venv,{_PACKAGES}"]
         mirror = subprocess.check_output(ROOT / "packaging" / "mirror.sh", text=True).strip()
         _run(*debootstrap, RELEASES[version], str(root), mirror)
     script = f"mount --bind {root} {root}; cd {root}; "

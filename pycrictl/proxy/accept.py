@@ -22,13 +22,7 @@ _CALM_S: Final = 1.0  # how long accepting goes on before the shortage counts as
 
 
 class Acceptor:
-    """Accepts until it is closed.
-
-    Args:
-        listener: bound; it need not listen yet, and is closed in the end.
-        accepted: takes each connection, which does not block.
-        name: of the listener, for the log.
-    """
+    """Accepts until it is closed. ``listener`` is bound; it need not listen yet."""
 
     def __init__(
         self,

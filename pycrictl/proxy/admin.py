@@ -101,12 +101,7 @@ class AdminServer:
 
 
 def ask(path: str, name: str, *, timeout_s: float, **arguments: Any) -> dict[str, Any]:
-    """Make one call to the admin service of a running proxy; ``timeout_s`` is for each step.
-
-    Raises:
-        ConnectError: no proxy answers there.
-        PycrictlError: it refused the call.
-    """
+    """Make one call to the admin service of a running proxy; ``timeout_s`` is for each step."""
     line = json.dumps({"call": name, **arguments}).encode() + b"\n"
     where = f"the proxy's admin socket {quote('unix://' + path)}"
     try:

@@ -54,11 +54,7 @@ _LOOK_S: Final = 1.0
 
 
 class App:
-    """A running proxy.
-
-    Args:
-        environ: for systemd's ``NOTIFY_SOCKET``, and ``program.ENVIRON``.
-    """
+    """A running proxy; ``environ`` has systemd's ``NOTIFY_SOCKET``, and ``replacement.ENVIRON``."""
 
     def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:
         self._settings = settings
@@ -157,13 +153,7 @@ class App:
         self._log_stream = Seldom(self._log.info, "stream")
 
     async def run(self) -> None:
-        """Serve until a signal ends it.
-
-        Raises:
-            UsageError: a socket is in use or cannot be made.
-            ConnectError, RemoteProtocolError: a running proxy does not hand over.
-            ConfigError: the streaming server's address cannot be used.
-        """
+        """Serve until a signal ends it."""
         settings, succession = self._settings, self._succession
         _raise_file_limit()
         async with contextlib.AsyncExitStack() as stack:
@@ -259,8 +249,6 @@ class App:
     # The end
 
     def _take_signals(self, ending: Ending) -> None:
-        """Stop in good order at the first signal, at once at the second; SIGHUP reloads."""
-
         def stop() -> None:
             (ending.at_once if self._stop.is_set() else self._stop).set()
 
@@ -335,8 +323,6 @@ class App:
 
 
 def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
-    """Serve until a signal ends it; arguments as ``App``, errors as ``App.run``."""
-
     async def serve() -> None:
         await App(settings, environ).run()
 

@@ -23,12 +23,8 @@ class Answer(NamedTuple):
 class CallRequest:
     """A call that the proxy answers itself, with its one message.
 
-    Attributes:
-        path: the method, ``/runtime.v1.ImageService/PullImage``.
-        message: still serialised; it may hold credentials.
-        metadata: without the transport's own.
-        timeout_s: the client's deadline, counted from the call's arrival.
-        came: on the loop's clock.
+    ``message`` is still serialised and may hold credentials; ``metadata`` is without the
+    transport's own; ``timeout_s`` counts from ``came``, on the loop's clock.
     """
 
     path: str

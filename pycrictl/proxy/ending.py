@@ -50,12 +50,7 @@ def ends_soon(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Ending:
-    """Waits for what is under way, until ``at_once`` is set.
-
-    Args:
-        tokens: of the URLs that are not opened yet.
-        limit_s: how long pulls and copies may go on; None for as long as they take.
-    """
+    """Waits for what is under way, up to ``limit_s``, until ``at_once`` is set."""
 
     server: CriServer
     succession: Succession

@@ -43,7 +43,7 @@ OnEnd = Callable[[int, str | None], None]
 """Takes the number of a pull that is over, and why it failed; empty if not, None if given up."""
 
 
-class JsonLines:
+class MessageLines:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -71,14 +71,7 @@ class JsonLines:
 
 
 class Successor:
-    """The new program, as the old one knows it.
-
-    Attributes:
-        socket: the path of its own socket.
-        wants_port: it is to listen at the port of the streams.
-    """
-
-    def __init__(self, lines: JsonLines, ready: Mapping[str, Any]) -> None:
+    def __init__(self, lines: MessageLines, ready: Mapping[str, Any]) -> None:
         self._lines = lines
         self.pid = lines.peer_pid
         self.socket = str(ready["socket"])
@@ -86,7 +79,7 @@ class Successor:
 
     @classmethod
     async def offered(
-        cls, lines: JsonLines, folders: Sequence[str], admin: str, streams: str
+        cls, lines: MessageLines, folders: Sequence[str], admin: str, streams: str
     ) -> Successor | None:
         """Offer everything to a program that has connected; None if it does not become ready."""
         offer = {"pid": os.getpid(), "folders": folders, "admin": admin, "streams": streams}
@@ -119,16 +112,9 @@ class Successor:
 
 
 class Predecessor:
-    """The old program, as the new one knows it.
-
-    Attributes:
-        folders: the directories of its sockets.
-        streams: the address of its stream server.
-    """
-
     def __init__(self, sock: socket.socket, offer: Mapping[str, Any]) -> None:
         self._sock = sock
-        self._lines: JsonLines | None = None
+        self._lines: MessageLines | None = None
         self._admin = str(offer["admin"])
         self.pid = int(offer["pid"])
         self.folders = frozenset(map(str, offer["folders"]))
@@ -136,12 +122,7 @@ class Predecessor:
 
     @classmethod
     def reach(cls, path: str) -> Predecessor | None:
-        """Connect to the program behind an admin socket; None if nobody listens there.
-
-        Raises:
-            ConnectError: it does not answer.
-            RemoteProtocolError: it does not hand over, or not in this way.
-        """
+        """Connect to the program behind an admin socket; None if nobody listens there."""
         where = f"the proxy's admin socket {quote('unix://' + path)}"
         sock = socket.socket(socket.AF_UNIX)
         try:
@@ -172,7 +153,7 @@ class Predecessor:
         """
         self._sock.setblocking(False)
         opened = await asyncio.open_unix_connection(sock=self._sock, limit=_LINE_BYTES)
-        self._lines = JsonLines(*opened)
+        self._lines = MessageLines(*opened)
         self._lines.send({"socket": own, "port": port})
         state = await self._lines.receive(STEP_S)
         if state is None:

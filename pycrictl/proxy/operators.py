@@ -36,12 +36,7 @@ from pycrictl.units import quote
 
 @dataclass
 class Operators:
-    """Answers admin calls, which are in ``calls``.
-
-    Args:
-        copies: returns the copies that are made, also by the program before this one.
-        predecessor: describes the program before this one, until it has ended.
-    """
+    """Answers admin calls, which are in ``calls``."""
 
     settings: ProxySettings
     queue: PullQueue
@@ -126,7 +121,6 @@ class Operators:
             return kubelet_document(None, exc.message)
 
     async def _containerd(self) -> dict[str, Any] | None:
-        """Return what containerd itself limits; None for another runtime."""
         answer = await version(self.upstream, 2.0)
         if answer.code:
             return {"problem": answer.message}

@@ -25,11 +25,7 @@ _LOOK_S: Final = 0.05
 
 
 async def replace(admin: str, environ: Mapping[str, str], is_replaced: Callable[[], bool]) -> None:
-    """Start a program by the command line of this one, and return when it has taken over.
-
-    Raises:
-        ValueError: it could not be started, or it has ended or hung before; then it is killed.
-    """
+    """Start a program by the command line of this one; a ValueError if it does not take over."""
     # A standalone program is its own interpreter.
     words = sys.argv[1:] if getattr(sys, "frozen", False) else sys.orig_argv[1:]
     kept = {name: value for name, value in environ.items() if name != "WATCHDOG_PID"}

@@ -55,7 +55,6 @@ class PullTarget(NamedTuple):
 
 
 def pod_key(metadata: cri_pb2.PodSandboxMetadata) -> PodKey | None:
-    """Return the pod of a request or of a sandbox; None where none is named."""
     if not (metadata.name or metadata.uid):
         return None
     return PodKey(metadata.namespace, metadata.name, metadata.uid)
@@ -88,7 +87,6 @@ class RuntimeLookup:
         return bool(answer.HasField("image"))
 
     async def target(self, pod_sandbox_id: str, container_id: str) -> PullTarget:
-        """Return the target of an ``ImagePullProgress`` request."""
         if pod_sandbox_id == WHOLE_NODE and not container_id:
             return PullTarget(None)
         if not pod_sandbox_id and not container_id:
@@ -126,7 +124,6 @@ class RuntimeLookup:
         return containers[0]
 
     async def call(self, name: str, request: Message) -> Any:
-        """Make a unary call and return the runtime's response."""
         called = method(name)
         async with self._free:
             answer = await self._upstream.unary(

@@ -59,7 +59,6 @@ class CriServer:
     """Serves clients until it is stopped.
 
     Args:
-        path: of the socket, which must not exist.
         own: the methods (full paths) that are answered here.
         on_call: called in the event loop when a call is over.
     """
@@ -120,8 +119,7 @@ class CriServer:
     ) -> None:
         """Take no more calls, let those under way finish, and end the others.
 
-        Args:
-            is_awaited: whether the call of a path is worth waiting for; endless streams are not.
+        ``is_awaited``: whether the call of a path is worth waiting for; endless streams are not.
         """
         leaving = self._loop.create_task(self._server.stop(drain_s + LEAVE_S))
         try:
@@ -149,7 +147,7 @@ class CriServer:
                 context.time_remaining(),
                 self._loop.time(),
             )
-            with _Counted(self, path) as counted:
+            with _OpenCall(self, path) as counted:
                 try:
                     answer = await handler(request)
                 except asyncio.CancelledError:
@@ -180,7 +178,7 @@ class CriServer:
                 metadata=_passed_on(context.invocation_metadata()),
                 timeout_s=context.time_remaining(),
             )
-            with _Counted(self, path) as counted:
+            with _OpenCall(self, path) as counted:
                 try:
                     async with call:
                         if first := await call.initial_metadata():
@@ -209,7 +207,7 @@ class _Methods(grpc.GenericRpcHandler):
         return self._find(handler_call_details.method)
 
 
-class _Counted:
+class _OpenCall:
     __slots__ = ("_began", "_path", "_server", "_task", "code", "response_bytes")
 
     def __init__(self, server: CriServer, path: str) -> None:
@@ -218,7 +216,7 @@ class _Counted:
         self._server = server
         self._path = path
 
-    def __enter__(self) -> _Counted:
+    def __enter__(self) -> _OpenCall:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
@@ -245,5 +243,4 @@ async def _end(context: Any, answer: Answer) -> bytes | None:
 
 
 def _passed_on(metadata: Any) -> Metadata:
-    """Return a client's metadata without what belongs to its connection."""
     return tuple(pair for pair in metadata or () if pair[0] not in _TRANSPORTS)

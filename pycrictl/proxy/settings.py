@@ -37,7 +37,7 @@ def _events(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySettings:
-    """The settings of a proxy; ``limit_origin`` is ``flag``, a file's path or ``default``."""
+    """``limit_origin`` is ``flag``, a file's path or ``default``."""
 
     limit_origin: str = "default"
     upstream: str = Row(maybe(_upstream), "SOCKET")(
@@ -140,13 +140,7 @@ def load(
     find_upstream: Callable[[], str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> ProxySettings:
-    """Return the settings in force.
-
-    Args:
-        flags: values by their names, as typed: durations are strings. None means not given.
-        find_upstream: finds the socket of a runtime where none is given.
-        environ: of the process; systemd names a service's ``StateDirectory=`` there.
-    """
+    """Return the settings in force, of flags by their names, as typed."""
     typed = options.read_flags(ProxySettings, flags)
     path = typed.values.get("config", "")
     file = options.read_file(

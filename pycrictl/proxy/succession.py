@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from pycrictl.proxy.calls import Answer, CallRequest, Handler
-from pycrictl.proxy.handover import JsonLines, Predecessor, Successor
+from pycrictl.proxy.handover import MessageLines, Predecessor, Successor
 from pycrictl.proxy.pulls.book import Book, QueuedPull
 from pycrictl.proxy.pulls.limiter import CLOSED, PullLimiter
 from pycrictl.proxy.replacement import replace as replace_program
@@ -44,19 +44,15 @@ clock that all programs of a node share (CLOCK_MONOTONIC)."""
 HOLD_S: Final = 2.0
 """How long slots are held for the calls that the program before had in line."""
 
+_LOOK_S: Final = 0.01
+
 
 class Succession:
     """Takes over at the start, and hands over in the end.
 
-    Args:
-        streams: what they are for has a ``pod``.
-        stop: is set when this program is to end, by a signal or because another one serves.
-
-    Attributes:
-        sockets: those of the clients, and of the operators.
-        predecessor: the program before this one, until it has ended.
-        successor: the new program, once it serves.
-        handed_over_at: on the loop's clock.
+    ``stop`` is set when this program is to end, by a signal or because another one serves.
+    ``sockets`` are those of the clients and of the operators; ``predecessor`` is the program before
+    this one until it has ended, ``successor`` the new program once it serves.
     """
 
     def __init__(
@@ -82,8 +78,6 @@ class Succession:
         self._is_handing_over = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._adopted: dict[int, asyncio.Future[str | None]] = {}
-        self._remade = 0
-        self._arrived = asyncio.Event()
         self._heir: Upstream | None = None
         self._taking: Successor | None = None
         self._told: set[int] = set()
@@ -95,9 +89,6 @@ class Succession:
     async def pull(self, request: CallRequest) -> Answer:
         asked, request = _arrival(request)
         if self._heir is None:
-            if asked is not None:
-                self._remade += 1
-                self._arrived.set()
             answer = await self._limiter.handle(request, asked)
             if answer is not CLOSED or self._heir is None:
                 return answer
@@ -120,7 +111,6 @@ class Succession:
         )
 
     def document(self) -> dict[str, Any] | None:
-        """Describe the program before this one for the status; None if there is none."""
         if self.predecessor is None:
             return None
         return {"pid": self.predecessor.pid, "pulls": len(self._adopted)}
@@ -135,7 +125,6 @@ class Succession:
     # The new program
 
     def reach(self, admin: str) -> frozenset[str]:
-        """Find the program to take over from; return the directories of its sockets."""
         self.predecessor = Predecessor.reach(admin)
         return frozenset() if self.predecessor is None else self.predecessor.folders
 
@@ -193,12 +182,12 @@ class Succession:
         self._log.info("predecessor_ended", pid=old.pid)
 
     async def _let_in(self, count: int) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HOLD_S):
-                while self._remade < count:
-                    self._arrived.clear()
-                    await self._arrived.wait()
-                await self._limiter.caught_up()
+        """Hold the slots until so many calls are in line that came to the program before."""
+        began_at = self._loop.time()
+        while self._loop.time() < began_at + HOLD_S:
+            if sum(call.asked < began_at for call in self._limiter.in_line()) >= count:
+                break
+            await asyncio.sleep(_LOOK_S)
         self._limiter.release()
 
     # The old program
@@ -221,7 +210,7 @@ class Succession:
 
     async def hand_over(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Hand over to a program that has connected; if it fails, go on."""
-        lines = JsonLines(reader, writer)
+        lines = MessageLines(reader, writer)
         if self._stop.is_set() or self._is_handing_over:
             lines.send({"error": "it is stopping or handing over already"})
             return False
@@ -234,7 +223,7 @@ class Succession:
             self._log.warning("not_handed_over", reason=reason)
         return not reason
 
-    async def _try(self, lines: JsonLines) -> str:
+    async def _try(self, lines: MessageLines) -> str:
         """Return why the new program does not serve; empty if it does."""
         folders = [own.folder.name for own in self.sockets]
         streams = self._streams.address

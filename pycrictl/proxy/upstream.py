@@ -47,7 +47,6 @@ def runtime_name(path: str) -> str:
 
 
 def address(path: str) -> str:
-    """Return the socket of an absolute path as gRPC wants it: a URI, odd characters escaped."""
     return f"unix:{quote(os.fsencode(path))}"
 
 
@@ -84,12 +83,8 @@ class Upstream:
     ) -> Answer:
         """Make one call; cancelling it cancels it in the runtime.
 
-        Args:
-            method: full path, ``/runtime.v1.ImageService/PullImage``.
-
-        Returns:
-            The runtime's answer, which may be an error. Where it cannot be reached, the answer is
-            UNAVAILABLE, with a message that begins with ``pycrictl proxy:``.
+        Where the runtime cannot be reached, the answer is UNAVAILABLE, with a message that begins
+        with ``pycrictl proxy:``.
         """
         if (begin := self._methods.get(method)) is None:
             begin = self._methods[method] = self._channel.unary_unary(method)
@@ -108,10 +103,9 @@ class Upstream:
         *,
         metadata: Metadata = (),
         timeout_s: float | None = None,
-    ) -> Stream:
-        """Return a call with any number of messages each way; arguments as ``unary``."""
+    ) -> StreamCall:
         terms = {"timeout": timeout_s, "metadata": metadata}
-        return Stream(self._channel, method, requests, terms, self._answer)
+        return StreamCall(self._channel, method, requests, terms, self._answer)
 
     async def _answer(self, call: Any) -> Answer:
         first, last = await call.initial_metadata(), await call.trailing_metadata()
@@ -123,9 +117,7 @@ class Upstream:
         return Answer(number, message, None, tuple(first or ()), tuple(last or ()))
 
 
-class Stream:
-    """A call with streams, a context manager: leaving it ends the call."""
-
+class StreamCall:
     def __init__(
         self,
         channel: aio.Channel,
@@ -142,7 +134,7 @@ class Stream:
         self._sender: asyncio.Task[None] | None = None
         self._call: Any = None
 
-    async def __aenter__(self) -> Stream:
+    async def __aenter__(self) -> StreamCall:
         loop = asyncio.get_running_loop()
         first = await anext(self._requests, None)
         coming = loop.create_task(self._next())

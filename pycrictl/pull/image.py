@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +18,17 @@ from pycrictl.errors import (
     RemoteProtocolError,
     Unimplemented,
 )
-from pycrictl.progress.endings import Sink
+from pycrictl.progress.endings import Endings, Sink
 from pycrictl.progress.pull_names import Expected
+from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry.requests import credentials_of
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.pull.slots import Retry, pull_slot
 from pycrictl.pulls.model import Awaited
 
 if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import Call, CriClient
-    from pycrictl.progress.content_watcher import ContentWatcher
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.progress.content_watcher import ContentWatcher, PollResult
     from pycrictl.progress.crio.watcher import CrioWatcher
 
 
@@ -40,13 +41,7 @@ FIRST_LOOK_S: Final = 0.3
 
 
 class Show(NamedTuple):
-    """How pulls are shown that take long enough, of containerd and CRI-O.
-
-    Attributes:
-        open_sink: opens the display.
-        interval_s: pause between two looks.
-        wants_manifests: whether the registry may be asked for what CRI-O does not show.
-    """
+    """How pulls are shown that take long enough; ``interval_s`` is the pause between two looks."""
 
     open_sink: Callable[[], ClosableSink]
     interval_s: float
@@ -56,11 +51,7 @@ class Show(NamedTuple):
 class SharedLimit(NamedTuple):
     """The limit of parallel pulls that all processes of the node keep together.
 
-    Attributes:
-        limit: the most images pulled at once.
-        directory: where the slots are shared.
-        retry: how to look again when none is free; None waits in line.
-        on_wait: called with the place in line when it changes, from 1; 0 if there is no line.
+    ``on_wait`` is called with the place in line when it changes, from 1; 0 if there is no line.
     """
 
     limit: int
@@ -79,18 +70,8 @@ def pull(
 ) -> str:
     """Pull one image (CRI ``PullImage``) and return the runtime's reference to it.
 
-    Args:
-        client: of the image service.
-        request: is sent as it is.
-        timeout_s: limit of the waiting for a slot and the pull together, None for none.
-        show: None to show nothing.
-        limit: with one, an image that the runtime has is not pulled and takes no slot.
-
-    Raises:
-        RuntimeFault: the pull failed.
-        DeadlineExceeded: it took too long, or no slot became free in time.
-        Exhausted: no slot was free at any retry.
-        Interrupted: Ctrl-C; the pull was cancelled.
+    ``timeout_s`` is for the waiting for a slot and the pull together. With a limit, an image that
+    the runtime has is not pulled and takes no slot.
     """
     if limit is None:
         return _pull(client, request, timeout_s, show)
@@ -142,7 +123,14 @@ def _pull(
         try:
             if show is not None and not call.wait(FIRST_LOOK_S):
                 with closing(show.open_sink()) as sink:
-                    _look_until_done(client, call, request, since_s, sink, show)
+                    display = PullDisplay(client, [reference], show, sink)
+                    display.expect(request, since_s)
+                    display.look()
+                    while not call.wait(show.interval_s):
+                        display.look()
+                    display.look()
+                    if call.has_failed:  # after its last byte, perhaps
+                        display.fail(reference)
             image_ref: str = call.answer().image_ref
         finally:
             call.cancel()  # does nothing to a call that has ended
@@ -156,69 +144,82 @@ def _pull(
     return image_ref
 
 
-def _look_until_done(
-    client: CriClient,
-    call: Call,
-    request: cri_pb2.PullImageRequest,
-    since_s: float,
-    sink: Sink,
-    show: Show,
-) -> None:
-    """Show the pull until it has ended. Trouble with that is noted and never ends the pull."""
-    try:
-        watcher, _ = open_watcher(client, wants_manifests=show.wants_manifests)
-    except Unimplemented:
-        sink.note("this runtime does not show the progress of a pull")
-        return
-    except PycrictlError as exc:
-        hint = f" ({exc.hint})" if exc.hint else ""
-        sink.note(f"the progress cannot be shown: {exc.message}{hint}")
-        return
-    reference = request.image.image
-    expected = Expected(reference, since_s, credentials_of(request.auth))
-    watcher.expect(expected)
-    looks = _Looks(watcher, reference, since_s, sink)
-    try:
-        looks.take()
-        while not call.wait(show.interval_s):
-            looks.take()
-        looks.take()
-        if call.has_failed:
-            looks.take(is_failed=True)  # what failed after its last byte is known from then on
-    except PycrictlError as exc:
-        sink.note(f"the progress can no longer be shown: {exc.message}")
-    finally:
-        watcher.forget(expected)
+class PullDisplay:
+    """Shows the pulls of some images. Trouble with that is noted once, and never ends a pull."""
 
-
-class _Looks:
     def __init__(
-        self, watcher: ContentWatcher | CrioWatcher, reference: str, since_s: float, sink: Sink
+        self, client: CriClient, images: Sequence[str], show: Show, sink: ClosableSink
     ) -> None:
-        self._watcher = watcher
-        self._reference = reference
-        self._since_s = since_s
+        self._images = images
         self._sink = sink
-        self._tracker = ImageTracker(reference)
-        self._is_begun = False
+        self._tracker = ImageTracker("", self._is_ours)
+        self._endings = Endings(self._tracker, sink)
+        self._watcher: ContentWatcher | CrioWatcher | None = None
+        self._expected: dict[str, float] = {}
+        self._begun: set[str] = set()
+        try:
+            self._watcher, _ = open_watcher(client, wants_manifests=show.wants_manifests)
+        except Unimplemented:
+            sink.note("this runtime does not show the progress of a pull")
+        except PycrictlError as exc:
+            hint = f" ({exc.hint})" if exc.hint else ""
+            sink.note(f"the progress cannot be shown: {exc.message}{hint}")
 
-    def take(self, *, is_failed: bool = False) -> None:
-        """Look, and show it.
+    def expect(self, request: cri_pb2.PullImageRequest, since_s: float) -> None:
+        """Show a pull that began at a wall time."""
+        reference = request.image.image
+        if reference not in self._expected:
+            self._expected[reference] = since_s
+            if self._watcher is not None:
+                self._watcher.expect(Expected(reference, since_s, credentials_of(request.auth)))
 
-        Args:
-            is_failed: the pull has failed; the runtime's error says why, and is shown later.
-        """
+    def look(self) -> None:
+        if self._watcher is None:
+            return
         now = time.monotonic()
-        result = self._watcher.poll(self._tracker, now)
-        if is_failed:
-            for image in dict.fromkeys(one.image for one in self._tracker.view(now).items):
-                self._tracker.replace_error(image, "")
-        view = self._tracker.view(now)
-        if not view.items:
-            # For good: a lease that holds nothing for long no longer counts as a pull.
-            self._is_begun = self._is_begun or bool(awaited(result, self._tracker))
-            waited_s = max(time.time() - self._since_s, 0.0)
-            view = replace(
-                view, awaited=(Awaited(redact_text(self._reference), self._is_begun, waited_s),)
+        try:
+            result = self._watcher.poll(self._tracker, now)
+        except PycrictlError as exc:
+            self._watcher = None
+            self._sink.note(f"the progress can no longer be shown: {exc.message}")
+            return
+        self._show(self._awaited(result))
+
+    def fail(self, image: str) -> None:
+        """Show a pull that has failed; why, the runtime's error says, which comes later."""
+        if self._watcher is None:
+            return
+        for name in self._names(image):
+            self._tracker.replace_error(name, "")
+        self._show(())
+
+    def end(self, image: str) -> None:
+        self._expected.pop(image, None)
+        if names := self._names(image):
+            self._show(())
+            self._endings.end(names, time.monotonic())
+
+    def _names(self, image: str) -> list[str]:
+        names = dict.fromkeys(one.image for one in self._tracker.view(time.monotonic()).items)
+        return [name for name in names if is_same_image(image, name)]
+
+    def _show(self, awaited: tuple[Awaited, ...]) -> None:
+        view = self._tracker.view(time.monotonic())
+        self._sink.show(view if view.items else replace(view, awaited=awaited))
+
+    def _is_ours(self, name: str) -> bool:
+        return any(is_same_image(image, name) for image in self._images)
+
+    def _awaited(self, result: PollResult) -> tuple[Awaited, ...]:
+        """Return the pulls of which nothing is seen yet."""
+        now_s = time.time()
+        # For good: a lease that holds nothing for long no longer counts as a pull.
+        self._begun |= {one.image for one in awaited(result, self._tracker)}
+        return tuple(
+            Awaited(
+                redact_text(image),
+                any(not name or is_same_image(image, name) for name in self._begun),
+                max(now_s - since_s, 0.0),
             )
-        self._sink.show(view)
+            for image, since_s in self._expected.items()
+        )

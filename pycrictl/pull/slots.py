@@ -60,8 +60,8 @@ class Retry(NamedTuple):
 def default_directory(environ: Mapping[str, str], uid: int) -> Path:
     """Return where this user's processes share their slots.
 
-    ``PYCRICTL_SLOTS_DIR`` goes first. Below ``/run`` only root can create anything, so nobody can
-    plant something there; the proxy's own directory is not used, since it goes with the proxy.
+    Below ``/run`` only root can create anything, so nobody can plant something there; the proxy's
+    own directory is not used, since it goes with the proxy.
     """
     if named := environ.get(DIRECTORY_VARIABLE):
         return Path(named)
@@ -84,28 +84,14 @@ def pull_slot(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold a slot while the block runs.
+    """Hold a slot while the block runs; a limit of 0 takes none.
 
-    Args:
-        limit: the most images pulled at once; 0 takes no slot.
-        image: what the slot is for, to be named in errors.
-        directory: is created if it is missing; its parent is not.
-        timeout_s: how long to wait at most, None for no limit. A free slot is taken even with 0.
-        retry: how to look again; None waits in line, first come first served.
-        on_wait: called when the place in the line changes, from 1; once with 0 if there is none.
-        clock: seconds that never go back.
-        sleep: pauses for so many seconds.
-
-    Raises:
-        DeadlineExceeded: no slot became free in time.
-        Exhausted: none was free at any retry (``TooManyPullingInParallelErr``).
-        PycrictlError: the directory cannot be used or is not safe.
+    ``timeout_s`` 0 takes a free slot only. ``on_wait`` is called when the place in the line
+    changes, from 1; once with 0 if there is none, because of ``retry``.
     """
     if limit == 0:
         yield
         return
-    if not 0 < limit <= MAX_LIMIT:
-        raise ValueError(f"the limit must be from 0 to {MAX_LIMIT}, not {limit}")
     deadline = None if timeout_s is None else clock() + timeout_s
     with _opened(directory) as locks:
         waiter = _Waiter(locks, limit, image, deadline, clock, sleep)
@@ -135,7 +121,6 @@ class _Locks:
         fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, byte, 1))
 
     def any_held(self, start: int, end: int) -> int | None:
-        """Return a byte from ``start`` up to ``end`` that somebody else holds, None if none is."""
         if start >= end:
             return None
         query = _flock(fcntl.F_WRLCK, start, end - start)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import select
 import signal
 import socket
@@ -104,22 +103,6 @@ def test_it_tells_systemd(fake: FakeServer, folder: Path, monkeypatch: pytest.Mo
             assert systemd.recv(100) == b"STOPPING=1"
             wait_until(lambda: not is_running(pid))
             assert proxy.wait() == 0
-
-
-def test_a_reload_needs_the_admin_socket_only(fake: FakeServer, folder: Path) -> None:
-    """Also where no runtime is at any usual place."""
-    with Program(folder, fake.endpoint) as proxy:
-        hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh"]
-        words = ["proxy", "--reload", "--admin-socket", f"unix://{proxy.admin_path}"]
-        done = subprocess.run(
-            [*hidden, sys.executable, "-m", "pycrictl", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        found = re.fullmatch(r"pycrictl: process (\d+) serves now\n", done.stderr)
-        assert found is not None, done
-        proxy.became(int(found[1]))
 
 
 def test_keep_alives_prove_that_calls_pass(
@@ -341,29 +324,3 @@ def test_status_of_another_runtime(fake: FakeServer, start: Start, folder: Path)
         "limit": 3,
     }
     assert (found["limit"], found["limitOrigin"]) == (3, str(file))
-
-
-def test_status_while_the_runtime_is_down(fake: FakeServer, start: Start, folder: Path) -> None:
-    proxy = start(upstream=f"unix://{folder}/none.sock")
-    assert "cannot be reached" in status(proxy)["containerd"]["problem"]
-    wait_until(lambda: " no_runtime " in proxy.log())
-    assert (
-        f'no_runtime upstream={folder}/none.sock reason="No such file or directory"' in proxy.log()
-    )
-
-
-def test_idle_costs_nothing(fake: FakeServer, start: Start) -> None:
-    proxy = start()
-
-    def cpu_ticks() -> int:
-        fields = Path(f"/proc/{proxy.pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
-
-    def ticks_of_a_while() -> int:
-        before = cpu_ticks()
-        time.sleep(2.0)
-        return cpu_ticks() - before
-
-    time.sleep(0.3)
-    # In the end: what belongs to its start may take longer on a busy machine.
-    assert any(ticks_of_a_while() <= 1 for _ in range(10))  # of 200

@@ -106,14 +106,6 @@ def test_bodies_that_never_end(
         assert answer.image_ref == "sha256:1"
 
 
-def test_calls_opened_and_reset(proxy: Program, attackers: Callable[[], Attacker]) -> None:
-    """On as many connections as it takes."""
-    with bounded(proxy, cpu_s=20.0):
-        for _ in range(5):
-            attacker = attackers()
-            attacks.pulls_reset(attacker)
-
-
 def test_pulls_that_are_given_up_are_counted(
     proxy: Program, attackers: Callable[[], Attacker], fake: FakeServer
 ) -> None:
@@ -122,18 +114,3 @@ def test_pulls_that_are_given_up_are_counted(
     with bounded(proxy, cpu_s=20.0):
         attacks.pulls_given_up(attackers())
         assert proxy.log().count(" pull image=") <= 2 * limits.FAULT_LINES
-
-
-def test_frames_that_carry_nothing(proxy: Program, attackers: Callable[[], Attacker]) -> None:
-    with bounded(proxy, cpu_s=20.0):
-        for frame in attacks.EMPTY_FRAMES:
-            attacker = attackers()
-            attacks.empty_frames(attacker, frame)
-
-
-def test_own_calls_of_one_byte_a_frame(proxy: Program, attackers: Callable[[], Attacker]) -> None:
-    """They are in order; others have their turn all the same."""
-    with bounded(proxy, cpu_s=5.0):
-        attacker = attackers()
-        attacks.bytes_in_frames(attacker, 100_000)
-        good_client(proxy)

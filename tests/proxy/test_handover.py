@@ -26,7 +26,6 @@ from pycrictl.errors import PycrictlError
 from tests.copy.node.test_on_node import needs_root
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME, Kubelet
-from tests.processes import descriptors
 from tests.proxy.copier import ARCHIVE, Copier, Pretended, outcome_of, stream
 from tests.proxy.program import OPTIONS, Program, is_running
 from tests.proxy.pulls.test_limiter import Gate, pod, prepare, pulls, status
@@ -74,17 +73,6 @@ def let_one_go(gate: Gate, futures: list[Any]) -> None:
     done = sum(future.done() for future in futures)
     gate.one.release()
     wait_until(lambda: sum(future.done() for future in futures) == done + 1)
-
-
-def test_nothing_is_left_of_many_programs(fake: FakeServer, start: Start) -> None:
-    proxy = start()
-    status(proxy)
-    before = len(descriptors(proxy.pid))
-    for _ in range(3):
-        proxy.reload()
-        status(proxy)
-    wait_until(lambda: not proxy.older())
-    wait_until(lambda: len(descriptors(proxy.main_pid)) <= before)
 
 
 def test_an_idle_proxy_is_replaced(fake: FakeServer, start: Start) -> None:

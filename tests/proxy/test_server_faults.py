@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +10,6 @@ import grpc
 import pytest
 
 from pycrictl.proxy import upstream
-from tests.proxy import frames
 from tests.proxy.forwarding import (
     PATIENCE_S,
     back_again,
@@ -38,17 +36,6 @@ def test_runtime_that_starts_after_the_proxy(
         assert reason == "cannot be reached: No such file or directory"
     runtime.start()
     back_again(channel)
-
-
-def test_all_of_many_calls_learn_that_the_runtime_is_down(
-    folder: Path, serve: Callable[..., Proxy], stack: ExitStack
-) -> None:
-    channel = stack.enter_context(channel_to(serve().path))
-    for _ in range(5):
-        calls = [unary(channel, "Echo").future(b"", timeout=PATIENCE_S) for _ in range(50)]
-        details = {str(call.exception().details()) for call in calls}  # type: ignore[union-attr]  # failed
-        assert len(details) == 1
-        assert details.pop().startswith("pycrictl proxy: ")
 
 
 def test_runtime_killed_during_calls(
@@ -96,19 +83,3 @@ def test_runtime_that_hangs(
     fake(path, stack, [lambda connection: wait_for_end(connection)])
     channel = stack.enter_context(channel_to(serve().path))
     assert unavailable(channel, path).startswith("cannot be reached: ")
-
-
-def test_client_that_speaks_garbage_is_dropped(
-    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
-) -> None:
-    proxy = serve()
-    for garbage in (
-        b"GET / HTTP/1.1\r\n\r\n",
-        frames.PREFACE + frames.frame(frames.CONTINUATION, 0, 1),
-    ):
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(PATIENCE_S)
-            client.connect(str(proxy.path))
-            client.sendall(garbage)
-            wait_for_end(client)
-    back_again(stack.enter_context(channel_to(proxy.path)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -16,7 +15,6 @@ from tests.proxy import frames
 from tests.proxy.forwarding import (
     MIB,
     PATIENCE_S,
-    back_again,
     stream,
     unary,
 )
@@ -76,29 +74,6 @@ def settled(value: Callable[[], int]) -> int:
 
 
 # Pings
-
-
-def test_pings_without_end_end_the_connection(
-    runtime: Runtime, serve: Callable[..., Proxy]
-) -> None:
-    """With the reason; others are served on."""
-    proxy = serve()
-    ping = frames.frame(frames.PING, 0, 0, bytes(8))
-    with channel_to(proxy.path) as channel, socket.socket(socket.AF_UNIX) as client:
-        back_again(channel)
-        client.settimeout(PATIENCE_S)
-        client.connect(str(proxy.path))
-        client.sendall(frames.PREFACE + frames.settings())
-        received = b""
-        with suppress(ConnectionError):
-            for _ in range(10_000):
-                client.sendall(ping)
-        with suppress(ConnectionError):
-            while data := client.recv(MIB):
-                received += data
-        back_again(channel)
-    goodbyes = [payload for kind, payload, _ in frames.frames(received) if kind == frames.GOAWAY]
-    assert goodbyes[-1][8:] == b"too_many_pings"
 
 
 def test_keepalives_of_a_client_in_go_are_allowed(

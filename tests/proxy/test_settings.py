@@ -61,24 +61,6 @@ def settings(tmp_path: Path, toml: str = "", **flags: object) -> ProxySettings:
     return load({"upstream": UPSTREAM, "config": str(file), **given})
 
 
-def test_defaults(tmp_path: Path) -> None:
-    found = settings(tmp_path)
-    assert (found.limit, found.limit_origin) == (0, "default")
-    assert found.upstream == "/run/containerd/containerd.sock"
-    assert (found.listen, found.admin_socket) == (
-        "/run/pycrictl/cri.sock",
-        "/run/pycrictl/admin.sock",
-    )
-    assert (found.policy, found.retry_interval_s, found.retries) == (Policy.WAIT, 10.0, 3)
-    assert (found.drain_timeout_s, found.stream_address) == (None, ("127.0.0.1", 0))
-    assert (found.copy_size_limit_bytes, found.copies_per_pod) == (0, 0)
-    assert found.copy_entry_limit == 1_000_000
-    assert found.spool_dir == "/var/tmp"
-    assert found.state_dir == ""
-    assert (found.log_format, found.log_level) == (LogFormat.TEXT, LogLevel.INFO)
-    assert found.metrics_address is None
-
-
 def test_every_flag_has_a_key(tmp_path: Path) -> None:
     found = settings(tmp_path, FULL, upstream=None)
     assert found == ProxySettings(
@@ -202,14 +184,6 @@ def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, key: str, value:
         settings(tmp_path, f"{key} = {value}\n")
     assert caught.value.message.startswith(f'"{tmp_path / "p.toml"}": {key}: ')
     assert "\n" not in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("value", "size_bytes"), [("0", 0), ("1024", 1024), ('"1.5GiB"', 3 << 29), ('"2M"', 2_000_000)]
-)
-def test_sizes(tmp_path: Path, value: str, size_bytes: int) -> None:
-    found = settings(tmp_path, f"container-copy-size-limit = {value}\n")
-    assert found.copy_size_limit_bytes == size_bytes
 
 
 def test_a_bad_flag_is_named(tmp_path: Path) -> None:

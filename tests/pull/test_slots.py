@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -184,12 +183,6 @@ def test_a_limit_counts_all_slots_that_are_held(directory: Path) -> None:
     assert is_free(directory, 1)
 
 
-@pytest.mark.parametrize("limit", [-1, slots.MAX_LIMIT + 1])
-def test_an_impossible_limit_is_an_error(directory: Path, limit: int) -> None:
-    with pytest.raises(ValueError, match="the limit must be from 0 to 10000"):
-        pull_slot(limit, image="a", directory=directory).__enter__()
-
-
 class FakeTime:
     """A clock that only sleeping moves."""
 
@@ -265,32 +258,6 @@ def test_a_retry_takes_a_slot_that_became_free(directory: Path) -> None:
     with slot_in_fake_time(Meanwhile(), directory, retry=Retry(5, 1)) as places:
         assert places == [0]
         assert not is_free(directory)
-
-
-def test_nobody_overtakes_the_line(directory: Path) -> None:
-    holder = pull_slot(1, image="a", directory=directory)
-    holder.__enter__()
-    waits = threading.Event()
-    entered = threading.Event()
-    leave = threading.Event()
-
-    def wait_in_line() -> None:
-        with pull_slot(1, image="a", directory=directory, on_wait=lambda place: waits.set()):
-            entered.set()
-            leave.wait(PATIENCE_S)
-
-    waiter = threading.Thread(target=wait_in_line)
-    waiter.start()
-    try:
-        assert waits.wait(PATIENCE_S)
-        # One slot is free with this limit, but somebody waits for it already.
-        assert not is_free(directory, 2)
-        holder.__exit__(None, None, None)
-        assert entered.wait(PATIENCE_S)
-        assert is_free(directory, 2)
-    finally:
-        leave.set()
-        waiter.join(PATIENCE_S)
 
 
 def test_a_process_stopped_at_the_worst_moment_does_not_silence_the_others(
@@ -371,13 +338,3 @@ def test_a_missing_parent_is_told(tmp_path: Path) -> None:
 )
 def test_default_directory(environ: dict[str, str], uid: int, path: str) -> None:
     assert default_directory(environ, uid) == Path(path)
-
-
-def test_the_kernel_reads_our_lock_structure(tmp_path: Path) -> None:
-    """Two descriptors of one file see each other's byte, at the right place and no other."""
-    with (tmp_path / "f").open("wb") as one, (tmp_path / "f").open("wb") as other:
-        assert slots._Locks(one.fileno()).try_lock(slots._LINE.start)
-        others = slots._Locks(other.fileno())
-        assert not others.try_lock(slots._LINE.start)
-        assert others.try_lock(slots._LINE.start + 1)
-        assert others.held(0, slots._LINE.stop) == [slots._LINE.start]

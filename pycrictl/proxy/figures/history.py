@@ -65,18 +65,14 @@ class PullRecord:
     """What is kept of a call. It holds no secret.
 
     Attributes:
-        ended_s: when it ended, in wall time.
-        image: as the request spelled it.
-        pod: ``NAMESPACE/NAME``; empty if the request named none.
+        ended_s: in wall time.
         code: the name of the gRPC status; empty if the caller did not wait for one.
         cause: the last error, also that of an earlier attempt if the last one succeeded.
         waited_s: from the first attempt to the start of the pull.
-        pulled_s: from then to the end.
         attempts: calls one after another, as for several credentials.
         is_joined: whether it waited for an equal one, which succeeded.
         digest: of what the tag named, or the image's ID where only that is known.
         got_bytes: of layers that were downloaded, compressed; None if not known, as the others.
-        reused_bytes: of layers that were there.
         extracted_bytes: of layers that were unpacked, on disk.
         size_bytes: of the image as the runtime counts.
     """
@@ -139,11 +135,7 @@ class PullRecord:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> PullRecord:
-        """Read what ``document`` wrote.
-
-        Raises:
-            ValueError: it is something else.
-        """
+        """Read what ``document`` wrote; anything else is a ValueError."""
         try:
             return cls(**{name: read(document[key]) for key, (name, read) in _FIELDS.items()})
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -151,11 +143,7 @@ class PullRecord:
 
 
 def append(folder: Path, record: PullRecord, *, file_bytes: int = FILE_BYTES) -> None:
-    """Add a record at the end. The folder must exist.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Add a record at the end. The folder must exist."""
     line = json.dumps(record.document(), separators=(",", ":")).encode() + b"\n"
     descriptor = _opened(folder, file_bytes)
     try:
@@ -168,20 +156,14 @@ def append(folder: Path, record: PullRecord, *, file_bytes: int = FILE_BYTES) ->
 
 
 def newest(folder: Path, *, kept: int = KEPT) -> list[PullRecord]:
-    """Return the last records, the oldest first; none if there is no history.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the last records, the oldest first; none if there is no history."""
     return list(deque(_read(folder), maxlen=kept))
 
 
 def summary_of(records: Sequence[PullRecord]) -> dict[str, Any]:
-    """Sum records up.
+    """Return how many there are and how many failed, median and 95th percentile, and bytes.
 
-    Returns:
-        How many there are and how many of them failed; median and 95th percentile of the seconds
-        that calls waited and that images were pulled for; bytes, once for all who shared a pull.
+    Bytes count once for all who shared a pull.
     """
     own = [record for record in records if not record.is_joined]
     return {
@@ -197,7 +179,6 @@ def summary_of(records: Sequence[PullRecord]) -> dict[str, Any]:
 
 
 def _spread(values: list[float]) -> dict[str, float | None]:
-    """Return median and 95th percentile by nearest rank; None of nothing."""
     values.sort()
 
     def at(share: float) -> float | None:
@@ -238,7 +219,6 @@ def _read(folder: Path) -> Iterator[PullRecord]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Iterate over the lines of a file; what is no file of ours has none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

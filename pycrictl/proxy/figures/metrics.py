@@ -63,7 +63,6 @@ _REFUSING: Final = {"ResourceExhausted": "pull_slots", "DeadlineExceeded": "pull
 
 
 def size_class(size_bytes: int | None) -> str:
-    """Return the class of an image's size, as kubelet names it."""
     return SIZE_CLASSES[bisect_left(_SIZES, size_bytes)] if size_bytes else _NO_SIZE
 
 

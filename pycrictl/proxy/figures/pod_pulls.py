@@ -27,12 +27,7 @@ _IDLE_S: Final = 60.0
 def recorder(
     kubeconfig: str, *, book: Book, layers: LayerPoller, notifier: Notifier, log: Log
 ) -> EventRecorder:
-    """Return what writes the Events of a node.
-
-    Args:
-        kubeconfig: empty for the kubelet's, wherever that is.
-        notifier: wakes when a pull begins or ends.
-    """
+    """Return what writes the Events of a node; without ``kubeconfig``, by the kubelet's own."""
     pulls = PodPulls(book, layers.totals)
     loop = asyncio.get_running_loop()
 
@@ -51,11 +46,7 @@ def recorder(
 
 
 class PodPulls:
-    """The pulls that pods wait for, each until its end has been reported. Pure.
-
-    Args:
-        totals: how far a pull is, by its number; None where that is not known.
-    """
+    """The pulls that pods wait for, each until its end has been reported. Pure."""
 
     def __init__(self, book: Book, totals: Callable[[int], Totals | None]) -> None:
         self._book = book

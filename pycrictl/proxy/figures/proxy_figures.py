@@ -30,13 +30,6 @@ if TYPE_CHECKING:
 
 
 class ProxyFigures:
-    """Records, history, metrics, traces and Events of a proxy.
-
-    Attributes:
-        recorder: takes the ends of pulls.
-        call: takes the ends of all calls.
-    """
-
     def __init__(
         self,
         settings: ProxySettings,
@@ -62,7 +55,6 @@ class ProxyFigures:
             log.watchers.append(self._tracer.event)
 
     def traced(self, handle: Handler) -> Handler:
-        """Return what handles calls whose work is a span of a trace."""
         return handle if self._tracer is None else self._tracer.watched(handle)
 
     def look_at(
@@ -94,11 +86,6 @@ class ProxyFigures:
             )
 
     def start(self) -> None:
-        """Begin to serve metrics and to write Events.
-
-        Raises:
-            ConfigError: the address cannot be used.
-        """
         if self._pages is not None and self._settings.metrics_address is not None:
             where = self._pages.start(self._settings.metrics_address)
             self._log.info("metrics", listen=where.authority)

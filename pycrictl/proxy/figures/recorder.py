@@ -34,17 +34,7 @@ MAX_WAITING: Final = 1000
 
 
 class PullRecorder:
-    """Takes the ends of calls.
-
-    Args:
-        layers: finds out what pulls took on containerd.
-        lookup: asks other runtimes for the size of images.
-        log: gets a line for each pull, and for some of the calls that pulled nothing.
-        history_folder: gets those that no further attempt follows; empty to keep no history.
-
-    Attributes:
-        on_record: called with each record when it is complete.
-    """
+    """Takes the ends of calls; ``on_record`` is called with each record when it is complete."""
 
     def __init__(
         self,
@@ -76,7 +66,6 @@ class PullRecorder:
             self._hand_out(record, call)
 
     async def stop(self) -> None:
-        """Wait a moment for records that are not complete, then write what there is."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_S)
         await end_tasks(self._tasks)
@@ -145,7 +134,7 @@ class PullRecorder:
 
 
 class HistoryWriter:
-    """Appends records to the history in a thread of its own, so that no disk delays a call."""
+    """Appends records to the history in a thread of its own; no disk delays a call."""
 
     def __init__(self, folder: str, *, log: Log) -> None:
         self._folder = Path(folder)

@@ -59,12 +59,7 @@ Decision: TypeAlias = PullStarted | PullRefused
 
 
 class PullKey(NamedTuple):
-    """What two calls have in common of which only one is made at a time.
-
-    Attributes:
-        image: the reference, in the spelling that all its aliases share.
-        runtime_handler: selects the snapshotter in containerd.
-    """
+    """What two calls have in common of which only one is made at a time."""
 
     image: str
     runtime_handler: str = ""
@@ -82,28 +77,19 @@ class CallState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One of those that are limited.
-
-    Attributes:
-        users: how many pulls have it: of equal ones, several once the first has succeeded.
-    """
+    """One of those that are limited; equal pulls share one once the first has succeeded."""
 
     users: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class QueuedPull:
-    """A call to the runtime.
+    """A call to the runtime; later ones have higher numbers.
 
     Attributes:
-        number: names it; later pulls have higher ones.
         takes_slot: False if the runtime had the image before.
-        reference: the image as the request that goes to the runtime spells it.
         asked: when the first call came; its place in the line.
         calls: those without an answer, by ticket; the first one leads, the others wait for it.
-        slot: what it has, once it runs; None if it takes none.
-        is_waiting: whether it is in the line.
-        started: when the runtime was asked; None before.
         tries: how often a free slot was looked for in vain.
         next_try: when it is looked for again; None in a line.
     """
@@ -136,22 +122,15 @@ class PullCall:
     """One PullImage call.
 
     Attributes:
-        ticket: names it.
-        pod: the pod that it is for; None if the request names none.
         reference: the image as the request spells it.
         name: the image as the pod spelled it first, which names it for those who watch the pod.
         asked: when the first of the attempts was made.
-        attempt: from 1.
-        end: how it ended; None before.
-        ended: when.
-        error: why it failed.
         cause: why the attempt before it failed.
         is_continued: whether another attempt followed.
-        started: when it went to the runtime; None before.
+        started: when it went to the runtime.
         is_joined: whether an equal call went first, and has not failed.
         is_refused: whether the limit was why it failed.
         code: the name of the gRPC status that it was answered with; empty if it was not.
-        image_id: what it was answered with.
         trace: the caller's place in a trace; empty if there is none.
     """
 
@@ -176,7 +155,6 @@ class PullCall:
 
     @property
     def reason(self) -> str:
-        """Why the caller has no image; empty if it has."""
         return "the caller hung up" if self.end is CallState.LEFT else self.error
 
     @property
@@ -191,15 +169,7 @@ class PullCall:
 
 
 class Book:
-    """All calls and pulls: those under way, and the last calls that ended.
-
-    Attributes:
-        calls: the calls under way, by ticket, in order of arrival.
-        line: the pulls that wait for a slot, in order of arrival.
-        running: the pulls at the runtime, by number.
-        latest: the call that was entered last; None before the first.
-        ended: the last calls that ended, the oldest first.
-    """
+    """All calls and pulls: those under way, by ticket and number, and the last calls that ended."""
 
     def __init__(self) -> None:
         self.calls: dict[int, PullCall] = {}
@@ -220,7 +190,6 @@ class Book:
         now: float,
         asked: float | None = None,
     ) -> PullCall:
-        """Enter a call of ``pull``, which came at ``asked`` if that was not now."""
         came = now if asked is None else asked
         call = PullCall(ticket, pull, pod, reference, reference, came, is_joined=bool(pull.calls))
         self.calls[ticket] = pull.calls[ticket] = self.latest = call
@@ -252,11 +221,9 @@ class Book:
         return 1 + bisect_left(self.line, pull.rank, key=lambda waiting: waiting.rank)
 
     def of_pod(self, pod: PodKey) -> Iterator[list[PullCall]]:
-        """Iterate over the images of a pod in the order in which it first asked for them.
+        """Iterate over the images of a pod, in the order in which it first asked for them.
 
-        Yields:
-            The calls for an image that are under way, the oldest first; if there are none, the
-            call that ended last.
+        Of each, the calls under way are yielded, else the one that ended last.
         """
         for calls in self._by_pod.get(pod, {}).values():
             yield [call for call in calls if call.end is None] or calls

@@ -44,17 +44,13 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class _Connection:
+class _RuntimeWatch:
     client: CriClient
     watcher: ContentWatcher | CrioWatcher
     tracker: Tracker
 
     def poll(self, forgotten: set[str]) -> tuple[PollResult, dict[str, Pull]]:
-        """Look once; return what is seen of each image, too.
-
-        Args:
-            forgotten: images of which only the pulls that run now count.
-        """
+        """Look once; of images that are ``forgotten``, only the pulls that run now count."""
         for name in forgotten:
             self.tracker.forget(name)
         now = time.monotonic()
@@ -82,7 +78,7 @@ class LayerPoller:
         self._timer: asyncio.TimerHandle | None = None
         self._wanted = asyncio.Event()
         self._looked = asyncio.Event()
-        self._connection: _Connection | None = None
+        self._connection: _RuntimeWatch | None = None
         self._can_see = True
         self._executor: ThreadPoolExecutor | None = None
         self._lock = asyncio.Lock()
@@ -93,11 +89,8 @@ class LayerPoller:
     def begin(self, number: int, expected: Expected, *, is_joined: bool = False) -> None:
         """Follow a pull that is about to be asked of the runtime.
 
-        Args:
-            number: of the pull.
-            expected: the image, as the request spells it.
-            is_joined: an equal pull has just succeeded, and its layers are shown until those of
-                this one are known.
+        If it ``is_joined``, the layers of an equal pull that has just succeeded are shown until its
+        own are known.
         """
         reference = expected.reference
         if not is_joined and all(one.reference != reference for one in self._pulls.values()):
@@ -117,7 +110,6 @@ class LayerPoller:
     # What is seen of them
 
     def seen(self, reference: str) -> Pull | None:
-        """Return the pull of an image, running or just ended, by the name that it began with."""
         return self._seen.get(reference)
 
     def totals(self, number: int) -> Totals | None:
@@ -126,10 +118,7 @@ class LayerPoller:
         return None if seen is None else seen.totals
 
     def others(self) -> dict[str, Pull]:
-        """Return the pulls that did not pass through the proxy, by image.
-
-        They are known while somebody watches the whole node, and a moment longer than they run.
-        """
+        """Return the pulls that did not pass through the proxy, while the whole node is watched."""
         return {
             image: replace(self._seen.get(image) or Pull(image), is_running=at == self._looked_at)
             for image, at in self._others.items()
@@ -139,8 +128,7 @@ class LayerPoller:
     async def watching(self, *, whole_node: bool = False) -> AsyncIterator[None]:
         """Have the layers followed while the block runs; it begins after a first look.
 
-        Args:
-            whole_node: look also while no pull passes through the proxy.
+        With ``whole_node``, also while no pull passes through the proxy.
         """
         self._watchers += 1
         self._node_watchers += whole_node
@@ -164,11 +152,7 @@ class LayerPoller:
                 self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._stop_polling)
 
     async def running(self) -> list[str] | None:
-        """Return the leases of all pulls running at the runtime, the proxy's or not.
-
-        Returns:
-            None if the runtime does not show them or cannot be asked.
-        """
+        """Return the leases of all pulls at the runtime; None if it does not show them."""
         result = await self._look()
         return None if result is None else [pull.lease_id for pull in result.active]
 
@@ -186,11 +170,7 @@ class LayerPoller:
                 pass
 
     async def weigh(self, name: str, since_s: float) -> PullBytes | None:
-        """Return the bytes of a pull that has just ended; see ``progress.pull_bytes``.
-
-        Returns:
-            None if the runtime is not containerd, cannot be asked or has no such image.
-        """
+        """Return what a pull took that has just ended; None if the runtime cannot say it."""
         return await self._ask(lambda connection: connection.watcher.weigh(name, since_s))
 
     async def close(self) -> None:
@@ -241,8 +221,8 @@ class LayerPoller:
         kept = {image: at for image, at in self._others.items() if now - at < OTHERS_S}
         self._others = kept if self._node_watchers else {}
 
-    async def _ask(self, work: Callable[[_Connection], T]) -> T | None:
-        """Ask containerd in a thread; None if the runtime is another or does not answer."""
+    async def _ask(self, work: Callable[[_RuntimeWatch], T]) -> T | None:
+        """Query the runtime in a thread; None if it is of another kind or does not answer."""
         if not self._can_see:
             return None
         async with self._lock:
@@ -271,16 +251,16 @@ class LayerPoller:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="layers")
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
-    def _open(self) -> _Connection:
+    def _open(self) -> _RuntimeWatch:
         client = CriClient(self._path, timeout_s=_TIMEOUT_S)
         try:
             watcher, _ = open_watcher(client, wants_manifests=self._wants_manifests)
         except BaseException:
             client.close()
             raise
-        return _Connection(client, watcher, Tracker())
+        return _RuntimeWatch(client, watcher, Tracker())
 
-    def _connect(self, connection: _Connection) -> None:
+    def _connect(self, connection: _RuntimeWatch) -> None:
         self._connection = connection
         for expected in self._pulls.values():
             expected.lease_id = None

@@ -16,8 +16,8 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -55,8 +55,6 @@ CLOSED: Final = Answer(
 
 WITHDRAWN: Final = "pycrictl proxy: the waiting pull was given up by 'pycrictl pull-limiter cancel'"
 
-T = TypeVar("T")
-
 _CODES: Final = {
     Reason.FULL: RESOURCE_EXHAUSTED,
     Reason.DEADLINE: DEADLINE_EXCEEDED,
@@ -67,15 +65,9 @@ _CODES: Final = {
 class PullLimiter:
     """Answers PullImage calls.
 
-    Args:
-        queue: the limit, and the book of all pulls.
-        upstream: makes the pulls.
-        lookup: asks whether an image is present.
-        layers: follows the layers of running pulls.
-        on_change: called after every event.
-        on_end: called when a call is over.
-        on_over: called with the number of a pull that is over, and why it failed; empty if it did
-            not, None if it was given up.
+    ``on_change`` is called after every event, ``on_end`` when a call is over, and ``on_over`` with
+    the number of a pull that is over and why it failed: empty if it did not, None if it was given
+    up.
     """
 
     def __init__(
@@ -100,17 +92,14 @@ class PullLimiter:
         self._tickets = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Answer | None]] = {}
         self._elsewhere: set[asyncio.Task[None]] = set()
-        self._order = ArrivalOrder()
         self._timer: asyncio.TimerHandle | None = None
         self._latest = 0.0
         self._is_closed = self._is_draining = False
 
     async def handle(self, request: CallRequest, asked: float | None = None) -> Answer:
-        """Answer one call; its cancellation means that the caller hung up.
+        """Answer one call, which was first made at ``asked`` if that was before.
 
-        Args:
-            request: the call.
-            asked: when it was first made, if that was before.
+        Its cancellation means that the caller hung up.
         """
         if self._is_closed:
             return CLOSED
@@ -118,7 +107,7 @@ class PullLimiter:
             message = cri_pb2.PullImageRequest.FromString(request.message)
         except DecodeError:
             return await self._forward(request)  # the runtime's to judge
-        is_present = await self._order.keep(self._lookup.is_present(message.image))
+        is_present = await self._lookup.is_present(message.image)
         if self._is_draining:
             return CLOSED
         ticket, now = next(self._tickets), self._now()
@@ -131,7 +120,7 @@ class PullLimiter:
             reference=message.image.image,
             deadline=None if request.timeout_s is None else request.came + request.timeout_s,
             is_present=is_present,
-            asked=asked,
+            asked=request.came if asked is None else asked,
         )
         call = self._queue.book.latest
         assert call is not None
@@ -181,20 +170,13 @@ class PullLimiter:
         takes_slot: bool = True,
         is_followed: bool = False,
     ) -> asyncio.Task[None]:
-        """Let a pull that others make have its slot until it is over.
+        """Let a pull that others make have its slot until it is over; return the task of that.
 
         Args:
             name: the image as its request spells it, or any name.
-            end: returns why it failed; empty if it did not, None if it was given up.
+            end: returns what ``on_over`` takes.
             began_s: how long ago.
-            asked: when the call came; when it began by default.
-            pod: see ``PullQueue.submit``, as for the others.
-            runtime_handler: see ``PullKey``.
-            takes_slot: whether it has one.
             is_followed: whether its layers are to be seen.
-
-        Returns:
-            What ends when it gives its slot back.
         """
         ticket, now = next(self._tickets), self._now()
         key = PullKey(canonical(name) if is_followed else name, runtime_handler)
@@ -228,11 +210,7 @@ class PullLimiter:
         return task
 
     def close(self, *, waiting: bool = False) -> None:
-        """Refuse the calls that come from now on; those that are there wait and run as before.
-
-        Args:
-            waiting: refuse those that wait as well.
-        """
+        """Refuse the calls that come from now on, and with ``waiting`` those in line."""
         self._is_draining |= waiting
         self._is_closed = True
         for call in self.in_line() if waiting else ():
@@ -241,11 +219,6 @@ class PullLimiter:
                 turn.set_result(CLOSED)
 
     def set_limit(self, limit: int) -> None:
-        """Change the limit at once.
-
-        Raises:
-            ValueError: it is negative.
-        """
         self._carry_out(self._queue.set_limit(limit, now=self._now()))
 
     def hold(self) -> None:
@@ -254,19 +227,11 @@ class PullLimiter:
     def release(self) -> None:
         self._carry_out(self._queue.release(now=self._now()))
 
-    async def caught_up(self) -> None:
-        """Return when all calls that have come have their places."""
-        await self._order.keep(asyncio.sleep(0))
-
     def in_line(self) -> list[PullCall]:
         return [call for call in self._queue.book.calls.values() if call.started is None]
 
     def cancel(self, target: str) -> list[PullCall]:
-        """Give up what waits for an image, or for a pod as ``NAME`` or ``NAMESPACE/NAME``.
-
-        Returns:
-            The calls that were refused for it; each is answered ABORTED.
-        """
+        """Give up what waits for an image, or for a pod as ``NAME`` or ``NAMESPACE/NAME``."""
         found = [
             call
             for pull in self._queue.book.line
@@ -320,35 +285,6 @@ class PullLimiter:
         """Return the loop's time, which here never goes back."""
         self._latest = max(self._latest, self._loop.time(), least)
         return self._latest
-
-
-class ArrivalOrder:
-    """Keeps calls in the order in which they came, though the runtime is asked about each."""
-
-    def __init__(self) -> None:
-        self._last: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._last.set_result(None)
-
-    async def keep(self, work: Coroutine[object, object, T]) -> T:
-        """Return the result of ``work``, not before all earlier work has ended.
-
-        Work that fails or is cancelled does not hold up what came later.
-        """
-        before, mine = self._last, asyncio.get_running_loop().create_future()
-        self._last = mine
-
-        def pass_on(_: asyncio.Future[None] | None = None) -> None:
-            mine.set_result(None)
-
-        try:
-            result = await work
-            await asyncio.shield(before)
-            return result
-        finally:
-            if before.done():
-                pass_on()
-            else:
-                before.add_done_callback(pass_on)
 
 
 def _image_id(answer: Answer) -> str:

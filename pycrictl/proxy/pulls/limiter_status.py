@@ -165,7 +165,6 @@ def kubelet_document(pulls: KubeletConfig | None, problem: str) -> dict[str, Any
 
 
 def containerd_document(settings: PullSettings) -> dict[str, Any]:
-    """Return what containerd itself limits; its defaults where nothing is configured."""
     downloads, timeout_s = settings.max_concurrent_downloads, settings.progress_timeout_s
     return {
         "config": settings.origin or None,
@@ -180,15 +179,7 @@ _RECENT: Final = 50
 
 
 def typical_s(ended: Iterable[PullCall], unfinished_s: Iterable[float]) -> float | None:
-    """Return how long a pull takes: the median of the last ones.
-
-    Args:
-        ended: calls, the oldest first.
-        unfinished_s: how long the running pulls will have taken; counts while none has ended.
-
-    Returns:
-        Seconds; None if nothing is known.
-    """
+    """Return how long a pull takes: the median of the last ones, else of the running ones."""
     took = [
         call.ended - call.pull.started
         for call in ended
@@ -208,11 +199,7 @@ def starts(
 ) -> list[float | None]:
     """Return in how many seconds each waiting pull gets its slot.
 
-    Args:
-        left_s: how long each of the pulls that hold a slot still takes; None if not known.
-        limit: how many slots there are; 0 for no limit.
-        waiting: how many pulls are in the line.
-        typical_s: how long a pull takes that has not begun; None if not known.
+    ``left_s`` is how long each of the pulls that hold a slot still takes.
     """
     if not limit:
         return [0.0] * waiting

@@ -93,7 +93,6 @@ class PullProgress:
         return Answer(response=response.SerializeToString())
 
     def redeem(self, token: str) -> PullTarget | None:
-        """Use up the token of a URL; None if it is not good."""
         found = self._tokens.redeem(token, now=self._loop.time())
         return found if isinstance(found, PullTarget) else None
 

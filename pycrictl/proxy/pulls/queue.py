@@ -55,16 +55,9 @@ _TOO_LATE: Final = "the deadline passed before the image was pulled"
 class PullQueue:
     """The queue. One thread uses it; ``now`` is in seconds and never goes back.
 
-    Args:
-        limit: the most images pulled at once; 0 for no limit.
-        policy: for callers that find no free slot.
-        retry_interval_s: with ``RETRY``, the pause before each retry.
-        retries: with ``RETRY``, how many there are before the refusal.
-
-    Attributes:
-        book: all calls and pulls; only the queue writes there.
-        taken: how many slots are in use.
-        is_held: no slot is given, because calls may be on their way that came before all others.
+    ``limit`` is the most images pulled at once, 0 for no limit; ``taken`` is how many slots are in
+    use. While ``is_held``, no slot is given, because calls may be on their way that came before all
+    others.
     """
 
     def __init__(
@@ -75,10 +68,8 @@ class PullQueue:
         retry_interval_s: float = 10.0,
         retries: int = 3,
     ) -> None:
-        if retry_interval_s <= 0 or retries < 0:
-            raise ValueError("the retry interval must be positive, the retries not negative")
         self.book = Book()
-        self.limit = _checked(limit)
+        self.limit = limit
         self.policy = policy
         self.retry_interval_s = retry_interval_s
         self.retries = retries
@@ -102,21 +93,10 @@ class PullQueue:
         asked: float | None = None,
         started: float | None = None,
     ) -> list[Decision]:
-        """Take a call.
+        """Take a call of a new ticket, which came at ``asked`` if that was not now.
 
-        Args:
-            ticket: names it; never used twice.
-            key: what it asks for.
-            now: see the class.
-            pod: the pod it is for.
-            reference: the image as its request spells it; the key's image by default.
-            deadline: when the caller stops waiting, None for never.
-            is_present: the runtime has the image already.
-            asked: when it came, if that was not now.
-            started: when it began, if it runs already: it has its slot, free or not.
+        With ``started`` it runs already: it has its slot, free or not.
         """
-        if ticket in self.book.calls:
-            raise ValueError(f"ticket {ticket} is in use")
         reference = reference or key.image
         asked = now if asked is None else asked
         out = self._advance(now)
@@ -140,15 +120,9 @@ class PullQueue:
         return out
 
     def end(self, ticket: int, how: CallState, *, now: float, error: str = "") -> list[Decision]:
-        """Take the end of a call at the runtime, or the hanging-up of its caller.
+        """Take the end of a call at the runtime, or the hanging-up of its caller (``LEFT``).
 
         Nothing happens if it has been refused.
-
-        Args:
-            ticket: of the call.
-            how: ``DONE``, ``FAILED``, or ``LEFT`` for one that hung up.
-            now: see the class.
-            error: why it failed.
         """
         out = self._advance(now)
         if (call := self.book.calls.get(ticket)) is not None:
@@ -170,12 +144,8 @@ class PullQueue:
         return out
 
     def set_limit(self, limit: int, *, now: float) -> list[Decision]:
-        """Change the limit. Pulls above a lower one go on; the line uses a higher one at once.
-
-        Raises:
-            ValueError: the limit is negative.
-        """
-        self.limit = _checked(limit)
+        """Change the limit. Pulls above a lower one go on; the line uses a higher one at once."""
+        self.limit = limit
         return self.tick(now)
 
     def release(self, *, now: float) -> list[Decision]:
@@ -204,7 +174,6 @@ class PullQueue:
         return min(heads, default=None)
 
     def _advance(self, now: float) -> list[Decision]:
-        """End callers whose deadline has passed, then make the retries that are due."""
         out: list[Decision] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             call = self.book.calls.get(heapq.heappop(self._deadlines)[1])
@@ -278,7 +247,6 @@ class PullQueue:
         insort(self.book.line, pull, key=lambda waiting: waiting.rank)
 
     def _retry_later(self, pull: QueuedPull, now: float, out: list[Decision]) -> None:
-        """Set the time of the next retry; refuse all callers if there is none."""
         if pull.tries < self.retries:
             pull.next_try = now + self.retry_interval_s
             heapq.heappush(self._retry_times, (pull.next_try, pull.number, pull))
@@ -299,7 +267,6 @@ class PullQueue:
         return PullRefused(call.ticket, reason, message)
 
     def _give_up(self, call: PullCall, reason: Reason, message: str, now: float) -> PullRefused:
-        """Refuse a caller that waits, and go on with its pull."""
         led = call.pull.leader is call
         refused = self._refuse(call, reason, message, now)
         self._lost(call.pull, led)
@@ -330,15 +297,8 @@ class PullQueue:
         heapq.heappush(heap, (deadline, ticket))
 
     def _forget_key(self, pull: QueuedPull) -> None:
-        """Let nobody wait for the pull any more; another one may have its key already."""
         if self._by_key.get(pull.key) is pull:
             del self._by_key[pull.key]
 
     def _has_free_slot(self) -> bool:
         return not self.is_held and (self.limit == 0 or self.taken < self.limit)
-
-
-def _checked(limit: int) -> int:
-    if limit < 0:
-        raise ValueError(f"the limit of parallel pulls must not be negative, not {limit}")
-    return limit

@@ -27,14 +27,7 @@ _UNSETTLED: Final = (Phase.WAITING, Phase.DOWNLOADING, Phase.EXTRACTING, Phase.F
 
 
 class Reporter:
-    """Makes the reports. ``now`` is in seconds and never goes back.
-
-    Args:
-        book: the pulls.
-        seen: finds what is seen of a pull by its name at the runtime.
-        others: the pulls of others by image.
-        wall_offset_s: what added to ``now`` gives the wall time.
-    """
+    """Makes the reports; ``wall_offset_s`` added to ``now`` is the wall time."""
 
     def __init__(
         self,
@@ -50,12 +43,9 @@ class Reporter:
         self._wall_offset_s = wall_offset_s
 
     def reports(self, target: PullTarget, *, now: float, since: float) -> list[Report]:
-        """Return what is known of the pulls that are meant, by image in order of arrival.
+        """Return what is known of the pulls of ``target``, by image in order of arrival.
 
-        Args:
-            target: whose pulls.
-            now: see the class.
-            since: when the watching began. What had ended long before is left out.
+        What had ended long before ``since`` is left out.
         """
         found: list[Report] = []
         if target.pod is None:
@@ -78,7 +68,6 @@ class Reporter:
         return found
 
     def _of_node(self, since: float) -> list[list[PullCall]]:
-        """Return the calls under way by image, and the last of an image that has just ended."""
         images: dict[str, list[PullCall]] = {}
         for call in self._book.calls.values():
             images.setdefault(call.image, []).append(call)
@@ -89,15 +78,7 @@ class Reporter:
         return list(images.values())
 
     def busy_until(self, pod: PodKey | None, *, now: float) -> float | None:
-        """Return when nothing will be left to pull for a pod if nothing else happens.
-
-        Args:
-            pod: None for the whole node.
-            now: see the class.
-
-        Returns:
-            None while a pull waits or runs; a time that has passed if nothing is left.
-        """
+        """Return when nothing will be left to pull for a pod or the node; None while one runs."""
         latest = now - ATTEMPT_GAP_S
         if pod is None:
             if self._book.calls or any(one.is_running for one in self._others().values()):
@@ -149,7 +130,6 @@ class Reporter:
         return Report(image, "", 0, 0, error, phase, position, behind=behind)
 
     def _behind(self, call: PullCall, place: int) -> str:
-        """Name who is ahead of a pull in the line: a pod, or an image of the same pod."""
         if place > 1:
             ahead = self._book.line[place - 2]
         else:
@@ -163,21 +143,13 @@ class Reporter:
 
 
 def _pods(calls: Sequence[PullCall]) -> str:
-    """Return the pods that calls are for, as ``NAMESPACE/NAME``; empty if none is named."""
     pods = dict.fromkeys(str(call.pod) for call in calls if call.pod is not None)
     first, *others = [*pods][:2] or [""]
     return f"{first} and {len(pods) - 1} more" if others else first
 
 
 def _of_layer(item: PullItem, state: CallState | None, image: str, error: str) -> Report:
-    """Return the report on a layer.
-
-    Args:
-        item: the layer as it was seen.
-        state: of its pull; None: only the layer itself says how it ended.
-        image: the name for those who watch.
-        error: why its pull failed.
-    """
+    """Return the report on a layer. Without a state of its pull, it alone says how it ended."""
     report = report_of(item, image, is_done=state is CallState.DONE)
     if report.phase == Phase.FAILED and state is None:
         return report

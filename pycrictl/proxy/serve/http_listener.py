@@ -31,11 +31,7 @@ _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: nothing of it stays in
 
 
 class Shares(Generic[ConnectionT]):
-    """Which connections of a server stay when there are too many. Pure.
-
-    Attributes:
-        settled: how many have been accepted; these are never dropped.
-    """
+    """Which connections of a server stay when there are too many. Pure."""
 
     def __init__(self, count: int) -> None:
         self.settled = 0
@@ -71,7 +67,7 @@ class Shares(Generic[ConnectionT]):
         self.settled += 1
 
     def overdue(self, now: float) -> list[ConnectionT]:
-        """Return those that waited too long: ``CROWDED_HEAD_S`` if half of all places are taken.
+        """Return those that waited too long; less is too long while half of all places are taken.
 
         For root, only its own count.
         """
@@ -88,8 +84,6 @@ class Shares(Generic[ConnectionT]):
 
 
 class Pending:
-    """A connection that waits; ``is_answered`` if what it still sends is dropped."""
-
     __slots__ = ("data", "is_answered", "owner", "sock")
 
     def __init__(self, sock: socket.socket, owner: int) -> None:
@@ -100,12 +94,7 @@ class Pending:
 
 
 class HttpListener:
-    """Accepts connections and reads the heads of their requests.
-
-    Args:
-        listener: bound.
-        on_head: is called with the head and what came after it; must ``admit`` or ``answer``.
-    """
+    """Accepts connections; ``on_head`` gets the head and what follows, and must admit or answer."""
 
     def __init__(
         self,

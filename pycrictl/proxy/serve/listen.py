@@ -39,13 +39,8 @@ MAX_PATH_BYTES: Final = _SUN_PATH_BYTES - len(".xxxxxxxx/65535")
 class OwnSocket:
     """A socket at ``path``, which clients find at ``link`` once it is published.
 
-    A missing directory is made, for root only.
-
-    Args:
-        before: the directories of the program that this one takes over from.
-
-    Raises:
-        UsageError: another program serves it, or it cannot be made there.
+    A missing directory is made, for root only. ``before`` has the directories of the program that
+    this one takes over from.
     """
 
     def __init__(self, link: Path, before: Container[str] = ()) -> None:
@@ -132,7 +127,6 @@ class OwnSocket:
         return lock is not None
 
     def _sweep(self) -> None:
-        """Remove what programs left that were killed."""
         for folder in list(self.link.parent.iterdir()):
             with suppress(OSError):
                 if self._is_ours(folder.name) and folder != self.folder and self._is_left(folder):
@@ -150,7 +144,6 @@ def _check_directory(directory: Path) -> None:
 
 
 def _leads_to(link: Path) -> str | None:
-    """Return the name of the directory beside a link that it leads to; None for anything else."""
     try:
         folder, _, name = str(link.readlink()).partition("/")
     except OSError:
@@ -169,7 +162,6 @@ def _locked_file(path: Path) -> int:
 
 
 def _lock(folder: Path) -> int | None:
-    """Lock a directory; return its descriptor, or None if another process holds the lock."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -50,7 +50,6 @@ class PageServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, address: Address) -> Address:
-        """Begin to listen; return where, with the real port."""
         # A program that takes over listens before this one has stopped.
         listener = listening(address, is_shared=True)
         self._http = HttpListener(listener, self._requested, log=self._log)

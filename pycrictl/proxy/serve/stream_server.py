@@ -44,7 +44,7 @@ _GOODBYE_S: Final = 1.0
 PayloadT = TypeVar("PayloadT")
 
 
-class _Refused(Exception):
+class _HttpRefusal(Exception):
     def __init__(self, status: int, reason: str, *headers: tuple[str, str]) -> None:
         super().__init__(reason)
         self.status = status
@@ -63,11 +63,7 @@ class _Refused(Exception):
 
 
 def listening(address: Address, *, is_shared: bool = False) -> socket.socket:
-    """Return a socket that is bound to an address.
-
-    Args:
-        is_shared: other programs of the same user may listen there as well.
-    """
+    """Return a socket that is bound to an address, with others of this user if it ``is_shared``."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         return socket.create_server(address, family=family, reuse_port=is_shared)
@@ -77,8 +73,6 @@ def listening(address: Address, *, is_shared: bool = False) -> socket.socket:
 
 
 class Ticket(Protocol):
-    """A copy stream whose token has been used up."""
-
     async def serve(self, sock: socket.socket) -> None:
         """Serve it on a connection whose handshake is over, and close that."""
 
@@ -107,13 +101,7 @@ class StreamServer(Generic[PayloadT]):
         follow: Callable[[PayloadT], AsyncGenerator[list[Report], None]],
         redeem_copy: Callable[[str], Ticket | None] = lambda token: None,
     ) -> None:
-        """Say what is served, before ``start``.
-
-        Args:
-            redeem: uses up a token of a progress stream; returns None if it is not good.
-            follow: yields the records of the stream that a token is for.
-            redeem_copy: uses up a token of a copy stream; returns None if it is not good.
-        """
+        """Say what uses up tokens, and what yields the records of a progress stream."""
         self._redeem, self._follow, self._redeem_copy = redeem, follow, redeem_copy
 
     def start(self, address: Address) -> None:
@@ -129,7 +117,6 @@ class StreamServer(Generic[PayloadT]):
 
     @property
     def address(self) -> Address:
-        """Where it listens; the port is a real one."""
         return self._address
 
     def url(self, token: str, path: str = PATH) -> str:
@@ -153,10 +140,7 @@ class StreamServer(Generic[PayloadT]):
         return 0 if self._http is None else self._http.dropped_count
 
     def leave(self, is_elsewhere: Callable[[PayloadT], bool]) -> None:
-        """End progress streams that another program goes on with, now and when they are opened.
-
-        Their clients are told that this one goes away, and ask anew.
-        """
+        """End progress streams that another program goes on with, now and when they are opened."""
         self._is_elsewhere = is_elsewhere
         for task, payload in self._progress.items():
             if is_elsewhere(payload):
@@ -180,11 +164,11 @@ class StreamServer(Generic[PayloadT]):
                 token = request.target.removeprefix(PATH)
                 payload = self._redeem(token) if request.target.startswith(PATH) else None
                 if payload is None:
-                    raise _Refused(404, "Not Found")
+                    raise _HttpRefusal(404, "Not Found")
                 work = self._follow_up(pending, stream, payload, early)
         except RemoteProtocolError:
-            self._http.answer(pending, _Refused(400, "Bad Request").response())
-        except _Refused as refused:
+            self._http.answer(pending, _HttpRefusal(400, "Bad Request").response())
+        except _HttpRefusal as refused:
             self._http.answer(pending, refused.response())
         else:
             self._http.admit(pending)
@@ -200,11 +184,11 @@ class StreamServer(Generic[PayloadT]):
     def _redeemed_copy(self, request: Request, early: bytes) -> tuple[Ticket, bytes]:
         ticket = self._redeem_copy(request.target.removeprefix(COPY_PATH))
         if ticket is None:
-            raise _Refused(404, "Not Found")
+            raise _HttpRefusal(404, "Not Found")
         answer = accepted(request.headers, PROTOCOL)
         if early or answer is None:
             ticket.drop()
-            raise _Refused(400, "Bad Request")
+            raise _HttpRefusal(400, "Bad Request")
         return ticket, answer
 
     async def _copy(self, pending: Pending, ticket: Ticket, answer: bytes) -> None:
@@ -245,16 +229,16 @@ class StreamServer(Generic[PayloadT]):
         """Refuse what a page of another site could make a browser send (and DNS rebinding)."""
         names = {self._address.authority, f"localhost:{self._address.port}"}
         if (request.headers.get("Host") or "").lower() not in names:
-            raise _Refused(403, "Forbidden")
+            raise _HttpRefusal(403, "Forbidden")
         for origin in request.headers.get_all("Origin"):
             try:
                 netloc = urlsplit(origin).netloc.lower()
             except ValueError:
                 netloc = ""
             if netloc not in names:
-                raise _Refused(403, "Forbidden")
+                raise _HttpRefusal(403, "Forbidden")
         if request.method != "GET":
-            raise _Refused(405, "Method Not Allowed", ("Allow", "GET"))
+            raise _HttpRefusal(405, "Method Not Allowed", ("Allow", "GET"))
 
     async def _run(
         self,
@@ -320,7 +304,7 @@ def _records(request: Request) -> MessageRecords | LineRecords:
         return LineRecords(request.minor_version)
     answer = accepted(request.headers)
     if answer is None:
-        raise _Refused(400, "Bad Request")
+        raise _HttpRefusal(400, "Bad Request")
     return MessageRecords(answer)
 
 

@@ -29,7 +29,6 @@ MAX_OUTSTANDING: Final = 1_000
 
 
 def random_token() -> str:
-    """Return 192 random bits in 32 characters that are safe in a URL."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
@@ -41,14 +40,7 @@ class _Grant(Generic[PayloadT]):
 
 
 class Tokens(Generic[PayloadT]):
-    """The tokens that are still good. One thread uses it; ``now`` is in seconds, never goes back.
-
-    Args:
-        source: makes a new token.
-
-    Attributes:
-        refused: how many tokens were not given out because too many were outstanding.
-    """
+    """The tokens that are still good. One thread uses it; ``now`` never goes back."""
 
     def __init__(
         self,
@@ -73,11 +65,7 @@ class Tokens(Generic[PayloadT]):
         return len(self._grants)
 
     def issue(self, pod: str, payload: PayloadT, *, now: float) -> str:
-        """Make a token, of a pod's share, which ``redeem`` exchanges for a payload.
-
-        Raises:
-            Exhausted: too many tokens are outstanding, of all pods or of this one.
-        """
+        """Make a token, of a pod's share, which ``redeem`` exchanges for a payload."""
         self._sweep(now)
         free = self._max_outstanding - len(self._grants)
         if free <= 0:
@@ -96,7 +84,7 @@ class Tokens(Generic[PayloadT]):
         return token
 
     def redeem(self, token: str, *, now: float) -> PayloadT | None:
-        """Use a token up; return its payload, or None if it is not good, for whatever reason."""
+        """Use a token up; None if it is not good, for whatever reason."""
         self._sweep(now)
         digest = _digest(token)
         return self._take(digest).payload if digest in self._grants else None

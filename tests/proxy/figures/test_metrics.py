@@ -5,8 +5,6 @@ from __future__ import annotations
 import platform
 import re
 import socket
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -19,11 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pycrictl import __version__
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.metrics import method_class, size_class
-from pycrictl.proxy.serve.tokens import Tokens
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.made import Made
 from tests.copy.node.test_on_node import needs_root
@@ -271,17 +267,6 @@ def test_nothing_is_named(fake: FakeServer, start: Start) -> None:
     assert "secret" not in Scrape(proxy).text
 
 
-def test_without_metrics_nothing_is_imported(fake: FakeServer, start: Start) -> None:
-    proxy = start()
-    assert " metrics " not in proxy.log()
-    library = "prometheus_client"
-    command = f"import sys; import pycrictl.proxy.app; print({library!r} in sys.modules)"
-    ran = subprocess.run(
-        [sys.executable, "-c", command], capture_output=True, text=True, check=True
-    )
-    assert ran.stdout == "False\n"
-
-
 def test_a_hand_over(fake: FakeServer, start: Start, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -305,20 +290,6 @@ def test_a_port_that_is_in_use(fake: FakeServer, folder: Path) -> None:
         with pytest.raises(AssertionError, match="cannot listen on"):
             program.start()
         assert program.wait() == 1
-
-
-def test_refusals_are_counted_where_they_are_made() -> None:
-    quotas = Quotas(size_limit_bytes=10, copies_per_pod=1)
-    tokens = Tokens[str](max_outstanding=1)
-    tokens.issue("a", "", now=0)
-    for refused in (
-        lambda: quotas.check_size(11),
-        lambda: tokens.issue("b", "", now=0),
-    ):
-        with pytest.raises(Exception, match="try again later"):
-            refused()
-    assert quotas.refused == {"copy_size": 1}
-    assert tokens.refused == 1
 
 
 @pytest.mark.parametrize(

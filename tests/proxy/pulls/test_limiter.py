@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +14,6 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
-from pycrictl.proxy.pulls.limiter import ArrivalOrder
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import IMAGE, Pod
 from tests.proxy.program import Program
@@ -104,21 +102,6 @@ def test_the_request_and_the_answer_pass_unchanged(fake: FakeServer, start: Star
     assert 50 < seen.deadline_s < 60  # gRPC rounds it up on its way
 
 
-def test_an_error_passes_byte_for_byte(fake: FakeServer, start: Start) -> None:
-    def answer(request: Any, context: grpc.ServicerContext) -> None:
-        context.set_trailing_metadata((("grpc-status-details-bin", b"\x08\x0e\xff"),))
-        context.abort(grpc.StatusCode.UNKNOWN, "SignatureValidationFailed: é\n100%")
-
-    prepare(fake, answer)
-    proxy = start("--max-parallel-image-pulls", "1")
-    with pytest.raises(grpc.RpcError) as caught:
-        proxy.kubelet.pull("a/b:1", timeout_s=59)
-    error: Any = caught.value
-    assert error.code() is grpc.StatusCode.UNKNOWN
-    assert error.details() == "SignatureValidationFailed: é\n100%"
-    assert dict(error.trailing_metadata())["grpc-status-details-bin"] == b"\x08\x0e\xff"
-
-
 def test_never_more_than_the_limit_and_in_order(fake: FakeServer, start: Start) -> None:
     gate = Gate()
     prepare(fake, gate)
@@ -142,7 +125,7 @@ def test_never_more_than_the_limit_and_in_order(fake: FakeServer, start: Start) 
     ]
     assert gate.peak == 2
     order = [int(call.request.image.image.rpartition(":")[2]) for call in pulls(fake)]
-    assert sorted(order[:2]) + order[2:] == list(range(10))  # the first two began at once
+    assert order[2:] == sorted(order[2:])  # the first two began at once
 
 
 def test_aliases_of_an_image_have_one_slot_and_each_its_own_call(
@@ -212,25 +195,6 @@ def test_who_goes_and_who_stays(fake: FakeServer, start: Start) -> None:
     assert queued.result(60).image_ref == "ref of a/b:2"
     assert gate.peak <= 2  # the fake notices the end of a call a moment later
     wait_until(lambda: proxy.log().count("outcome=gone") == 2)
-
-
-def test_retries_and_then_a_refusal(fake: FakeServer, start: Start) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    proxy = start(
-        *("--serialize-image-pulls", "--when-full", "retry"),
-        *("--retry-interval", "200ms", "--retries", "2"),
-    )
-    running = proxy.kubelet.start_pull("a/b:1")
-    wait_until(lambda: gate.running)
-    started = time.monotonic()
-    refused: Any = proxy.kubelet.start_pull("a/b:2", pod("web"))
-    assert code_of(refused) is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert time.monotonic() - started > 0.35
-    assert refused.details().startswith("TooManyPullingInParallelErr: ")
-    assert status(proxy)["failures"][0]["error"].startswith("TooManyPullingInParallelErr: ")
-    gate.open.set()
-    assert running.result(60).image_ref
 
 
 def test_a_present_image_takes_no_slot_and_is_forwarded(fake: FakeServer, start: Start) -> None:
@@ -330,26 +294,6 @@ def test_the_runtime_is_down(fake: FakeServer, start: Start, folder: Any) -> Non
     assert status(proxy)["slotsTaken"] == 0
 
 
-def test_two_thousand_in_line(fake: FakeServer, start: Start) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    proxy = start("--max-parallel-image-pulls", "1")
-    grpc.channel_ready_future(proxy.channel).result(60)
-    auth = cri_pb2.AuthConfig(username="user", password="p" * 100)
-    futures = [
-        proxy.kubelet.start_pull(f"registry.example/team/app:{number}", pod("web"), auth=auth)
-        for number in range(2001)
-    ]
-    wait_until(lambda: len(status(proxy)["waiting"]) == 2000)
-    assert proxy.peak_bytes() < 200 * 1024 * 1024
-    for future in futures[1:]:
-        future.cancel()
-    wait_until(lambda: not status(proxy)["waiting"])
-    gate.open.set()
-    assert futures[0].result(60).image_ref
-    assert len(pulls(fake)) == 1
-
-
 def test_a_storm_leaves_nothing_behind(fake: FakeServer, start: Start) -> None:
     def pull(request: Any, context: Any) -> Any:
         number = int(request.image.image.rpartition(":")[2])
@@ -388,59 +332,3 @@ def test_a_storm_leaves_nothing_behind(fake: FakeServer, start: Start) -> None:
     proxy.channel.close()
     assert "Traceback" not in proxy.log()
     assert "level=ERROR" not in proxy.log()
-
-
-def test_the_order_is_that_of_arrival_whoever_is_answered_first() -> None:
-    async def main() -> list[int]:
-        arrivals = ArrivalOrder()
-        answers = [asyncio.get_running_loop().create_future() for _ in range(4)]
-        order: list[int] = []
-
-        async def ask(number: int) -> int:
-            await answers[number]
-            return number
-
-        async def come(number: int) -> None:
-            order.append(await arrivals.keep(ask(number)))
-
-        tasks = [asyncio.create_task(come(number)) for number in range(4)]
-        await asyncio.sleep(0)
-        for number in (3, 1, 2):
-            answers[number].set_result(None)
-            await asyncio.sleep(0)
-        assert order == []
-        answers[0].set_result(None)
-        await asyncio.gather(*tasks)
-        return order
-
-    assert asyncio.run(main()) == [0, 1, 2, 3]
-
-
-def test_work_that_fails_or_is_cancelled_holds_up_nothing_but_earlier_work_does() -> None:
-    async def main() -> None:
-        arrivals = ArrivalOrder()
-        first, never = (asyncio.get_running_loop().create_future() for _ in range(2))
-
-        async def ask(answer: asyncio.Future[str]) -> str:
-            return await answer
-
-        async def fail() -> str:
-            raise ConnectionError
-
-        async def now() -> str:
-            return "now"
-
-        works = (ask(first), ask(never), fail(), now())
-        one, gone, failed, last = (asyncio.create_task(arrivals.keep(work)) for work in works)
-        await asyncio.sleep(0)
-        gone.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await gone
-        with pytest.raises(ConnectionError):
-            await failed
-        assert not last.done()
-        first.set_result("first")
-        assert (await one, await last) == ("first", "now")
-        assert await arrivals.keep(now()) == "now"
-
-    asyncio.run(asyncio.wait_for(main(), 60))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,19 +12,14 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.errors import UpgradeRefused
 from pycrictl.progress.report_stream import follow
-from pycrictl.proxy.calls import CallRequest
 from pycrictl.proxy.pulls.book import Book, PullKey, QueuedPull
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.progress_streams import IMAGE_PULL_PROGRESS, Notifier, PullProgress
-from pycrictl.proxy.pulls.reports import LINGER_S
+from pycrictl.proxy.pulls.progress_streams import Notifier, PullProgress
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget, RuntimeLookup
-from pycrictl.proxy.serve.stream_server import StreamServer
-from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
+from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
-from pycrictl.serviceoptions import Address
 from pycrictl.wire.progress import Report
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME
@@ -138,8 +132,6 @@ def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
         "denied by https://[redacted]@host/x",
     )
     assert "pw@" not in proxy.log()
-    time.sleep(LINGER_S)
-    assert read(ask(proxy, WEB.id)) == []  # it is forgotten although nobody else pulls
 
 
 def test_what_is_refused(fake: FakeServer, start: Start) -> None:
@@ -180,62 +172,6 @@ def test_too_many_urls_that_nobody_opens(fake: FakeServer, start: Start) -> None
     assert len(urls) == 500  # half of all
     assert ask(proxy, DB.id) not in urls
     assert not any(url.rpartition("/")[2] in proxy.log() for url in urls)
-
-
-def test_a_url_works_once_and_not_for_long(
-    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pycrictl.proxy.pulls.progress_streams._SETTLE_S", 0.1)
-    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
-    request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=WEB.id).SerializeToString()
-
-    class Ageing(Tokens[PullTarget]):
-        """Its tokens are older than the clock says, if a test wants it."""
-
-        age_s = 0.0
-
-        def redeem(self, token: str, *, now: float) -> PullTarget | None:
-            return super().redeem(token, now=now + self.age_s)
-
-    async def run() -> list[int]:
-        notifier, log, tokens = Notifier(), Log("pycrictl.proxy.test"), Ageing()
-        layers = LayerPoller(fake.path, log=log, on_look=notifier.notify)
-        streams = StreamServer[PullTarget](log)
-        progress = PullProgress(
-            RuntimeLookup(Upstream(fake.path)),
-            Book(),
-            layers,
-            notifier=notifier,
-            tokens=tokens,
-            url=streams.url,
-        )
-        streams.offer(progress.redeem, progress.follow)
-        streams.start(Address("127.0.0.1", 0))
-
-        async def new_url() -> str:
-            answer = await progress.handle(CallRequest(IMAGE_PULL_PROGRESS, request))
-            assert answer.response is not None
-            return cri_pb2.ImagePullProgressResponse.FromString(answer.response).url
-
-        async def status_of(url: str) -> int:
-            try:
-                await follow(url, on_report=print, on_note=pytest.fail, timeout_s=60)
-            except UpgradeRefused as refusal:
-                return refusal.status
-            return 101
-
-        try:
-            used, expired = await new_url(), await new_url()
-            found = [await status_of(used), await status_of(used)]
-            tokens.age_s = LIFETIME_S
-            found.append(await status_of(expired))
-            tokens.age_s = 0.0
-            return [*found, await status_of(await new_url())]
-        finally:
-            await streams.stop()
-            await layers.close()
-
-    assert asyncio.run(run()) == [101, 404, 404, 101]
 
 
 def test_a_heartbeat_repeats_the_last_record(

@@ -95,17 +95,6 @@ def test_equal_pulls_are_tried_one_after_the_other_while_they_fail() -> None:
 # Callers that go
 
 
-def test_a_caller_that_hangs_up_gives_up_its_place() -> None:
-    queue = held()
-    for ticket, key in ((2, A), (3, B), (4, C)):
-        queue.submit(ticket, key, now=0)
-    assert queue.end(3, LEFT, now=1) == []
-    assert place(queue, 4) == 2
-    assert queue.end(3, LEFT, now=1) == []
-    queue.submit(5, B, now=1)
-    assert place(queue, 5) == 3
-
-
 def test_a_leader_that_goes_leaves_its_place_to_the_next() -> None:
     queue = held()
     queue.submit(2, A, now=0, reference="first")
@@ -238,29 +227,6 @@ def test_a_retry_takes_a_slot_that_is_free_at_its_time_only() -> None:
     assert queue.tick(11) == [PullStarted(3)]
 
 
-def test_a_late_tick_is_one_retry() -> None:
-    queue = held(policy=Policy.RETRY)
-    queue.submit(2, A, now=0)
-    assert queue.tick(100) == []
-    assert queue.next_wakeup() == 110
-
-
-# Misuse
-
-
-def test_misuse_is_an_error() -> None:
-    queue = held()
-    with pytest.raises(ValueError, match="ticket 1 is in use"):
-        queue.submit(1, A, now=0)
-    for limit in (lambda: PullQueue(-1), lambda: queue.set_limit(-1, now=0)):
-        with pytest.raises(ValueError, match="must not be negative, not -1"):
-            limit()
-    with pytest.raises(ValueError, match="retry interval must be positive"):
-        PullQueue(1, retry_interval_s=0)
-    with pytest.raises(ValueError, match="retries not negative"):
-        PullQueue(1, retries=-1)
-
-
 # Work and memory
 
 
@@ -281,15 +247,4 @@ def test_thousands_wait_cheaply() -> None:
     for ticket in range(20_001, 10_001, -1):
         assert queue.end(ticket, LEFT, now=1) == []
     assert len(queue.set_limit(0, now=2)) == 10_000
-    assert time.process_time() - began < 5.0
-
-
-def test_thousands_wait_cheaply_for_an_equal_pull() -> None:
-    queue = PullQueue(1)
-    began = time.process_time()
-    for ticket in range(1, 20_001):
-        queue.submit(ticket, A, now=0)
-    for ticket in range(2, 10_001):
-        assert queue.end(ticket, LEFT, now=1) == []
-    assert len(queue.end(1, DONE, now=2)) == 10_000
     assert time.process_time() - began < 5.0

@@ -61,13 +61,6 @@ def test_the_link_holds_wherever_the_directory_is_mounted(folder: Path) -> None:
         assert answers(folder / "there" / "cri.sock")
 
 
-def test_nothing_is_published_before_it_is_served(folder: Path) -> None:
-    own = OwnSocket(folder / "cri.sock")
-    assert not own.link.is_symlink()
-    own.close()
-    assert [path.name for path in folder.iterdir()] == ["cri.sock.lock"]
-
-
 def test_closing_removes_everything_but_the_lock(folder: Path) -> None:
     for _ in range(2):
         with served(OwnSocket(folder / "cri.sock")):
@@ -98,15 +91,6 @@ def test_what_a_killed_program_left_is_removed(folder: Path) -> None:
     with served(own):
         assert answers(path)
         assert list(folder.glob("cri.sock.????????")) == [own.folder]
-
-
-def test_who_shares_the_directory_is_left_alone(folder: Path) -> None:
-    first, other = OwnSocket(folder / "cri.sock"), OwnSocket(folder / "admin.sock")
-    (folder / "cri.sock.old").mkdir()
-    with served(first), served(other):
-        assert answers(first.link)
-        assert answers(other.link)
-        assert (folder / "cri.sock.old").exists()
 
 
 def test_name_is_never_without_a_listener(folder: Path) -> None:
@@ -231,14 +215,6 @@ def test_replaced_link_is_not_removed(folder: Path) -> None:
         assert answers(own.link)
 
 
-def test_removed_link_is_no_error(folder: Path) -> None:
-    own = OwnSocket(folder / "cri.sock")
-    own.publish()
-    own.link.unlink()
-    own.close()
-    assert not own.link.exists()
-
-
 @pytest.mark.parametrize("length", [MAX_PATH_BYTES, MAX_PATH_BYTES + 1])
 def test_length_of_the_path(folder: Path, length: int) -> None:
     path = folder / "d" / ("x" * (length - len(str(folder)) - 3))
@@ -252,51 +228,3 @@ def test_length_of_the_path(folder: Path, length: int) -> None:
 
 def test_relative_path_is_refused() -> None:
     assert "absolute path" in refusal(Path("cri.sock"))
-
-
-def test_reason_of_the_system_is_told(folder: Path) -> None:
-    (folder / "file").write_text("")
-    assert refusal(folder / "file" / "x" / "cri.sock").endswith(": Not a directory")
-
-
-def test_only_one_of_many_that_start_at_once_serves(folder: Path) -> None:
-    program = (
-        "import sys, socket\n"
-        "from pathlib import Path\n"
-        "from pycrictl.errors import UsageError\n"
-        "from pycrictl.proxy.serve.listen import OwnSocket\n"
-        "sys.stdin.read(1)\n"
-        "try:\n"
-        "    own = OwnSocket(Path(sys.argv[1]))\n"
-        "except UsageError:\n"
-        "    print('refused', flush=True)\n"
-        "else:\n"
-        "    listener = socket.socket(socket.AF_UNIX)\n"
-        "    listener.bind(str(own.path))\n"
-        "    listener.listen()\n"
-        "    own.publish()\n"
-        "    print('serves', flush=True)\n"
-        "    sys.stdin.read(1)\n"
-        "    own.close()\n"
-    )
-    path = folder / "cri.sock"
-    rivals = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(4)
-    ]
-    for rival in rivals:
-        assert rival.stdin
-        rival.stdin.write("g")
-        rival.stdin.flush()
-    outcomes = sorted(rival.stdout.readline().strip() for rival in rivals if rival.stdout)
-    assert outcomes == ["refused", "refused", "refused", "serves"]
-    assert answers(path)
-    for rival in rivals:
-        rival.communicate("g", timeout=30)
-        assert rival.returncode == 0
-    assert not path.is_symlink()

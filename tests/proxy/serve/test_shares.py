@@ -21,32 +21,6 @@ def shares(*owners: int, count: int) -> Shares[int]:
     return made
 
 
-def test_who_has_most_loses_the_oldest() -> None:
-    made = shares(OTHER, NOBODY, NOBODY, ROOT, count=4)
-    assert made.enter(4, OTHER, 4.0) == 0  # it has as many as nobody, and came first
-    assert made.enter(5, NOBODY, 5.0) == 1
-    assert made.waiting == [2, 3, 4, 5]
-
-
-def test_root_loses_none_for_others() -> None:
-    made = shares(ROOT, ROOT, ROOT, count=3)
-    assert made.enter(3, NOBODY, 3.0) == 3
-    assert made.enter(4, ROOT, 4.0) == 0
-    made.leave(1)
-    assert made.enter(5, NOBODY, 5.0) is None
-    assert made.enter(6, ROOT, 6.0) == 5
-
-
-def test_who_has_settled_stays() -> None:
-    made = shares(ROOT, NOBODY, count=2)
-    made.settle(0)
-    made.settle(1)
-    assert made.enter(2, ROOT, 2.0) == 2
-    made.settled -= 1
-    assert made.enter(3, NOBODY, 3.0) is None
-    assert made.enter(4, ROOT, 4.0) == 3
-
-
 def test_patience_is_short_when_half_is_taken() -> None:
     made = shares(*[NOBODY] * 4, count=10)
     assert made.overdue(limits.HEAD_S - 0.1) == []

@@ -14,7 +14,7 @@ from pycrictl.errors import ConfigError, UpgradeRefused
 from pycrictl.progress.report_stream import follow
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.servicelog import Log
-from pycrictl.serviceoptions import Address, read_address_of_urls
+from pycrictl.serviceoptions import Address
 from pycrictl.streaming.target import beside, parse_url
 from pycrictl.wire import limits
 from pycrictl.wire.progress import ProgressDecoder, Report
@@ -315,20 +315,6 @@ def test_who_never_reads_stops_the_source_and_is_dropped(
     assert "flood" in caplog.text
 
 
-def test_who_breaks_off_in_the_middle_of_many_records(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(server: StreamServer[str], source: Source) -> None:
-        for _ in range(5):
-            source.tokens["flood"] = "flood"
-            reader, writer = await asyncio.open_connection(*server.address)
-            writer.write(get(server, "flood").encode())
-            await reader.readexactly(100_000)
-            writer.transport.abort()
-            await until(lambda: source.open == 0)
-
-    serve(test)
-    assert [record for record in caplog.records if record.name == "asyncio"] == []
-
-
 def test_stopping_ends_streams_without_a_normal_end(caplog: pytest.LogCaptureFixture) -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
         answer = asyncio.create_task(exchange(server, get(server, "endless")))
@@ -349,20 +335,3 @@ def test_the_address_is_in_use() -> None:
             other.start(server.address)
 
     serve(test)
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:8080", ("::1", 8080))],
-)
-def test_addresses(text: str, address: tuple[str, int]) -> None:
-    assert read_address_of_urls(text) == address
-    assert read_address_of_urls(text).authority == text
-
-
-@pytest.mark.parametrize(
-    "text", ["127.0.0.1", ":80", "localhost:80", "0.0.0.0:80", "[::]:1", "127.0.0.1:70000"]
-)
-def test_bad_addresses(text: str) -> None:
-    with pytest.raises(ValueError, match=r"IP:PORT|all addresses"):
-        read_address_of_urls(text)
