@@ -19,7 +19,6 @@ from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.ending import Ending, ends, ends_soon
 from pycrictl.proxy.figures.proxy_figures import ProxyFigures
 from pycrictl.proxy.operators import Operators
-from pycrictl.proxy.pulls.book import Policy
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
 from pycrictl.proxy.pulls.progress_streams import IMAGE_PULL_PROGRESS, Notifier, PullProgress
@@ -39,13 +38,6 @@ from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.codes import UNIMPLEMENTED
 
 LOGGER: Final = "pycrictl.proxy"
-
-COUNT_S: Final = 5.0
-"""How long calls may wait because earlier pulls are counted."""
-
-EARLIER_LIMIT_S: Final = 30.0
-"""How long pulls from before the proxy's start may hold slots. The runtime ends those of a proxy
-that died at once; a lease that stays longer may be a dead program's, which lasts for a day."""
 
 LEAVE_S: Final = 3.0
 """How long clients may take at the end to finish a last call."""
@@ -235,9 +227,6 @@ class App:
         if old is not None:
             await self._succession.take_over(old)
             return
-        if self._settings.limit:
-            self._limiter.hold()
-            self._spawn(self._count_earlier())
         self._succession.publish()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -293,30 +282,6 @@ class App:
                 notify("WATCHDOG=1", self._environ)
             await here.close()
             await asyncio.sleep(interval_s)
-
-    async def _count_earlier(self) -> None:
-        """Let pulls that an earlier proxy left at the runtime count until they are gone.
-
-        Calls that come meanwhile wait until it is known how many there are. Those that would be
-        refused for want of a slot wait for their end too: most end with the earlier proxy.
-        """
-
-        async def until_gone(lease_id: str) -> str:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(EARLIER_LIMIT_S):
-                    await self._layers.gone(lease_id)
-            return ""
-
-        async def count() -> None:
-            pulls = [
-                self._limiter.count(f"earlier pull {lease_id}", until_gone(lease_id))
-                for lease_id in await self._layers.running() or ()
-            ]
-            if pulls and self._queue.policy is Policy.RETRY:
-                await asyncio.wait(pulls)
-
-        await asyncio.wait({self._spawn(count())}, timeout=COUNT_S)
-        self._limiter.release()
 
     async def _all_copies(self) -> list[dict[str, Any]]:
         return [*await self._succession.copies(), *self._copies.snapshot()]

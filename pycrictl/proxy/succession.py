@@ -166,7 +166,6 @@ class Succession:
             pod=PodKey(*map(str, pod)) if pod else None,
             runtime_handler=document["runtimeHandler"],
             takes_slot=document["takesSlot"],
-            is_followed=True,
         )
 
     def _end_adopted(self, number: int, error: str | None) -> None:

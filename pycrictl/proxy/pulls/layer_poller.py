@@ -151,18 +151,6 @@ class LayerPoller:
             if not self._watchers and self._task is not None:
                 self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._stop_polling)
 
-    async def running(self) -> list[str] | None:
-        """Return the leases of all pulls at the runtime; None if it does not show them."""
-        result = await self._look()
-        return None if result is None else [pull.lease_id for pull in result.active]
-
-    async def gone(self, lease_id: str) -> None:
-        """Return when a pull of ``running`` has ended, or the runtime cannot be asked."""
-        while True:
-            if lease_id not in (await self.running() or ()):
-                return
-            await asyncio.sleep(POLL_INTERVAL_S)
-
     async def refresh(self) -> None:
         """Return when what is known of running pulls is no older than a look."""
         if self._pulls:

@@ -163,26 +163,20 @@ class PullLimiter:
         name: str,
         end: Awaitable[str | None],
         *,
-        began_s: float = 0.0,
-        asked: float | None = None,
-        pod: PodKey | None = None,
-        runtime_handler: str = "",
-        takes_slot: bool = True,
-        is_followed: bool = False,
-    ) -> asyncio.Task[None]:
-        """Let a pull that others make have its slot until it is over; return the task of that.
+        began_s: float,
+        asked: float,
+        pod: PodKey | None,
+        runtime_handler: str,
+        takes_slot: bool,
+    ) -> None:
+        """Let a pull that others make, and began so long ago, have its slot until it is over.
 
-        Args:
-            name: the image as its request spells it, or any name.
-            end: returns what ``on_over`` takes.
-            began_s: how long ago.
-            is_followed: whether its layers are to be seen.
+        ``end`` returns what ``on_over`` takes.
         """
         ticket, now = next(self._tickets), self._now()
-        key = PullKey(canonical(name) if is_followed else name, runtime_handler)
         decisions = self._queue.submit(
             ticket,
-            key,
+            PullKey(canonical(name), runtime_handler),
             now=now,
             pod=pod,
             reference=name,
@@ -193,8 +187,7 @@ class PullLimiter:
         call = self._queue.book.latest
         assert call is not None
         self._carry_out(decisions)
-        if is_followed:
-            self._layers.begin(call.pull.number, Expected(name, time.time() - began_s))
+        self._layers.begin(call.pull.number, Expected(name, time.time() - began_s))
 
         async def wait() -> None:
             error = None
@@ -207,7 +200,6 @@ class PullLimiter:
         task = self._loop.create_task(wait())
         self._elsewhere.add(task)
         task.add_done_callback(self._elsewhere.discard)
-        return task
 
     def close(self, *, waiting: bool = False) -> None:
         """Refuse the calls that come from now on, and with ``waiting`` those in line."""

@@ -230,22 +230,7 @@ def test_another_runtime_is_asked_once(fake: FakeServer, monkeypatch: pytest.Mon
         bench.poller.begin(1, Expected(IMAGE, time.time()))
         async with bench.poller.watching():
             assert items_of(bench.poller) == ()
-        assert await bench.poller.running() is None
         async with bench.poller.watching():
             pass
 
     run(fake.path, test)
-
-
-def test_leases_of_running_pulls(containerd: FakeContainerd) -> None:
-    async def test(bench: Bench) -> None:
-        assert await bench.poller.running() == []
-        begin_pull(containerd)
-        assert await bench.poller.running() == ["l1"]
-        gone = asyncio.create_task(bench.poller.gone("l1"))
-        await asyncio.sleep(0.4)
-        assert not gone.done()
-        containerd.leases.clear()
-        await gone
-
-    run(path_of(containerd), test)
