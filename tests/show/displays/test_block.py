@@ -199,6 +199,7 @@ def _read_until(outer: int, screen: Screen, lines: list[str]) -> None:
             screen.feed(os.read(outer, 65536))
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_ctrl_z_removes_the_block_and_going_on_draws_it_again() -> None:
     screen = Screen(*SIZE)
     drawn, tell_drawn = os.pipe()
