@@ -22,6 +22,7 @@ from pycrictl.config import DEFAULT_PATH, KEYS
 from pycrictl.environ import Environment
 from tests.captures import Capture, documents, everything
 from tests.captures import capture as recording
+from tests.captures.calls import OTHER_CALLS, calls_of, expected, made, recorded_calls
 from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
 from tests.captures.fixtures import utc
 from tests.cli import test_logs, test_replay_lifecycle, test_replay_lists, test_replay_sessions
@@ -63,6 +64,17 @@ SOURCES: tuple[tuple[Replay, list[Capture]], ...] = (
 )
 REPLAYED = [(replay, capture) for replay, captures in SOURCES for capture in captures]
 
+BY_TARGET = (test_replay_sessions.replay, test_replay_lifecycle.replay)
+"""Those of which the calls about different targets are in no order."""
+
+SCRIPTS = frozenset(
+    (
+        *("endpoint-image-only-bad", "images-filter-since-id"),
+        *("inspect-ambiguous-prefix", "inspecti-idprefix"),
+    )
+)
+"""Recordings of several command lines, of which one is replayed."""
+
 OF_PIPE = {"x-logrus-tty": (1, "error")}
 """Exit statuses and kinds of messages that the end of a recorded pipe hides."""
 
@@ -87,6 +99,11 @@ def test_replay(fake: FakeServer, capture: Capture, replay: Replay, tmp_path: Pa
         except AssertionError as difference:
             differences.append(f"output {difference}")
     assert bool(differences) == (capture.name in DEVIATIONS), differences
+    if replay is not replay_logs and capture.name not in SCRIPTS:  # logs have theirs in test_logs
+        by_target = replay in BY_TARGET
+        calls = made(calls_of(fake), by_target=by_target)
+        same = calls == expected(recorded_calls(capture, as_crictl=True), by_target=by_target)
+        assert same != (capture.name in OTHER_CALLS), calls
 
 
 def assert_same_output(stdout: str, capture: Capture) -> None:

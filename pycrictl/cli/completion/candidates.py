@@ -150,8 +150,8 @@ def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
     container's.
     """
     from pycrictl.copy.node.on_node import locate  # noqa: PLC0415 - of containers' paths alone
-    from pycrictl.copy.tree.identity import ContainerRoot  # noqa: PLC0415
-    from pycrictl.copy.tree.rootfs import Directory  # noqa: PLC0415
+    from pycrictl.copy.tree.identity import ContainerRoot  # noqa: PLC0415 - the same
+    from pycrictl.copy.tree.rootfs import Directory  # noqa: PLC0415 - the same
 
     if not path:
         yield "/"
