@@ -13,14 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from pycrictl import noderoot
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import parse_bool, quote
 
 if TYPE_CHECKING:
-    from pycrictl.yamltree import Member, Node
+    from pycrictl.yamltree import Member
 
 T = TypeVar("T")
 Origin = Literal["flag", "environment", "file", "default"]
@@ -32,17 +32,6 @@ FILE_LIMIT_BYTES: Final = 1024 * 1024
 
 # File names are shown whole; this is the longest that Linux allows.
 _PATH_LIMIT_CHARS: Final = 4096
-
-KEYS: Final = (
-    "runtime-endpoint",
-    "image-endpoint",
-    "timeout",
-    "debug",
-    "pull-image-on-create",
-    "disable-pull-on-run",
-    "max-retries",
-)
-"""All keys of a file, in the order in which they are listed."""
 
 _NAME_BESIDE_EXECUTABLE: Final = "crictl.yaml"
 
@@ -83,18 +72,6 @@ class Config(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-class FileValues(NamedTuple):
-    """The values in a file; None where it does not have the key."""
-
-    runtime_endpoint: str | None = None
-    image_endpoint: str | None = None
-    timeout_s: int | None = None
-    debug: bool | None = None
-    max_retries: int | None = None
-    pull_image_on_create: bool | None = None
-    disable_pull_on_run: bool | None = None
-
-
 def load(
     flags: Flags,
     environ: Mapping[str, str],
@@ -110,25 +87,25 @@ def load(
             named, or the one at the default path, does not exist.
     """
     values, path, warnings = _read_first(flags, environ, default_path, executable)
-    variable = environ.get
+    variable, in_file = environ.get, values.get
     runtime_endpoint = _first(
         "",
         flags.runtime_endpoint,
         variable("CONTAINER_RUNTIME_ENDPOINT"),
-        values.runtime_endpoint,
+        in_file("runtime-endpoint"),
     )
     image_endpoint = _first(
-        "", flags.image_endpoint, variable("IMAGE_SERVICE_ENDPOINT"), values.image_endpoint
+        "", flags.image_endpoint, variable("IMAGE_SERVICE_ENDPOINT"), in_file("image-endpoint")
     )
-    timeout_s = _first(DEFAULT_TIMEOUT_S, flags.timeout_s, None, values.timeout_s)
+    timeout_s = _first(DEFAULT_TIMEOUT_S, flags.timeout_s, None, in_file("timeout"))
     return Config(
         runtime_endpoint=runtime_endpoint,
         image_endpoint=image_endpoint if image_endpoint.value else runtime_endpoint,
         timeout_s=timeout_s if timeout_s.value > 0 else Setting(DEFAULT_TIMEOUT_S, "default"),
-        debug=_first(False, flags.debug, None, values.debug),
-        max_retries=_first(DEFAULT_MAX_RETRIES, flags.max_retries, None, values.max_retries),
-        pull_image_on_create=_first(False, None, None, values.pull_image_on_create),
-        disable_pull_on_run=_first(False, None, None, values.disable_pull_on_run),
+        debug=_first(False, flags.debug, None, in_file("debug")),
+        max_retries=_first(DEFAULT_MAX_RETRIES, flags.max_retries, None, in_file("max-retries")),
+        pull_image_on_create=_first(False, None, None, in_file("pull-image-on-create")),
+        disable_pull_on_run=_first(False, None, None, in_file("disable-pull-on-run")),
         path=path,
         warnings=warnings,
     )
@@ -163,28 +140,25 @@ def socket_path(endpoint: Setting[str], option: str) -> str:
     return path
 
 
-def parse_file(text: str) -> FileValues:
+def parse_file(text: str) -> dict[str, Any]:
     """Read the content of a configuration file: a flat YAML mapping, JSON included.
 
     A key given twice has its last value; a key without a value counts as not given. Values are read
     from their text, as crictl does: ``timeout: "5"`` is fine and ``debug: yes`` is not.
     """
-    found: dict[str, Node] = {}
+    found: dict[str, Any] = {}
     for key, line, node in _members(text):
-        if key not in KEYS:
+        if key not in _READERS:
             raise ConfigError(
                 f"line {line}: unknown key {quote(key)}", hint=f"known keys: {', '.join(KEYS)}"
             )
-        found[key] = node
-    return FileValues(
-        runtime_endpoint=_value(found, "runtime-endpoint", str),
-        image_endpoint=_value(found, "image-endpoint", str),
-        timeout_s=_value(found, "timeout", _whole_number),
-        debug=_value(found, "debug", parse_bool),
-        max_retries=_value(found, "max-retries", _whole_number),
-        pull_image_on_create=_value(found, "pull-image-on-create", parse_bool),
-        disable_pull_on_run=_value(found, "disable-pull-on-run", parse_bool),
-    )
+        found.pop(key, None)
+        if node.type != "null":
+            try:
+                found[key] = _READERS[key](node.text)
+            except ValueError as error:
+                raise ConfigError(f"line {node.line}: {key}: {error}") from None
+    return found
 
 
 def _first(default: T, flag: T | None, variable: T | None, in_file: T | None) -> Setting[T]:
@@ -200,7 +174,7 @@ def _first(default: T, flag: T | None, variable: T | None, in_file: T | None) ->
 
 def _read_first(
     flags: Flags, environ: Mapping[str, str], default_path: str, executable: str | None
-) -> tuple[FileValues, str | None, tuple[str, ...]]:
+) -> tuple[dict[str, Any], str | None, tuple[str, ...]]:
     named = flags.config if flags.config is not None else environ.get("CRI_CONFIG_FILE")
     if named == "":
         origin = "--config" if flags.config is not None else "CRI_CONFIG_FILE"
@@ -225,10 +199,10 @@ def _read_first(
             return values, path, (f"config file {missing} does not exist, using {file}",)
         if named is not None:
             raise ConfigError(f"{file}: {reason}", hint=hint)
-        return FileValues(), None, (f"ignoring the {file}: {reason}",)
+        return {}, None, (f"ignoring the {file}: {reason}",)
     if named is not None:
         raise ConfigError(f"config file {quote(named, _PATH_LIMIT_CHARS)} does not exist")
-    return FileValues(), None, ()
+    return {}, None, ()
 
 
 def read_text(path: str) -> str:
@@ -264,18 +238,21 @@ def _members(text: str) -> list[Member]:
     return root.members
 
 
-def _value(found: Mapping[str, Node], key: str, read: Callable[[str], T]) -> T | None:
-    node = found.get(key)
-    if node is None or node.type == "null":
-        return None
-    try:
-        return read(node.text)
-    except ValueError as error:
-        raise ConfigError(f"line {node.line}: {key}: {error}") from None
-
-
 def _whole_number(text: str) -> int:
     """Read a decimal integer of 64 bits; unlike a flag's, it has no other notation."""
     if not re.fullmatch(r"[+-]?[0-9]{1,25}", text) or not -(2**63) <= int(text) < 2**63:
         raise ValueError(f"{quote(text)} is not a whole number")
     return int(text)
+
+
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "runtime-endpoint": str,
+    "image-endpoint": str,
+    "timeout": _whole_number,
+    "debug": parse_bool,
+    "pull-image-on-create": parse_bool,
+    "disable-pull-on-run": parse_bool,
+    "max-retries": _whole_number,
+}
+KEYS: Final = tuple(_READERS)
+"""All keys of a file, in the order in which they are listed."""

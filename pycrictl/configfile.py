@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pycrictl import config, noderoot
-from pycrictl.config import KEYS, FileValues, Setting
+from pycrictl.config import KEYS, Setting
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import quote
 
@@ -28,16 +28,15 @@ NEW_FILE_MODE: Final = 0o600
 NEW_FOLDER_MODE: Final = 0o755
 
 _PATH_LIMIT_CHARS: Final = 4096
-_FIELDS: Final = {key: key.replace("-", "_") for key in KEYS} | {"timeout": "timeout_s"}
 # What a missing key stands for.
 _ABSENT: Final[Mapping[str, Any]] = {
-    "runtime_endpoint": "",
-    "image_endpoint": "",
-    "timeout_s": 0,
+    "runtime-endpoint": "",
+    "image-endpoint": "",
+    "timeout": 0,
     "debug": False,
-    "pull_image_on_create": False,
-    "disable_pull_on_run": False,
-    "max_retries": config.DEFAULT_MAX_RETRIES,
+    "pull-image-on-create": False,
+    "disable-pull-on-run": False,
+    "max-retries": config.DEFAULT_MAX_RETRIES,
 }
 _NEWER: Final = "max-retries"
 """The key that crictl 1.36.0 does not know yet."""
@@ -59,12 +58,11 @@ def values(path: str, *, is_whole: bool = False) -> dict[str, str]:
     ``is_whole`` omits ``max-retries``, which crictl 1.36 lacks, unless the file sets it.
     """
     found = _parse(path, _read(path) or "")
-    shown = {}
-    for key in KEYS:
-        value = getattr(found, _FIELDS[key])
-        if value is not None or not (is_whole and key == _NEWER):
-            shown[key] = _shown(_ABSENT[_FIELDS[key]] if value is None else value)
-    return shown
+    return {
+        key: _shown(found.get(key, _ABSENT[key]))
+        for key in KEYS
+        if key in found or not (is_whole and key == _NEWER)
+    }
 
 
 def create(path: str) -> bool:
@@ -100,9 +98,9 @@ def change(path: str, settings: Mapping[str, str], *, is_whole: bool = False) ->
 
 def changed(text: str, settings: Mapping[str, Any], *, is_whole: bool = False) -> str:
     """Return the text of a valid file with keys set; ``is_whole`` as for ``change``."""
-    present = _present(text)
+    present = config.parse_file(text)
     if is_whole:
-        zeros = {key: _ABSENT[_FIELDS[key]] for key in KEYS if key != _NEWER}
+        zeros = {key: _ABSENT[key] for key in KEYS if key != _NEWER}
         settings = {**zeros, **present, **settings}
     after = f"{text.rstrip()}\n".lstrip("\n")
     for key, value in settings.items():
@@ -111,17 +109,12 @@ def changed(text: str, settings: Mapping[str, Any], *, is_whole: bool = False) -
         after += "" if count else f"{_line(key, value)}\n"
     wanted = {**present, **settings}
     try:
-        is_right = _present(after) == wanted
+        is_right = config.parse_file(after) == wanted
     except ConfigError:
         is_right = False
     if not is_right:  # no file of plain lines
         return "".join(f"{_line(*pair)}\n" for pair in wanted.items())
     return re.sub(r"(?m)^[ \t]*\n", "", after) if is_whole else after
-
-
-def _present(text: str) -> dict[str, Any]:
-    found = config.parse_file(text)
-    return {key: value for key in KEYS if (value := getattr(found, _FIELDS[key])) is not None}
 
 
 def _line(key: str, value: str | int | bool, old: re.Match[str] | None = None) -> str:
@@ -142,14 +135,13 @@ def _checked(key: str, text: str, *, any_endpoint: bool) -> str | int | bool:
         parsed = config.parse_file(f"{key}: {json.dumps(text, ensure_ascii=False)}\n")
     except ConfigError as error:
         raise UsageError(error.message.removeprefix("line 1: ")) from None
-    value: str | int | bool | None = getattr(parsed, _FIELDS[key])
-    assert value is not None, "a text in quotes is a value"
+    value: str | int | bool = parsed[key]
     if isinstance(value, str) and value and not any_endpoint:
         config.socket_path(Setting(value, "flag"), key)
     return value
 
 
-def _parse(path: str, text: str) -> FileValues:
+def _parse(path: str, text: str) -> dict[str, Any]:
     try:
         return config.parse_file(text)
     except ConfigError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl import config
-from pycrictl.config import Config, FileValues, Flags, Setting, load, parse_file, socket_path
+from pycrictl.config import Config, Flags, Setting, load, parse_file, socket_path
 from pycrictl.errors import ConfigError, UsageError
 
 FULL = """\
@@ -209,30 +209,30 @@ class TestContent:
         ["", "\n\n", "# only a comment\n", "---\n", "--- ~\n", "null\n", "{}\n", "\ufeff"],
     )
     def test_nothing_is_valid(self, text: str) -> None:
-        assert parse_file(text) == FileValues()
+        assert parse_file(text) == {}
 
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("timeout: 5", FileValues(timeout_s=5)),
-            ("timeout: 5 # five\r\ndebug: false\r\n", FileValues(timeout_s=5, debug=False)),
-            ("timeout: '5'\ndebug: \"T\"\n", FileValues(timeout_s=5, debug=True)),
-            ('{"timeout": 5, "debug": true}', FileValues(timeout_s=5, debug=True)),
-            ('{\n\t"runtime-endpoint": "/a b"\n}\n', FileValues(runtime_endpoint="/a b")),
-            ("\ufefftimeout: +5\n", FileValues(timeout_s=5)),
-            ("timeout: 010\n", FileValues(timeout_s=10)),
-            ("timeout: 1\ndebug: t\ntimeout: 2\n", FileValues(timeout_s=2, debug=True)),
-            ("timeout:\ndebug: ~\nmax-retries: null\n", FileValues()),
-            ("image-endpoint: 'null'\n", FileValues(image_endpoint="null")),
-            ('image-endpoint: "null"\n', FileValues(image_endpoint="null")),
-            ("? timeout\n: 5\n", FileValues(timeout_s=5)),
-            ("%YAML 1.1\n---\ntimeout: 5\n...\n", FileValues(timeout_s=5)),
-            ("timeout: &five 5\n", FileValues(timeout_s=5)),
-            ("runtime-endpoint: >-\n  /a\n  b\n", FileValues(runtime_endpoint="/a b")),
-            ("runtime-endpoint: 8\n", FileValues(runtime_endpoint="8")),
+            ("timeout: 5", {"timeout": 5}),
+            ("timeout: 5 # five\r\ndebug: false\r\n", {"timeout": 5, "debug": False}),
+            ("timeout: '5'\ndebug: \"T\"\n", {"timeout": 5, "debug": True}),
+            ('{"timeout": 5, "debug": true}', {"timeout": 5, "debug": True}),
+            ('{\n\t"runtime-endpoint": "/a b"\n}\n', {"runtime-endpoint": "/a b"}),
+            ("\ufefftimeout: +5\n", {"timeout": 5}),
+            ("timeout: 010\n", {"timeout": 10}),
+            ("timeout: 1\ndebug: t\ntimeout: 2\n", {"timeout": 2, "debug": True}),
+            ("timeout:\ndebug: ~\nmax-retries: null\n", {}),
+            ("image-endpoint: 'null'\n", {"image-endpoint": "null"}),
+            ('image-endpoint: "null"\n', {"image-endpoint": "null"}),
+            ("? timeout\n: 5\n", {"timeout": 5}),
+            ("%YAML 1.1\n---\ntimeout: 5\n...\n", {"timeout": 5}),
+            ("timeout: &five 5\n", {"timeout": 5}),
+            ("runtime-endpoint: >-\n  /a\n  b\n", {"runtime-endpoint": "/a b"}),
+            ("runtime-endpoint: 8\n", {"runtime-endpoint": "8"}),
         ],
     )
-    def test_ways_to_write(self, text: str, expected: FileValues) -> None:
+    def test_ways_to_write(self, text: str, expected: dict[str, object]) -> None:
         assert parse_file(text) == expected
 
     @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def _config(data: bytes, chance: random.Random) -> None:
     text = _text(data)
     config.parse_file(text)
     changed = configfile.changed(text, {"timeout": 7})
-    assert config.parse_file(changed).timeout_s == 7
+    assert config.parse_file(changed)["timeout"] == 7
 
 
 def _toml(data: bytes, chance: random.Random) -> None:
