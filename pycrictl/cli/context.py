@@ -146,7 +146,7 @@ class AppContext:
         """
         with self.open_client("runtime") as client:
             is_apart = self.config.image_endpoint != self.config.runtime_endpoint
-            if not (is_apart and crictl.needs_images(needs_images)):
+            if not (is_apart and (needs_images or crictl.is_called())):  # crictl always does
                 yield client, client
             else:
                 with self.open_client("image") as images:

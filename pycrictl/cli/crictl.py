@@ -1,8 +1,8 @@
 """Differences under the name ``crictl``, for scripts that expect crictl 1.36.
 
-The only module that knows the differences, but for the form of the help (``page``). Commands raise
-the same errors under both names; what comes of an error is decided here. It is loaded at every
-start, so it imports little.
+All but the smallest differences are here and, for the form of the help, in ``crictl_page``. Commands
+raise the same errors under both names; what comes of an error is decided here. It is loaded at
+every start, so it imports little.
 """
 
 from __future__ import annotations
@@ -98,11 +98,6 @@ def configuration_warnings(warnings: tuple[str, ...], *, is_named: bool) -> tupl
     return (f"config file {DEFAULT_PATH} does not exist; one beside the program will do",)
 
 
-def needs_images(asked: bool) -> bool:
-    """Return whether to connect to the image service too, which crictl always does."""
-    return asked or is_called()
-
-
 def exit_status(code: int) -> int:
     """Return the status to exit with: crictl has 1 for every failure, also of remote commands."""
     return min(code, ExitCode.FAILURE) if is_called() else code
@@ -112,10 +107,6 @@ def known_format(given: str, formats: Iterable[str]) -> str:
     """Return the output format: crictl's tables stand for formats that ``formats`` has not."""
     is_known = given.partition("=")[0] in (each.partition("=")[0] for each in formats)
     return "table" if is_called() and not is_known else given
-
-
-def takes_value(value: str) -> bool:
-    return not (is_called() and "=" in value)
 
 
 def is_interspersed(command: str, by_default: bool) -> bool:
@@ -134,10 +125,6 @@ def score(text: str) -> int:
         if is_called():
             return 0
         raise
-
-
-def passes_over(*, ignored: bool) -> bool:
-    return ignored and is_called()
 
 
 def whole_output(stdout: bytes, stderr: bytes, code: int) -> tuple[bytes, bytes]:
@@ -162,10 +149,6 @@ def report_missing_log(env: Environment, path: str) -> None:
     """Report that a container's log file could not be removed; ``path`` is empty for none."""
     if path and is_called():
         env.error(f"the log file {quote(path, 4096)} does not exist")
-
-
-def pull_failure(message: str) -> str:
-    return f"pulling image: {message}" if is_called() else message
 
 
 def clear_screen(out: TextIO) -> None:

@@ -81,7 +81,8 @@ def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for item in split_list(values):
         key, equals, value = item.partition("=")
-        if not equals or not key or not crictl.takes_value(value):
+        is_refused = "=" in value and crictl.is_called()
+        if not equals or not key or is_refused:
             raise typer.BadParameter(f'"{item}" is not KEY=VALUE', param_hint=option)
         pairs[key] = value
     return pairs

@@ -162,7 +162,8 @@ def pull(
 
     def report(outcome: PullOutcome) -> None:
         if outcome.error is not None:
-            outcome.error.message = crictl.pull_failure(outcome.error.message)
+            if crictl.is_called():
+                outcome.error.message = f"pulling image: {outcome.error.message}"
             results.fail(outcome.error)
         elif not from_:
             results.say([f"Image is up to date for {outcome.reference}"])
