@@ -53,7 +53,7 @@ def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
 
 
 def values(path: str, *, is_whole: bool = False) -> dict[str, str]:
-    """Return every key with what the file says, as text; a file that does not exist says nothing.
+    """Return every key with its value in the file, as text; missing keys as crictl has them.
 
     ``is_whole`` omits ``max-retries``, which crictl 1.36 lacks, unless the file sets it.
     """

@@ -37,7 +37,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def is_dumb(environ: Mapping[str, str]) -> bool:
-    """Return whether a terminal cannot move its cursor, or nobody says that it can."""
+    """Return whether a terminal cannot move its cursor, or ``TERM`` does not tell."""
     return environ.get("TERM", "") in ("", "dumb")
 
 
@@ -168,18 +168,18 @@ class Environment:
     def note(self, text: str) -> None:
         if self.program == CRICTL:
             text = f"info: {text[:1].upper()}{text[1:]}"
-        self._say(f"{self.program}: {_line(text)}\n")
+        self._write(f"{self.program}: {_line(text)}\n")
 
     def warn(self, text: str) -> None:
-        self._say(f"{self.program}: warning: {_line(text)}\n")
+        self._write(f"{self.program}: warning: {_line(text)}\n")
 
     def error(self, message: str, *, hint: str | None = None) -> None:
         lines = f"{self.program}: {_line(message)}\n"
         if hint:
             lines += f"hint: {_line(hint)}\n"
-        self._say(lines)
+        self._write(lines)
 
-    def _say(self, lines: str) -> None:
+    def _write(self, lines: str) -> None:
         if self.program == CRICTL:  # hints name commands to type
             lines = lines.replace(f"'{OWN_NAME} ", f"'{self.program} ")
         try:

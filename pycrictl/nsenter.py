@@ -61,7 +61,7 @@ def check_static(path: Path) -> None:
     ]
     if _PT_INTERP in kinds:
         raise PycrictlError(
-            f"{quote(str(path), 4096)} needs libraries, which are not there beside a container",
+            f"{quote(str(path), 4096)} is dynamically linked, and the shell has no libraries",
             hint="install busybox-static, or name a static one with --busybox",
         )
 

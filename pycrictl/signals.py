@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
-DEAF_S: Final = 0.5
-"""For how long after one of them another counts as the same. They may come in pairs, from a
-terminal and a supervisor or an impatient user, and the second would interrupt the cleaning up."""
+REPEAT_S: Final = 0.5
+"""For how long after a signal another one counts as the same. They may come in pairs, from a
+terminal and a supervisor or an impatient user, and the second would interrupt the clean-up."""
 
 _AGAIN_S: Final = 0.01
 """How long after it was dropped what ends the program is raised again."""

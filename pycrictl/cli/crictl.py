@@ -1,7 +1,7 @@
 """Differences under the name ``crictl``, for scripts that expect crictl 1.36.
 
-All but the smallest differences are here and, for the form of the help, in ``crictl_page``. Commands
-raise the same errors under both names; what comes of an error is decided here. It is loaded at
+All but the smallest differences are here or, for the form of the help, in ``crictl_page``. Commands
+raise the same errors under both names; how an error is reported is decided here. It is loaded at
 every start, so it imports little.
 """
 
@@ -40,7 +40,7 @@ TITLE: Final = "crictl - client for CRI"
 """How the help of the program begins."""
 
 SUMMARIES: Final = {"pull": "Pull an image from a registry."}
-"""What scripts look for in a page, where the command's own summary says it otherwise."""
+"""What scripts search help pages for, where the command's own summary differs."""
 
 CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
 """What crictl writes before some tables, also where no terminal reads them."""
@@ -89,7 +89,7 @@ def reads_configuration(command: str) -> bool:
 def configuration_warnings(warnings: tuple[str, ...], *, is_named: bool) -> tuple[str, ...]:
     """Return what is reported of the configuration file, if it could be read or need not be.
 
-    crictl says nothing of an invalid one at the default place, but reports that there is none.
+    crictl ignores an invalid one at the default place silently, but reports a missing one.
     """
     if is_named or not is_called():
         return warnings
@@ -165,8 +165,8 @@ def has_failed(env: Environment, container_id: str, failure: str) -> bool:
     if is_called():
         message = failure.replace("template: :", "template: tmplExecuteRawJSON:", 1)
         message = message.replace(": at <", ': executing "tmplExecuteRawJSON" at <', 1)
-        told = "failed to format container event with the error: failed to template data"
-        env.stdout.write(f"{told}: {message}\n")
+        report = "failed to format container event with the error: failed to template data"
+        env.stdout.write(f"{report}: {message}\n")
     else:
         env.warn(f"event of container {container_id[:13]}: {failure}")
     return not is_called()
@@ -182,7 +182,7 @@ def one_action(
 
 
 class ErrorReport(NamedTuple):
-    """What becomes of an error.
+    """How crictl reports an error.
 
     Attributes:
         message: the error line; empty for none.

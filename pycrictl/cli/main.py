@@ -20,7 +20,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 from pycrictl.errors import ExitCode, PycrictlError
-from pycrictl.signals import DEAF_S, ENDING, ending, raise_ending
+from pycrictl.signals import ENDING, REPEAT_S, ending, raise_ending
 
 SIGNAL_BASE: Final = 128
 """Exit status of a program ended by signal N is this plus N, as shells count."""
@@ -98,7 +98,7 @@ class _Signals:
 
     def __init__(self, context: AppContext) -> None:
         self._context = context
-        self._deaf_until_s = 0.0
+        self._repeats_until_s = 0.0
 
     def take(self) -> None:
         """Handle the signals, except ignored ones, as SIGINT is in background jobs."""
@@ -109,9 +109,9 @@ class _Signals:
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         now_s = time.monotonic()
-        if now_s < self._deaf_until_s:
+        if now_s < self._repeats_until_s:
             return
-        self._deaf_until_s = now_s + DEAF_S
+        self._repeats_until_s = now_s + REPEAT_S
         is_interrupt = number == signal.SIGINT or crictl.handles_signal(number)
         raise_ending(
             KeyboardInterrupt() if is_interrupt else Terminated(number),

@@ -81,12 +81,12 @@ def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str)
 
 
 @contextmanager
-def patience() -> Iterator[Callable[[int], bool] | None]:
+def first_signal_ignored() -> Iterator[Callable[[int], bool] | None]:
     """Ignore the first signal of a stream and end silently at the next, as crictl does.
 
     Yields:
-        a function that says whether a signal to an open stream is ignored; None if none is, which
-        is so under the program's own name.
+        a function that returns whether a signal to an open stream is ignored; None if all count,
+        as under the program's own name.
     """
     spared: list[int] = []
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar, cast
 
-from pycrictl.signals import DEAF_S, ENDING, ending, undisturbed
+from pycrictl.signals import ENDING, REPEAT_S, ending, undisturbed
 
 T = TypeVar("T")
 
@@ -60,15 +60,15 @@ def _cancelled_by_signals(
         yield
         return
     received: list[int] = []
-    deaf_until_s = 0.0
+    repeats_until_s = 0.0
 
     def cancel(number: int) -> None:
-        nonlocal deaf_until_s
+        nonlocal repeats_until_s
         if not received and spares(number):
             return
         received.append(number)
-        if loop.time() >= deaf_until_s:
-            deaf_until_s = loop.time() + DEAF_S
+        if loop.time() >= repeats_until_s:
+            repeats_until_s = loop.time() + REPEAT_S
             for task in asyncio.all_tasks(loop):
                 task.cancel()
 

@@ -125,7 +125,7 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
     info = parsed(answer.info.get("info", ""))
     settings = pull_settings(status.info, pid=listener_pid(containerd.endpoint))
     if not (chain_id := text(info.get("chainID"))):
-        raise PycrictlError(f"the runtime does not say where image {quote(image)} is unpacked")
+        raise PycrictlError(f"the runtime does not report where image {quote(image)} is unpacked")
     environ = dict(
         entry.split("=", 1)
         for entry in texts(mapping(info, "imageSpec", "config").get("Env"), _MAX_VARIABLE_CHARS)

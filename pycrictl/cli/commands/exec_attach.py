@@ -158,7 +158,7 @@ def exec_(
             outcomes = _run_sync(app.env, client, targets, words, limit_s=timeout)
         else:
             ask = partial(sessions.exec_url, client, command=words, stdin=interactive, tty=tty)
-            with stream_options.patience() as spares:
+            with stream_options.first_signal_ignored() as spares:
                 outcomes = stream_all(
                     app.env,
                     [partial(ask, each.id, shown=each.shown) for each in targets],
@@ -274,7 +274,7 @@ def attach(
         raise UsageError("the container ID is empty")
     stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
-    with app.open_client("runtime") as client, stream_options.patience() as spares:
+    with app.open_client("runtime") as client, stream_options.first_signal_ignored() as spares:
         target = Lookup(client).found(container, "container")
         ask_url = partial(
             sessions.attach_url, client, target.id, stdin=stdin, tty=tty, shown=target.shown
@@ -339,11 +339,11 @@ def port_forward(
         raise UsageError("the pod sandbox ID is empty")
     pairs = [parse_pair(text) for text in ports]
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
-    say = partial(_say, app.env.stdout)
+    print_line = partial(_print_line, app.env.stdout)
 
     def handled(port: int) -> None:
         with suppress(OSError):  # a full disk; it is reported at the end of the program
-            say(f"Handling connection for {port}\n")
+            print_line(f"Handling connection for {port}\n")
 
     with app.open_client("runtime") as client:
         listeners = listen(options.split_list(addresses) or ["localhost"], pairs, note=app.env.warn)
@@ -359,7 +359,7 @@ def port_forward(
 
         def ready() -> None:
             for listener in listeners:
-                say(f"Forwarding from {listener.label} -> {listener.remote}\n")
+                print_line(f"Forwarding from {listener.label} -> {listener.remote}\n")
 
         try:
             run_in_loop(forwarder.run(listeners, ready=ready))
@@ -367,8 +367,8 @@ def port_forward(
             pass  # how users end it
 
 
-def _say(stdout: TextIO, line: str) -> None:
-    """Write a line at once; drop all lines once nobody reads them."""
+def _print_line(stdout: TextIO, line: str) -> None:
+    """Write a line at once; drop all lines once the reader has closed standard output."""
     try:
         stdout.write(line)
         stdout.flush()

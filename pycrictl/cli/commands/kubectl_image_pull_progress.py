@@ -18,7 +18,7 @@ from pycrictl.show.displays.outlet import choose
 from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import plural
 
-MOST_SAID: Final = 5
+MAX_NOTES: Final = 5
 """Pods whose problem is shown; the others are only counted."""
 
 
@@ -88,10 +88,10 @@ def image_pull_progress(
     finally:
         display.close()
     if not has_seen:
-        _say_why(app, asked)
+        _note_problems(app, asked)
 
 
-def _say_why(app: AppContext, asked: Asked) -> None:
+def _note_problems(app: AppContext, asked: Asked) -> None:
     from pycrictl.kubectl.why import Pods  # noqa: PLC0415 - only when nothing is pulled
 
     quiet = Kubectl(app.handed_on, lambda text: None)  # its warnings were shown before
@@ -100,8 +100,8 @@ def _say_why(app: AppContext, asked: Asked) -> None:
     except PycrictlError:
         return  # what was asked for has its answer
     sick = [one for one in look.reports if one.is_sick]
-    for one in sick[:MOST_SAID]:
+    for one in sick[:MAX_NOTES]:
         app.env.note(f"{one.facts.full_name} {one.cause.text}")
     if sick:
-        more = f"{plural(len(sick) - MOST_SAID, 'more pod')}; " if len(sick) > MOST_SAID else ""
+        more = f"{plural(len(sick) - MAX_NOTES, 'more pod')}; " if len(sick) > MAX_NOTES else ""
         app.env.note(f"{more}'kubectl why' says what helps")

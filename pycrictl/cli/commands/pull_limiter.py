@@ -135,7 +135,7 @@ def pull_limiter(
             header=not no_headers,
         )
     else:
-        raise UsageError("say what to do: pull-limiter status, set N, cancel IMAGE|POD, or history")
+        raise UsageError("no action is given", hint="status, set N, cancel IMAGE|POD or history")
 
 
 def _show_status(
