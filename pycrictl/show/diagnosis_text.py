@@ -33,9 +33,9 @@ _COMMAND: Final = r"'pycrictl [^']*'"
 
 
 class TextRow(NamedTuple):
-    """A label and a text beside it; without columns for the label if ``indent`` is 0.
+    """A label and a text beside it.
 
-    Coloured is the label, or the first word without one.
+    The label or the first word is coloured. No indent: no label.
     """
 
     label: str
@@ -49,11 +49,7 @@ def write_pod(
 ) -> None:
     """Write the most likely cause, what to do next, and the facts; of a healthy pod one line.
 
-    Args:
-        document: of ``diagnosis.pod``.
-        out: where to.
-        columns: of the terminal, within which lines are wrapped; 0 for lines of any length.
-        is_coloured: whether colours are wanted.
+    Lines are wrapped within ``columns``; 0 for lines of any length.
     """
     cause = document["cause"]
     tone = "" if document["healthy"] else _TONES[cause["severity"]]

@@ -32,11 +32,8 @@ LIST_FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=…", "custom-
 class Format:
     """One of several formats.
 
-    Args:
-        output: the value of ``--output``; empty for JSON.
-        template: the value of ``--template``, which only ``go-template`` uses.
-        formats: those that the command has.
-        aliases: other names of a document's keys in JSONPath.
+    ``output`` is the value of ``--output``, empty for JSON; only ``go-template`` uses ``template``.
+    ``aliases`` are other names of a document's keys in JSONPath.
     """
 
     def __init__(
@@ -91,11 +88,9 @@ class Format:
                 text = text.removesuffix("\n")
             render.write_text(text, out)
         elif self._kind == "yaml":
-            render.write_document_yaml(document, out)
-        elif is_ordered:
-            render.write_ordered_json(document, out)
+            render.write_yaml(document, out)
         else:
-            render.write_document_json(document, out)
+            render.write_json(document, out, is_ordered=is_ordered)
 
     def write_message(self, message: Message, out: TextIO) -> None:
         self.write_document(message_document(message), out, is_ordered=True)
@@ -112,15 +107,9 @@ class Views(NamedTuple):
 class ListFormat(Format):
     """A format of a list, or bare IDs, or blocks.
 
-    Args:
-        output: the value of ``--output``.
-        name: of the list in documents, such as ``containers``; in paths it is ``items`` as well.
-        quiet: whether to write IDs instead of tables; other values of ``output`` take precedence.
-        verbose: whether to write blocks instead of tables; ``quiet`` takes precedence.
-        sort_by: a heading or a path to sort by; empty for none.
-        header: whether tables have headings.
-        headings: those to sort by, and their paths; by default those of the list of that name.
-        formats: the ones that the command has.
+    ``name`` is that of the list in documents, such as ``containers``; in paths it is ``items`` as
+    well. ``quiet`` writes IDs and ``verbose`` blocks in place of tables only. ``headings`` are
+    those to sort by, and their paths; by default those of the list of that name.
     """
 
     def __init__(
@@ -156,11 +145,8 @@ class ListFormat(Format):
     ) -> None:
         """Write objects, sorted if that was asked for.
 
-        Args:
-            found: the objects.
-            views: how to show them; None for documents.
-            out: where to.
-            screen: the terminal that a table has to fit; None elsewhere.
+        Documents need no ``views``; ``screen`` is the terminal that a table has to fit, if it has
+        to.
         """
         is_for_people = self.is_table or self._kind in ("ids", "blocks")
         documents: list[Document] = []

@@ -118,9 +118,7 @@ def image_filesystems_table(
 ) -> Table:
     """Make a row for each file system of images and containers.
 
-    Args:
-        response: the runtime's answer.
-        space: returns size and free bytes of the file system at a mount point of the node, or None.
+    ``space`` returns size and free bytes of the file system at a mount point of the node.
     """
     rows = []
     kinds = (

@@ -159,10 +159,8 @@ class JsonPath:
     ) -> None:
         """Read a path; without its leading dot, or in braces, it is one as well.
 
-        Args:
-            text: the path.
-            aliases: other names of keys at the top of the document.
-            at_top: whether the path starts there, also without ``$``.
+        ``aliases`` are other names of keys at the top of the document, where a path also starts
+        without ``$`` if it is ``at_top``.
         """
         inner = text.strip()
         if inner.startswith("{") and inner.endswith("}"):

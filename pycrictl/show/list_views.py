@@ -158,14 +158,9 @@ def on_screen(
     tones: Mapping[str, Tone] | None = None,
     other: Tone = "",
 ) -> Table:
-    """Return a table for a terminal: the columns ``first``, then the others.
+    """Return crictl's table for a terminal: the columns ``first``, then the others.
 
-    Args:
-        table: as crictl has it.
-        first: headings, the most important first.
-        by: the heading of the column that decides about a row's colour.
-        tones: colours by its cells.
-        other: the colour for other cells.
+    The cells of the column ``by`` choose a row's colour from ``tones``, or ``other``.
     """
     names = [*first, *(name for name in table.header if name not in first)]
     order = [table.header.index(name) for name in names]
@@ -209,9 +204,7 @@ def containers_table(
     """Make a row for each container.
 
     Args:
-        containers: in the order to show them.
         now: seconds since 1970, for the ages.
-        no_trunc: whether IDs are shown whole.
         image_names: what to show in place of an image, by what the container has for it.
         wide: whether there are the columns IMAGE ID and POD UID.
         ends: of those that have ended, by ID, for the columns EXIT and REASON; None without them.

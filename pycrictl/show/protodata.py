@@ -81,12 +81,9 @@ def status_document(
 ) -> Document:
     """Return a status and what else the runtime reports, as the inspecting commands show it.
 
-    Args:
-        status: the message below ``"status"``.
-        info: the response's ``info`` map; each entry becomes a sibling of ``"status"``.
-        unset_as_null: whether sub-messages that the status lacks are None instead of missing.
-        times: texts that replace fields of the status, by their JSON names.
-        extras: further siblings of ``"status"``.
+    Entries of ``info`` and ``extras`` become siblings of ``"status"``. ``times`` are texts that
+    replace fields of the status, by their JSON names. Unset sub-messages are None if
+    ``unset_as_null``.
     """
     document = message_document(status)
     if unset_as_null:
@@ -126,11 +123,7 @@ def info_value(text: str) -> Any:
 
 
 def _sound(value: Any, depth: int = 0) -> Any:
-    """Return ``value`` without strings that cannot be written again.
-
-    Raises:
-        ValueError: it is nested too deeply, or a number is beyond the range of a float.
-    """
+    """Mend strings that cannot be written again; ValueError for such numbers and such depth."""
     if depth > MAX_NESTING:
         raise ValueError("nested too deeply")
     if isinstance(value, str):

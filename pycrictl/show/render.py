@@ -27,16 +27,11 @@ _CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
 
 
 class Table(NamedTuple):
-    """Rows under headings.
+    """Rows under headings; every row has a cell for each, as it comes from the runtime.
 
-    Attributes:
-        header: the headings; every row has as many cells.
-        rows: the cells, as they come from the runtime.
-        min_width: the least width of a column with its gap.
-        footer: a line below the rows; empty for none.
-        whole: on a terminal, headings of columns that are never cut.
-        optional: on a terminal, headings of columns that are left out where all is empty.
-        tones: of the rows on a terminal; empty for none.
+    ``min_width`` is the least width of a column with its gap, ``footer`` a line below. Of a
+    terminal are headings of columns that are never cut (``whole``) or left out where all is empty
+    (``optional``), and the colours of rows.
     """
 
     header: tuple[str, ...]
@@ -110,14 +105,12 @@ def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
         out.write("\n")
 
 
-def write_ordered_json(document: Any, out: TextIO) -> None:
-    out.write(jsontext.ordered_json(document) + "\n")
+def write_json(document: Any, out: TextIO, *, is_ordered: bool = False) -> None:
+    """Write data as JSON with sorted keys, or in the order of the API."""
+    text = jsontext.ordered_json(document) if is_ordered else jsontext.document_json(document)
+    out.write(text + "\n")
 
 
-def write_document_json(document: Any, out: TextIO) -> None:
-    out.write(jsontext.document_json(document) + "\n")
-
-
-def write_document_yaml(document: Any, out: TextIO) -> None:
+def write_yaml(document: Any, out: TextIO) -> None:
     """Write data as YAML; an empty line ends it."""
     out.write(yamltext.document_yaml(document) + "\n")

@@ -152,8 +152,7 @@ class Viewer:
 def until_interrupted(env: Environment, *, has_log: bool) -> Iterator[Viewer]:
     """Yield a viewer for something without end, which Ctrl-C ends without failure.
 
-    Args:
-        has_log: whether log lines go to stderr; on a terminal they would tear a picture.
+    Log lines on a terminal would tear a picture.
     """
     is_torn = has_log and env.stderr_is_terminal
     has_picture = env.stdout_is_terminal and not is_dumb(env.environ) and not is_torn

@@ -86,15 +86,9 @@ class OtherPull(NamedTuple):
 class BoardRow:
     """A container, one that is to come, or a pull that is nobody's.
 
-    Attributes:
-        pod: NAMESPACE/NAME; empty if nobody knows it.
-        container: its name; empty for the pod itself.
-        id: of the container; empty before it exists.
-        what: its state in a word or two.
-        detail: what is to be known of that.
-        gravity: orders sick rows, the smallest first.
-        pull: the pull that it waits for.
-        is_over: the container has ended.
+    ``pod`` is NAMESPACE/NAME, empty if nobody knows it; ``container`` is empty for the pod itself,
+    and ``id`` before it exists. ``gravity`` orders sick rows, the smallest first. ``pull`` is what
+    the row waits for.
     """
 
     pod: str
@@ -125,16 +119,8 @@ class BoardRow:
 class Board:
     """All of the screen.
 
-    Attributes:
-        node: its name.
-        runtime: name and version.
-        at_s: wall time.
-        pods: how many.
-        rows: in the order of the screen, healthy ones by CPU.
-        disk_free: the share of the file system of images that is free; None if that is unknown.
-        limit: of a proxy; None without one.
-        problem: why the runtime does not answer; empty if it does. What is shown is then the last.
-        since_s: wall time at which it answered last.
+    ``disk_free`` is the share of the file system of images that is free. A ``problem`` says why the
+    runtime does not answer: then the rest is from ``since_s``, when it answered last.
     """
 
     node: str

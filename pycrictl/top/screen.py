@@ -34,21 +34,6 @@ from pycrictl.top.board import MEASURES, Board, BoardRow, Measure, State, matchi
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that end the screen. asyncio lets an interrupt through by itself."""
 
-HELP: Final = """\
-up, down   choose a row (also page up, page down, home, end)
-enter, w   why it is as it is
-l          follow its log; Ctrl-C comes back
-e          a shell in it
-i          inspect it
-p          the layers of its pull, live; Ctrl-C comes back
-c          give up its pull that waits in line (asks first)
-+, -       one image more or less at once (asks first)
-s          sort what is well by CPU, memory, restarts or name
-/          show only rows with a text; escape shows all
-r          look now
-?          this help
-q          quit; Ctrl-Z suspends"""
-
 AT_ONCE_S: Final = 3.0
 
 _STYLES: Final = {
@@ -64,13 +49,8 @@ _STYLES: Final = {
 class Hands:
     """What the screen can have done.
 
-    Attributes:
-        look: returns the board of now; called in a thread.
-        why: returns why a row is as it is, in lines; called in a thread.
-        inspect: returns all about a container; called in a thread.
-        words: of this program for a command beside it.
-        set_limit: sets the limit of pulls; raises an error where there is no proxy.
-        cancel: gives up a pull of an image or a pod.
+    ``look``, ``why`` and ``inspect`` are called in threads; ``words`` start this program beside it.
+    ``cancel`` takes an image or a pod; it and ``set_limit`` raise an error where there is no proxy.
     """
 
     look: Callable[[], Board]
@@ -189,23 +169,7 @@ class TopApp(App[None]):
     Question Vertical { width: auto; height: auto; border: ascii; padding: 0 1; }
     Question Static { width: auto; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+c", "quit", priority=False),
-        Binding("ctrl+z", "suspend_process"),
-        Binding("w,enter", "why"),
-        Binding("i", "inspect"),
-        Binding("l", "log"),
-        Binding("e", "shell"),
-        Binding("p", "layers"),
-        Binding("c", "cancel"),
-        Binding("plus", "limit(1)"),
-        Binding("minus", "limit(-1)"),
-        Binding("s", "sort"),
-        Binding("slash", "filter"),
-        Binding("escape", "show_all"),
-        Binding("r", "look_now"),
-        Binding("question_mark", "help"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(key.names, key.action) for key in text.KEYS]
 
     def __init__(self, hands: Hands, *, interval_s: float, is_utf8: bool) -> None:
         super().__init__(ansi_color=True)
@@ -302,7 +266,7 @@ class TopApp(App[None]):
         self._is_due.set()
 
     def action_help(self) -> None:
-        self.push_screen(TextPage(HELP))
+        self.push_screen(TextPage(text.HELP))
 
     def action_sort(self) -> None:
         self._measure = MEASURES[(MEASURES.index(self._measure) + 1) % len(MEASURES)]

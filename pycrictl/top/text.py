@@ -11,9 +11,41 @@ from pycrictl.show.displays.phrases import clean, clock, cut, cut_middle, cut_na
 from pycrictl.top.board import Board, BoardRow, State
 from pycrictl.units import format_bytes, ordinal, parse_duration
 
+
+class Key(NamedTuple):
+    """Keys and what they do: by their names, as a word below the rows, and as a line of help."""
+
+    names: str
+    action: str
+    short: str
+    help: str
+
+
 KEYS: Final = (
-    *("l logs", "e exec", "w why", "i inspect", "p layers", "c cancel pull", "+/- limit"),
-    *("s sort", "/ filter", "? help", "q quit"),
+    Key("l", "log", "l logs", "l          follow its log; Ctrl-C comes back"),
+    Key("e", "shell", "e exec", "e          a shell in it"),
+    Key("w,enter", "why", "w why", "enter, w   why it is as it is"),
+    Key("i", "inspect", "i inspect", "i          inspect it"),
+    Key("p", "layers", "p layers", "p          the layers of its pull, live; Ctrl-C comes back"),
+    Key(
+        "c",
+        "cancel",
+        "c cancel pull",
+        "c          give up its pull in line (asks first)",
+    ),
+    Key("plus", "limit(1)", "+/- limit", "+, -       one image more or less at once (asks first)"),
+    Key("minus", "limit(-1)", "", ""),
+    Key("s", "sort", "s sort", "s          sort what is well by CPU, memory, restarts or name"),
+    Key("slash", "filter", "/ filter", "/          show only rows with a text; escape shows all"),
+    Key("escape", "show_all", "", ""),
+    Key("r", "look_now", "", "r          look now"),
+    Key("question_mark", "help", "? help", "?          this help"),
+    Key("q,ctrl+c", "quit", "q quit", "q          quit; Ctrl-Z suspends"),
+    Key("ctrl+z", "suspend_process", "", ""),
+)
+HELP: Final = "\n".join(
+    ["up, down   choose a row (also page up, page down, home, end)"]
+    + [key.help for key in KEYS if key.help]
 )
 _NARROW: Final = 50
 _BAR_CHARS: Final = 20
@@ -143,7 +175,7 @@ def head_lines(board: Board, columns: int, *, is_utf8: bool = True) -> list[str]
 
 def keys_line(columns: int) -> str:
     """Return the keys that fit a line; help and the end always do."""
-    shown = list(KEYS)
+    shown = [key.short for key in KEYS if key.short]
     while len(shown) > 2 and len("  ".join(shown)) > columns:
         del shown[-3]
     return cut("  ".join(shown), columns)

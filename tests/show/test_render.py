@@ -66,8 +66,9 @@ def test_maps_of_a_block_are_sorted() -> None:
 
 
 def test_documents_end_as_crictls_do() -> None:
-    assert written(lambda out: render.write_ordered_json({"b": "<"}, out)) == '{\n  "b": "<"\n}\n'
-    assert written(lambda out: render.write_document_json({"b": "<"}, out)) == (
-        '{\n  "b": "\\u003c"\n}\n'
+    assert (
+        written(lambda out: render.write_json({"b": "<"}, out, is_ordered=True))
+        == '{\n  "b": "<"\n}\n'
     )
-    assert written(lambda out: render.write_document_yaml({"b": 1}, out)) == "b: 1\n\n"
+    assert written(lambda out: render.write_json({"b": "<"}, out)) == ('{\n  "b": "\\u003c"\n}\n')
+    assert written(lambda out: render.write_yaml({"b": 1}, out)) == "b: 1\n\n"

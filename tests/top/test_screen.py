@@ -13,8 +13,9 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from pycrictl.errors import PycrictlError
+from pycrictl.top import text
 from pycrictl.top.board import Board, BoardRow, Limit, State, Usage, ordered
-from pycrictl.top.screen import HELP, Hands, Question, Rows, TextPage, TopApp
+from pycrictl.top.screen import Hands, Question, Rows, TextPage, TopApp
 from tests.top.test_board import BOARD, NOW
 
 
@@ -202,7 +203,7 @@ def test_sort() -> None:
 def test_help_and_quit() -> None:
     async def act(pilot: Pilot[None]) -> None:
         await pilot.press("question_mark")
-        assert str(pilot.app.screen.query_one(Static).content) == HELP
+        assert str(pilot.app.screen.query_one(Static).content) == text.HELP
         await pilot.press("q")
         assert not isinstance(pilot.app.screen, TextPage)
         await pilot.press("q")

@@ -101,7 +101,7 @@ def _print(app: AppContext, looker: Looker, *, is_json: bool) -> None:
     if board.problem:
         raise ConnectError(board.problem)
     if is_json:
-        render.write_document_json(board.document(), app.env.stdout)
+        render.write_json(board.document(), app.env.stdout)
         return
     columns = app.env.columns or 200
     utf8 = is_utf8(app.env.stdout, app.env.environ)
@@ -143,5 +143,5 @@ def _inspect(app: AppContext, looker: Looker, row: BoardRow) -> str:
     out = io.StringIO()
     request = cri_pb2.ContainerStatusRequest(container_id=row.id, verbose=False)
     answer = looker.connected.client.call("ContainerStatus", request)
-    render.write_ordered_json(message_document(answer.status), out)
+    render.write_json(message_document(answer.status), out, is_ordered=True)
     return out.getvalue()

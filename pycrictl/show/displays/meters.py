@@ -42,13 +42,7 @@ class Meter(NamedTuple):
 
 
 class Meters:
-    """A block of lines at the cursor of a terminal.
-
-    Args:
-        stderr: open on a terminal.
-        environ: gives the size where the terminal does not know it, the charset, and whether
-            colours are wanted.
-    """
+    """A block of lines at the cursor of a terminal."""
 
     interval_s: float | None = BAR_INTERVAL_S
 
@@ -97,16 +91,10 @@ class Meters:
 
 
 def amount_line(label: str, amount: phrases.Amount, more: Sequence[str], width: int) -> Meter | str:
-    """Return the line of a total: as many of its words as fit.
+    """Return the line of a total: as many of its words as fit in ``width``.
 
     What matters least goes first: what is unpacked, ``more`` from its end, the rate, the time left.
     The bar itself matters more than the first of these.
-
-    Args:
-        label: the line's first word.
-        amount: what it says.
-        more: words behind those of the amount.
-        width: columns.
     """
     percent, size, unpacked, speed, eta = amount.words
     if amount.total <= 0:

@@ -32,11 +32,8 @@ Stdout = Literal["progress", "result", "nothing"]
 class Outlet:
     """How and where progress is shown.
 
-    Attributes:
-        form: how.
-        env: bars, lines and notes go to its stderr.
-        objects: where the objects of ``json`` go.
-        is_result: whether progress is the command's result, so that losing it is an error.
+    ``objects`` is where those of ``json`` go; all else goes to the environment's stderr. If
+    progress ``is_result`` of the command, losing it is an error.
     """
 
     form: Form
@@ -56,10 +53,6 @@ def choose(mode: Mode, env: Environment, *, stdout: Stdout, has_log: bool = Fals
     well. Without a terminal it is lines where progress is the command's result, else nothing.
     ``bar`` becomes lines where there can be no bars. Objects go to stdout, or to stderr where
     stdout carries another result.
-
-    Args:
-        stdout: what the command writes there.
-        has_log: whether log lines go to stderr.
     """
     is_terminal = env.stderr_is_terminal
     has_bars = is_terminal and not is_dumb(env.environ)
@@ -111,11 +104,7 @@ class Objects(Lines):
         self._wall_clock = outlet.env.wall_clock
 
     def write_objects(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Write objects at once.
-
-        Raises:
-            OSError: they are the command's result and cannot be written.
-        """
+        """Write objects at once; OSError if they are the result and cannot be written."""
         now = datetime.fromtimestamp(self._wall_clock(), UTC)
         when = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         lines = [json.dumps({**fields, "time": when}) for fields in objects]

@@ -46,17 +46,9 @@ def percent(done: int, total: int) -> int:
 
 
 class Amount(NamedTuple):
-    """How far a pull or a copy is.
+    """How far a pull or a copy is, in bytes; a total of 0 is unknown.
 
-    Attributes:
-        done: bytes.
-        total: bytes; 0 while unknown.
-        rate: bytes a second; None while there is too little to tell.
-        eta_s: seconds that are left; None while unknown.
-        share: how much of all work is done, from 0 to 1; None: what ``done`` is of ``total``.
-        unpacked: bytes.
-        to_unpack: bytes in all; 0 if nothing is unpacked.
-        is_estimated: ``to_unpack`` is an estimate.
+    ``share`` is how much of all work is done, from 0 to 1; without it, ``done`` of ``total`` is.
     """
 
     done: int

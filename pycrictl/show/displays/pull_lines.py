@@ -19,11 +19,7 @@ class PlainLines(Lines):
 
     Images that begin and end, layers that change their phase (a layer that waits at first has not
     changed), stalls, pulls that wait for their registry, and while anything is on its way the
-    totals at least every 10 s.
-
-    Args:
-        stderr: where the lines go.
-        aggregate: leave the layers out.
+    totals at least every 10 s. ``aggregate`` leaves the layers out.
     """
 
     def __init__(self, stderr: TextIO, *, aggregate: bool = False) -> None:
@@ -145,13 +141,10 @@ class JsonLines(Objects):
     """One JSON object a line for each item that changed.
 
     ``image``, ``layer``, ``progress``, ``total`` and ``error`` are KEP-5334's fields with its
-    meaning, so that its readers work on them; the others are added where they are known, among
-    them the sums, the rate and the time left of the image. The last line of an item that has
-    arrived has ``progress`` equal to ``total``.
-
-    Args:
-        aggregate: one object for all items together, as the KEP has it for a pod; ``error`` is that
-            of the first item that failed.
+    meaning, so that its readers work on them; the others are added where they are known, among them
+    the sums, the rate and the time left of the image. The last line of an item that has arrived has
+    ``progress`` equal to ``total``. ``aggregate`` makes one object for all items together, as the
+    KEP has it for a pod, with the error of the first item that failed.
     """
 
     def __init__(self, outlet: Outlet, *, aggregate: bool = False) -> None:
