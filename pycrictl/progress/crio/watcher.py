@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -197,7 +197,7 @@ class CrioWatcher:
 
     def _assign_name(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
         nameless = sum(not other.image for other in self._pulls.values())
-        candidates = list(self._candidates(pull, wall_s))
+        candidates = self._candidates(pull, wall_s)
         if len(candidates) == nameless == 1:
             (known,) = candidates
             known.lease_id = pull.folder
@@ -214,8 +214,8 @@ class CrioWatcher:
         if pull.image:
             tracker.forget(pull.image)  # what an earlier attempt has left
 
-    def _candidates(self, pull: PullFolder, wall_s: float) -> Iterator[Expected]:
-        """Yield the images that a pull may be of, or else what a pod waits for."""
+    def _candidates(self, pull: PullFolder, wall_s: float) -> list[Expected]:
+        """Return the images that a pull may be of, or else what pods wait for."""
         running = [other.image for other in self._pulls.values() if other.image]
         expected = [one for one in self._expected if one.lease_id is None]
         found = [one for one in expected if one.since_s <= pull.started_s]
@@ -227,13 +227,13 @@ class CrioWatcher:
         ]
         # An older one may have failed, of which there is no line.
         young = [one for one in logged if pull.started_s - one.since_s < _SOON_S]
-        found += young or logged
+        found = [*found, *young] or logged
         if not found and self._owners is not None:
             known = [*running, *(name for image in pull.storage.images() for name in image.names)]
             found = [
                 Expected(one, 0.0) for one in self._owners.wanted() if not _is_among(one, known)
             ]
-        yield from found
+        return found
 
     def _end(
         self, pull: PullFolder, tracker: Tracker, now: float, wall_s: float, *, is_orphan: bool

@@ -102,10 +102,10 @@ class FakeCrio:
         self._pulls += 1
         return FakePull(self, self._pulls)
 
-    def say(self, message: str, call: int = 0) -> None:
+    def say(self, message: str, call: int = 0, *, ago_s: float = 0.0) -> None:
         """Write a line of a PullImage call to the journal."""
         text = f'level=info msg="{message}" id={RPC_ID}{call:02}'
-        self.journal.append(JournalLine(time.time(), "crio", text))
+        self.journal.append(JournalLine(time.time() - ago_s, "crio", text))
 
     def commit(self, digest: str, size_bytes: int, *, created_s: float | None = None) -> None:
         """Store a layer upon the one before."""

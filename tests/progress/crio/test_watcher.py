@@ -92,6 +92,7 @@ class Bench:
 def test_a_pull_from_its_first_file_to_its_image(crio: FakeCrio) -> None:
     crio.commit(digest("a"), 10)
     bench = Bench(crio, {IMAGE: manifest(a=10, b=20, d=30)})
+    crio.say("Pulling image: a.io/failed:1", 7, ago_s=60.0)
     crio.say(f"Pulling image: {IMAGE}")
     assert bench.poll() == PollResult((), ())
     pull = crio.pull()
@@ -160,6 +161,7 @@ def test_two_pulls_at_once(crio: FakeCrio) -> None:
     other = "a.io/other:2"
     answers = {IMAGE: manifest(a=10), other: manifest(a=10, b=20)}
     bench = Bench(crio, answers)
+    crio.say("Pulling image: a.io/failed:1", ago_s=60.0)
     first = Expected(IMAGE, time.time())
     bench.watcher.expect(first)
     one = crio.pull()
