@@ -1,3 +1,1 @@
-"""Pulls of CRI-O: files that grow, layers that are stored, lines of the log."""
-
-from __future__ import annotations
+"""Pulls of CRI-O: files that grow, and layers that are stored."""

@@ -1,3 +1,1 @@
 """What registries say of images: manifests, digests of tags."""
-
-from __future__ import annotations
