@@ -83,7 +83,7 @@ _PULLS: Final = (
         r"|server misbehaving|RegistryUnavailable",
         "registry-down",
         86,
-        "it could not be had from its registry or a mirror of it",
+        "it could not be fetched from its registry or a mirror of it",
         "'pycrictl doctor --registry HOST' tries it and its mirrors, of which the runtime names"
         " only the last error",
     ),

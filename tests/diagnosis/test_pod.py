@@ -103,7 +103,7 @@ TWELVE = {
             failure='Head "https://reg.example/v2/web/manifests/1": dial tcp 10.0.0.9:443: connect:'
             " connection refused"
         ),
-        'is not running: image "reg.example/web:1": it could not be had from its registry or a'
+        'is not running: image "reg.example/web:1": it could not be fetched from its registry or a'
         " mirror of it (Head"
         ' "https://reg.example/v2/web/manifests/1": dial tcp 10.0.0.9:443: connect: connection'
         " refused)",

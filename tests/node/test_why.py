@@ -211,8 +211,8 @@ def test_a_registry_that_is_down(scene: Scene) -> None:
     scene.fail_to_pull("127.0.0.1:1/shop/web:1")
     line = scene.why()
     assert line.startswith(
-        'is not running: image "127.0.0.1:1/shop/web:1": it could not be had from its registry or a'
-        " mirror of it ("
+        'is not running: image "127.0.0.1:1/shop/web:1": it could not be fetched from its registry'
+        " or a mirror of it ("
     ), line
     assert "connection refused" in line
 

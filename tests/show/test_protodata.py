@@ -11,7 +11,6 @@ from pycrictl.show.jsontext import document_json
 from pycrictl.show.list_views import rfc3339
 from pycrictl.show.protodata import (
     MAX_NESTING,
-    declared_document,
     info_value,
     message_document,
     status_document,
@@ -50,16 +49,6 @@ def test_the_runtime_status_is_crictls() -> None:
     assert document_json(document) + "\n" == capture("f-info-quiet").output
     status = cri_pb2.StatusResponse(status=response.status)
     assert set(status_document(status.status, extras=runtime_extras(status))) == {"status"}
-
-
-def test_names_of_the_proto_file() -> None:
-    pod = cri_pb2.PodSandbox(id="a", runtime_handler="kata")
-    pod.metadata.name = "web"
-    assert declared_document(pod) == {
-        "id": "a",
-        "runtime_handler": "kata",
-        "metadata": {"name": "web"},
-    }
 
 
 def test_unset_submessages_are_null_if_wanted() -> None:

@@ -23,8 +23,6 @@ BYTES_WIDTH: Final = len("1023.9/1023.9 MiB")
 RESUMED_S: Final = 10.0
 """How long the total says that a part had arrived before the first look."""
 
-SUMMARY_LINES: Final = 50
-
 _RANKS: Final = {
     Phase.EXTRACTING: 0,
     Phase.DOWNLOADING: 0,
@@ -87,18 +85,13 @@ class Bars(Meters):
         return [*self._last_lines(pulls), *end]
 
     def _last_lines(self, pulls: Sequence[Pull]) -> list[str]:
-        more = []
-        if len(pulls) > SUMMARY_LINES:
-            more = [f"… and {len(pulls) - SUMMARY_LINES} more images"]
-            pulls = sorted(pulls, key=lambda pull: pull.is_complete)[:SUMMARY_LINES]
-        lines = [
+        return [
             painted(
                 f"{per_image.name(pull)}  {self._history.summary(pull)}",
                 "bad" if pull.count(Phase.FAILED) else "",
             )
             for pull in pulls
         ]
-        return lines + more
 
 
 def total_line(view: View, width: int, *, shows_resumed: bool = False) -> Meter | str:

@@ -15,7 +15,7 @@ import pytest
 
 from pycrictl.environ import Environment
 from pycrictl.show.displays.copies import Progress, open_copy_display
-from pycrictl.show.displays.outlet import Lines, Mode, Objects, Outlet, Silent, Stdout, choose
+from pycrictl.show.displays.outlet import Lines, Mode, Objects, Outlet, Stdout, choose
 from pycrictl.show.displays.pull_lines import open_display
 from tests.show.screen import Terminal
 from tests.show.views import MIB, layer, view
@@ -156,13 +156,3 @@ def test_notes_stand_beside_the_objects() -> None:
     stream, stderr = io.StringIO(), io.StringIO()
     Objects(Outlet("json", Environment(stderr=stderr), stream, True)).note("broke\x1b[1m\nhere")
     assert (stream.getvalue(), stderr.getvalue()) == ("", "broke\\x1b[1m here\n")
-
-
-def test_silent_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    display = Silent()
-    display.show(object())
-    display.note("note")
-    display.skip("path", "reason")
-    display.end(["image"])
-    display.close()
-    assert capfd.readouterr() == ("", "")

@@ -98,12 +98,6 @@ def test_one_item_for_an_image_or_a_pod() -> None:
     assert lines[1].endswith("0/1 pod")
 
 
-def test_aggregate_is_the_total_line_only() -> None:
-    lines = drawn(*forty_layers(30), aggregate=True)
-    assert len(lines) == 1
-    assert lines[0].startswith("Total  ")
-
-
 def test_several_images_take_turns() -> None:
     lines = drawn(*forty_layers(30))
     headings = [line for line in lines if " done" in line]
@@ -115,18 +109,6 @@ def test_several_images_take_turns() -> None:
     assert sum("downloading" in line for line in lines) == 3
     assert sum("extracting" in line for line in lines) == 4
     assert lines[-2] == "  … 16 more"
-
-
-def test_more_images_than_lines() -> None:
-    items = [
-        layer(number, progress=MIB, total=4 * MIB, image=f"registry.example/image-{number}:1")
-        for number in range(100)
-    ]
-    lines = drawn(*items)
-    assert len(lines) == 11
-    assert sum("downloading" in line for line in lines) == 4
-    assert lines[-2] == "  … 96 more"
-    assert lines[-1].endswith("0/100 layers")
 
 
 def test_what_moves_comes_before_failures_and_those_before_what_waits() -> None:

@@ -114,15 +114,6 @@ def test_the_last_line_of_an_aggregate() -> None:
     ]
 
 
-def test_the_last_lines_of_very_many_images() -> None:
-    items = [layer(n, Phase.DONE, MIB, MIB, image=f"image:{n}") for n in range(200)]
-    items[150] = layer(150, Phase.FAILED, image="image:150", error="404")
-    lines = left(*items, size=(80, 60))
-    assert len(lines) == 51
-    assert lines[0].startswith("image:150  failed: 404")
-    assert lines[-1] == "… and 150 more images"
-
-
 def test_an_interrupt_at_any_moment_leaves_a_clean_screen() -> None:
     views = [view(forty_layers(step), now=step * 1.0, rate=1e6) for step in (60, 62)]
     moment = interrupts = 0

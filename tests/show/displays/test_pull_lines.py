@@ -144,17 +144,6 @@ def test_aggregate_leaves_the_layers_out() -> None:
     assert sum(line.startswith("total ") for line in lines) == 5
 
 
-def test_one_item_for_an_image_or_a_pod() -> None:
-    image = layer(name="", progress=MIB, total=4 * MIB)
-    pod = layer(name="", image="", phase=Phase.DONE, progress=MIB, total=MIB)
-    assert plain(view([image, pod])) == [
-        f"{DEMO} started: 4.0 MiB",
-        "pod started: 1.0 MiB",
-        "pod done: 1.0 MiB, in 0.0 s",
-        f"{DEMO} at 1.0/4.0 MiB, after 0.0 s",
-    ]
-
-
 @pytest.mark.parametrize("text", ["\x1b[2J\x9b1m", "\u202eevil\u2066", "two\nlines\r\x85\u2028end"])
 def test_hostile_text_stays_one_printable_line(text: str) -> None:
     items = [
@@ -238,12 +227,6 @@ def test_a_pull_that_is_queued_has_not_started() -> None:
         f"{DEMO} queued, 1st, behind default/web",
         f"{DEMO} started: 1 layer, 4.0 MiB",
     ]
-
-
-def test_a_pull_whose_layers_all_wait_has_not_started() -> None:
-    waiting = layer(1, Phase.WAITING, 0, 4 * MIB)
-    lines = plain(view([waiting]), view([layer(1, progress=MIB, total=4 * MIB)], now=1.0))
-    assert lines[:2] == [f"{DEMO} waiting: 1 layer, 4.0 MiB", f"{DEMO} started: 1 layer, 4.0 MiB"]
 
 
 def test_one_line_for_a_failed_image_with_its_last_cause() -> None:
