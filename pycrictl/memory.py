@@ -12,8 +12,9 @@ from typing import Final
 LOOK_S: Final = 0.1
 """How often calls make the memory be looked at."""
 
+GROWTH: Final = 1.25
 GROWTH_BYTES: Final = 16 * 1024 * 1024
-"""By how much it may have grown since it was cleared."""
+"""By how much it may have grown since it was cleared; more of much, as then clearing takes long."""
 
 _PAGES: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -37,7 +38,7 @@ class Reclaimer:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: TimerHandle | None = None
-        self._most_bytes = _resident_bytes() + GROWTH_BYTES
+        self._most_bytes = _most_bytes()
 
     def call_began(self) -> None:
         if self._timer is None:
@@ -48,7 +49,11 @@ class Reclaimer:
         if _resident_bytes() > self._most_bytes:
             gc.collect()
             trim_memory()
-            self._most_bytes = _resident_bytes() + GROWTH_BYTES
+            self._most_bytes = _most_bytes()
+
+
+def _most_bytes() -> float:
+    return _resident_bytes() * GROWTH + GROWTH_BYTES
 
 
 def _resident_bytes() -> int:
