@@ -81,15 +81,11 @@ class Channels(ABC):
 
     @abstractmethod
     def send(self, channel: int, data: bytes) -> None:
-        """Send data, in pieces of a good size.
-
-        Raises:
-            LocalProtocolError: nothing can be sent on this channel.
-        """
+        """Send data, in pieces of a good size; only where ``can_send``."""
 
     @abstractmethod
     def end(self, channel: int) -> None:
-        """Tell the peer that we send no more on a channel; errors as for ``send``."""
+        """Tell the peer that we send no more on a channel; only where ``can_send``."""
 
     @abstractmethod
     def ping(self) -> None:

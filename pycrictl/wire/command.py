@@ -72,17 +72,14 @@ class Ready:
 
 @dataclass(slots=True)  # as for channels.ChannelReceived
 class StdoutReceived:
-    """The next bytes of the standard output; with a terminal, of both outputs.
-
-    Whoever keeps a view keeps all of what was fed with it.
-    """
+    """The next bytes of the standard output; with a terminal, of both outputs."""
 
     data: bytes | memoryview
 
 
 @dataclass(slots=True)
 class StderrReceived:
-    """The next bytes of the standard error, as for the standard output."""
+    """The next bytes of the standard error."""
 
     data: bytes | memoryview
 
@@ -122,9 +119,7 @@ class OutcomeUnknown(StreamError):
 class RemoteCommand:
     """The client's side of a command on one connection. See ``remote_command``.
 
-    Feed it with ``receive_data`` and ``receive_eof``, then take ``events_received``, and send the
-    pieces of ``data_to_send`` after each call of any method. The two feeding methods never raise
-    for what the peer does: ``error`` says why it is over.
+    It is used as ``Channels``.
 
     Attributes:
         error: RemoteProtocolError if the peer sent nonsense, StreamError if it refused a stream,
@@ -156,28 +151,20 @@ class RemoteCommand:
         return self._still_sending == {Channel.ERROR} and not self._is_reported
 
     def send_stdin(self, data: bytes) -> None:
-        """Send standard input. It is dropped if the peer takes no more.
-
-        Raises:
-            LocalProtocolError: before Ready, after ``end_stdin``, or without standard input.
-        """
+        """Send standard input, after Ready. It is dropped if the peer takes no more."""
         self._check(Channel.STDIN, may_send=not self._is_stdin_ended)
         if data and self._can_send(Channel.STDIN):
             self._connection.send(Channel.STDIN, data)
 
     def end_stdin(self) -> None:
-        """End the standard input; the command sees its end. Errors as for ``send_stdin``."""
+        """End the standard input, after Ready; the command sees its end."""
         self._check(Channel.STDIN, may_send=self.can_end_stdin and not self._is_stdin_ended)
         self._is_stdin_ended = True
         if self._can_send(Channel.STDIN):
             self._connection.end(Channel.STDIN)
 
     def resize(self, *, width: int, height: int) -> None:
-        """Tell the terminal's size in characters. One that no terminal has is left out.
-
-        Raises:
-            LocalProtocolError: before Ready, or without a terminal.
-        """
+        """Tell the terminal's size in characters; one that no terminal has is left out."""
         self._check(Channel.RESIZE, may_send=self._streams.tty)
         is_size = 0 < width <= _MAX_SIZE and 0 < height <= _MAX_SIZE
         if is_size and self._can_send(Channel.RESIZE):
@@ -302,11 +289,7 @@ def remote_command(
 ) -> RemoteCommand:
     """Begin a command on a connection that has just been upgraded.
 
-    Args:
-        protocol: what the server chose of SPDY_PROTOCOLS or WEBSOCKET_PROTOCOLS; empty for none.
-
-    Raises:
-        LocalProtocolError: that transport has no such protocol, or the streams cannot be together.
+    ``protocol`` is what the server chose of SPDY_PROTOCOLS or WEBSOCKET_PROTOCOLS; empty for none.
     """
     version = _VERSIONS.get(protocol, 0)
     if streams.tty and streams.stderr:
@@ -341,11 +324,7 @@ def _exit_code(text: str) -> int:
 
 
 def parse_status(text: bytes) -> ExitReported:
-    """Read a Status object (``metav1.Status``), the outcome of a command.
-
-    Raises:
-        RemoteProtocolError: it is none.
-    """
+    """Read a Status object (``metav1.Status``); RemoteProtocolError if it is none."""
     try:
         status = parse(text)
         outcome, message = status["status"], str(status.get("message") or "")

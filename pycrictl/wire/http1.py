@@ -80,11 +80,7 @@ class Request:
 
 
 def parse_request(head: bytes) -> Request:
-    """Read a request's head, up to and including its empty line.
-
-    Raises:
-        RemoteProtocolError: it is malformed, or announces a body.
-    """
+    """Read a request's head; RemoteProtocolError if it is malformed or announces a body."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     try:
         connection.receive_data(head)

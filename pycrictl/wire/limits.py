@@ -73,13 +73,8 @@ FAULT_COUNT_S: Final = 20.0
 class Allowance:
     """So many at once, and so many more each second.
 
-    Args:
-        burst: how many at once.
-        per_s: how many more each second, up to ``burst``.
-
-    Attributes:
-        earned: how many more there may be, whatever the time; whoever counts what earns them adds
-            to it.
+    There are never more than ``burst`` left. ``earned`` is how many there may be, whatever the
+    time; the caller sets it.
     """
 
     __slots__ = ("_at", "_burst", "_left", "_per_s", "earned")

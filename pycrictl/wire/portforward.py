@@ -38,7 +38,7 @@ class ForwardOpened:
 
 @dataclass(slots=True)  # as for channels.ChannelReceived
 class ForwardReceived:
-    """The next bytes from the pod. Whoever keeps a view keeps all of what was fed with it."""
+    """The next bytes from the pod."""
 
     data: bytes | memoryview
 
@@ -61,9 +61,7 @@ Event = ForwardOpened | ForwardReceived | ForwardEnded | ForwardClosed
 class PortForward:
     """The client's side of a forwarded connection; see ``port_forward``.
 
-    Feed it with ``receive_data`` and ``receive_eof``, then take ``events_received``, and send
-    ``data_to_send`` after each call of any method. The two feeding methods never raise for what
-    the peer does: the last event is a ForwardClosed.
+    It is used as ``Channels``; the last event is a ForwardClosed.
 
     Attributes:
         is_over: nothing more will come, or be sent.
@@ -87,21 +85,13 @@ class PortForward:
         return events
 
     def send(self, data: bytes) -> None:
-        """Send data to the pod. It is dropped if the connection is gone.
-
-        Raises:
-            LocalProtocolError: before ForwardOpened, or after ``end``.
-        """
+        """Send data to the pod, after ForwardOpened. It is dropped if the connection is gone."""
         if data and not self.is_over:
             self._check()
             self._connection.send(_DATA, data)
 
     def end(self) -> None:
-        """Tell the pod that no more data comes. Has no effect if the connection is gone.
-
-        Raises:
-            LocalProtocolError: before ForwardOpened, a second time, or over WebSocket.
-        """
+        """Tell the pod that no more data comes, unless the connection is gone."""
         if not self.is_over:
             self._check()
             self._connection.end(_DATA)
@@ -186,11 +176,7 @@ class PortForward:
 
 
 def port_forward(transport: Literal["spdy", "websocket"], port: int) -> PortForward:
-    """Begin to forward to a port of a pod; over WebSocket it was named in the RPC.
-
-    Raises:
-        LocalProtocolError: it is not a port.
-    """
+    """Begin to forward to a port of a pod; over WebSocket it was named in the RPC."""
     if not 0 < port <= _MAX_PORT:
         raise LocalProtocolError(f"{port} is not a port")
     if transport == "websocket":

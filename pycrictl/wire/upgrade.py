@@ -30,11 +30,7 @@ _ANYWHERE: Final = WebSocketURI(
 
 
 class ClientHandshake:
-    """A client's side: what to send, and whether the answer fits it.
-
-    Args:
-        protocols: the subprotocols to offer, best first.
-    """
+    """A client's side; ``protocols`` are the subprotocols to offer, best first."""
 
     def __init__(self, protocols: Sequence[str] = ()) -> None:
         offered = [Subprotocol(protocol) for protocol in protocols]
@@ -47,11 +43,7 @@ class ClientHandshake:
         return [(name, value) for name, value in fields.raw_items() if name != "Host"]
 
     def check(self, response: ResponseHead) -> str:
-        """Check a 101 (RFC 6455, 4.1); return the subprotocol chosen, empty for none.
-
-        Raises:
-            RemoteProtocolError: it is not an answer to this request.
-        """
+        """Check a 101 (RFC 6455, 4.1); return the subprotocol chosen, empty for none."""
         try:
             fields = _of_handshake(response.headers)
             self._protocol.process_response(Response(response.status, response.reason, fields))
@@ -63,11 +55,9 @@ class ClientHandshake:
 
 
 def accepted(fields: Iterable[tuple[str, str]], protocol: str = "") -> bytes | None:
-    """Return the head that makes a connection a WebSocket; None if the request is not right.
+    """Return the head that answers a GET with a WebSocket; None if its fields are not right.
 
-    Args:
-        fields: of a GET request.
-        protocol: the subprotocol, which the client must have offered; empty for none.
+    The client must have offered ``protocol``, unless it is empty.
     """
     server = ServerProtocol(subprotocols=[Subprotocol(protocol)] if protocol else None)
     try:

@@ -118,9 +118,7 @@ def find(timeout_s: float, endpoints: Sequence[str] = ENDPOINTS) -> CriClient:
 def others(used: str, endpoints: Sequence[str] = ENDPOINTS) -> Iterator[tuple[str, str]]:
     """Iterate over the other sockets of runtimes: the endpoint, and who answers or why nobody does.
 
-    Args:
-        used: the path of the one that need not be asked.
-        endpoints: as for ``open_client``.
+    The one at the path ``used`` need not be asked.
     """
     for endpoint in endpoints:
         path = Path(noderoot.locate(endpoint.removeprefix("unix://")))

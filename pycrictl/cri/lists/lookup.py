@@ -89,9 +89,7 @@ class Lookup:
     def find_pod(self, text: str) -> cri_pb2.PodSandbox:
         """Return the pod sandbox that a word stands for, of several of one pod the newest.
 
-        Raises:
-            NotFound: with the nearest names.
-            UsageError: several pods match.
+        NotFound comes with the nearest names; several pods are a UsageError.
         """
         found = match(self.pods, text, lambda: pods_named(self.pods, text))
         if not found:

@@ -74,10 +74,7 @@ def list_containers(
 ) -> list[cri_pb2.Container]:
     """Return the containers of a query, the newest first.
 
-    Args:
-        client: a client of the runtime service.
-        images: one of the image service, which is asked only about ``query.image``.
-        query: which containers.
+    ``images`` is a client of the image service, which is asked only about ``query.image``.
     """
     select_by_id(client, query.condition)
     found = fetch.containers(client, query.condition)

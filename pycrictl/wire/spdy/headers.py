@@ -81,11 +81,7 @@ class HeaderDecompressor:
         self._decompressor = zlib.decompressobj(zdict=DICTIONARY)
 
     def decompress(self, compressed: bytes) -> HeaderFields:
-        """Read one block.
-
-        Raises:
-            RemoteProtocolError: it is not one, or too long. No later block can be read either.
-        """
+        """Read one block; after a RemoteProtocolError no later block can be read either."""
         try:
             # The limit is one of the work as well: what is beyond it is not decompressed.
             block = self._decompressor.decompress(compressed, MAX_BLOCK_BYTES + 1)
