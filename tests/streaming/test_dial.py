@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from pathlib import Path
 
 import pytest
 
-from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError, StreamError
+from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError
 from pycrictl.streaming.bytestream import ByteStream, dial
 from pycrictl.streaming.target import TlsFiles, parse_url
 from tests.streaming.servers import Certificates, make_certificates, run, serve
@@ -176,64 +175,6 @@ def test_connecting_takes_too_long(certificates: Certificates) -> None:
 
 
 # TLS
-
-
-def dial_tls(certificates: Certificates, tls: TlsFiles | None, *, mutual: bool = False) -> bytes:
-    """Send a word through TLS; return the echo."""
-
-    async def scenario() -> bytes:
-        context = certificates.server_context(wants_client_cert=mutual)
-        async with serve(echo, context=context) as address:
-            connection = await dial(parse_url(f"wss://{address}/secret"), timeout_s=10, tls=tls)
-            try:
-                answer = await exchange(connection, b"hello")
-                await connection.close()
-                return answer
-            finally:
-                connection.abort()
-
-    return run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("names", "server_name", "mutual"),
-    [
-        ([], None, False),
-        (["ca"], None, False),
-        (["ca"], "node.test", False),
-        (["ca", "cert", "key"], None, True),
-    ],
-)
-def test_tls(
-    certificates: Certificates, names: list[str], server_name: str | None, mutual: bool
-) -> None:
-    """Without files nothing is verified."""
-    paths = {
-        "ca": certificates.ca,
-        "cert": certificates.cert("client"),
-        "key": certificates.key("client"),
-    }
-    files = TlsFiles(**{name: paths[name] for name in names}, server_name=server_name)
-    assert dial_tls(certificates, files if names else None, mutual=mutual) == b"hello"
-
-
-def test_a_missing_client_certificate(certificates: Certificates) -> None:
-    # In TLS 1.3 the client is done before the server looks for its certificate.
-    with contextlib.suppress(StreamError):
-        assert dial_tls(certificates, TlsFiles(ca=certificates.ca), mutual=True) == b""
-
-
-@pytest.mark.parametrize("server_name", ["other.test", "127.0.0.2"])
-def test_a_wrong_name(certificates: Certificates, server_name: str) -> None:
-    tls = TlsFiles(ca=certificates.ca, server_name=server_name)
-    with pytest.raises(ConnectError, match=r'^cannot connect to "wss://.*mismatch') as caught:
-        dial_tls(certificates, tls)
-    assert "secret" not in caught.value.message
-
-
-def test_an_unknown_ca(certificates: Certificates) -> None:
-    with pytest.raises(ConnectError, match=r'^cannot connect to "wss://.*local issuer'):
-        dial_tls(certificates, TlsFiles())
 
 
 def test_a_server_without_tls() -> None:

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl import errors
 from pycrictl.cri.calls.errmap import MEANINGS, Status, one_line, to_error
 from pycrictl.errors import PycrictlError, RuntimeFault
 
@@ -30,28 +29,6 @@ def test_every_status_is_mapped(code: grpc.StatusCode) -> None:
         assert found.details == details
         assert 'pulling image "x"' in found.message
         assert found.message.isprintable()
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("NOT_FOUND", errors.NotFound),
-        ("ALREADY_EXISTS", errors.AlreadyExists),
-        ("INVALID_ARGUMENT", errors.Invalid),
-        ("OUT_OF_RANGE", errors.Invalid),
-        ("UNIMPLEMENTED", errors.Unimplemented),
-        ("RESOURCE_EXHAUSTED", errors.Exhausted),
-        ("PERMISSION_DENIED", errors.Denied),
-        ("UNAUTHENTICATED", errors.Denied),
-        ("UNAVAILABLE", errors.Unavailable),
-        ("DEADLINE_EXCEEDED", errors.DeadlineExceeded),
-        ("CANCELLED", errors.Cancelled),
-        ("FAILED_PRECONDITION", errors.FailedPrecondition),
-        ("INTERNAL", RuntimeFault),
-    ],
-)
-def test_classes(code: str, kind: type[RuntimeFault]) -> None:
-    assert type(error(code)) is kind
 
 
 @pytest.mark.parametrize(
@@ -87,16 +64,6 @@ def test_a_deadline_of_ours_names_itself_and_its_flag() -> None:
     other = error("DEADLINE_EXCEEDED", timeout_s=1.0, timeout_flag="--pull-timeout")
     assert other.hint is not None
     assert other.hint.endswith(" with --pull-timeout")
-
-
-def test_an_unknown_call_names_the_call_and_the_runtime() -> None:
-    details = "unknown method ListX for service runtime.v1.RuntimeService"
-    by_endpoint = error("UNIMPLEMENTED", details, what="ListX", method="ListX")
-    assert by_endpoint.message == 'the runtime at "unix:///run/x.sock" does not implement ListX'
-    by_name = error("UNIMPLEMENTED", details, method="ListX", runtime="containerd 1.6.20")
-    assert by_name.message == 'pulling image "x": containerd 1.6.20 does not implement ListX'
-    unnamed = error("UNIMPLEMENTED", "nope")
-    assert unnamed.message.endswith('"unix:///run/x.sock" does not implement it: nope')
 
 
 def test_a_server_without_the_cri() -> None:
