@@ -125,19 +125,3 @@ def test_pieces_may_end_anywhere(cuts: list[int]) -> None:
 pieces_of_http = st.sampled_from(
     [HEAD, LENGTH_5, CHUNKED, b"\r\n", b"\n", b"5\r\n", b"0\r\n\r\n", b"abcde", b"X: y\r\n"]
 )
-
-
-@given(st.lists(st.binary(min_size=1, max_size=20) | pieces_of_http))
-def test_whatever_comes_it_ends_or_fails(pieces: list[bytes]) -> None:
-    made = opening()
-    for piece in [*pieces, b""]:
-        try:
-            if made.is_complete():
-                return
-        except StreamError:
-            return
-        made.receive(piece)
-    try:
-        assert made.is_complete()
-    except StreamError:
-        pass

@@ -56,14 +56,6 @@ def test_what_is_no_request(text: bytes) -> None:
         parse_request(text)
 
 
-@given(st.binary(max_size=200))
-def test_nothing_else_is_raised(text: bytes) -> None:
-    try:
-        parse_request(text + b"\r\n\r\n")
-    except RemoteProtocolError:
-        pass
-
-
 def test_no_secret_in_its_text() -> None:
     assert "secret" not in repr(parse_request(head(line="GET /secret HTTP/1.1")))
 

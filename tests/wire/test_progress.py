@@ -176,13 +176,6 @@ def test_a_message_over_the_limit_is_not_parsed() -> None:
     assert decoder.first_bad == 'longer than 20 bytes: "{"progress":12345678}"'
 
 
-@given(st.binary() | st.text())
-def test_no_message_makes_it_raise(message: bytes | str) -> None:
-    decoder = ProgressDecoder()
-    decoder.receive_message(message)
-    assert decoder.bad_count <= 1
-
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda children: (

@@ -17,7 +17,6 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls import obstacle
 from pycrictl.cri.calls.channel import GrpcCall, GrpcChannel, unix
-from pycrictl.cri.calls.errmap import Status
 from pycrictl.wire import codes
 from tests.fakecri import FakeServer, hostile
 
@@ -35,21 +34,6 @@ def call_of(
 
 def images_of(channel: GrpcChannel, *, timeout_s: float | None = 30.0) -> GrpcCall:
     return GrpcCall(channel, IMAGES, b"", timeout_s=timeout_s)
-
-
-def test_waiting_for_the_end_of_a_call_has_a_limit(fake: FakeServer) -> None:
-    def late(request: object, context: object) -> cri_pb2.ListImagesResponse:
-        time.sleep(0.5)
-        return cri_pb2.ListImagesResponse()
-
-    fake.prepare("ListImages", late)
-    with call_of(fake.path) as call:
-        call.receive(time.monotonic() + 0.01)
-        assert call.status is None
-        call.receive()
-        assert call.status == Status(codes.OK)
-        call.cancel()
-        assert call.status == Status(codes.OK)
 
 
 def test_calls_share_a_channel(fake: FakeServer) -> None:

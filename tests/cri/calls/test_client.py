@@ -286,15 +286,6 @@ class TestInterrupts:
         interrupter.join()
         client.call("Version", cri_pb2.VersionRequest())
 
-    def test_ctrl_c_cancels_a_stream(self, fake: FakeServer, client: CriClient) -> None:
-        gone = threading.Event()
-        fake.prepare("GetContainerEvents", [until(gone)])
-        interrupter = interrupt_when_called(fake)
-        with pytest.raises(KeyboardInterrupt):
-            next(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))
-        assert gone.wait(LIMIT_S)
-        interrupter.join()
-
 
 class TestLog:
     def test_requests_and_answers_without_secrets(

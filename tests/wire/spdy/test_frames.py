@@ -160,28 +160,3 @@ def test_violations(data: bytes, reason: str) -> None:
     assert decoder.error is not None
     assert decoder.error.message == reason
     assert decoder.receive_data(encoded([Ping(3)])) == []
-
-
-# Any bytes
-
-kinds = st.integers(0, 12)
-control_frames = st.builds(
-    lambda kind, payload, flags: control(kind, payload, flags=flags),
-    kinds,
-    st.binary(max_size=40),
-    st.integers(0, 255),
-)
-data_frames = st.builds(
-    lambda stream_id, data: struct.pack(">II", stream_id, len(data)) + data,
-    st.integers(0, 5),
-    st.binary(max_size=20),
-)
-
-
-@given(st.lists(control_frames | data_frames | st.sampled_from([WHOLE]) | st.binary(max_size=30)))
-def test_random_frames(pieces: list[bytes]) -> None:
-    decoder = FrameDecoder()
-    for piece in pieces:
-        for frame in decoder.receive_data(piece):
-            assert not isinstance(frame, Data) or len(frame.data) <= len(piece)
-    assert decoder.error is None or decoder.error.message
