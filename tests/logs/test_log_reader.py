@@ -134,16 +134,6 @@ def test_rotation_with_late_writes(path: Path) -> None:
     assert on_stream(chunks) == "a\nlate\nlater\nnew\nnewer\n"
 
 
-def test_rotation_at_the_containers_end(path: Path) -> None:
-    path.write_bytes(lines("a"))
-
-    def rotate() -> None:
-        path.rename(path.with_name("0.log.1"))
-        path.write_bytes(lines("b"))
-
-    assert on_stream(follow(path, rotate)) == "a\nb\n"
-
-
 def test_many_rotations_leave_no_file_open(path: Path) -> None:
     path.write_bytes(lines("0"))
 

@@ -193,37 +193,6 @@ def test_a_resumed_layer_counts_what_is_left_of_an_earlier_pull(
     assert watch.tracker.view(1.0).totals.resumed == 600
 
 
-def test_a_failed_pull_keeps_its_last_state_and_a_retry_revives_it(
-    watch: Watch, fake: FakeContainerd
-) -> None:
-    made = Made(fake, "app", ["a", "b"])
-    made.begin("lease-1")
-    made.complete(0)
-    made.commit(0, at_s=START_S + 0.5)
-    made.download(1, 700)
-    watch.poll(0.0, START_S + 1)
-    fake.leases.clear()
-    fake.blobs.clear()
-    fake.ingests.clear()
-    fake.snapshots.clear()
-    watch.poll(0.3, START_S + 1.3)
-    assert not watch.results[-1].active
-    reason = "the pull ended before all layers were there (1 of 2)"
-    assert watch.endings == [(made.shown_name, PullEnding.FAILED, reason)]
-    first, second = watch.layers(made.shown_name)
-    assert first.phase is Phase.DONE
-    assert (second.phase, second.progress, second.error) == (Phase.FAILED, 700, reason)
-
-    made.begin("lease-2", at_s=START_S + 2)
-    made.download(0, 100, at_s=START_S + 2)
-    watch.poll(2.0, START_S + 3)
-    assert [item.phase for item in watch.layers(made.shown_name)] == [
-        Phase.DOWNLOADING,
-        Phase.WAITING,
-    ]
-    assert [item.error for item in watch.layers(made.shown_name)] == ["", ""]
-
-
 def test_a_pull_between_two_polls_shows_nothing(watch: Watch, fake: FakeContainerd) -> None:
     made = Made(fake, "app", ["a"])
     assert not watch.poll(0.0, START_S).active
