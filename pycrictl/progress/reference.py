@@ -6,6 +6,7 @@ missing (``docker.io``, ``library/``, ``:latest``), as containerd and CRI-O appl
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 DEFAULT_HOST: Final = "docker.io"
@@ -22,6 +23,7 @@ class Reference(NamedTuple):
     digest: str
 
 
+@lru_cache(maxsize=256)  # each pull of a node is compared with each image of its pods
 def parse(text: str) -> Reference:
     """Split a reference. Every text has a reading; nothing is verified."""
     rest, _, digest = text.partition("@")
