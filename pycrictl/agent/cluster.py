@@ -1,4 +1,4 @@
-"""The image pulls of the cluster, asked of the nodes that have some.
+"""The image pulls of the cluster, queried from the nodes that have some.
 
 Which nodes those are, pods say: those that are pending, and wait for an image as far as is known.
 So a list costs as much as there are pulls, however many nodes and pods there are. A node that does
@@ -179,7 +179,7 @@ class Cluster:
                 objects += objects_of(found, (), node, wants_all=bool(scope.pod), problem=problem)
             if answer.odd:
                 odd[node] = answer.odd
-            # A node speaks for itself only.
+            # A node's answer counts for itself only.
             of_node = scope._replace(node=node)
             for one in answer.objects:
                 pod_name = one["metadata"]["namespace"], one["spec"]["podName"]

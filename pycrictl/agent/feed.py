@@ -1,4 +1,4 @@
-"""Lists and watches of one scope: one round for all who ask, and none while nobody does."""
+"""Lists and watches of one scope: one round for all clients, and none while there are none."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LEAST_SHARE: Final = 0.1
 
 FRESH_S: Final = 0.5
 DONE_S: Final = 30.0
-"""How long an object is listed that no node speaks of any more: its pull has succeeded, or its node
-does not answer. Pods that wait on such a node have objects without it."""
+"""How long an object stays listed after the last node reported it: its pull has succeeded, or its
+node does not answer. Pods that wait on such a node have objects without it."""
 
 IDLE_S: Final = 120.0
 """How long is remembered what was listed last, so that a watch can go on from there."""
@@ -84,7 +84,7 @@ class Feed:
         self._lock = asyncio.Lock()
         self._round_at = -FRESH_S
         self._addresses: dict[str, str] = {}
-        self._left: dict[Key, float] = {}  # of what no node speaks of: when one did last
+        self._left: dict[Key, float] = {}  # when unreported objects were reported last
         self._log = Log(__name__)
 
     @property
@@ -126,7 +126,7 @@ class Feed:
                 await self.stop()
 
     async def stop(self) -> None:
-        # Both at once: while they end, somebody may begin to watch.
+        # Both at once: while they end, another watch may begin.
         task, self._task = self._task, None
         reflector, self._reflector = self._reflector, None
         if task is not None:

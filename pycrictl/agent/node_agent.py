@@ -1,4 +1,4 @@
-"""The agent put together: what it listens on, whom it asks, and how it ends."""
+"""The agent put together: its listeners, its clients, and how it ends."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ class Agent:
         counted("api_failures", "Those that failed.", lambda: self.api.failures)
         counted(
             "reviews",
-            "Tokens and rights that the API server was asked about.",
+            "Reviews of tokens and rights by the API server.",
             lambda: self.access.reviews,
         )
         counted("peer_requests", "Requests to other agents.", lambda: self.peers.asked)

@@ -1,8 +1,8 @@
-"""The pulls of this node: one source for all who ask, and none while nobody does.
+"""The pulls of this node: one source for all requests, and none while there are no requests.
 
 The source is that of ``image-pull-progress``: the node's proxy, else containerd's own API, else the
 files of CRI-O (``progress.node_watch``). It waits for sockets and files, so it has a thread, which
-ends when nobody has asked for a while. The pods of the node are watched for as long.
+ends after a while without requests. The pods of the node are watched for as long.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.5
 UNASKED_S: Final = 15.0
-"""How long a source goes on that nobody asks: a watch asks again before that."""
+"""How long a source runs without a request; a watch makes one more often."""
 
 ENDED_S: Final = 60.0
 MAX_ENDED: Final = 500
@@ -98,7 +98,7 @@ class _Source:
         self._began = {one.image: one.began_s for one in self.pulls if one.is_running}
         self._owner.look_for_failures()
         if not self._owner.is_asked(self):
-            raise _Unasked("nobody asks")
+            raise _Unasked("there is no request")
         self._owner.wake()
 
     def note(self, text: str) -> None:
@@ -214,7 +214,7 @@ class NodePulls:
                 await self._changed.wait()
 
     def hold(self) -> None:
-        """Watch the pods all the time, whether somebody asks or not."""
+        """Watch the pods all the time, also without requests."""
         self._is_held = True
         self._loop = asyncio.get_running_loop()
         self._reflector.start()
@@ -259,7 +259,7 @@ class NodePulls:
                 del self._ended[next(iter(self._ended))]
 
     def look_for_failures(self) -> None:
-        """See now and then when pulls are tried again that have failed: the journal says that."""
+        """Read from the journal now and then when failed pulls are tried again."""
         now = time.monotonic()
         if self._failures is None or now - self._looked_at < JOURNAL_S:
             return

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 from pycrictl.agent.api.names import Document
 
 MAX_REMOVED: Final = 2000
-"""How many objects that are gone are remembered for those who watch from before that."""
+"""How many deleted objects are remembered for watches that begin at an earlier version."""
 
 _TAGS: Final = 1_000_000
 

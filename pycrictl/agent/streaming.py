@@ -101,7 +101,7 @@ class ProgressStreams:
                 except PycrictlError:
                     if not response.prepared:
                         raise
-                    # What is known of the pod stays true; the client asks again.
+                    # What was sent stays true; the client connects again.
                     break
                 if line is None:
                     break

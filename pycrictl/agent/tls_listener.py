@@ -1,4 +1,4 @@
-"""Listening: who gets a connection, and what an unauthenticated one may cost."""
+"""Listening: which connections are accepted, and what an unauthenticated one may cost."""
 
 from __future__ import annotations
 

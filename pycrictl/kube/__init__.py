@@ -1,3 +1,3 @@
-"""The API server as the node's own kubelet may ask it: its credential, a client, the pods."""
+"""The API server, with the kubelet's rights: its credential, a client, the pods."""
 
 from __future__ import annotations

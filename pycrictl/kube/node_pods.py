@@ -1,4 +1,4 @@
-"""What a run of the program knows of the pods of its node: asked once, then kept fresh."""
+"""The pods of the node during a run of the program: listed once, then kept fresh."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pycrictl.kube.kubelet import ROOT, find_kubelet, host_name
 from pycrictl.kube.pods import Pod, list_pods, static_pods
 
 REFRESH_S: Final = 5.0
-"""How old the list may be before it is asked for again, beside everything else."""
+"""How old the list may be before it is renewed in the background."""
 
 
 class Origin(StrEnum):

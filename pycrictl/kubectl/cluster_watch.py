@@ -41,7 +41,7 @@ log = logging.getLogger("pycrictl.kubectl")
 TIMEOUT_S: Final = 30.0
 MAX_LIST_BYTES: Final = 64 << 20
 AGAIN_S: Final = 2.0
-"""How long a stream that ends at once is not asked for again."""
+"""How long after its beginning a stream is not opened again."""
 
 BEGIN_S: Final = 10.0
 """How long a pull that a pod waits for may take to begin, as the agents have it."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME: Final = "kubectl"
 
 _REPEATED: Final = re.compile(r"[EF]\d{4} \d\d:\d\d:\d\d\.|\d{4}/\d\d/\d\d \d\d:\d\d:\d\d ")
-"""How the lines of kubectl's logs begin that repeat what it answers or what its last line says."""
+"""How lines of kubectl's log begin that repeat its answer or its last line."""
 
 _MOST_LINES: Final = 100
 
@@ -46,7 +46,7 @@ class Kubectl:
             raise RemoteProtocolError(f"kubectl {words[0]} did not write JSON") from None
 
     def why_not_served(self, install: str) -> PycrictlError:
-        """Return why the API server knows nobody who serves what was asked of the agents."""
+        """Return why the API server does not serve the agents' API, or not all of it."""
         try:
             found = self.documents("get", "--raw", refusals.OFFERED_AT)
         except NotFound:

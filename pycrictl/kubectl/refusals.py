@@ -23,12 +23,12 @@ from pycrictl.foreign import mapping, parsed
 
 AGENT_NAMESPACE: Final = "pycrictl"
 _AGENTS: Final = f"kubectl -n {AGENT_NAMESPACE} get pods -o wide"
-_WHICH_SERVER: Final = "'kubectl config view --minify' shows which server is asked"
+_WHICH_SERVER: Final = "'kubectl config view --minify' shows which server is used"
 VIEW_ROLE: Final = "pycrictl-imagepulls-view"
 """The ClusterRole of the manifests that lets a user see pulls; it is aggregated to ``view``."""
 
 COPY_ROLE: Final = "pycrictl-containercopies"
-"""The one that lets a user copy, who needs ``pods/exec`` as well; it is aggregated to ``edit``."""
+"""Lets a user copy who has ``pods/exec`` as well; it is aggregated to ``edit``."""
 
 OFFERED_AT: Final = f"/apis/{GROUP}"
 REPOSITORY: Final = "https://github.com/pycrictl/pycrictl"

@@ -1,4 +1,4 @@
-"""Which pods a command line means, asked of kubectl, which knows the namespace and every kind."""
+"""The pods that a command line names, found by kubectl, which knows namespaces and all kinds."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def check_name(what: str, text: str) -> None:
 def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
     asked.check()
     if asked.node:
-        with suppress(Denied):  # who may see pulls need not see nodes
+        with suppress(Denied):  # a user may have the right to see pulls, but not nodes
             kubectl.output("get", f"node/{asked.node}", "--output=name")
     if not asked.names:
         is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
@@ -208,7 +208,7 @@ def ending_of(kubectl: Kubectl, pull: PullObject) -> str:
     except NotFound:
         return "its pod is gone"
     except PycrictlError as exc:
-        return f"it is not reported any more, and the pod cannot be asked for: {exc.message}"
+        return f"it is not reported any more, and the pod cannot be read: {exc.message}"
     status = mapping(pod, "status")
     for key in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
         for each in mappings(status.get(key)):

@@ -1,4 +1,4 @@
-"""``kubectl why``: asks the API server about pods, by kubectl alone."""
+"""``kubectl why``: facts about pods from the API server, by kubectl alone."""
 
 from __future__ import annotations
 

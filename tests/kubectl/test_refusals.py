@@ -66,7 +66,7 @@ def test_kubectl_proxy_that_does_not_reach_the_server() -> None:
     error = refusals.of_answer(refusal)
     assert isinstance(error, Unavailable)
     assert error.message == "cannot reach the API server: dial tcp 10.0.0.1:6443: connect: refused"
-    assert error.hint == "'kubectl config view --minify' shows which server is asked"
+    assert error.hint == "'kubectl config view --minify' shows which server is used"
 
 
 def test_a_pod_that_the_agent_does_not_know() -> None:

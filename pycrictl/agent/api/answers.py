@@ -1,4 +1,4 @@
-"""Answers in the forms that clients of the API server ask for. Pure but for the library's types."""
+"""Answers in the forms that clients of the API server request. Pure but for the library's types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server asks an aggregated API about itself: groups, resources. Pure."""
+"""Discovery documents of the aggregated API: groups, resources. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes certificates, and says what is wrong with some.
+"""Makes certificates, and checks those of files.
 
 It runs in a process of its own (``certificate``): the library for it takes 11 MiB, and a serving
 agent needs none of it.
@@ -61,7 +61,7 @@ def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: b
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + VALID)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), True)
-        # RFC 5280, 4.2.1: who verifies strictly, as Python does from 3.13 on, wants these.
+        # RFC 5280, 4.2.1: strict verifiers, as Python from 3.13 on, need these.
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
