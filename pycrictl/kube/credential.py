@@ -45,6 +45,7 @@ KUBECONFIGS: Final = (
 PLUGIN_S: Final = 5.0
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
+_MAX_CHARS: Final = 1 << 20
 _NODE_USER: Final = b"system:node:"
 _COMMON_NAME: Final = rb"\x06\x03\x55\x04\x03[\x0c\x13\x14\x16]([\x00-\x7f])"
 """The object identifier 2.5.4.3 in DER, a string's tag, and its length (X.520, X.690)."""
@@ -145,14 +146,13 @@ class _Kubeconfig:
 
     def credential(self, host: str, timeout_s: float) -> Credential:
         """Return what it says; ``host`` names the node where no certificate does."""
-        server = self._cluster.get("server")
-        if not isinstance(server, str) or not server.startswith("https://"):
+        server = text(self._cluster.get("server"))
+        if not server.startswith("https://"):
             raise ConfigError(f"{quote(self._path, 4096)} names no server that is asked by https")
         certificate = self._pem(self._user, "client-certificate")
         key = self._pem(self._user, "client-key")
-        token = self._user.get("token")
-        if not isinstance(token, str):
-            token = self._file(self._user.get("tokenFile")).strip()
+        token = text(self._user.get("token"), _MAX_CHARS)
+        token = token or self._file(self._user.get("tokenFile")).strip()
         if not (certificate and key) and not token:
             token, certificate, key = self._printed(timeout_s)
         return Credential(
@@ -176,18 +176,17 @@ class _Kubeconfig:
         return ask_plugin(plugin, Path(self._path).parent, timeout_s)
 
     def _pem(self, entry: dict[str, Any], key: str) -> str:
-        data = entry.get(f"{key}-data")
-        if isinstance(data, str) and data:
+        if data := text(entry.get(f"{key}-data"), _MAX_CHARS):
             try:
                 return base64.b64decode(data, validate=True).decode("ascii")
             except ValueError:
                 raise ConfigError(f"{quote(self._path, 4096)}: {key}-data is not base64") from None
         return self._file(entry.get(key))
 
-    def _file(self, path: object) -> str:
-        if not isinstance(path, str) or not path:
+    def _file(self, given: object) -> str:
+        if not (name := text(given)):
             return ""
-        path = str(Path(self._path).parent / path)
+        path = str(Path(self._path).parent / name)
         try:
             return read_text(path, self._root)
         except OSError as exc:

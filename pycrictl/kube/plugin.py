@@ -14,11 +14,14 @@ import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pycrictl.errors import ConfigError
-from pycrictl.foreign import mapping, mappings, parsed, text
+from pycrictl.foreign import mapping, mappings, parsed, text, texts
 from pycrictl.units import format_duration, quote
+
+MAX_ARGUMENT_CHARS: Final = 128 * 1024
+"""What execve(2) takes of one."""
 
 
 class Printed(NamedTuple):
@@ -35,13 +38,13 @@ def ask_plugin(plugin: dict[str, Any], folder: Path, timeout_s: float) -> Printe
     ``folder`` is that of the kubeconfig. After ``timeout_s`` the program and all that it has
     started is killed.
     """
-    command = plugin.get("command")
-    if not isinstance(command, str) or not command:
+    command = text(plugin.get("command"))
+    if not command:
         raise ConfigError("the kubeconfig's exec names no command")
     name = quote(command, 4096)
     if "/" in command:
         command = str(folder / command)
-    words = [one for one in plugin.get("args") or () if isinstance(one, str)]
+    words = texts(plugin.get("args"), MAX_ARGUMENT_CHARS)
     try:
         process = subprocess.Popen(
             [command, *words],

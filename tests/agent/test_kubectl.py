@@ -30,19 +30,6 @@ def test_get_and_describe(cluster: Cluster, kubectl: Kubectl) -> None:
     assert "Phase:    Waiting" in kubectl.good("describe", "imagepull", "web.main")
 
 
-def test_selectors(cluster: Cluster, kubectl: Kubectl) -> None:
-    cluster.start()
-    cluster.add_pod("web")
-    name = "imagepull.progress.pycrictl.dev/web.main\n"
-    for selector in ("spec.nodeName=n1", "metadata.name=web.main", "status.phase!=Failed"):
-        assert kubectl.good("get", "ipull", "--field-selector", selector, "-o", "name") == name
-    for selector in ("spec.nodeName=n2", "metadata.name=web.side", "status.phase=Failed"):
-        assert kubectl.good("get", "ipull", "--field-selector", selector, "-o", "name") == ""
-    assert "field label not supported" in kubectl.bad("get", "ipull", "--field-selector", "a=b")
-    assert kubectl.good("get", "ipull", "-l", "!a", "-o", "name") == name
-    assert kubectl.good("get", "ipull", "-l", "a in (b)", "-o", "name") == ""
-
-
 def test_discovery_and_explanation(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.start()
     _, *rows = kubectl.good("api-resources", "--api-group=progress.pycrictl.dev").splitlines()

@@ -45,15 +45,6 @@ def test_what_the_running_kubelet_was_started_with_comes_first(
     assert find_credential(tmp_path).origin == "/srv/kubelet.conf"
 
 
-def test_a_containers_kubelet_names_no_kubeconfig(api: ApiServer, tmp_path: Path) -> None:
-    write_kubeconfig(api.kubeconfig(inline=True), tmp_path, "srv/kubelet.conf")
-    run_program(tmp_path, 7, "kubelet", "--kubeconfig", "/srv/kubelet.conf")
-    (tmp_path / "proc/7/ns/mnt").unlink()
-    (tmp_path / "proc/7/ns/mnt").symlink_to("mnt:[2]")
-    with pytest.raises(ConfigError, match="no kubeconfig"):
-        find_credential(tmp_path)
-
-
 def test_files_beside_the_kubeconfig_and_links_within_the_root(
     api: ApiServer, tmp_path: Path
 ) -> None:
