@@ -70,7 +70,9 @@ ARROWS: dict[str, set[str]] = {
     "kubectl.copies.patience": _BASE,
     "kubectl.imagepulls": {"wire.progress", "foreign", "units"},
     "kubectl.program": {"kubectl.refusals", "errors", "foreign"},
-    "kubectl.selection": {"kubectl.imagepulls", "kubectl.program", *_BASE},
+    "kubectl.selection": {
+        *("kubectl.imagepulls", "kubectl.program", "agent.api.names", *_BASE),
+    },
     "kubectl.kubectl_proxy": {
         *("kubectl.program", "kubectl.refusals", "agent.api.names", "streaming.target", "errors"),
     },

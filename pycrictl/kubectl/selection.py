@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pycrictl.agent.api.names import is_name
 from pycrictl.errors import Denied, NotFound, PycrictlError, UsageError
 from pycrictl.foreign import mapping, mappings, text
 from pycrictl.kubectl.imagepulls import PullObject
@@ -23,7 +23,6 @@ SCHEDULED_S: Final = 3.0
 _LOOK_S: Final = 1.0
 _REFRESH_S: Final = 2.0
 _OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _OPERATORS: Final = {
     "In": "{key} in ({values})",
     "NotIn": "{key} notin ({values})",
@@ -145,7 +144,7 @@ class PodSelection:
 
 
 def check_name(what: str, text: str) -> None:
-    if text and not _NAME.fullmatch(text):
+    if text and not is_name(text):
         raise UsageError(f"{what} cannot be called {quote(text)}")
 
 
