@@ -22,7 +22,6 @@ from tests.copy.trees import listing, stages_in
 from tests.kube.aggregator import GROUP
 from tests.kube.kubectl import Kubectl
 from tests.kubectl.plugin import proxies_of
-from tests.node.images import File
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import MIB
 from tests.node.test_copy_node import make_tree
@@ -158,26 +157,6 @@ def test_trees_and_archives(cluster: Cluster, web: Container, plugin: Plugin) ->
     assert plugin("-", "web:/tmp", stdin=archive).returncode == 0
     assert_equal(web.root / "tmp/sub", tree / "sub")
     assert stages_in(web.root / "srv", web.root / "tmp", tree.parent) == []
-
-
-def test_a_container_that_has_nothing_but_its_program(
-    cluster: Cluster, agents: Agents, plugin: Plugin, tmp_path: Path
-) -> None:
-    binary = Path("/bin/busybox")
-    only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
-    config = {"Entrypoint": ["/busybox-app", "sleep", "1000000"], "Cmd": [], "User": "65532:65532"}
-    layout = cluster.lab.layout
-    image = layout.image("distroless:1", [layout.layer([only])], config=config)
-    cluster.run_pod("bare", cluster.lab.push(image))
-    bare = Container(cluster, "bare")
-    make_tree(tmp_path / "tree")
-    done = plugin(str(tmp_path / "tree"), "bare:/new")
-    assert done.returncode == 0, done.stderr
-    assert_equal(bare.root / "new", tmp_path / "tree")
-    assert (bare.root / "new/f").stat().st_uid == 65532
-    done = plugin("bare:/new", str(tmp_path / "back"))
-    assert done.returncode == 0, done.stderr
-    assert_equal(tmp_path / "back", tmp_path / "tree")
 
 
 def test_volumes(cluster: Cluster, agents: Agents, plugin: Plugin, tmp_path: Path) -> None:

@@ -177,17 +177,6 @@ def _calm(applied: Cluster) -> Iterator[None]:
     wait_until(lambda: not applied.kubectl.good("get", "pods", "-o", "name"))
 
 
-def test_the_agent_as_a_pod(applied: Cluster) -> None:
-    reference = pull_slowly(applied, "slow", 1110, seconds=15)
-    wait_until(lambda: "Pulling" in applied.kubectl.good("get", "imagepulls"))
-    one = applied.kubectl.document("get", "imagepull", "slow.c0")
-    assert one["spec"]["image"] == reference
-    assert one["status"]["totalBytes"] > 40 << 20
-    wait_until(lambda: applied.phase("slow") == "Running")
-    words = ("get", "imagepull", "slow.c0")  # it may be a look older than the pod
-    wait_until(lambda: applied.kubectl.document(*words)["status"]["phase"] == "Succeeded")
-
-
 @pytest.mark.parametrize("pair", PAIRS, ids="+".join)
 def test_every_pair_of_components_applies(
     applied: Cluster, pair: tuple[str, str], run_folder: Path
