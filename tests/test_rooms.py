@@ -160,7 +160,6 @@ ARROWS: dict[str, set[str]] = {
         *("containerd.daemon", "containerd.config_toml", "kube.kubelet", "kube.kubelet_config"),
         *("_proto", *_BASE),
     },
-    "proxy.accept": {"servicelog", "wire.limits"},
     "proxy.admin": {"streaming.loop", *_BASE},
     "proxy.calls": set(),
     "proxy.ending": {
@@ -170,7 +169,7 @@ ARROWS: dict[str, set[str]] = {
     "proxy.handover": {"proxy.admin", "proxy.replacement", *_BASE},
     "proxy.replacement": {"ownprogram"},
     "proxy.server": {
-        *("proxy.accept", "proxy.calls", "proxy.upstream", "servicelog", "wire.codes"),
+        *("proxy.serve", "proxy.calls", "proxy.upstream", "servicelog", "wire.codes"),
         *("memory", "wire.limits", "_proto"),
     },
     "proxy.succession": {
@@ -194,7 +193,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.serve": {
         *("servicelog", "serviceoptions"),
-        *("proxy.serve", "proxy.accept", "copy.transfer.messages", "streaming.loop"),
+        *("proxy.serve", "copy.transfer.messages", "streaming.loop"),
         *("wire.http1", "wire.limits", "wire.progress", "wire.upgrade", *_BASE),
     },
     "proxy.serve.owner": set(),

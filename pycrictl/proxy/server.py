@@ -17,8 +17,8 @@ from grpc import aio
 
 from pycrictl._proto import cri_pb2
 from pycrictl.memory import Reclaimer
-from pycrictl.proxy.accept import descriptor_limit
 from pycrictl.proxy.calls import Answer, CallRecord, CallRequest, Handler, Metadata
+from pycrictl.proxy.serve.http_listener import descriptor_limit
 from pycrictl.proxy.upstream import Upstream, address
 from pycrictl.servicelog import Log
 from pycrictl.wire import limits

@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import threading
@@ -45,22 +44,6 @@ def version(proxy: Program) -> str:
 def is_closed(proxy: Program) -> bool:
     with socket.socket(socket.AF_UNIX) as late:
         return late.connect_ex(str(proxy.socket_path)) in (errno.ECONNREFUSED, errno.ENOENT)
-
-
-def test_sockets_are_for_the_owner_only_and_go_with_the_proxy(
-    fake: FakeServer, start: Start
-) -> None:
-    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"))
-    proxy = start()
-    assert version(proxy) == "fake"
-    for path in (proxy.socket_path, proxy.admin_path):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(proxy.socket_path.parent.stat().st_mode) == 0o700
-    proxy.terminate()
-    assert proxy.wait() == 0
-    left = {path.name for path in proxy.socket_path.parent.iterdir()}
-    assert left == {"cri.sock.lock", "admin.sock.lock"}
-    assert proxy.log().splitlines()[-1] == "level=INFO stopped"
 
 
 def test_a_second_one_is_refused_and_a_stale_socket_replaced(

@@ -144,21 +144,6 @@ def test_programs_follow_one_another_while_the_first_still_pulls(
     assert status(proxy)["running"] == []
 
 
-def test_a_call_waits_for_an_equal_pull_of_the_program_before(
-    fake: FakeServer, proxy: Program, gate: Gate
-) -> None:
-    auth = cri_pb2.AuthConfig(username="user", password="hunter2")
-    first = proxy.kubelet.start_pull("a/b:1", pod("p1"), auth=auth)
-    wait_until(lambda: len(status(proxy)["running"]) == 1)
-    proxy.reload()
-    second = proxy.kubelet.start_pull("a/b:1", pod("p2"), auth=auth)
-    wait_until(lambda: len(status(proxy)["joined"]) == 1)
-    assert len(pulls(fake)) == 1
-    gate.open.set()
-    assert first.result(60).image_ref == second.result(60).image_ref == "ref of a/b:1"
-    assert len(pulls(fake)) == 2
-
-
 def test_who_waits_for_an_equal_pull_waits_for_it_in_the_new_program(
     fake: FakeServer, proxy: Program, gate: Gate
 ) -> None:

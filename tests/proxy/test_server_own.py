@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import grpc
 import pytest
@@ -19,7 +18,6 @@ from tests.proxy.forwarding import (
     failure,
     own,
     pairs,
-    unavailable,
 )
 from tests.proxy.runtime import Proxy, Runtime, channel_to
 
@@ -113,35 +111,3 @@ def test_handler_is_cancelled_with_its_call(
         else:
             channel.close()
         assert ended.wait(PATIENCE_S / 2)
-
-
-class Held:
-    """Answers what it was asked; if that is ``wait``, once it is let go."""
-
-    def __init__(self) -> None:
-        self.began = threading.Event()
-        self._release = asyncio.Event()
-
-    async def answer(self, request: CallRequest) -> Answer:
-        if request.message == b"wait":
-            self.began.set()
-            await self._release.wait()
-        return Answer(response=request.message)
-
-    async def let_go(self) -> None:
-        self._release.set()
-
-
-def test_own_calls_work_without_a_runtime(
-    folder: Path, serve: Callable[..., Proxy], stack: ExitStack
-) -> None:
-    held = Held()
-    proxy = serve({OWN: held.answer})
-    channel = stack.enter_context(channel_to(proxy.path))
-    waiting = own(channel).future(b"wait", timeout=PATIENCE_S)
-    assert held.began.wait(PATIENCE_S)
-    assert own(channel)(b"x", timeout=PATIENCE_S) == b"x"
-    assert "cannot be reached" in unavailable(channel, folder / "runtime.sock")
-    assert own(channel)(b"y", timeout=PATIENCE_S) == b"y"
-    proxy.run(held.let_go())
-    assert waiting.result(timeout=PATIENCE_S) == b"wait"

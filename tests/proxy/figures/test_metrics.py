@@ -283,15 +283,6 @@ def test_a_hand_over(fake: FakeServer, start: Start, folder: Path) -> None:
     wait_until(lambda: Scrape(proxy)("handovers_total", end="failed") == 1)
 
 
-def test_a_port_that_is_in_use(fake: FakeServer, folder: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        program = Program(folder, fake.endpoint, "--metrics-listen", f"127.0.0.1:{port}")
-        with pytest.raises(AssertionError, match="cannot listen on"):
-            program.start()
-        assert program.wait() == 1
-
-
 @pytest.mark.parametrize(
     ("size", "name"),
     [

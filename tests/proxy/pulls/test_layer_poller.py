@@ -140,23 +140,6 @@ def test_the_pulls_of_others_are_known_while_somebody_watches_the_whole_node(
     run(path_of(containerd), test)
 
 
-def test_a_new_pull_of_an_image_begins_anew(containerd: FakeContainerd) -> None:
-    async def test(bench: Bench) -> None:
-        bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
-        begin_pull(containerd)
-        async with bench.poller.watching():
-            await until(lambda: bool(items_of(bench.poller)))
-            containerd.leases.clear()
-            containerd.ingests.clear()
-            bench.poller.end(1)
-            assert items_of(bench.poller)  # as it was at the end
-            assert bench.poller.totals(1) is None
-            bench.poller.begin(2, Expected(IMAGE, time.time()))
-            assert items_of(bench.poller) == ()
-
-    run(path_of(containerd), test)
-
-
 @pytest.mark.parametrize("is_joined", [False, True])
 def test_a_tag_that_was_pushed_anew_after_a_look_that_ended_early(
     containerd: FakeContainerd, monkeypatch: pytest.MonkeyPatch, is_joined: bool

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import grpc
@@ -292,43 +290,3 @@ def test_the_runtime_is_down(fake: FakeServer, start: Start, folder: Any) -> Non
         assert code_of(future) is grpc.StatusCode.UNAVAILABLE
         assert "cannot be reached" in future.details()
     assert status(proxy)["slotsTaken"] == 0
-
-
-def test_a_storm_leaves_nothing_behind(fake: FakeServer, start: Start) -> None:
-    def pull(request: Any, context: Any) -> Any:
-        number = int(request.image.image.rpartition(":")[2])
-        time.sleep(0.002 * (number % 7))
-        if number % 5 == 0:
-            context.abort(grpc.StatusCode.UNKNOWN, "failed")
-        return cri_pb2.PullImageResponse(image_ref=request.image.image)
-
-    prepare(fake, pull)
-    proxy = start("--max-parallel-image-pulls", "3")
-    grpc.channel_ready_future(proxy.channel).result(60)
-    random = Random(1)
-    futures: list[Any] = []
-    for number in range(400):
-        futures.append(
-            proxy.kubelet.start_pull(
-                f"a/b:{random.randrange(40)}",
-                random.choice([None, pod("web"), pod("db")]),
-                timeout_s=random.choice([0.05, 0.3, 30.0]),
-            )
-        )
-        if number % 3 == 0:
-            random.choice(futures).cancel()
-    allowed = {
-        *(grpc.StatusCode.OK, grpc.StatusCode.UNKNOWN),
-        *(grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED),
-    }
-    codes = []
-    for future in futures:
-        wait_until(future.done)
-        codes.append(future.code())
-    assert set(codes) == allowed
-    wait_until(lambda: not status(proxy)["running"], log=proxy.log_path)
-    found = status(proxy)
-    assert (found["slotsTaken"], found["waiting"], found["joined"]) == (0, [], [])
-    proxy.channel.close()
-    assert "Traceback" not in proxy.log()
-    assert "level=ERROR" not in proxy.log()
