@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -383,7 +384,7 @@ step, admin, listen = sys.argv[1:]
 old = Predecessor.reach(admin)
 
 async def take():
-    work = asyncio.create_task(old.take(listen, port=False))
+    work = asyncio.create_task(old.take(listen, port=True))
     if step == "ready":
         await asyncio.sleep(0.01)
     else:
@@ -405,6 +406,8 @@ def test_a_new_program_that_ends_in_the_middle_changes_nothing(
     subprocess.run([sys.executable, "-c", FAILING, *words], timeout=60, check=True)
     wait_until(lambda: " not_handed_over " in proxy.log())
     assert version(proxy) == "fake"
+    host, _, port = proxy.log().partition(" streams=")[2].split()[0].rpartition(":")
+    socket.create_connection((host, int(port)), timeout=60).close()
     wait_until(lambda: len(status(proxy)["waiting"]) == 2)
     futures.append(ask(proxy, proxy.kubelet, 3))
     for done in range(4):
