@@ -25,7 +25,7 @@ ARROWS: dict[str, set[str]] = {
     "profiles": {"errors"},
     "servicelog": {"wire.limits"},
     "memory": set(),
-    "metrics": set(),
+    "metricspage": set(),
     "serviceoptions": {"config", *_BASE},
     "signals": set(),
     "ownprogram": set(),
@@ -213,7 +213,7 @@ ARROWS: dict[str, set[str]] = {
         *("proxy.pulls", "pulls.model", "containerd.config_toml", "kube.kubelet_config", *_BASE),
     },
     "proxy.figures": {
-        "metrics",
+        "metricspage",
         "servicelog",
         *("proxy.calls", "proxy.figures", "proxy.runtime_lookup", "proxy.pulls", "proxy.serve"),
         "proxy.upstream",
@@ -233,7 +233,7 @@ ARROWS: dict[str, set[str]] = {
         *(
             "agent",
             "memory",
-            "metrics",
+            "metricspage",
             "kube",
             "progress",
             "pulls",
@@ -281,7 +281,7 @@ ARROWS: dict[str, set[str]] = {
 THIRD_PARTY: dict[str, set[str]] = {
     "agent": {"aiohttp"},
     "agent.trust.issuing": {"cryptography"},
-    "metrics": {"prometheus_client"},
+    "metricspage": {"prometheus_client"},
     "yamltree": {"yaml"},
     "_proto": {"google"},
     "cri": {"google"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pycrictl.metrics import MetricsPage
+from pycrictl.metricspage import MetricsPage
 from pycrictl.servicelog import Log, Seldom
 
 

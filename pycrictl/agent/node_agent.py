@@ -38,7 +38,7 @@ from pycrictl.agent.trust.frontproxy import Trust, parse_trust
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.credential import Credential
-from pycrictl.metrics import CONTENT_TYPE
+from pycrictl.metricspage import CONTENT_TYPE
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks, in_thread, new_loop
 

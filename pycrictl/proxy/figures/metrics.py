@@ -18,7 +18,7 @@ from prometheus_client import Gauge, Histogram, ProcessCollector
 from pycrictl import __version__
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.methods import method
-from pycrictl.metrics import CONTENT_TYPE, MetricsPage
+from pycrictl.metricspage import CONTENT_TYPE, MetricsPage
 from pycrictl.proxy.calls import CallRecord
 from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.figures.history import CallOutcome, PullRecord
