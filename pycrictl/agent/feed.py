@@ -211,14 +211,6 @@ class Feeds:
             raise VersionGone
         return feed.store.listed(version)
 
-    @property
-    def watchers(self) -> int:
-        return sum(feed.watchers for feed in self._feeds.values())
-
-    @property
-    def rounds(self) -> int:
-        return sum(feed.rounds for feed in self._feeds.values())
-
     async def close(self) -> None:
         for feed in self._feeds.values():
             await feed.stop()

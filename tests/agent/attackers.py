@@ -21,12 +21,7 @@ Pair = tuple[str, str]
 
 
 class Hands:
-    """Certificates that somebody may show, by what they are.
-
-    Args:
-        api: whose authorities count.
-        folder: an existing one, for what is made.
-    """
+    """Certificates that somebody may show, by what they are."""
 
     def __init__(self, api: ApiServer, folder: Path) -> None:
         self._folder = folder

@@ -48,12 +48,7 @@ class ApiService:
 
 @dataclass
 class Forwarding:
-    """How to hand on: ``context`` has the front proxy's certificate, or none.
-
-    Attributes:
-        user: who asks; ``None`` says nothing of him (a port of a node).
-        limit_s: time for a request; ``None`` for a watch and the like.
-    """
+    """How to hand on; without a ``limit_s`` for watches, without a user to a port of a node."""
 
     host: str
     port: int

@@ -53,18 +53,15 @@ class ApiServer:
     """What it answers, and what it was asked.
 
     Attributes:
-        certificates: its CA, which clients' certificates are of as well.
         front_proxy: the CA and the certificate by which it asks APIServices.
         silence: until it is set, the next answers do not come.
         drips: answers come a byte at a time and never end.
         tokens: who has which bearer token.
         grants: who may what, beside nodes and ``system:masters``.
-        services: what stands behind it.
         limit_s: when a request that is no watch is cut; 60 s in a real one.
         raw: what it answers instead of documents.
         refusals: statuses that it refuses events with, by method.
         restart: ends it and all its connections, and starts it again some seconds later.
-        asked: method, target and body of each request.
     """
 
     certificates: Certificates
@@ -106,7 +103,6 @@ class ApiServer:
     def kubeconfig(
         self, *, inline: bool = False, name: str = "client", **changes: Any
     ) -> dict[str, Any]:
-        """A kubeconfig for one of ``USERS``; ``changes`` are keys of the cluster or the user."""
         files = {
             "certificate-authority": self.certificates.ca,
             "client-certificate": self.certificates.cert(name),

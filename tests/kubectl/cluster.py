@@ -37,13 +37,7 @@ ROOT = f"/apis/{GROUP}/v1alpha1"
 
 @dataclass
 class Stream:
-    """What a connection gets, line by line, and how it ends.
-
-    Attributes:
-        lines: the documents.
-        pause_s: after each of them.
-        ending: ``end`` in good order, ``cut``, or ``hold`` until the cluster goes.
-    """
+    """What a connection gets, line by line; it ends by ``end``, ``cut``, or ``hold`` for ever."""
 
     lines: Sequence[Document]
     pause_s: float = 0.0
@@ -55,16 +49,12 @@ class Cluster:
     """What the cluster has, and what it was asked.
 
     Attributes:
-        pods, deployments, nodes: objects.
         pulls: what the agent lists, by turns; the last answer stays.
-        watches: what each watch of ``imagepulls`` gets.
-        streams: what each connection to a pod's stream gets.
+        watches, streams: what each watch of ``imagepulls``, or of a pod, gets.
         denied: users who may not see pulls.
         hidden: resources that nobody may see.
-        refusals: answers of the agent in place of all others: a status and a body.
-        is_installed: whether there is an agent.
+        refusals: answers of the agent in place of all others.
         versions: those that the agent offers.
-        asked: method, target and user of each request.
     """
 
     certificates: Certificates

@@ -25,13 +25,7 @@ class Ended:
 
 @dataclass
 class Plugin:
-    """The plugin.
-
-    Attributes:
-        environ: its variables.
-        runtime: where its folders are.
-        name: of the program.
-    """
+    """The plugin; its folders are in ``runtime``."""
 
     environ: dict[str, str]
     runtime: Path
