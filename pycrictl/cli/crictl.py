@@ -114,7 +114,12 @@ def is_interspersed(command: str, by_default: bool) -> bool:
 
 
 def positionals(command: str, words: list[str]) -> list[str]:
-    return [] if is_called() and command in IGNORES_ARGUMENTS else words
+    """Return the words that count; kubectl has a ``--`` before a command, crictl has none."""
+    if is_called():
+        return [] if command in IGNORES_ARGUMENTS else words
+    if command in ("exec", "debug") and words[1:2] == ["--"]:
+        return [words[0], *words[2:]]
+    return words
 
 
 def score(text: str) -> int:

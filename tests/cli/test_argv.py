@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pycrictl.cli import crictl
 from pycrictl.cli.argv import OptionSpec, parse
 from pycrictl.errors import UsageError
 
@@ -44,6 +45,12 @@ def test_a_remote_command_line_is_left_alone() -> None:
     line = parse("-q ID ls -la -- -q".split(), OPTIONS, interspersed=False)
     assert line.options == ["--quiet"]
     assert line.positionals == ["ID", "ls", "-la", "--", "-q"]
+
+
+@pytest.mark.parametrize("command", ["exec", "debug"])
+def test_dashes_before_a_remote_command_are_kubectls(command: str) -> None:
+    assert crictl.positionals(command, ["web", "--", "ls", "--"]) == ["web", "ls", "--"]
+    assert crictl.positionals(command, ["web", "ls", "--"]) == ["web", "ls", "--"]
 
 
 @pytest.mark.parametrize(

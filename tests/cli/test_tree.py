@@ -122,7 +122,7 @@ def test_arbitrary_words_are_read_or_refused(words: list[str], name: str) -> Non
         (["logs", "web", "--tail", "3", "-f"], {"container": "web", "tail": 3, "follow": True}),
         (["-t", "5s", "rmi", "a", "-q", "b"], {"images": ("a", "b"), "prune": True}),
         (["exec", "web", "ls", "-l"], {"container": "web", "command": ("ls", "-l")}),
-        (["exec", "web", "--", "ls", "--"], {"container": "web", "command": ("--", "ls", "--")}),
+        (["exec", "web", "--", "ls", "--"], {"container": "web", "command": ("ls", "--")}),
         (["exec", "--", "web", "-x"], {"container": "web", "command": ("-x",)}),
         (["stop", "-t=3", "a", "b"], {"containers": ("a", "b"), "timeout": 3}),
         (["ps", "--label", "a=b", "--label=c"], {"labels": ("a=b", "c")}),
