@@ -66,7 +66,7 @@ def _token(token: str) -> Token:
 
 @cache
 def _dumper() -> Any:
-    import yaml  # noqa: PLC0415
+    import yaml  # noqa: PLC0415 - the same
 
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
