@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -195,6 +195,10 @@ def _measure(
         raise UsageError(f'"{seconds}" for --seconds is not between 0 and {LONGEST_S}')
     warnings: set[str] = set()
 
+    def sorted_table(before: list[Any], after: Sequence[Any]) -> Table:
+        made = table(before, list(after))
+        return _by_cpu(made, is_descending=sort_by[0] == "-") if is_by_cpu else made
+
     def show_once(client: CriClient, viewer: Viewer) -> bool:
         """Return whether there was anything to measure."""
         measured = sample(client)
@@ -205,9 +209,7 @@ def _measure(
             measured = sample(client)
             if not viewer.is_in_place:
                 viewer.show(crictl.clear_screen)
-            rows = table(before, measured.stats)
-            shown = _by_cpu(rows, is_descending=sort_by[0] == "-") if is_by_cpu else rows
-            views = Views(lambda found, _: shown, lambda _: ())
+            views = Views(lambda found, _: sorted_table(before, found), lambda _: ())
         viewer.show(partial(chosen.write, measured.stats, views))
         for failure in measured.failures:
             if failure.message not in warnings:
