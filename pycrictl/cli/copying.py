@@ -22,7 +22,7 @@ from pycrictl.copy.copier import CopyOptions, on_this_node
 from pycrictl.copy.method import Method, first_to_serve
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import ConnectError, CopyError, ExitCode, RuntimeFault, UsageError
 from pycrictl.pulls.sums import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
@@ -31,7 +31,7 @@ from pycrictl.units import plural
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
-    from pycrictl.copy.rules.summary import Summary
+    from pycrictl.copy.rules.outcome import Summary
     from pycrictl.environ import Environment
     from pycrictl.show.displays.outlet import Mode, Stdout
 

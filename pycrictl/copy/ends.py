@@ -18,11 +18,11 @@ from pycrictl.copy.archive.measure import Census
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.method import Method
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 
 
 def copy_from(

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from typing import Final, Protocol, TypeVar
 
 from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Unimplemented
 
 log = logging.getLogger("pycrictl.copy")

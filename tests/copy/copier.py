@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pycrictl.copy import ends
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.transfer.over_rpc import OverRpc
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.copyserver import CopyServer, copy_server

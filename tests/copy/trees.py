@@ -14,13 +14,13 @@ from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.archive.measure import Measured
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.unpack import put
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import LocalRoot, Source, open_destination, open_source
 from pycrictl.copy.tree.resolve import own_descriptors
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from tests.waiting import settled
 
 PLAIN = Rules()

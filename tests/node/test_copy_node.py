@@ -14,10 +14,10 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends
 from pycrictl.copy.node import on_node
 from pycrictl.copy.node.on_node import OnNode
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.identity import ContainerRoot
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, FailedPrecondition
 from tests.copy.trees import stages_in

@@ -21,7 +21,7 @@ from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.transfer.link import SocketLink, open_link
 from pycrictl.copy.transfer.messages import STATUS, STREAM_PROTOCOL
 from pycrictl.copy.transfer.over_rpc import OverRpc
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
 from pycrictl.streaming.target import parse_url

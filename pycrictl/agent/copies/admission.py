@@ -13,8 +13,8 @@ from typing import Final
 
 from pycrictl.agent.copies.session import CopyPhase, Owner, Session
 from pycrictl.copy.archive.spool import open_unnamed
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.transfer.serving import Giving, Skips, Taking
 from pycrictl.errors import ConfigError, Exhausted
 from pycrictl.units import format_bytes, quote

@@ -18,11 +18,11 @@ from pycrictl.copy import ends
 from pycrictl.copy.archive.archives import Incoming
 from pycrictl.copy.method import Method, first_to_serve
 from pycrictl.copy.node import on_node
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import (
     ConnectError,
     FailedPrecondition,

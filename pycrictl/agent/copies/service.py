@@ -38,13 +38,13 @@ from pycrictl.agent.copies.session import (
     Session,
 )
 from pycrictl.copy.archive.spool import Spool
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.quotas import Quotas
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.transfer.link import Link
 from pycrictl.copy.transfer.messages import Pieces
 from pycrictl.copy.transfer.serving import Giving, Taking, in_thread
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Cancelled, ConnectError, Exhausted, FailedPrecondition
 from pycrictl.units import format_moment, quote
 

@@ -11,13 +11,12 @@ from typing import Protocol
 from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import file_pieces, pack
 from pycrictl.copy.archive.spool import Spool
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind, as_archive, not_as_archive
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.places import Source
-from pycrictl.copy.tree.walk import OnSkip
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import OnSkip, Watch
 from pycrictl.errors import CopyError
 
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Item, Judge, Make, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.commit import Merge, existing_kind, move_new
 from pycrictl.copy.tree.in_place import MountedFile
 from pycrictl.copy.tree.janitor import COMMIT, COMMIT_NEW, TOP
@@ -98,7 +98,7 @@ class Arrival:
             if self._judge.replaced is not None and self._stage is not None:
                 dropped = self._stage.drop(self._judge.replaced.path)
                 if dropped is not None:
-                    self.summary.discount(dropped)
+                    self.summary.count(dropped, -1)
             if not isinstance(verdict, Skipped):
                 return self._begin(verdict)
         except OSError as exc:
@@ -200,18 +200,18 @@ class Arrival:
         """Decide where the top goes, now that it is known what it is."""
         top = self._judge.top or b"."
         destination = self._destination
-        placement = place(
+        name = place(
             kind,
             top,
             contents=top == b".",
             destination=destination.text,
             existing=destination.existing,
         )
-        if placement.name is None:
+        if name is None:
             self._meeting = Meeting.MERGE
             self._spread = self._directory
             return
-        self._name = placement.name
+        self._name = name
         new = Existing.FILE if kind is SourceKind.FILE else Existing.DIRECTORY
         self._meeting = meet(
             new,

@@ -8,11 +8,10 @@ from typing import Final, NamedTuple
 
 from pycrictl.copy.archive.checksum import Checksum
 from pycrictl.copy.archive.pack import FilePart, pack_unread
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Judge, Rules
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import Source
-from pycrictl.copy.tree.walk import OnSkip, walk
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import OnSkip, Watch, walk
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.header import Entry, EntryType
 from pycrictl.wire.tar.reader import EntryStarted, TarReader

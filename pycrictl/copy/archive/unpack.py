@@ -9,14 +9,13 @@ from typing import Final
 
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.arrival import Arrival
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import Existing, SourceKind
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import OnBytes, SparseWriter, copy_content
 from pycrictl.copy.tree.places import Destination, Source
 from pycrictl.copy.tree.rootfs import to_error
-from pycrictl.copy.tree.walk import walk
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch, walk
 from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, TarReader
 
 _TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pycrictl.copy.archive.arrival import nothing_copied
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import (
     Item,
     Judge,
@@ -22,7 +23,6 @@ from pycrictl.copy.rules.policy import (
     ambiguous,
     take_apart,
 )
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import OnBytes
 from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.wire.tar.header import NS_PER_S, Entry, EntryType
@@ -121,7 +121,7 @@ class Cleaner:
             # One file for another is what every tar understands.
             if not (self._unpacks and replaced[1:] == (Make.FILE, Make.FILE)):
                 raise ambiguous(entry.name)
-            self.summary.discount(self._files.pop(replaced.path))
+            self.summary.count(self._files.pop(replaced.path), -1)
         if isinstance(verdict, Skipped):
             if self._unpacks or verdict.rule != "outward-link":
                 self.summary.skipped += 1

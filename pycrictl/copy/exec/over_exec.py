@@ -19,10 +19,10 @@ from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.exec.packing import Packing
 from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.exec.running import Running, in_large_pieces
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import Existing, Into, Meeting, SourceKind, meet, place, take_apart
-from pycrictl.copy.rules.summary import Summary
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place, take_apart
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.units import quote
 
@@ -113,8 +113,8 @@ class OverExec:
         text = take_apart(path)
         folder = text.path
         existing = self._remote.look(folder, follow=True)
-        into, name = place(kind, top, contents=top == b".", destination=text, existing=existing)
-        if into is Into.PARENT:
+        name = place(kind, top, contents=top == b".", destination=text, existing=existing)
+        if existing is not Existing.DIRECTORY:
             folder = folder.rpartition(b"/")[0] or b"/"
             if self._remote.look(folder, follow=True) is not Existing.DIRECTORY:
                 raise CopyError(f"there is no directory {quote(os.fsdecode(folder))}")

@@ -15,8 +15,7 @@ from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.exec.running import Ended, in_large_pieces
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import take_apart
-from pycrictl.copy.tree.walk import OnSkip
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import OnSkip, Watch
 from pycrictl.units import quote
 
 _GNU: Final = b"GNU tar"

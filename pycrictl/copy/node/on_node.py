@@ -23,13 +23,13 @@ from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.measure import Census, report_total
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.unpack import put
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import not_running
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
 from pycrictl.copy.tree.janitor import forget, of_the_dead, sweep_root
 from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, FailedPrecondition, NotFound, Unimplemented
 from pycrictl.foreign import count, mapping, parsed, text
 from pycrictl.units import quote

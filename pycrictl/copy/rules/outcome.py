@@ -1,4 +1,4 @@
-"""The outcome of a copy as it goes over the wire: a ``metav1.Status`` object. Pure.
+"""What a copy did, also as it goes over the wire: a ``metav1.Status`` object. Pure.
 
 What was left out is listed as causes of the details, and what was copied under a key of our own,
 ``copied``. Readers that know neither miss nothing that they need.
@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
 
-from pycrictl.copy.rules.policy import Skipped
-from pycrictl.copy.rules.summary import Summary
+from pycrictl.copy.rules.policy import Item, Make, Skipped
 from pycrictl.errors import PycrictlError, RemoteProtocolError
 from pycrictl.foreign import parse
 from pycrictl.units import escape
@@ -25,6 +24,39 @@ MAX_SKIPPED: Final = 100
 """The most entries left out that are listed by name."""
 
 _MAX_TEXT: Final = 500
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a copy did.
+
+    Attributes:
+        files: how many were copied, hard links included.
+        directories: how many were made or merged.
+        links: how many symbolic links were made.
+        size_bytes: content of the files that were copied.
+        kept: how many files were there already and stayed (``--no-clobber``).
+        skipped: how many entries were left out.
+    """
+
+    files: int = 0
+    directories: int = 0
+    links: int = 0
+    size_bytes: int = 0
+    kept: int = 0
+    skipped: int = 0
+
+    def count(self, item: Item, times: int = 1) -> None:
+        """Count something that has been made; -1 times if it has been removed again."""
+        if item.make is Make.DIRECTORY:
+            self.directories += times
+        elif item.make is Make.SYMLINK:
+            self.links += times
+        else:
+            self.files += times
+            self.size_bytes += times * item.size_bytes
+
+
 _NUMBERS: Final = tuple(field.name for field in fields(Summary))
 
 

@@ -120,7 +120,6 @@ class Judge:
     """Judges the entries of one copy, one after another.
 
     Args:
-        rules: what the user allows.
         single: all entries are below one top: that of the first entry, or ``name``. Otherwise the
             top is the archive itself, with as many names in it as it likes.
         name: what the top must be called; None accepts any name.
@@ -147,11 +146,7 @@ class Judge:
         self._filled: set[bytes] = set()  # directories with something in them
 
     def judge(self, entry: Entry) -> Item | Skipped:
-        """Decide about one entry.
-
-        Raises:
-            EntryRefused: a rule is broken; the copy must not go on.
-        """
+        """Decide about one entry."""
         self.entries += 1
         if 0 < self._rules.max_entries < self.entries:
             name, limit = self._rules.max_entries_name, self._rules.max_entries
@@ -277,9 +272,6 @@ def take_apart(name: bytes, *, what: bytes) -> Path:
     """Take a name of an archive apart into components; ``.`` and empty ones are left out.
 
     So are slashes that it begins with, as ``tar -P`` writes them.
-
-    Raises:
-        EntryRefused: with ``..`` or a NUL, empty, too long or too deep.
     """
     if not name:
         raise _refusal(what, "empty", "it has an empty name")
@@ -305,7 +297,6 @@ def stays_inside(target: bytes, *, depth: int) -> bool:
     Args:
         target: the link's text.
         depth: how many directories below the top the link is.
-
     ``..`` counts only at the beginning: after a name, which may itself be a link, it is not known
     where it goes.
     """

@@ -69,9 +69,6 @@ class Quotas:
 
         Args:
             pod: the ID of its sandbox.
-
-        Raises:
-            Exhausted: there are too many.
         """
         held = self._taken[pod]
         if self.is_full(pod):

@@ -77,9 +77,6 @@ def parse(source: str, destination: str, *, form: str = "CONTAINER:PATH") -> Cop
     Args:
         source, destination: as typed.
         form: how a path in a container is written, for messages.
-
-    Raises:
-        UsageError: not exactly one of them is in a container, or a path is not usable.
     """
     first, second = parse_side(source), parse_side(destination)
     if isinstance(first, LocalPath) and isinstance(second, ContainerPath):
@@ -110,11 +107,7 @@ def parse_side(text: str) -> ContainerPath | LocalPath:
 
 
 def check_container_path(path: bytes, *, shown: str = "") -> None:
-    """Require an absolute path without ``..`` and NUL, as both sides of the protocol do.
-
-    Raises:
-        UsageError: it is anything else.
-    """
+    """Require an absolute path without ``..`` and NUL, as both sides of the protocol do."""
     named = quote(shown or os.fsdecode(path))
     if not path.startswith(b"/"):
         raise UsageError(
@@ -188,25 +181,6 @@ def as_archive(path: bytes) -> bytes:
     return path if path.endswith((b"/.", b"/./")) else path.rstrip(b"/") + b"/."
 
 
-class Into(Enum):
-    """Which directory the copy is made in."""
-
-    PARENT = "the parent of the destination"
-    DESTINATION = "the destination itself"
-
-
-class Placement(NamedTuple):
-    """Where the source goes.
-
-    Attributes:
-        into: the directory it is made in.
-        name: under which name; None: what is in the source goes there, each under its own name.
-    """
-
-    into: Into
-    name: bytes | None
-
-
 def place(
     source: SourceKind,
     name: bytes,
@@ -214,35 +188,34 @@ def place(
     contents: bool,
     destination: PathText,
     existing: Existing,
-) -> Placement:
-    """Decide where the source goes.
+) -> bytes | None:
+    """Decide under which name the source is made.
+
+    That is in the destination if it is a directory, else in its parent. None: what is in the source
+    goes into the directory, each under its own name.
 
     Args:
-        source: what it is.
         name: under which name it goes into a directory.
         contents: not the directory but what is in it is meant (``SRC/.``).
         destination: as typed.
         existing: the destination as it is, where links to directories have been followed.
-
-    Raises:
-        CopyError: no such directory, or the wrong kind of thing is in the way.
     """
     shown = quote(os.fsdecode(destination.path))
     if existing is Existing.SPECIAL:
         raise _special(shown)
     if existing is Existing.DIRECTORY:
         is_spread = source is SourceKind.ARCHIVE or (contents and source is SourceKind.DIRECTORY)
-        return Placement(Into.DESTINATION, None if is_spread else name)
+        return None if is_spread else name
     if existing is Existing.FILE:
         if destination.wants_directory:
             raise CopyError(f"{shown} is not a directory")
         if source is not SourceKind.FILE:
             raise CopyError(f"cannot copy a directory over the file {shown}")
-        return Placement(Into.PARENT, destination.name)
+        return destination.name
     is_missing = not destination.name or source is SourceKind.ARCHIVE
     if is_missing or (source is SourceKind.FILE and destination.wants_directory):
         raise CopyError(f"there is no directory {shown}")
-    return Placement(Into.PARENT, destination.name)
+    return destination.name
 
 
 class Meeting(Enum):
@@ -255,12 +228,7 @@ class Meeting(Enum):
 
 
 def meet(new: Existing, old: Existing, *, no_clobber: bool, shown: str) -> Meeting:
-    """Decide what happens where ``new`` is to go and ``old`` is.
-
-    Raises:
-        CopyError: a directory and something else are in each other's way, or the existing one is
-            special.
-    """
+    """Decide what happens where ``new`` is to go and ``old`` is."""
     if old is Existing.NOTHING:
         return Meeting.MAKE
     if old is Existing.SPECIAL:

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Final
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.rules import outcome
-from pycrictl.copy.rules.outcome import Outcome
+from pycrictl.copy.rules.outcome import Outcome, Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import take_apart
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.transfer.flow import next_event, receive, send
 from pycrictl.copy.transfer.link import SocketLink, open_link
 from pycrictl.copy.transfer.messages import (
@@ -33,7 +32,7 @@ from pycrictl.copy.transfer.messages import (
     Said,
     Stream,
 )
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, Invalid, RemoteProtocolError, StreamError, Unimplemented
 from pycrictl.streaming.target import beside, parse_url
 from pycrictl.units import quote

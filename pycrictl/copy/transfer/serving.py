@@ -18,9 +18,9 @@ from pycrictl.copy.archive.measure import Measured
 from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules import outcome
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.transfer.flow import ignore, next_event, receive, send
 from pycrictl.copy.transfer.link import Link
 from pycrictl.copy.transfer.messages import (
@@ -32,7 +32,7 @@ from pycrictl.copy.transfer.messages import (
     Pieces,
 )
 from pycrictl.copy.tree.places import Source
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Exhausted, PycrictlError, RemoteProtocolError, StreamError
 
 SIGN_S: Final = 10.0

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pycrictl.copy.copier import CopyOptions
 from pycrictl.copy.method import Method
 from pycrictl.copy.rules.spec import ContainerPath
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Unimplemented
 from pycrictl.kubectl import refusals
 from pycrictl.kubectl.copies.api import CopyApi

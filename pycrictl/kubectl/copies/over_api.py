@@ -29,12 +29,12 @@ from typing import Any, Final
 
 from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing
 from pycrictl.copy.rules import outcome
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import take_apart
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.transfer.messages import Arriving, Content
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import (
     CopyError,
     Denied,

@@ -24,16 +24,16 @@ from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.node.on_node import OnNode
 from pycrictl.copy.rules import outcome
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.quotas import IDLE_S, time_limit_s
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.transfer.flow import ignore, send
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, Stream
 from pycrictl.copy.transfer.serving import Skips, Taking, Transfer, in_thread
 from pycrictl.copy.tree.identity import ContainerRoot
 from pycrictl.copy.tree.places import Source, open_source
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Cancelled, CopyError, PycrictlError
 from pycrictl.servicelog import Log
 

@@ -12,7 +12,7 @@ import pytest
 from pycrictl.agent.copies.engine import Engine, Gone
 from pycrictl.agent.copies.session import CopySpec, Direction
 from pycrictl.copy.archive.checksum import crc32
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import NotFound, Unimplemented
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE

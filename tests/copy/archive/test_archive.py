@@ -16,7 +16,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree import walk
 from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import open_source
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, EntryRefused, StreamError
 from tests.copy.hostile import FOLDER, LINK, archive, member
 from tests.copy.trees import (

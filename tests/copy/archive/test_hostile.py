@@ -10,10 +10,10 @@ import pytest
 
 from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.exec.cleaning import Cleaner
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.places import open_destination
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, EntryRefused, PycrictlError
 from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
 from tests.copy.trees import LOCAL, Archive, ignore, put_at

@@ -14,10 +14,10 @@ from pycrictl.copy import ends
 from pycrictl.copy.exec.over_exec import OverExec
 from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.exec.running import Ended, ProgramMissing, Running, in_large_pieces
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.content import CHUNK_BYTES
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.streaming.pump import Ends

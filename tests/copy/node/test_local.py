@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.janitor import random_name
 from pycrictl.errors import CopyError, EntryRefused
 from tests.copy.trees import (

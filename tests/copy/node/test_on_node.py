@@ -22,7 +22,7 @@ from pycrictl.copy.node.on_node import OnNode
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess
 from pycrictl.copy.tree.places import IdMap
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import (
     CopyError,
     FailedPrecondition,

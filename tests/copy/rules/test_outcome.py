@@ -4,9 +4,15 @@ import json
 
 import pytest
 
-from pycrictl.copy.rules.outcome import MAX_SKIPPED, Outcome, decode, encode_failure, encode_success
+from pycrictl.copy.rules.outcome import (
+    MAX_SKIPPED,
+    Outcome,
+    Summary,
+    decode,
+    encode_failure,
+    encode_success,
+)
 from pycrictl.copy.rules.policy import Skipped
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.errors import CopyError, RemoteProtocolError
 
 COPIED = Summary(files=1, directories=2, links=3, size_bytes=4, kept=0, skipped=1)

@@ -18,8 +18,8 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends
 from pycrictl.copy.rules import outcome
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.transfer import over_rpc
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import STATUS

@@ -16,13 +16,13 @@ import pytest
 
 from pycrictl.copy import ends
 from pycrictl.copy.archive.archives import Outgoing
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.copy.tree.janitor import VARIABLE, sweep_root
 from pycrictl.copy.tree.places import LocalRoot, open_destination
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.stage import Stage
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.trees import LOCAL, needs_root, stages_in

@@ -12,7 +12,7 @@ import pytest
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy.archive.checksum import crc32
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
 from pycrictl.kubectl.copies.patience import Patience

@@ -12,8 +12,8 @@ from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.refusals import Refused
 from pycrictl.agent.copies.session import CopySpec, Direction, Owner, Place, Session
 from pycrictl.copy.archive.archives import Incoming
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.quotas import MAX_COPIES
-from pycrictl.copy.rules.summary import Summary
 from pycrictl.errors import Exhausted
 from tests.agent.copies.small import InThread
 

@@ -15,7 +15,7 @@ from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.session import CopySpec, Place
 from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.tree.watch import Watch
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
