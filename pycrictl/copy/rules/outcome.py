@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
 
@@ -72,6 +72,12 @@ class Outcome(NamedTuple):
     failure: str = ""
     copied: Summary | None = None
     skipped: tuple[Skipped, ...] = ()
+
+    def report(self, on_skip: Callable[[Skipped], None]) -> int:
+        """Report what was left out; return how much that was."""
+        for one in self.skipped:
+            on_skip(one)
+        return len(self.skipped)
 
 
 def encode_success(copied: Summary, skipped: Sequence[Skipped]) -> bytes:

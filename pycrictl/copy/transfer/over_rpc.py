@@ -113,9 +113,7 @@ class OverRpc:
                     yield piece
                 found = verdict.checked()
                 arriving.check()
-            for entry in found.skipped:
-                watch.on_skip(entry)
-            archive.skipped = len(found.skipped)
+            archive.skipped = found.report(watch.on_skip)
 
         text = take_apart(path)
         archive = Outgoing(pieces, b"." if text.wants_contents else text.name, is_counted=True)
@@ -139,12 +137,8 @@ class OverRpc:
             watch.on_total(measured.size_bytes)
         with self._opened(url) as link, closing(archive.pieces()) as pieces:
             found = _put(link, pieces, measured.size_bytes, self._outcome_s, watch.on_bytes)
-        for skipped in found.skipped:
-            watch.on_skip(skipped)
-        if found.copied is not None:
-            return found.copied
-        measured.summary.skipped = len(found.skipped)
-        return measured.summary
+        measured.summary.skipped = found.report(watch.on_skip)
+        return found.copied or measured.summary
 
     def _ask_to(self, path: bytes, size_bytes: int, checksum: int) -> str:
         request = cri_pb2.CopyToContainerRequest(

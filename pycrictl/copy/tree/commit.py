@@ -72,12 +72,7 @@ class Merge:
         self.is_halfway = False
 
     def check(self) -> None:
-        """Compare everything; nothing is changed.
-
-        Raises:
-            CopyError: a directory and something else are in each other's way, or something is
-                mounted where the copy goes.
-        """
+        """Compare everything; nothing is changed."""
         self._check(self._staged, self._target, mounted=b"")
 
     def run(self) -> None:
@@ -176,11 +171,7 @@ class Merge:
 
 
 def move_new(staged: Directory, name: bytes, target: Directory, new_name: bytes) -> None:
-    """Move an entry to an unused name.
-
-    Raises:
-        OSError: EEXIST: the name is taken.
-    """
+    """Move an entry to an unused name."""
     try:
         staged.move(name, target, new_name, flags=RENAME_NOREPLACE)
     except OSError as exc:

@@ -84,9 +84,6 @@ def copy_content(
         size_bytes: how long the source is; what is appended to it in the meantime is left out.
         shown: the source, for messages.
         on_bytes: counts holes too.
-
-    Raises:
-        CopyError: the source became shorter.
     """
     if size_bytes <= SMALL_BYTES:
         _copy_small(source, target, size_bytes, shown=shown)

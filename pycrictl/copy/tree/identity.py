@@ -35,7 +35,6 @@ class FirstProcess(NamedTuple):
     """What a runtime says about the first process of a running container.
 
     Attributes:
-        container_id: the full ID.
         pid: its number on the node.
         started_at_ns: when the container was started.
         uid: the user it was started as, in the numbers of the container; gid likewise.

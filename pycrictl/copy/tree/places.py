@@ -24,11 +24,7 @@ class IdMap(NamedTuple):
         return cls(tuple((int(row[0]), int(row[1]), int(row[2])) for row in rows if len(row) == 3))
 
     def to_host(self, inside: int) -> int:
-        """Return the number on the node for one inside.
-
-        Raises:
-            CopyError: the namespace has no such number.
-        """
+        """Return the number on the node for one inside."""
         for first_inside, first_outside, count in self.ranges:
             if first_inside <= inside < first_inside + count:
                 return first_outside + inside - first_inside
@@ -123,9 +119,6 @@ def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
         path: as typed.
         follow: copy what a link points to. Without it, a link is copied as a link unless a
             slash follows its name.
-
-    Raises:
-        CopyError: there is nothing, or nothing that can be copied.
     """
     text = take_apart(path)
     try:
@@ -174,11 +167,7 @@ class Destination(NamedTuple):
 
 
 def open_destination(root: Root, path: bytes) -> Destination:
-    """Find where a copy goes.
-
-    Raises:
-        CopyError: its parent does not exist, or cannot be written to.
-    """
+    """Find where a copy goes."""
     text = take_apart(path)
     if (directory := _directory(root, text.path, shown=path)) is not None:
         return Destination(root, text, Existing.DIRECTORY, directory)

@@ -84,11 +84,7 @@ def reopen_regular(pinned: int, status: os.stat_result, *, device: int | None, s
 
 
 def raise_descriptor_limit() -> None:
-    """Allow this process as many descriptors as it may have: a deep tree needs one a level.
-
-    Raises:
-        CopyError: it may have so few that it could not even clear up.
-    """
+    """Allow this process as many descriptors as it may have: a deep tree needs one a level."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= hard < _LEAST_DESCRIPTORS:
         raise CopyError(
@@ -241,11 +237,7 @@ class Directory:
     # Moving and removing
 
     def move(self, name: bytes, to: Directory, to_name: bytes, *, flags: int = 0) -> None:
-        """Rename; ``flags`` are those of renameat2.
-
-        Raises:
-            OSError: ENOSYS or EINVAL: the kernel or the file system does not know the flags.
-        """
+        """Rename; ``flags`` are those of renameat2."""
         if not flags:
             os.rename(_single(name), _single(to_name), src_dir_fd=self.fd, dst_dir_fd=to.fd)
             return

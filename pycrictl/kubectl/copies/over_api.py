@@ -349,6 +349,4 @@ def _report(found: dict[str, Any], watch: Watch) -> tuple[Summary | None, int]:
     """Report what the node has left out; return what was copied, if that is said."""
     result = mapping(found.get("status")).get("outcome")
     done = outcome.Outcome() if result is None else outcome.decode(json.dumps(result).encode())
-    for skipped in done.skipped:
-        watch.on_skip(skipped)
-    return done.copied, len(done.skipped)
+    return done.copied, done.report(watch.on_skip)
