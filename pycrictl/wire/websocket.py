@@ -11,13 +11,20 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from websockets.exceptions import PayloadTooBig
-from websockets.frames import DATA_OPCODES, Close, CloseCode, Frame, Opcode
+from websockets.frames import (  # type: ignore[attr-defined]  # one of them is not in __all__
+    DATA_OPCODES,
+    Close,
+    CloseCode,
+    Frame,
+    Opcode,
+    apply_mask,
+)
 from websockets.protocol import CLIENT, OPEN, SERVER, Protocol, Side
 
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.wire import limits
 
-__all__ = ["CLIENT", "SERVER", "ChannelMessage", "Messages", "Side", "by_channel"]
+__all__ = ["CLIENT", "SERVER", "ChannelMessage", "Messages", "Side", "apply_mask", "by_channel"]
 
 _EMPTY_BYTES: Final = 1
 """The number of a channel alone carries nothing."""

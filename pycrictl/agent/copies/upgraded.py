@@ -62,8 +62,8 @@ class UpgradedLink(asyncio.Protocol):
     def can_receive(self) -> bool:
         return bool(self._messages) or self._is_over
 
-    def send(self, channel: int, *parts: bytes | memoryview) -> None:
-        message = b"".join((bytes((channel,)), *parts))
+    def send(self, kind: int, head: bytes | memoryview, data: bytes | memoryview = b"") -> None:
+        message = b"".join((bytes((kind,)), head, data))
         sending = self._send(message)
         try:
             sent = asyncio.run_coroutine_threadsafe(sending, self._loop)

@@ -45,15 +45,15 @@ STREAM_PROTOCOL: Final = "v5.channel.k8s.io"
 TO_CONTAINER: Final = 0
 FROM_CONTAINER: Final = 1
 CHANNEL_END: Final = 255
-SENT_BYTES: Final = 64 * 1024
-"""How much of an archive a message that is sent carries at most: what can become a hole again.
-
-glibc maps what is larger than 128 KiB into memory anew each time (mallopt(3)), and each message is
-copied a few times: that took longer than all the rest of a copy.
-"""
-
 PIECES_PROTOCOL: Final = "v1alpha1.containercopy.progress.pycrictl.dev"
 PIECE: Final = 0
+SENT_PIECE_BYTES: Final = 64 * 1024
+"""The most content of a piece that is sent: what can become a hole again.
+
+The agent's end is the library's, which copies each message a few times, and glibc maps what is
+larger than 128 KiB into memory anew each time (mallopt(3)).
+"""
+
 ACKNOWLEDGEMENT: Final = 1
 END: Final = 2
 
@@ -122,13 +122,14 @@ class Stream:
     channel: int
     is_client: bool = False
     resumes: ClassVar = False
+    piece_bytes: ClassVar = PIECE_BYTES
 
     @property
     def peer(self) -> str:
         return "the server" if self.is_client else "the client"
 
     def content(self, offset: int, data: memoryview) -> Message:
-        return Message(self.channel, data)
+        return Message(self.channel, b"", data)
 
     def end(self, size_bytes: int, checksum: int) -> Message:
         return Message(CHANNEL_END, bytes((self.channel,)))
@@ -160,6 +161,7 @@ class Pieces:
     is_client: bool
     is_sender: bool
     resumes: ClassVar = True
+    piece_bytes: ClassVar = SENT_PIECE_BYTES
 
     @property
     def peer(self) -> str:

@@ -10,9 +10,10 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT
 
+from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.copy.transfer.flow import ignore, send
 from pycrictl.copy.transfer.link import SocketLink
-from pycrictl.copy.transfer.messages import CHANNEL_END, SENT_BYTES, TO_CONTAINER, Stream
+from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER, Stream
 from pycrictl.errors import RemoteProtocolError, StreamError
 
 
@@ -83,13 +84,13 @@ def test_a_deadline(pair: tuple[SocketLink, socket.socket]) -> None:
         connection.receive()
 
 
-def test_both_ends() -> None:
-    """What a client sends is masked, also within one machine."""
-    data = bytes(range(256)) * 4096
+@pytest.mark.parametrize("masks", [True, False])
+def test_both_ends(masks: bool) -> None:
+    data = bytes(range(251)) * 10_000
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname(), 10)
         accepted, _ = listener.accept()
-    connection = SocketLink(client, CLIENT, label="the server", idle_s=60)
+    connection = SocketLink(client, CLIENT, label="the server", idle_s=60, masks=masks)
     server = SocketLink(accepted, idle_s=60)
 
     def send_all() -> None:
@@ -99,7 +100,7 @@ def test_both_ends() -> None:
 
     sending = threading.Thread(target=send_all)
     sending.start()
-    messages = [data[start : start + SENT_BYTES] for start in range(0, len(data), SENT_BYTES)]
+    messages = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
     assert received(server, len(messages) + 1) == [
         *((0, message) for message in messages),
         (CHANNEL_END, b"\x00"),
