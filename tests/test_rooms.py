@@ -102,11 +102,10 @@ ARROWS: dict[str, set[str]] = {
     "pull": {"pull", "progress", "pulls", "cri", "_proto", "yamltree", *_BASE},
     "pull.slots": {"noderoot", *_BASE},
     "copy": set(),
-    "copy.copier": {"copy", "cri.lists.lookup", "_proto", *_BASE},
     "copy.rules": {"copy.rules", "wire.tar", *_BASE},
     "copy.tree": {"copy.tree", "copy.rules", "wire.tar", "noderoot", "signals", *_BASE},
     "copy.archive": {"copy.archive", "copy.tree", "copy.rules", "wire.tar", *_BASE},
-    "copy.method": {"copy.archive", "copy.tree", "copy.rules", *_BASE},
+    "copy.method": {"copy", "cri.lists.lookup", "_proto", *_BASE},
     "copy.ends": {
         *("copy.method", "copy.archive", "copy.tree", "copy.rules", *_BASE),
     },

@@ -18,8 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TextIO, TypeAlias
 
 from pycrictl.copy import ends
-from pycrictl.copy.copier import CopyOptions, on_this_node
-from pycrictl.copy.method import Method, first_to_serve
+from pycrictl.copy.method import CopyOptions, Method, first_to_serve, on_this_node
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree.walk import Watch

@@ -8,7 +8,7 @@ import typer
 
 from pycrictl.cli import complete, copying, options, stream_options
 from pycrictl.cli.context import AppContext
-from pycrictl.copy.copier import CopyOptions
+from pycrictl.copy.method import CopyOptions
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.errors import MissingArgument, UsageError
 

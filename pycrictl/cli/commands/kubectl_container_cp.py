@@ -11,7 +11,7 @@ import typer
 from pycrictl.cli import complete, copying, options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.copy.copier import CopyOptions
+from pycrictl.copy.method import CopyOptions
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.kubectl.copies.in_cluster import InCluster, opened

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from pycrictl.copy.copier import CopyOptions
-from pycrictl.copy.method import Method
+from pycrictl.copy.method import CopyOptions, Method
 from pycrictl.copy.rules.spec import ContainerPath
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Unimplemented
