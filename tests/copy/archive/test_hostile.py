@@ -108,10 +108,9 @@ def test_an_impossible_owner_cannot_be_kept(parent: Path) -> None:
     assert info.value.rule == "owner"
 
 
-@pytest.mark.parametrize("case", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_directory_that_does_not_exist_is_not_made(parent: Path, case: Case) -> None:
+def test_a_directory_that_does_not_exist_is_not_made(parent: Path) -> None:
     with pytest.raises(CopyError, match="there is no directory"):
-        unpack(case, parent / "dest/nowhere", Rules(), [])
+        unpack(next(iter(HOSTILE.values())), parent / "dest/nowhere", Rules(), [])
 
 
 def clean(case: Case) -> Cleaner:

@@ -24,7 +24,7 @@ from pycrictl.streaming.pump import Ends
 from pycrictl.wire.command import ExitReported
 from pycrictl.wire.tar.header import Entry, EntryType
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
-from tests.copy.trees import stages_in
+from tests.copy.trees import listing, stages_in
 
 KEEP = Rules(archive=True)
 PLAIN = Rules()
@@ -167,22 +167,12 @@ def make_tree(top: Path) -> None:
         os.utime(path, ns=(1_700_000_000_123_456_789,) * 2, follow_symlinks=False)
 
 
-def seen(top: Path) -> dict[str, tuple[object, ...]]:
-    found: dict[str, tuple[object, ...]] = {}
-    for path in (top, *top.rglob("*")):
-        status = path.lstat()
-        content: object = path.read_bytes() if path.is_file() else None
-        link = path.readlink() if path.is_symlink() else None
-        found[str(path.relative_to(top))] = (status.st_mode, status.st_mtime_ns, content, link)
-    return found
-
-
 def test_there_and_back_with_gnu_programs(copies: Copies, tmp_path: Path) -> None:
     make_tree(tmp_path / "tree")
     there = copies.copy_to(tmp_path / "tree", tmp_path / "new", KEEP)
     back = copies.copy_from(tmp_path / "new", tmp_path / "back", KEEP)
     assert there == back == "10 3 1 0"
-    assert seen(tmp_path / "new") == seen(tmp_path / "tree") == seen(tmp_path / "back")
+    assert listing(tmp_path / "new") == listing(tmp_path / "tree") == listing(tmp_path / "back")
     assert copies.skipped == []
     assert copies.bytes > 0
     assert stages_in(tmp_path) == []

@@ -27,30 +27,11 @@ from tests.copy.trees import stages_in
 from tests.kubectl.copies.conftest import sessions
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import MIB, Pretended
-from tests.proxy.copies.test_copy_service import listing, make_tree
 from tests.waiting import wait_until
 
 pytestmark = needs_root
 
 Start = Callable[..., InThread]
-
-
-def test_a_tree_both_ways(
-    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
-) -> None:
-    make_tree(tmp_path / "tree")
-    there = work.into(tmp_path / "tree", "/to")
-    assert listing(container.root / "to/tree") == listing(tmp_path / "tree")
-    assert work.bytes == work.totals[0]
-    back = work.out("/to/tree", tmp_path / "back")
-    assert listing(tmp_path / "back") == listing(tmp_path / "tree")
-    assert there == back
-    assert (there.files, there.directories, there.links) == (3, 3, 1)
-    assert [how for _, how in agent.agent.audits] == ["done", "done"]
-    assert stages_in(container.root) == []
-    assert work.kept == []
-    assert sessions(folder) == []
-    assert work.notes == []
 
 
 def test_options(agent: InThread, work: Workstation, container: Pretended, tmp_path: Path) -> None:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pycrictl.copy import ends
-from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.errors import CopyError
 from pycrictl.proxy.copies.job import LARGE_BYTES, REST_S
-from pycrictl.wire.tar.writer import END_OF_ARCHIVE
-from tests.copy.hostile import FILE, member
 from tests.copy.node.test_on_node import ID, needs_root
 from tests.copy.trees import stages_in
 from tests.processes import descriptors
@@ -63,27 +57,6 @@ def test_a_tree_both_ways(copier: Copier, container: Pretended, tmp_path: Path) 
     assert [line.count("end=done") for line in lines] == [1, 1]
     assert f"container={ID} pod=pod1 path=/to size_bytes=" in lines[0]
     assert "/copy/" not in copier.proxy.log()  # where the token is
-
-
-def test_archives(copier: Copier, container: Pretended, tmp_path: Path) -> None:
-    archive = member(b"a", FILE, b"1") + member(b"b/c", FILE, b"2") + END_OF_ARCHIVE
-    (tmp_path / "a.tar").write_bytes(archive)
-    rpc = OverRpc(copier.client, ID)
-
-    def unpack(path: bytes) -> None:
-        with (tmp_path / "a.tar").open("rb") as file:
-            ends.unpack_to(rpc, file.fileno(), path, Rules(), copier.watch)
-
-    unpack(b"/to")
-    assert (container.root / "to/b/c").read_text() == "2"
-    unpack(b"/")
-    assert (container.root / "a").read_text() == "1"
-    for path in (b"/none", b"/to/a"):
-        with pytest.raises(CopyError):
-            unpack(path)
-    pieces = ends.pack_from(rpc, b"/to/b", Rules(), copier.watch)
-    (tmp_path / "b.tar").write_bytes(b"".join(map(bytes, pieces)))
-    assert subprocess.check_output(["tar", "tf", tmp_path / "b.tar"]) == b"b/\nb/c\n"
 
 
 def test_what_is_left_out_is_told(copier: Copier, container: Pretended, tmp_path: Path) -> None:
