@@ -45,7 +45,7 @@ class Link(Protocol):
     """A connection for one thread; every failure is a ``StreamError`` that names the peer."""
 
     def receive(self) -> ChannelMessage | None:
-        """Return the next message with content; None once the peer has closed.
+        """Return the next message, valid until the one after; None once the peer has closed.
 
         Raises:
             RemoteProtocolError: the peer broke the protocol.

@@ -37,8 +37,12 @@ BINARY, TEXT, CONT = Opcode.BINARY, Opcode.TEXT, Opcode.CONT
 
 
 def received(connection: SocketLink, count: int) -> list[tuple[int, bytes]]:
-    found = [connection.receive() for _ in range(count)]
-    return [(piece.channel, bytes(piece.data)) for piece in found if piece is not None]
+    found = []
+    for _ in range(count):
+        piece = connection.receive()
+        assert piece is not None
+        found.append((piece.channel, bytes(piece.data)))
+    return found
 
 
 def test_a_close_is_answered_and_is_the_end(pair: tuple[SocketLink, socket.socket]) -> None:

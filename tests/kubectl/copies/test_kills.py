@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.copy.tree.janitor import sweep_root
+from pycrictl.copy.tree.places import LocalRoot
 from pycrictl.errors import CopyError
 from tests.agent.copies.relay import Relay
 from tests.copy.node.test_on_node import needs_root
@@ -161,7 +163,8 @@ def test_clients_that_are_killed_leave_nothing_for_long(
                 client.wait()
             wait_until(lambda: sessions(folder) == [])
             wait_until(lambda: stages_in(container.root) == [])
-            wait_until(lambda: stages_in(tmp_path) == [])
+            sweep_root(LocalRoot())  # as the next copy does
+            assert stages_in(tmp_path) == []
     finally:
         relay.close()
     made = {"f"} if way == "to" else set()
