@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 from pycrictl.show.list_views import SHORT_ID_CHARS
@@ -34,25 +34,26 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
             ("WAITING", "POD", "FOR", "PLACE", "STARTS IN", "BEHIND", "JOINED"),
             map(_waiting, document["waiting"]),
         ),
-        (("JOINED", "POD", "WAITS FOR THE PULL OF"), map(_joined, document["joined"])),
+        (
+            ("JOINED", "POD", "WAITS FOR THE PULL OF"),
+            (
+                (one["image"], one["pod"] or NONE, one["leader"] or NONE)
+                for one in document["joined"]
+            ),
+        ),
         (("FAILED", "POD", "AGO", "ATTEMPTS", "ERROR"), map(_failure, document["failures"])),
         (("COPYING", "PATH", "CONTAINER", "BYTES"), map(_copy, document["copies"])),
     )
     for columns, rows in sections:
-        _section(columns, rows, out)
+        if found := list(rows):
+            out.write("\n")
+            write_table(Table(columns, found, min_width=0), out)
     out.write("\n")
     lines = [_kubelet(document["kubelet"]), _containerd(document["containerd"])]
     if (old := document.get("predecessor")) is not None:
         pulls = f" and makes {plural(old['pulls'], 'pull')} of these" if old["pulls"] else ""
         lines.append(f"The program before this one, process {old['pid']}, has not ended{pulls}.")
     write_lines(lines, out)
-
-
-def _section(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], out: TextIO) -> None:
-    found = list(rows)
-    if found:
-        out.write("\n")
-        write_table(Table(header, found, min_width=0), out)
 
 
 def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
@@ -90,10 +91,6 @@ def _waiting(pull: Mapping[str, Any]) -> tuple[str, ...]:
         behind,
         str(pull["joined"]),
     )
-
-
-def _joined(caller: Mapping[str, Any]) -> tuple[str, ...]:
-    return caller["image"], caller["pod"] or NONE, caller["leader"] or NONE
 
 
 def _failure(failure: Mapping[str, Any]) -> tuple[str, ...]:

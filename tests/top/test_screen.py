@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -55,6 +56,17 @@ def play(
     asyncio.run(run())
 
 
+def played(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a test of what happens on the screen of a node."""
+
+    def run(**given: Any) -> None:
+        play(Node(), lambda pilot: act(pilot, **given))
+
+    _, *others = inspect.signature(act).parameters.values()
+    run.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]  # for pytest
+    return run
+
+
 async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
     for _ in range(500):
         if holds():
@@ -73,60 +85,52 @@ def shown(pilot: Pilot[None], name: str) -> str:
     return str(pilot.app.screen_stack[0].query_one(name, Static).content)
 
 
-def test_what_is_sick_is_first_and_chosen() -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        assert rows(pilot)[0].startswith("! shop/api")
-        assert "limit 3: 3/3 taken" in shown(pilot, "#head")
-        assert shown(pilot, "#keys").endswith("? help  q quit")
-
-    play(Node(), act)
+@played
+async def test_what_is_sick_is_first_and_chosen(pilot: Pilot[None]) -> None:
+    assert rows(pilot)[0].startswith("! shop/api")
+    assert "limit 3: 3/3 taken" in shown(pilot, "#head")
+    assert shown(pilot, "#keys").endswith("? help  q quit")
 
 
 @pytest.mark.parametrize(("key", "says"), [("w", "why shop/api"), ("enter", "why shop/api")])
-def test_why_and_back(key: str, says: str) -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        await pilot.press(key)
-        await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
-        assert str(pilot.app.screen.query_one(Static).content) == says
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(pilot.app.screen, TextPage))
-
-    play(Node(), act)
+@played
+async def test_why_and_back(pilot: Pilot[None], key: str, says: str) -> None:
+    await pilot.press(key)
+    await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
+    assert str(pilot.app.screen.query_one(Static).content) == says
+    await pilot.press("escape")
+    await until(pilot, lambda: not isinstance(pilot.app.screen, TextPage))
 
 
-def test_inspect_needs_a_container() -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        await pilot.press("down", "i")
-        assert "no container yet" in shown(pilot, "#keys")
-        await pilot.press("up", "i")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
-        assert str(pilot.app.screen.query_one(Static).content).startswith("all about c0c0")
-
-    play(Node(), act)
+@played
+async def test_inspect_needs_a_container(pilot: Pilot[None]) -> None:
+    await pilot.press("down", "i")
+    assert "no container yet" in shown(pilot, "#keys")
+    await pilot.press("up", "i")
+    await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
+    assert str(pilot.app.screen.query_one(Static).content).startswith("all about c0c0")
 
 
 @pytest.mark.parametrize(
     ("key", "of_crashed"),
     [("l", "that needs a terminal"), ("e", "this container is not running; 'l' shows its log")],
 )
-def test_logs_and_shells_need_a_container(key: str, of_crashed: str) -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        await pilot.press(key)
-        assert shown(pilot, "#keys").startswith(of_crashed)
-        await pilot.press("down", key)
-        assert "no container yet" in shown(pilot, "#keys")
+@played
+async def test_logs_and_shells_need_a_container(
+    pilot: Pilot[None], key: str, of_crashed: str
+) -> None:
+    await pilot.press(key)
+    assert shown(pilot, "#keys").startswith(of_crashed)
+    await pilot.press("down", key)
+    assert "no container yet" in shown(pilot, "#keys")
 
-    play(Node(), act)
 
-
-def test_layers_need_a_pull() -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        await pilot.press("p")
-        assert shown(pilot, "#keys") == "this row waits for no pull"
-        await pilot.press("down", "p")
-        assert shown(pilot, "#keys") == "that needs a terminal"
-
-    play(Node(), act)
+@played
+async def test_layers_need_a_pull(pilot: Pilot[None]) -> None:
+    await pilot.press("p")
+    assert shown(pilot, "#keys") == "this row waits for no pull"
+    await pilot.press("down", "p")
+    assert shown(pilot, "#keys") == "that needs a terminal"
 
 
 def test_the_limit_and_a_pull_in_line_are_asked_about_first() -> None:
@@ -170,46 +174,38 @@ def test_what_cannot_be_done_is_said() -> None:
     play(low, lower)
 
 
-def test_filter_and_all_again() -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        await pilot.press("slash", *"batch", "enter")
-        assert len(rows(pilot)) == 1
-        assert shown(pilot, "#keys") == 'only rows with "batch"; escape shows all'
-        await pilot.press("escape")
-        assert len(rows(pilot)) == 4
-
-    play(Node(), act)
+@played
+async def test_filter_and_all_again(pilot: Pilot[None]) -> None:
+    await pilot.press("slash", *"batch", "enter")
+    assert len(rows(pilot)) == 1
+    assert shown(pilot, "#keys") == 'only rows with "batch"; escape shows all'
+    await pilot.press("escape")
+    assert len(rows(pilot)) == 4
 
 
-def test_keys_typed_at_once_arrive_in_their_order() -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        for key in ("slash", *"bag", "backspace", *"tch", "enter", "w"):
-            pilot.app.post_message(Key(key, key if len(key) == 1 else None))
-        await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
-        assert str(pilot.app.screen.query_one(Static).content) == "why shop/batch"
-
-    play(Node(), act)
+@played
+async def test_keys_typed_at_once_arrive_in_their_order(pilot: Pilot[None]) -> None:
+    for key in ("slash", *"bag", "backspace", *"tch", "enter", "w"):
+        pilot.app.post_message(Key(key, key if len(key) == 1 else None))
+    await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
+    assert str(pilot.app.screen.query_one(Static).content) == "why shop/batch"
 
 
-def test_sort() -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        for measure in ("memory", "restarts", "name", "cpu"):
-            await pilot.press("s")
-            assert shown(pilot, "#keys") == f"sorted by {measure}"
-
-    play(Node(), act)
+@played
+async def test_sort(pilot: Pilot[None]) -> None:
+    for measure in ("memory", "restarts", "name", "cpu"):
+        await pilot.press("s")
+        assert shown(pilot, "#keys") == f"sorted by {measure}"
 
 
-def test_help_and_quit() -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        await pilot.press("question_mark")
-        assert str(pilot.app.screen.query_one(Static).content) == text.HELP
-        await pilot.press("q")
-        assert not isinstance(pilot.app.screen, TextPage)
-        await pilot.press("q")
-        await until(pilot, lambda: not pilot.app.is_running)
-
-    play(Node(), act)
+@played
+async def test_help_and_quit(pilot: Pilot[None]) -> None:
+    await pilot.press("question_mark")
+    assert str(pilot.app.screen.query_one(Static).content) == text.HELP
+    await pilot.press("q")
+    assert not isinstance(pilot.app.screen, TextPage)
+    await pilot.press("q")
+    await until(pilot, lambda: not pilot.app.is_running)
 
 
 def test_a_runtime_that_goes_away_and_comes_back() -> None:
@@ -263,12 +259,8 @@ def test_110_pods_scroll_and_the_chosen_row_stays_chosen(size: tuple[int, int]) 
     play(node, act, size)
 
 
-def test_after_a_resize_all_fits() -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        await pilot.resize_terminal(40, 12)
-        await until(
-            pilot, lambda: all(len(line) <= 40 for line in shown(pilot, "#head").split("\n"))
-        )
-        assert all(len(line) <= 40 for line in rows(pilot))
-
-    play(Node(), act)
+@played
+async def test_after_a_resize_all_fits(pilot: Pilot[None]) -> None:
+    await pilot.resize_terminal(40, 12)
+    await until(pilot, lambda: all(len(line) <= 40 for line in shown(pilot, "#head").split("\n")))
+    assert all(len(line) <= 40 for line in rows(pilot))
