@@ -27,7 +27,7 @@ from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
 from pycrictl.proxy.ending import CALLS_S
 from pycrictl.proxy.pulls.limiter import CLOSED
-from tests.fakecri import FakeServer, hang
+from tests.fakecri import FakeServer
 from tests.node.kubelet import RUNTIME, Kubelet
 from tests.proxy.program import OPTIONS, Program, is_running
 from tests.proxy.pulls.test_limiter import Gate, pod, prepare, status
@@ -221,33 +221,6 @@ def test_what_does_not_finish_is_unavailable(fake: FakeServer, start: Start) -> 
     assert time.monotonic() - began < CALLS_S  # other calls may take that long
     wait_until(lambda: gate.running == 0)
     assert "Traceback" not in proxy.log()
-
-
-def test_events_live_and_are_cancelled_at_once(fake: FakeServer, start: Start) -> None:
-    go_on, ended = threading.Event(), threading.Event()
-
-    def later(request: Any, context: grpc.ServicerContext) -> cri_pb2.ContainerEventResponse:
-        context.add_callback(ended.set)
-        assert go_on.wait(60)
-        return cri_pb2.ContainerEventResponse(container_id="second")
-
-    first = cri_pb2.ContainerEventResponse(container_id="first")
-    fake.prepare("GetContainerEvents", [first, later, hang(100)])
-    proxy = start()
-    events = proxy.channel.unary_stream(
-        RUNTIME + "GetContainerEvents",
-        request_serializer=cri_pb2.GetEventsRequest.SerializeToString,
-        response_deserializer=cri_pb2.ContainerEventResponse.FromString,
-    )(cri_pb2.GetEventsRequest())
-    assert next(events).container_id == "first"
-    time.sleep(1.0)  # silence ends nothing
-    go_on.set()
-    assert next(events).container_id == "second"
-    assert not ended.is_set()
-    events.cancel()
-    assert ended.wait(60)  # long before the runtime would end it
-    wait_until(lambda: " stream method=GetContainerEvents code=1 " in proxy.log())
-    assert "no_runtime" not in proxy.log()
 
 
 def test_streams_that_the_runtime_lacks_are_not_logged(fake: FakeServer, start: Start) -> None:

@@ -119,17 +119,6 @@ def test_streams_of_a_program_that_has_handed_over(tmp_path: Path) -> None:
     assert not beside(parse_url("http://127.0.0.1:83/progress/x"), "/nowhere/sock").socket
 
 
-def test_plain_http_gets_a_line_for_each_record() -> None:
-    async def test(server: StreamServer[str], source: Source) -> None:
-        answer = await exchange(server, get(server, "good"))
-        head, _, body = answer.partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert b"application/x-ndjson" in head
-        assert body.endswith(b"0\r\n\r\n")
-
-    serve(test)
-
-
 def test_http_1_0_gets_the_lines_without_chunks() -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
         request = get(server, "good").replace("HTTP/1.1", "HTTP/1.0")

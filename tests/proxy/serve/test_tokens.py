@@ -17,15 +17,6 @@ def test_a_token_has_192_bits_and_fits_in_a_url() -> None:
     assert len({random_token() for _ in range(1000)}) == 1000
 
 
-def test_a_token_expires() -> None:
-    tokens = Tokens[str]()
-    early = tokens.issue("pod", "early", now=0)
-    late = tokens.issue("pod", "late", now=0)
-    assert tokens.redeem(early, now=LIFETIME_S - 0.001) == "early"
-    assert tokens.redeem(late, now=LIFETIME_S) is None
-    assert len(tokens) == 0
-
-
 @given(st.text(st.characters(codec=None)))  # lone surrogates too
 def test_anything_may_be_brought(text: str) -> None:
     tokens = Tokens[str](source=lambda: "good")
@@ -53,22 +44,6 @@ def test_one_pod_may_hold_half_and_others_still_get_theirs() -> None:
     assert caught.value.hint == "a URL that nobody opens expires after 1m0s"
     assert tokens.issue("modest", 0, now=0)
     assert tokens.issue("greedy", 0, now=LIFETIME_S)
-
-
-def test_all_pods_together_are_bounded() -> None:
-    tokens = Tokens[int]()
-    for number in range(MAX_OUTSTANDING):
-        tokens.issue(f"pod-{number}", number, now=0)
-    with pytest.raises(Exhausted, match="1000 stream URLs are waiting to be opened; try again"):
-        tokens.issue("pod-1000", 0, now=0)
-
-
-def test_a_broken_source_is_noticed() -> None:
-    tokens = Tokens[int](source=lambda: "again")
-    tokens.issue("pod", 1, now=0)
-    with pytest.raises(AssertionError, match="repeats itself"):
-        tokens.issue("pod", 2, now=0)
-    assert tokens.redeem("again", now=0) == 1
 
 
 class TokenRules(RuleBasedStateMachine):
