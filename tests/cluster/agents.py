@@ -38,7 +38,6 @@ RBAC: Final = "rbac.authorization.k8s.io"
 
 
 def role(name: str, rules: list[Any], namespace: str = "") -> dict[str, Any]:
-    """Return a Role, or a ClusterRole without a namespace."""
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     kind = "Role" if namespace else "ClusterRole"
     return {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}
@@ -74,7 +73,6 @@ class Agents:
         self.folder = folder
 
     def install(self) -> None:
-        """Put into the cluster what agents need."""
         account = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
         reader = "extension-apiserver-authentication-reader"
         metadata = {"name": NAME, "namespace": NAMESPACE}
@@ -114,7 +112,6 @@ class Agents:
         )
 
     def remove(self) -> None:
-        """Take everything out again."""
         for node in list(self._daemons):
             self.stop(node)
         kubectl = self._cluster.kubectl
@@ -129,11 +126,9 @@ class Agents:
         self.peer_token.write_text(self._cluster.kubectl.good(*words, f"--audience={GROUP}"))
 
     def daemon(self, node: str) -> Daemon:
-        """Return the process of a node's agent."""
         return self._daemons[node]
 
     def log(self, node: str) -> str:
-        """Return what a node's agent has logged."""
         return self._daemons[node].log_path.read_text()
 
     def start(
@@ -169,7 +164,6 @@ class Agents:
         self._daemons[node].terminate()
 
     def restart(self, node: str, address: str) -> None:
-        """End a node's agent and start it anew."""
         self.stop(node)
         self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)
 
@@ -179,7 +173,6 @@ class Agents:
         self._publish()
 
     def withdraw(self, node: str) -> None:
-        """Take an agent out of the API."""
         del self._endpoints[node]
         self._publish()
 
@@ -209,7 +202,6 @@ def publish(cluster: Cluster, endpoints: Mapping[str, str]) -> None:
 
 
 def is_ready(address: str) -> bool:
-    """Whether an agent says so."""
     try:
         with urllib.request.urlopen(f"http://{address}:{PORT + 1}/readyz", timeout=5) as answer:
             return bool(answer.status == 200)

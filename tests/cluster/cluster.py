@@ -110,17 +110,14 @@ class Cluster:
     # Credentials
 
     def kubeconfig(self, name: str) -> Path:
-        """Return the kubeconfig of one of the users."""
         return self.folder / f"{name}.kubeconfig"
 
     def as_user(self, name: str) -> Kubectl:
-        """Return kubectl for one of the users."""
         home = self.folder / f"home-{name}"
         home.mkdir(exist_ok=True)
         return Kubectl(self.kubeconfig(name), home, str(self.programs / "kubectl"))
 
     def write_kubeconfig(self, name: str, user: Mapping[str, str]) -> Path:
-        """Write a kubeconfig for somebody."""
         cluster = {"server": f"https://127.0.0.1:{PORT}", "certificate-authority": self.pki.ca}
         document = {
             "apiVersion": "v1",
@@ -169,12 +166,10 @@ class Cluster:
         )
 
     def is_ready(self) -> bool:
-        """Whether the node is."""
         path = '{.status.conditions[?(@.type=="Ready")].status}'
         return self.kubectl("get", "node", NODE, "-o", f"jsonpath={path}").stdout == "True"
 
     def restart_kubelet(self, endpoint: str) -> None:
-        """Start the kubelet anew with another endpoint for runtime and images."""
         self.kubelet.terminate()
         self._kubelet_flags(endpoint)
         self.kubelet.start(self.is_ready, timeout_s=START_S)
@@ -300,7 +295,6 @@ class Cluster:
         return [json.loads(line)["requestObject"]["spec"] for line in lines]
 
     def apply(self, *documents: Mapping[str, Any]) -> None:
-        """Put objects into the cluster."""
         listed = {"kind": "List", "apiVersion": "v1", "items": list(documents)}
         self.kubectl.good("apply", "--validate=false", "-f", "-", stdin=json.dumps(listed))
 
@@ -353,23 +347,19 @@ class Cluster:
         self.kubectl.good(*words, json.dumps({"status": status}))
 
     def phase(self, name: str, namespace: str = "default") -> str:
-        """Return a pod's phase; nothing if there is none."""
         words = ("get", "pod", name, "-n", namespace, "-o", "jsonpath={.status.phase}")
         return self.kubectl(*words).stdout
 
     def address_of(self, name: str, namespace: str = "default") -> str:
-        """Return the address of a pod; nothing if it has none."""
         words = ("get", "pod", name, "-n", namespace, "-o", "jsonpath={.status.podIP}")
         return self.kubectl(*words).stdout
 
     def remove_pods(self) -> None:
-        """Delete all pods of the node; return when they are gone."""
         self.kubectl.good("delete", "pods", "-A", "--all", "--wait=false", "--grace-period=1")
         wait_until(lambda: not self.kubectl.good("get", "pods", "-A", "-o", "name"))
 
 
 def _listening() -> str:
-    """Return the loopback's listening ports, as text."""
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     rows = [line.split() for line in lines]
     return " ".join(str(int(row[1].partition(":")[2], 16)) for row in rows if row[3] == "0A")

@@ -52,7 +52,6 @@ def say(text: str) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """How much of the processor a process has used."""
     return time.clock_gettime(cpu_clock(pid))
 
 
@@ -68,7 +67,6 @@ def share(pid: int, seconds: float, whole: Callable[[], float] = float) -> str:
 
 
 def calls() -> float:
-    """How many calls the proxy has passed on."""
     with urllib.request.urlopen(f"http://{METRICS}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     return sum(float(one) for one in re.findall(r"(?m)^pycrictl_calls_total\{.*\} (\S+)$", text))

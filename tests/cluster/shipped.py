@@ -37,16 +37,13 @@ class Node:
 
     @property
     def endpoint(self) -> str:
-        """What the kubelet dials."""
         return ENDPOINT if self.proxy else f"unix://{SOCKET}"
 
     @property
     def status(self) -> dict[str, Any]:
-        """What ``pull-limiter status`` says."""
         return dict(admin.ask(ADMIN, "status", timeout_s=10))
 
     def log(self) -> str:
-        """The agent's log."""
         return self.cluster.kubectl.good("logs", f"{NAME}-x", "-n", NAMESPACE)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +58,6 @@ class Node:
 
 
 def agent_pid(cluster: Cluster) -> int:
-    """Return the process of the agent in its pod."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_bytes().split(b"\0")

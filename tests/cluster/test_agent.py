@@ -28,7 +28,6 @@ OTHER = "vm2"
 
 @pytest.fixture(scope="module")
 def shared_agents(shared_cluster: Cluster) -> Iterator[Agents]:
-    """The agent of the cluster's node, behind its API server."""
     agents = Agents(shared_cluster)
     agents.install()
     try:
@@ -189,7 +188,6 @@ def test_a_list_of_one_agent_and_a_watch_of_another(cluster: Cluster, agents: Ag
 
 
 def tags_of(kubectl: Kubectl) -> set[str]:
-    """Which agents answer, by the tags of their versions."""
     lists = [json.loads(kubectl.good("get", "--raw", f"{BASE}/imagepulls")) for _ in range(6)]
     return {one["metadata"]["resourceVersion"][-6:] for one in lists}
 

@@ -87,7 +87,6 @@ class Connection:
 
 
 def begin_as(cluster: Cluster, *headers: str) -> str:
-    """Begin a copy for somebody; what the API server answers."""
     body = json.dumps({"spec": {"direction": "From", "path": "/etc/passwd"}})
     connection = Connection(cluster)
     connection.send(

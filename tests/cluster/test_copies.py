@@ -47,7 +47,6 @@ COPY = [
 
 @pytest.fixture(scope="module")
 def shared_agents(shared_cluster: Cluster) -> Iterator[Agents]:
-    """The agent of the cluster's node, which offers copies."""
     agents = Agents(shared_cluster)
     agents.install()
     try:
@@ -90,7 +89,6 @@ def workstation(
 
 @contextmanager
 def slow_link(bytes_per_s: float) -> Iterator[Relay]:
-    """A link between a workstation and the API server."""
     with closing(Relay("", API_PORT)) as link:
         link.bytes_per_s = int(bytes_per_s)
         yield link
@@ -121,7 +119,6 @@ class Container:
 
 @pytest.fixture
 def web(cluster: Cluster, agents: Agents) -> Container:
-    """A container of a pod ``web``."""
     cluster.run_pod("web", cluster.lab.reference(cluster.image("web:1", 1200, 1)))
     return Container(cluster, "web")
 

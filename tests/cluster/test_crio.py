@@ -48,7 +48,6 @@ def agents(cluster: Cluster) -> Iterator[Agents]:
 
 
 def template(cluster: Cluster) -> dict[str, Any]:
-    """The pod of the overlay's DaemonSet."""
     whole = cluster.kubectl.good("kustomize", str(OVERLAY))
     (found,) = (one for one in yaml.safe_load_all(whole) if one["kind"] == "DaemonSet")
     return dict(found["spec"]["template"]["spec"])

@@ -131,14 +131,12 @@ def await_agent(cluster: Cluster) -> None:
 
 
 def remove_agent(cluster: Cluster) -> None:
-    """Delete the agent's pod."""
     words = ("-n", NAMESPACE, "--force", "--grace-period=0")
     cluster.kubectl.good("delete", "pod", f"{NAME}-x", *words)
 
 
 @pytest.fixture(scope="module")
 def applied(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster with all that the base puts there, and the agent's pod."""
     with applied_from(shared_cluster, BASE, partial(agent_pod, shared_cluster)) as cluster:
         yield cluster
 
@@ -149,7 +147,6 @@ def plugin(applied: Cluster, tmp_path: Path) -> Plugin:
 
 
 def plugin_beside(cluster: Cluster, folder: Path) -> Plugin:
-    """Return the plugin beside the cluster's kubectl, for its administrator."""
     programs = folder / "bin"
     programs.mkdir()
     for name in ("kubectl-image_pull_progress", "kubectl-why"):
@@ -170,7 +167,6 @@ def plugin_beside(cluster: Cluster, folder: Path) -> Plugin:
 
 @pytest.fixture(autouse=True)
 def _calm(applied: Cluster) -> Iterator[None]:
-    """Take away the pods of a test, but not the agent's."""
     yield
     applied.lab.throttle.limit(None)
     applied.kubectl.good("delete", "pods", "--all", "--grace-period=1", "--wait=false")

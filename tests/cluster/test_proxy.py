@@ -88,7 +88,6 @@ def pull_slowly(cluster: Cluster, name: str, seed: int, seconds: float) -> str:
 
 
 def wait_for_successor(proxy: Program, count: int) -> None:
-    """Return when the program has been replaced so often."""
     found: list[str] = []
 
     def is_there() -> bool:

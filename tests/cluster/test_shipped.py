@@ -61,7 +61,6 @@ def plugin(cluster: Cluster, tmp_path: Path) -> Plugin:
 
 
 def pulls(cluster: Cluster) -> dict[str, dict[str, Any]]:
-    """The status of each pull that the cluster shows, by its image."""
     items = cluster.kubectl.document("get", "imagepulls", "-A")["items"]
     return {one["spec"]["image"]: {"progressBytes": 0, **one["status"]} for one in items}
 

@@ -60,7 +60,6 @@ class Agent:
         return list(context["add"])
 
     def restart(self, capabilities: list[str]) -> None:
-        """Replace the pod by one with other capabilities."""
         remove_agent(self._cluster)
         context = self._pod["spec"]["containers"][0]["securityContext"]["capabilities"]
         before, context["add"] = context["add"], capabilities

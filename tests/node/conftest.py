@@ -43,7 +43,6 @@ def crictl(command: list[str]) -> Crictl:
 
 @pytest.fixture(scope="session")
 def furnished(shared_lab: Lab) -> Iterator[House]:
-    """A node of its own, with all the names that man pages and the README have."""
     with House() as house:
         yield house
 
@@ -83,7 +82,6 @@ def unknown_ca(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def start(lab: Lab) -> Iterator[Callable[..., Program]]:
-    """Starts a proxy with these flags; it ends with the test."""
     started: list[Program] = []
 
     def run(*flags: str) -> Program:

@@ -54,7 +54,6 @@ class Cp:
 
     @property
     def keep(self) -> tuple[str, ...]:
-        """The option to keep everything on the way into the container, which rpc has not."""
         return () if self.method == "rpc" else ("-a",)
 
     def processes(self) -> dict[int, str]:

@@ -15,7 +15,6 @@ COMMAND_TIMEOUT_S: Final = 90
 
 
 def main(rate_mib_per_s: float = RATE_MIB_PER_S) -> int:
-    """Runs the demo; 0 when every command did what it should."""
     status = perform("demo", lambda stage: _show(stage, rate_mib_per_s))
     if not status:
         _say(
@@ -45,7 +44,6 @@ def _show(stage: Stage, rate_mib_per_s: float) -> None:
 
 
 def _run(stage: Stage, line: str, *, status: int = 0) -> None:
-    """Runs a command line in this terminal; it must end with this status."""
     _say(f"$ {line}")
     found = stage.start(*line.split()).wait(COMMAND_TIMEOUT_S)
     if found != status:

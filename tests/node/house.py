@@ -62,7 +62,6 @@ class _Started:
         return self.output.read_text()
 
     def wait_for(self, expected: str) -> None:
-        """Returns when it has written a text, or has ended."""
         wait_until(
             lambda: expected in self.text or self.process.poll() is not None, log=self.output
         )
@@ -99,13 +98,11 @@ class House:
     # Commands
 
     def run(self, line: str, **environ: str) -> Done:
-        """Runs a command line in a shell, without a terminal, to its end."""
         process = self._start(line, environ=environ)
         stdout, stderr = ended(process)
         return Done(process.returncode, stdout, stderr)
 
     def run_until(self, line: str, expected: str) -> Done:
-        """Runs a command line until it has written a text, and gives Ctrl-C then."""
         with self._started([line]) as [command]:
             command.wait_for(expected)
             command.interrupt()
@@ -124,7 +121,6 @@ class House:
         return [Done(command.process.returncode, command.text) for command in commands]
 
     def run_on_terminal(self, line: str, typed: str) -> Done:
-        """Runs a command line on a terminal, where somebody types a text."""
         ours, theirs = pty.openpty()
         process = self._start(line, stdin=theirs, output=theirs)
         os.close(theirs)
@@ -141,7 +137,6 @@ class House:
 
     @contextmanager
     def _started(self, lines: Sequence[str]) -> Iterator[list[_Started]]:
-        """Runs command lines meanwhile, and waits for their ends then."""
         with ExitStack() as stack:
             commands = []
             for number, line in enumerate(lines):

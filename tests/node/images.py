@@ -116,12 +116,10 @@ class Image:
 
     @property
     def layers_bytes(self) -> int:
-        """Compressed bytes of all layers together."""
         return sum(layer.size_bytes for layer in self.layers)
 
     @property
     def chain_ids(self) -> tuple[str, ...]:
-        """The snapshot names of the layers, lowest first."""
         chain: list[str] = []
         for layer in self.layers:
             chain.append(

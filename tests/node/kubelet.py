@@ -91,7 +91,6 @@ class Kubelet:
         )
 
     def run_pod(self, config: cri_pb2.PodSandboxConfig | str) -> Pod:
-        """Runs a pod sandbox; a plain name makes the config from it."""
         if isinstance(config, str):
             config = self.pod_config(config)
         answer = self.call(

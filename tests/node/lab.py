@@ -53,7 +53,6 @@ class Lab:
         self._end()
 
     def push(self, image: Image) -> str:
-        """Puts an image of `layout` into the registry and returns its reference."""
         self.registry.push(self.layout, image)
         return self.reference(image)
 

@@ -63,7 +63,6 @@ class Node:
 
     @property
     def endpoint(self) -> str:
-        """The socket as `--runtime-endpoint` takes it."""
         return f"unix://{self.socket_path}"
 
     @property
@@ -112,7 +111,6 @@ class Node:
         self.config_path.write_text("\n".join(lines) + "\n")
 
     def start(self) -> None:
-        """Returns when the CRI says that runtime and network are ready."""
         self._daemon.start(lambda: self.socket_path.exists() and self.kubelet.ready())
 
     def stop(self) -> None:

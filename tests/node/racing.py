@@ -19,7 +19,6 @@ SECRET: Final = "SECRET OF THE NODE"
 
 
 def make_playground(play: Path, outside: Path, link: str | None = None) -> None:
-    """Make ``play/dir`` in a container, and ``play/evil``, which leads to ``outside``."""
     (play / "dir/sub").mkdir(parents=True)
     (outside / "sub").mkdir(parents=True)
     for path in ("data", "sub/data"):

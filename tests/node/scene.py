@@ -109,7 +109,6 @@ class Scene:
             self.made(f"pull {self.lab.reference_by_digest(self._images[name])}")
 
     def made(self, words: str) -> str:
-        """Runs a command that must succeed, and returns what it printed."""
         outcome = self.run(f"crictl {words}")
         assert outcome.code == 0, f"{words}: {outcome.stderr}"
         return outcome.stdout.strip()

@@ -125,14 +125,12 @@ class Stage:
         return self._machine.start(*words, folder=self.desk, environ=environ, **how)
 
     def logs(self, workload: Workload) -> Path:
-        """The folder of a pod's logs: a file for each start of its container."""
         return self.lab.folder / "logs" / workload.name
 
     def keep(self, workload: Workload) -> None:
         threading.Thread(target=self._keep, args=[workload], daemon=True).start()
 
     def pull(self, image: str) -> None:
-        """Has somebody pull an image by the proxy, for no pod."""
         # One that nobody refers to any longer is cancelled.
         self._pulls.append(self.kubelet.start_pull(f"{REGISTRY}/{image}", timeout_s=_PULL_S))
 

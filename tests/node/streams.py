@@ -88,7 +88,6 @@ class Driver:
                 received = self._move(output, core)
 
     def _read_rest(self) -> None:
-        """Read what nobody needs any more, so that a recording has it."""
         self._socket.settimeout(1)
         with suppress(OSError):
             while data := self._socket.recv(PIECE_BYTES):

@@ -46,7 +46,6 @@ def sweep(folder: Path, *, timeout_s: float = 90.0) -> None:
 
 
 def processes(folder: Path) -> list[int]:
-    """The process IDs that belong to the node in `folder`."""
     return [pid for kind in (_is_daemon, _is_contained, _is_shim) for pid in _find(folder, kind)]
 
 

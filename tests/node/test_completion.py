@@ -95,7 +95,6 @@ def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
 
 
 def wait_for_path(home: Path, env: dict[str, str], line: str, word: str) -> None:
-    """Waits until the container has made its files."""
     for _ in range(100):
         (found,) = shells.fish(home, env, [line])
         if word in found:

@@ -253,7 +253,6 @@ def test_hostile_and_honest_archives(world: InCluster, container: Distroless) ->
 
 
 def send(api: CopyApi, data: bytes, path: str) -> Ended:
-    """Put any bytes into the container; how that ended, as ``cp`` would report it."""
     spec = {"direction": "To", "path": path, "size": len(data), "checksum": crc32(data)}
     name = ""
     try:

@@ -19,7 +19,6 @@ MOUNTED = {"/etc/hosts", "/data/app.conf", "/volume"}
 
 
 def mounts(cp: Cp) -> dict[str, str]:
-    """What is mounted where, of what the test has had mounted."""
     rows = [line.split() for line in (cp.root.parent / "mountinfo").read_text().splitlines()]
     return {row[4]: row[0] for row in rows if row[4] in MOUNTED}
 

@@ -46,7 +46,6 @@ class Container:
 
     @property
     def root(self) -> Path:
-        """Its root directory, for the test to look and to prepare: never used by what is tested."""
         return Path(f"/proc/{self.locate().pid}/root")
 
     def count(self, count: int) -> None:

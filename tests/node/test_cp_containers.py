@@ -130,7 +130,6 @@ def test_tar_that_is_killed(start_container: Start, folder: Path) -> None:
 
 
 def kill_tar(cp: Cp) -> int:
-    """Kill the ``tar`` processes in the container; how many there were."""
     pids = [pid for pid, command in cp.processes().items() if command.startswith("tar ")]
     for pid in pids:
         os.kill(pid, signal.SIGKILL)

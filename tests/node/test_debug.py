@@ -20,7 +20,6 @@ Left = tuple[list[str], set[str], int]
 
 @pytest.fixture
 def bare(start_container: Callable[..., Cp], shared_lab: Lab) -> Cp:
-    """A container of an image with one program, which is no shell."""
     binary = Path("/bin/busybox")
     only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
     layout = shared_lab.layout

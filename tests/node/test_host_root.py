@@ -40,7 +40,6 @@ exec chroot . /usr/bin/env -C "$tree" "$@"
 
 @pytest.fixture
 def container(lab: Lab, tmp_path: Path) -> str:
-    """A container whose log has a line."""
     kubelet = lab.node.kubelet
     logs = tmp_path / "logs"
     logs.mkdir()

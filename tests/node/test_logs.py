@@ -28,7 +28,6 @@ printf end"""
 
 
 def container(lab: Lab, tmp_path: Path, script: str, *, name: str) -> tuple[str, Path]:
-    """A container that runs a script of a shell; its ID and its log."""
     config = lab.node.kubelet.pod_config(f"{name}-pod", log_directory=str(tmp_path))
     pod = lab.node.kubelet.run_pod(config)
     image = lab.push(lab.layout.image(f"{name}:1", [lab.base]))

@@ -73,7 +73,6 @@ class Watching:
         return {ended.image: ended.ending for result in self.results for ended in result.ended}
 
     def totals(self) -> list[tuple[int, int]]:
-        """Progress and total of each view that has anything."""
         return [(v.totals.progress, v.totals.total) for v in self.views if v.items]
 
     def check_that_nothing_goes_back(self) -> None:
@@ -105,7 +104,6 @@ def whole(image: Image) -> dict[str, int]:
 
 
 def arrived(watching: Watching, reference: str) -> dict[str, int]:
-    """The bytes of an image's layers in the last view, by digest."""
     items = [item for item in watching.views[-1].items if item.image == reference]
     assert {item.phase for item in items} <= FINAL
     return {item.digest or item.layer: item.progress for item in items}

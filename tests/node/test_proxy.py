@@ -37,7 +37,6 @@ def stack() -> Iterator[ExitStack]:
 
 
 def images(lab: Lab, count: int, *, size_bytes: int = MIB, seed: int = 1000) -> list[str]:
-    """References of so many images that share nothing but their base."""
     found = []
     for number in range(count):
         layers = lab.layout.random_layers([size_bytes], seed=seed + number)
@@ -93,7 +92,6 @@ def records(text: str) -> list[dict[str, Any]]:
 
 
 def final_layers(found: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[int, int, str]]:
-    """The last record of each layer."""
     return {
         (record["image"], record["layer"]): (record["progress"], record["total"], record["phase"])
         for record in found
@@ -191,7 +189,6 @@ def test_commands_answer_what_they_answer_directly(
     programs = [stack.enter_context(Forked("-t", "20s", "-r", endpoint)) for endpoint in endpoints]
 
     def through(*words: str) -> str:
-        """What a command that changes something says through the proxy."""
         ended = programs[0].run(*words)
         assert (ended.status, ended.stderr) == (0, "")
         return ended.stdout.decode()

@@ -23,7 +23,6 @@ PULL = IMAGE + "PullImage"
 
 @pytest.fixture
 def proxy(lab: Lab) -> Iterator[Proxy]:
-    """A proxy that forwards everything."""
     path = lab.folder / "proxy.sock"
     proxy = Proxy(path, lab.node.socket_path)
     yield proxy
@@ -39,7 +38,6 @@ def channel(proxy: Proxy) -> Iterator[grpc.Channel]:
 
 @pytest.fixture
 def kubelet(lab: Lab, channel: grpc.Channel) -> Kubelet:
-    """A kubelet that knows the proxy only."""
     return Kubelet(channel, cgroup_parent=f"/{lab.folder.name}")
 
 

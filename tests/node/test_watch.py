@@ -35,7 +35,6 @@ def watch(client: ContainerdClient) -> Watch:
 
 
 def random_image(lab: Lab, name: str, sizes: list[int], *, seed: int) -> Image:
-    """An image of random layers on top of the base layer, which is on the node."""
     return lab.layout.image(name, [lab.base, *lab.layout.random_layers(sizes, seed=seed)])
 
 
@@ -45,19 +44,16 @@ def shown_name(image: Image) -> str:
 
 
 def items(watch: Watch, image: Image, name: str | None = None) -> list[PullItem]:
-    """The items of an image in the order of its layers."""
     found = watch.layers(name or shown_name(image))
     assert [item.layer for item in found] == [layer.digest for layer in image.layers]
     return found
 
 
 def is_pulled(watch: Watch, name: str) -> bool:
-    """Whether a pull of this image was seen by the last look."""
     return any(pull.image == name for pull in watch.results[-1].active)
 
 
 def are_downloading(watch: Watch, layers: list[tuple[str, str]]) -> bool:
-    """Whether all of these layers of images are or were seen on their way."""
     return all(
         any(item.phase is Phase.DOWNLOADING for item in watch.ways.get(each, ())) for each in layers
     )
