@@ -1,4 +1,4 @@
-"""What a tracker shows of everything tracked at one moment, and reports on it for others. Pure."""
+"""Pulls and their layers at one moment, when a pull is stalled, and reports for others. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is being pulled: items, phases, totals, rates and stalls. Pure: no IO and no clock.
+"""What is being pulled, as reports say it: layers and their phases. Pure: no IO and no clock.
 
 A ``Tracker`` is fed with reports, from whatever source, and asked for a ``View`` whenever something
 is to be shown. Reports come in floods and views a few times a second, so ``apply`` only stores the

@@ -1,4 +1,4 @@
-"""Moves a command's streams between our own descriptors and an upgraded connection.
+"""Moves a command's streams, and its terminal's size, between descriptors and a connection.
 
 The loop never waits for a descriptor: standard input is read when there is some, and a thread
 writes what an output does not take at once.
