@@ -63,6 +63,8 @@ class Settings:
         copies_per_pod: how many copies of a pod it makes at once; 0 for any number.
         copy_size_limit: the largest archive; 0 for any.
         url_s: how long a URL that nobody opens is good; 0 leaves that rule out.
+        pace: what pauses and slow pulls are multiplied with, for an endpoint that is quicker than
+            any that runs containers.
     """
 
     limit: int = 0
@@ -71,6 +73,7 @@ class Settings:
     copies_per_pod: int = 0
     copy_size_limit: int = 0
     url_s: float = 0.0
+    pace: float = 1.0
 
     @classmethod
     def of_environment(cls) -> Settings:
@@ -86,6 +89,7 @@ class Settings:
             copies_per_pod=int(number("COPIES_PER_POD", 0)),
             copy_size_limit=int(number("COPY_SIZE_LIMIT", 0)),
             url_s=number("URL_S", 60),
+            pace=number("PACE", 1),
         )
 
 
@@ -199,7 +203,7 @@ class Endpoint:
 
     def pause(self, seconds: float) -> None:
         """Let the endpoint come to where nothing shows that it has come."""
-        time.sleep(seconds)
+        time.sleep(seconds * self.settings.pace)
 
     def hold(self) -> None:
         """Let the registry send nothing, until it is slow."""
@@ -207,7 +211,7 @@ class Endpoint:
 
     def slow(self, bytes_per_s: float) -> None:
         """Let the registry be slow."""
-        self.throttle.limit(bytes_per_s)
+        self.throttle.limit(bytes_per_s / self.settings.pace)
 
     # Images
 

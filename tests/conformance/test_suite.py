@@ -1,12 +1,61 @@
-"""The suite where nothing of the proposals is there: it says so, and leaves nothing behind."""
+"""The suite itself: it finds what is broken, and nothing else; and it leaves nothing behind."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
 from tests.node.lab import Lab
 
+from . import planted, planted_cluster
 from .suite import Suite, suite
 
 __all__ = ["suite"]
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket's name."""
+    with tempfile.TemporaryDirectory(prefix="pcc-", dir="/var/tmp") as name:
+        yield Path(name)
+
+
+def failed(found: Mapping[str, str]) -> list[str]:
+    """The rules that are broken."""
+    return [rule for rule, outcome in found.items() if outcome == "fail"]
+
+
+def test_what_keeps_all_rules_passes(suite: Suite, short_path: Path) -> None:
+    """Of an endpoint alone, the rules of a cluster are left out."""
+    with planted.serving_endpoint(short_path, "") as known:
+        found = suite.run(known)
+    assert failed(found) == []
+    assert list(found.values()).count("pass") > 60
+    assert {rule[0] for rule in found} == {"P", "C", "L"}
+
+
+@pytest.mark.parametrize("fault", planted.FAULTS)
+def test_a_planted_fault_is_found_by_its_rule(suite: Suite, short_path: Path, fault: str) -> None:
+    rule = planted.FAULTS[fault]
+    with planted.serving_endpoint(short_path, fault) as known:
+        found = suite.run(known, rule[0])
+    assert failed(found) == [rule]
+
+
+def test_a_cluster_that_keeps_all_rules_passes(suite: Suite) -> None:
+    with planted_cluster.serving_cluster("") as known:
+        found = suite.run(known)
+    assert found == dict.fromkeys(planted_cluster.FAULTS.values(), "pass")
+
+
+@pytest.mark.parametrize("fault", planted_cluster.FAULTS)
+def test_a_fault_of_a_cluster_is_found_by_its_rule(suite: Suite, fault: str) -> None:
+    with planted_cluster.serving_cluster(fault) as known:
+        found = suite.run(known, "A")
+    assert failed(found) == [planted_cluster.FAULTS[fault]]
 
 
 def test_a_runtime_without_the_proposals(suite: Suite, lab: Lab) -> None:
@@ -18,3 +67,15 @@ def test_a_runtime_without_the_proposals(suite: Suite, lab: Lab) -> None:
     found = suite.run({"CONFORMANCE_ENDPOINT": lab.node.endpoint})
     assert set(found.values()) == {"not implemented"}
     assert held() == before
+
+
+def test_servers_that_do_not_know_the_routes(suite: Suite) -> None:
+    """An API server and a kubelet as they are released: 404 for what a user may ask for."""
+    with planted_cluster.serving_cluster("") as known:
+        url = f"{known['CONFORMANCE_API']}/none"
+        found = suite.run(
+            {**known, "CONFORMANCE_KUBELET": url, "CONFORMANCE_API": url, "CONFORMANCE_COPIES": ""},
+            "A",
+        )
+    assert found.pop("A15") == "pass", "another kubelet knows them"
+    assert set(found.values()) == {"not implemented"}
