@@ -30,6 +30,9 @@ from .test_with_copies import FOLDER, Agent
 LOOK_BYTES = 2 * MIB
 """How much two looks of a second may differ: the registry sends by the MiB."""
 
+LOOK_S = 2.0
+"""How much later than a list a watch may say the same: a list looks at once."""
+
 SILENCE_S = 16.0
 """After so long without a question an agent has ended its look."""
 
@@ -96,13 +99,16 @@ def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None
     time.sleep(6)
     before = node.status if node.proxy else {}
     table = pulls(cluster)
+    time.sleep(LOOK_S)
     plugins, bars = last_records(by_plugin), last_records(by_node)
     after = pulls(cluster)
 
     assert set(table) == set(references)
-    waiting = {image for image, one in table.items() if one["phase"] == "Queued"}
-    seen = {image for image, one in table.items() if one["phase"] in ("Pulling", "Extracting")}
-    assert len(seen) + len(waiting) >= 8, table
+    waiting = {one for one in table if table[one]["phase"] == after[one]["phase"] == "Queued"}
+    runs = ("Pulling", "Extracting")
+    seen = {one for one in table if table[one]["phase"] in runs and after[one]["phase"] in runs}
+    # Without a proxy nobody knows of those that wait for a turn inside containerd 2.
+    assert len(seen) + len(waiting) >= (8 if node.proxy else 3), table
     for records in (plugins, bars):
         assert set(records) >= {*waiting, *seen}
         assert {one for one in waiting if records[one]["phase"] != "waiting"} == set()
