@@ -2,19 +2,22 @@
 
 It serves whoever reaches its socket with the user's credential. So the socket is in a folder that
 only the user can enter, it forwards to the agent's API alone, and it ends with this program,
-however that ends.
+however that ends. What a killed program leaves of its folder, the next one removes.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import select
+import shutil
 import signal
+import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +40,14 @@ _ENDS_S: Final = 2.0
 
 
 class KubectlProxy:
-    """A running ``kubectl proxy``. Use it in a ``with`` statement, in the main thread."""
+    """A running ``kubectl proxy``. Use it in a ``with`` statement, in the main thread.
+
+    Entering raises as ``target`` does.
+
+    Args:
+        kubectl: with the connection's options.
+        environ: variables of this process.
+    """
 
     def __init__(self, kubectl: Kubectl, environ: Mapping[str, str]) -> None:
         self._kubectl = kubectl
@@ -47,10 +57,7 @@ class KubectlProxy:
         self._listening = ExitStack()
 
     def __enter__(self) -> KubectlProxy:
-        folder = tempfile.TemporaryDirectory(
-            prefix=_PREFIX, dir=_parent(self._environ), ignore_cleanup_errors=True
-        )
-        self._socket = Path(self._stack.enter_context(folder)) / "s"
+        self._socket = self._stack.enter_context(_private_folder(self._environ)) / "s"
         self._stack.callback(self._end)
         try:
             self._start()
@@ -104,7 +111,7 @@ class KubectlProxy:
 
 
 def _ending_with(parent: int) -> Callable[[], None]:
-    """Return what a child calls to be killed by the kernel when its parent is gone.
+    """Return what to do in a child so that the kernel kills it when its parent is gone.
 
     The kernel means the thread that made the child, so that must be the main thread.
     """
@@ -118,9 +125,55 @@ def _ending_with(parent: int) -> Callable[[], None]:
     return prepare
 
 
+@contextmanager
+def _private_folder(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Make a folder that only this user can enter, and remove it at the end."""
+    parent = _parent(environ)
+    _sweep(parent)
+    folder, lock = _locked_folder(parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_folder(parent: str) -> tuple[Path, int]:
+    """Return a new folder, and the descriptor whose lock says that its maker lives."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # another program swept it up before it was locked
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock).st_nlink:
+            return Path(folder), lock
+        os.close(lock)
+
+
 def _parent(environ: Mapping[str, str]) -> str:
-    """Return where the socket's folder is made: paths of sockets are short."""
     own = environ.get("XDG_RUNTIME_DIR", "")
     is_good = own.startswith("/") and os.access(own, os.W_OK | os.X_OK)
     parent = own if is_good else tempfile.gettempdir()
     return parent if len(os.fsencode(parent)) + len(_PREFIX) + 12 <= _LONGEST_PATH else "/tmp"
+
+
+def _sweep(parent: str) -> None:
+    """Remove folders whose makers were killed."""
+    with suppress(OSError):
+        for entry in list(os.scandir(parent)):
+            if entry.name.startswith(_PREFIX):
+                with suppress(OSError):
+                    _remove_if_left(entry.path)
+
+
+def _remove_if_left(folder: str) -> None:
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(lock)
+        if found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+    finally:
+        os.close(lock)
