@@ -7,29 +7,30 @@ agreed on: the size of compressed data is not known before it is decompressed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
-from websockets.exceptions import PayloadTooBig
-from websockets.frames import (  # type: ignore[attr-defined]  # one of them is not in __all__
-    DATA_OPCODES,
-    Close,
-    CloseCode,
-    Frame,
-    Opcode,
-    apply_mask,
-)
+from websockets.exceptions import PayloadTooBig, ProtocolError
+from websockets.frames import DATA_OPCODES, Close, CloseCode, Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, SERVER, Protocol, Side
 
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.wire import limits
 
-__all__ = ["CLIENT", "SERVER", "ChannelMessage", "Messages", "Side", "apply_mask", "by_channel"]
+__all__ = ["CLIENT", "SERVER", "ChannelMessage", "Messages", "Side", "by_channel"]
 
 _EMPTY_BYTES: Final = 1
 """The number of a channel alone carries nothing."""
 
 _GOOD_ENDS: Final = (CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD)
+
+
+_STATUSES: Final[dict[type[Exception], CloseCode]] = {
+    ProtocolError: CloseCode.PROTOCOL_ERROR,
+    UnicodeDecodeError: CloseCode.INVALID_DATA,
+    PayloadTooBig: CloseCode.MESSAGE_TOO_BIG,
+}
+"""What a peer is told of its fault, as the library does where it is given bytes."""
 
 
 class ChannelMessage(NamedTuple):
@@ -99,6 +100,33 @@ class Messages:
         if self.is_over:
             return
         self._protocol.receive_data(data)  # type: ignore[arg-type]  # it takes any buffer
+        self._take_frames(now)
+
+    def read_frame(self, read: Callable[[int], bytes | memoryview], now: float = 0.0) -> None:
+        """Read one frame, in place of ``receive_data``, which copies all that it is given twice.
+
+        Args:
+            read: returns so many bytes, or raises EOFError.
+            now: as for ``receive_data``.
+        """
+
+        def read_exact(count: int) -> Generator[None, None, Any]:
+            yield from ()  # the library takes sources that have to be waited for
+            return read(count)
+
+        protocol = self._protocol
+        most_bytes = self._max_bytes - len(self._fragments)
+        parsing = Frame.parse(read_exact, mask=protocol.side is SERVER, max_size=most_bytes)
+        try:
+            protocol.recv_frame(_result(parsing))
+        except EOFError:
+            protocol.receive_eof()
+        except tuple(_STATUSES) as exc:
+            protocol.fail(_STATUSES[type(exc)], str(exc))
+            protocol.parser_exc = exc
+        self._take_frames(now)
+
+    def _take_frames(self, now: float) -> None:
         for frame in self._protocol.events_received():
             assert isinstance(frame, Frame)
             if self._check(frame, now):
@@ -181,6 +209,15 @@ class Messages:
     def _failure(self, close: Close) -> StreamError:
         said = f": {close.reason!r}" if close.reason else ""  # nothing in it can steer a terminal
         return StreamError(f"{self._peer} closed the stream with status {int(close.code)}{said}")
+
+
+def _result(parsing: Generator[None, None, Frame]) -> Frame:
+    try:
+        next(parsing)
+    except StopIteration as end:
+        frame: Frame = end.value
+        return frame
+    raise AssertionError("its source waits for nothing")
 
 
 def by_channel(messages: Iterable[memoryview]) -> Iterator[ChannelMessage]:

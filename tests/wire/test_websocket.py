@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 
 import pytest
@@ -30,10 +31,29 @@ both_sides = pytest.mark.parametrize("side", Side)
 
 
 def fed(*pieces: bytes, side: Side = CLIENT, takes_text: bool = False) -> Messages:
-    core = Messages(side, takes_text=takes_text)
+    core, whole, read = (Messages(side, takes_text=takes_text) for _ in range(3))
     for piece in pieces:
         core.receive_data(piece)
+    whole.receive_data(b"".join(pieces))
+    whole.receive_eof()
+    source = io.BytesIO(b"".join(pieces))
+
+    def exactly(count: int) -> bytes:
+        data = source.read(count)
+        if len(data) < count:
+            raise EOFError
+        return data
+
+    while not read.is_over:
+        read.read_frame(exactly)
+    assert outcome(read, side) == outcome(whole, side)
     return core
+
+
+def outcome(core: Messages, side: Side) -> tuple[object, ...]:
+    error = core.error
+    answers = [(opcode, payload[:2]) for opcode, payload in sent(core, side)]
+    return taken(core), type(error), str(error), core.is_over, answers
 
 
 def taken(core: Messages) -> list[bytes]:

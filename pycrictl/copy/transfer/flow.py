@@ -8,6 +8,7 @@ from typing import Final
 
 from pycrictl.copy.transfer.link import Link
 from pycrictl.copy.transfer.messages import (
+    SENT_BYTES,
     TRY_AGAIN,
     Acknowledged,
     Arriving,
@@ -60,8 +61,8 @@ def send(
     for piece in pieces:
         if not piece:
             link.send(*form.sign(offset))
-        for start in range(0, len(piece), form.piece_bytes):
-            part = piece[start : start + form.piece_bytes]
+        for start in range(0, len(piece), SENT_BYTES):
+            part = piece[start : start + SENT_BYTES]
             if size_bytes is not None and offset + len(part) > size_bytes:
                 raise _changed()
             link.send(*form.content(offset, part))

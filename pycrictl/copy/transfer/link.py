@@ -6,7 +6,6 @@ over when it begins (``streaming.blocking`` at a client, ``proxy.serve.stream_se
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import ssl
@@ -16,28 +15,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from pycrictl.copy.transfer.messages import MAX_PIECE_MESSAGE_BYTES
+from pycrictl.copy.transfer.messages import SENT_BYTES
 from pycrictl.errors import StreamError
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target, TlsFiles, reason_of
-from pycrictl.wire.websocket import (
-    CLIENT,
-    SERVER,
-    ChannelMessage,
-    Messages,
-    Side,
-    apply_mask,
-    by_channel,
-)
+from pycrictl.wire.websocket import CLIENT, SERVER, ChannelMessage, Messages, Side, by_channel
 
-_LARGE_BYTES: Final = 64 * 1024
-_PLAIN_HEAD: Final = b"\x82\x7f"
-_MASKED_HEAD: Final = b"\x82\xff"
-"""How a frame begins that is a whole binary message with 8 bytes of length (RFC 6455, 5.2)."""
-
-_IS_MASKED: Final = 0x80
-_SHORT: Final = 126
-_KEY_BYTES: Final = 4
+_SMALL_BYTES: Final = 1024
 _GOODBYE_S: Final = 1.0
 
 
@@ -71,9 +55,6 @@ class Link(Protocol):
 class SocketLink:
     """A ``Link`` over a socket.
 
-    Large messages do not go through the library's core: it copies each one several times, which
-    doubles the processor time of a copy, in whatever sizes they come.
-
     Args:
         sock: connected; closed by ``close``.
         side: which end this is.
@@ -81,8 +62,6 @@ class SocketLink:
         early: what was read beyond the handshake.
         idle_s: how long the peer may send nothing, or take nothing of what it is sent.
         deadline: when all must be over, on the monotonic clock; None for no such time.
-        masks: a client's keys are random. Within one machine there is no intermediary to protect
-            from what is sent (RFC 6455, 10.3), and masking takes a tenth of the time.
     """
 
     def __init__(
@@ -94,19 +73,14 @@ class SocketLink:
         early: bytes = b"",
         idle_s: float,
         deadline: float | None = None,
-        masks: bool = True,
     ) -> None:
         self.deadline = deadline
         self._sock = sock
         self._label = label
         self._core = Messages(side, peer=label)
-        self._buffer = memoryview(bytearray(MAX_PIECE_MESSAGE_BYTES))
+        self._buffer = memoryview(bytearray(SENT_BYTES))
         self._messages: deque[ChannelMessage] = deque()
         self._early = early
-        self._is_client = side is CLIENT
-        self._masks = masks
-        heads = (_PLAIN_HEAD, _MASKED_HEAD)
-        self._head_to_send, self._head_to_come = reversed(heads) if self._is_client else heads
         self.set_idle(idle_s)
 
     def set_idle(self, idle_s: float) -> None:
@@ -137,42 +111,7 @@ class SocketLink:
         return bool(poll.poll(0))
 
     def _read(self) -> None:
-        """Read a frame; a large one of content without the core, which copies it three times."""
-        head = bytes(self._exactly(2))
-        size_bytes = head[1] & ~_IS_MASKED
-        if size_bytes >= _SHORT:
-            head += self._exactly(2 if size_bytes == _SHORT else 8)
-            size_bytes = int.from_bytes(head[2:], "big")
-        key = bytes(self._exactly(_KEY_BYTES if head[1] & _IS_MASKED else 0))
-        is_content = head[:2] == self._head_to_come
-        if is_content and _LARGE_BYTES <= size_bytes <= len(self._buffer):
-            data = self._exactly(size_bytes)
-            if any(key):
-                data = memoryview(apply_mask(data, key))
-            self._messages.append(ChannelMessage(data[0], data[1:]))
-            return
-        self._feed(head + key)
-        while size_bytes and not self._core.is_over:
-            part = self._exactly(min(size_bytes, len(self._buffer)))
-            self._feed(part)
-            size_bytes -= len(part)
-
-    def _exactly(self, count: int) -> memoryview:
-        """Read so many bytes, valid until the next are read."""
-        early, self._early = self._early[:count], self._early[count:]
-        self._buffer[: len(early)] = early
-        view, done = self._buffer[:count], len(early)
-        while done < count:
-            got = self._io(self._sock.recv_into, view[done:])
-            if not got:
-                self._core.receive_eof()
-                assert self._core.error is not None
-                raise self._core.error
-            done += got
-        return view
-
-    def _feed(self, data: bytes | memoryview) -> None:
-        self._core.receive_data(data, time.monotonic())
+        self._core.read_frame(self._exactly, time.monotonic())
         messages = by_channel(self._core.messages_received())
         self._messages += (message for message in messages if message.data)
         try:
@@ -181,22 +120,24 @@ class SocketLink:
             if not self._core.is_over:  # else nobody has to take the answer to the close
                 raise
 
+    def _exactly(self, count: int) -> bytes | memoryview:
+        """Read so many bytes; many are valid until the next are read."""
+        if count > len(self._buffer):
+            self._buffer = memoryview(bytearray(count))
+        data, done = self._buffer[:count], len(self._early[:count])
+        data[:done], self._early = self._early[:done], self._early[done:]
+        while done < count:
+            got = self._io(self._sock.recv_into, data[done:])
+            if not got:
+                raise EOFError
+            done += got
+        return data if count > _SMALL_BYTES else bytes(data)
+
     # Sending
 
     def send(self, kind: int, head: bytes | memoryview, data: bytes | memoryview = b"") -> None:
-        prefix = bytes((kind,)) + head
-        if len(data) < _LARGE_BYTES:
-            self._core.send(prefix + data)
-            self._flush()
-            return
-        key = bytes(_KEY_BYTES) if self._is_client else b""
-        if self._is_client and self._masks:
-            key, turn = os.urandom(_KEY_BYTES), len(prefix) % _KEY_BYTES
-            data = apply_mask(data, key[turn:] + key[:turn])
-            prefix = apply_mask(prefix, key)
-        size_bytes = len(prefix) + len(data)
-        self._write(b"".join((self._head_to_send, size_bytes.to_bytes(8, "big"), key, prefix)))
-        self._write(data)
+        self._core.send(b"".join((bytes((kind,)), head, data)))
+        self._flush()
 
     def close(self) -> None:
         try:
@@ -252,12 +193,11 @@ def open_link(
     timeout_s: float,
     idle_s: float,
     tls: TlsFiles | None = None,
-    masks: bool = True,
 ) -> SocketLink:
     """Open a connection as its client; raises as ``open_websocket``.
 
     Args:
-        label, idle_s, masks: see ``SocketLink``.
+        label, idle_s: see ``SocketLink``.
     """
     sock, early = open_websocket(target, protocol, timeout_s=timeout_s, tls=tls)
-    return SocketLink(sock, CLIENT, label=label, early=early, idle_s=idle_s, masks=masks)
+    return SocketLink(sock, CLIENT, label=label, early=early, idle_s=idle_s)

@@ -41,19 +41,20 @@ from pycrictl.errors import CopyError, RemoteProtocolError
 from pycrictl.units import plural
 from pycrictl.wire.websocket import ChannelMessage
 
+SENT_BYTES: Final = 128 * 1024
+"""The most content of a message that is sent: what can become holes again.
+
+The library copies a message a few times, and glibc maps what is larger than this into memory anew
+each time (mallopt(3)), which takes longer than all the rest of a copy.
+"""
+
 STREAM_PROTOCOL: Final = "v5.channel.k8s.io"
 TO_CONTAINER: Final = 0
 FROM_CONTAINER: Final = 1
 CHANNEL_END: Final = 255
+
 PIECES_PROTOCOL: Final = "v1alpha1.containercopy.progress.pycrictl.dev"
 PIECE: Final = 0
-SENT_PIECE_BYTES: Final = 64 * 1024
-"""The most content of a piece that is sent: what can become a hole again.
-
-The agent's end is the library's, which copies each message a few times, and glibc maps what is
-larger than 128 KiB into memory anew each time (mallopt(3)).
-"""
-
 ACKNOWLEDGEMENT: Final = 1
 END: Final = 2
 
@@ -122,7 +123,6 @@ class Stream:
     channel: int
     is_client: bool = False
     resumes: ClassVar = False
-    piece_bytes: ClassVar = PIECE_BYTES
 
     @property
     def peer(self) -> str:
@@ -161,7 +161,6 @@ class Pieces:
     is_client: bool
     is_sender: bool
     resumes: ClassVar = True
-    piece_bytes: ClassVar = SENT_PIECE_BYTES
 
     @property
     def peer(self) -> str:

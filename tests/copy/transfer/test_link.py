@@ -10,10 +10,9 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT
 
-from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.copy.transfer.flow import ignore, send
 from pycrictl.copy.transfer.link import SocketLink
-from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER, Stream
+from pycrictl.copy.transfer.messages import CHANNEL_END, SENT_BYTES, TO_CONTAINER, Stream
 from pycrictl.errors import RemoteProtocolError, StreamError
 
 
@@ -88,13 +87,12 @@ def test_a_deadline(pair: tuple[SocketLink, socket.socket]) -> None:
         connection.receive()
 
 
-@pytest.mark.parametrize("masks", [True, False])
-def test_both_ends(masks: bool) -> None:
+def test_both_ends() -> None:
     data = bytes(range(251)) * 10_000
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname(), 10)
         accepted, _ = listener.accept()
-    connection = SocketLink(client, CLIENT, label="the server", idle_s=60, masks=masks)
+    connection = SocketLink(client, CLIENT, label="the server", idle_s=60)
     server = SocketLink(accepted, idle_s=60)
 
     def send_all() -> None:
@@ -104,7 +102,7 @@ def test_both_ends(masks: bool) -> None:
 
     sending = threading.Thread(target=send_all)
     sending.start()
-    messages = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
+    messages = [data[start : start + SENT_BYTES] for start in range(0, len(data), SENT_BYTES)]
     assert received(server, len(messages) + 1) == [
         *((0, message) for message in messages),
         (CHANNEL_END, b"\x00"),
