@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Final
 
 LOOK_S: Final = 0.1
-"""How often calls make the memory be looked at."""
+"""How soon after a call the memory is looked at."""
 
-GROWTH: Final = 1.25
 GROWTH_BYTES: Final = 16 * 1024 * 1024
-"""By how much it may have grown since it was cleared; more of much, as then clearing takes long."""
+"""By how much it may have grown since the start."""
+
+SHARE: Final = 0.02
+"""The most of the time that clearing may take, however much memory is in use."""
 
 _PAGES: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -38,22 +40,21 @@ class Reclaimer:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: TimerHandle | None = None
-        self._most_bytes = _most_bytes()
+        self._pause_s = LOOK_S
+        self._most_bytes = _resident_bytes() + GROWTH_BYTES
 
     def call_began(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(LOOK_S, self._look)
+            self._timer = self._loop.call_later(self._pause_s, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        if _resident_bytes() > self._most_bytes:
-            gc.collect()
-            trim_memory()
-            self._most_bytes = _most_bytes()
-
-
-def _most_bytes() -> float:
-    return _resident_bytes() * GROWTH + GROWTH_BYTES
+        if _resident_bytes() <= self._most_bytes:
+            return
+        began_s = self._loop.time()
+        gc.collect()
+        trim_memory()
+        self._pause_s = max(LOOK_S, (self._loop.time() - began_s) / SHARE)
 
 
 def _resident_bytes() -> int:

@@ -174,20 +174,22 @@ class PullDisplay:
                 self._watcher.expect(Expected(reference, since_s, credentials_of(request.auth)))
 
     def look(self) -> None:
+        if (result := self._poll()) is not None:
+            self._show(self._awaited(result))
+
+    def _poll(self) -> PollResult | None:
         if self._watcher is None:
-            return
-        now = time.monotonic()
+            return None
         try:
-            result = self._watcher.poll(self._tracker, now)
+            return self._watcher.poll(self._tracker, time.monotonic())
         except PycrictlError as exc:
             self._watcher = None
             self._sink.note(f"the progress can no longer be shown: {exc.message}")
-            return
-        self._show(self._awaited(result))
+            return None
 
     def fail(self, image: str) -> None:
         """Show a pull that has failed; why, the runtime's error says, which comes later."""
-        if self._watcher is None:
+        if self._poll() is None:  # what failed after its last byte is known from then on
             return
         for name in self._names(image):
             self._tracker.replace_error(name, "")

@@ -79,8 +79,8 @@ def test_a_failure_is_said_in_words_and_debug_has_the_runtimes(fake: FakeServer)
     assert (run.code, run.stderr.splitlines()) == (
         1,
         [
-            'pycrictl: pulling "reg.example:5000/a:1": it could not be had from its registry or a'
-            " mirror of it (connection refused)",
+            'pycrictl: pulling "reg.example:5000/a:1": it could not be fetched from its registry or'
+            " a mirror of it (connection refused)",
             "hint: 'pycrictl doctor --registry reg.example:5000' tries it and its mirrors, of which"
             " the runtime names only the last error",
         ],
