@@ -395,11 +395,11 @@ def test_a_pull_that_fails_after_its_last_byte_is_not_done(
     pull = lab.node.kubelet.start_pull(reference)
     with watching(lab, node_pods(api, tmp_path)) as sink:
         assert pull.exception(100) is not None
-    # containerd may collect the layer before it, just unpacked, before a look has seen it.
+    # The last bytes of a layer may come, be unpacked in vain and be collected between two looks.
     assert sink.views[-1].totals.failed in (1, 2)
     assert sink.views[-1].totals.percent != 100
-    assert len(sink.notes) == 1
-    assert "the runtime made no image of them" in sink.notes[0]
+    (note,) = sink.notes
+    assert re.search("the runtime made no image of them|before all layers were there", note)
     ranks = {Phase.DOWNLOADING: 0, Phase.WAITING: 1, Phase.EXTRACTING: 2, Phase.DONE: 3}
     for layer in {item.layer for item in sink.views[-1].items}:
         seen = [item for view in sink.views for item in view.items if item.layer == layer]
