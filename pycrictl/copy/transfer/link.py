@@ -167,12 +167,9 @@ class SocketLink:
 
     def _flush(self) -> None:
         for frame in self._core.data_to_send():
-            self._write(frame)
-
-    def _write(self, data: bytes | memoryview) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self._io(self._sock.send, rest) :]
+            rest = memoryview(frame)
+            while rest:
+                rest = rest[self._io(self._sock.send, rest) :]
 
     def _io(self, call: Callable[..., int], *args: object) -> int:
         if self.deadline is not None and time.monotonic() > self.deadline:
