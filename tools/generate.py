@@ -23,14 +23,12 @@ _MODULES: Final = "\n## Modules\n"
 
 
 def files() -> dict[str, bytes]:
-    """Return the content of each file by its path in the project."""
     found = {f"man/{name}": content for name, content in pages.pages().items()}
     by_hand = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition(_MODULES)[0]
     return found | {"ARCHITECTURE.md": f"{by_hand}{_MODULES}{_modules()}".encode()}
 
 
 def _modules() -> str:
-    """Return a table of all modules, each with the first paragraph of its docstring."""
     lines = [
         "",
         "Each with what its docstring begins with.",

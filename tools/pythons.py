@@ -58,7 +58,6 @@ def lowest() -> list[str]:
 
 
 def main() -> int:
-    """Run the tests; return 1 if those of one version failed or could not be run."""
     parser = argparse.ArgumentParser(prog="pythons", description=__doc__)
     parser.add_argument("versions", nargs="*", default=versions(), metavar="VERSION")
     parser.add_argument(

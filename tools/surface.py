@@ -23,26 +23,15 @@ from pycrictl.units import format_duration
 
 @dataclass(frozen=True)
 class Option:
-    """One option.
-
-    Attributes:
-        names: every spelling, as typed.
-        metavar: stands for its value; empty for a switch.
-        help: what it does.
-        choices: its fixed values.
-        is_switch: whether it takes no value.
-        is_repeatable: whether each time counts, not only the last.
-        default: as it would be typed; empty if there is none or the help has it.
-        environ: variables that stand for it.
-    """
+    """One option."""
 
     names: tuple[str, ...]
-    metavar: str
+    metavar: str  # empty for a switch
     help: str
     choices: tuple[str, ...]
     is_switch: bool
     is_repeatable: bool
-    default: str
+    default: str  # as it would be typed; empty if the help has it
     environ: tuple[str, ...]
 
 
@@ -59,36 +48,21 @@ class Argument:
 
 @dataclass(frozen=True)
 class Command:
-    """One command, or the program itself.
-
-    Attributes:
-        path: its name and those above it, without the program's; ``()`` for the program.
-        aliases: other names.
-        family: the heading under which it is listed.
-        summary: a line without a full stop.
-        description: paragraphs that follow the summary.
-        examples: what each does, and its command line.
-        arguments: in their order.
-        options: its own, without the program's global ones.
-        subcommands: for the program, all commands.
-        is_remote: whether the first positional ends the options, since another program's command
-            line follows.
-    """
+    """One command, or the program itself."""
 
     path: tuple[str, ...]
     aliases: tuple[str, ...]
     family: str
     summary: str
     description: tuple[str, ...]
-    examples: tuple[tuple[str, str], ...]
+    examples: tuple[tuple[str, str], ...]  # what each does, and its command line
     arguments: tuple[Argument, ...]
     options: tuple[Option, ...]
     subcommands: tuple[Command, ...]
-    is_remote: bool
+    is_remote: bool  # another program's command line follows the first positional
 
     @property
     def name(self) -> str:
-        """The last part of the path; empty for the program."""
         return self.path[-1] if self.path else ""
 
     def walk(self) -> Iterator[Command]:
@@ -104,7 +78,6 @@ _VARIABLE: Final = re.compile(r" \[\$(\w+)\]")
 
 @cache
 def program() -> Command:
-    """Return the whole tree, walked once."""
     root = _root()
     return Command(
         path=(),

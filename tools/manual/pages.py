@@ -40,7 +40,6 @@ Reference = tuple[str, int]
 
 
 def pages() -> dict[str, bytes]:
-    """Return all pages by the names of their files."""
     program = surface.program()
     found = {
         "pycrictl.1": roff.page(_overview(program)),
@@ -50,7 +49,7 @@ def pages() -> dict[str, bytes]:
     for command in program.subcommands:
         found[f"{_page_name(command)}.1"] = roff.page(_command(command, program))
     for plugin in surface.plugins():
-        found[f"{_page_name(plugin)}.1"] = roff.page(_plugin(plugin))
+        found[f"{_page_name(plugin)}.1"] = roff.page(_command(plugin, program))
     return found
 
 
@@ -135,28 +134,10 @@ def _command(command: surface.Command, program: surface.Command) -> Iterator[str
         for what, line in examples(one):
             shown += [f"{what}:", roff.Lines((line,))]
     yield from _section("EXAMPLES", *shown)
-    if any(differences(each) for each in command.walk()):
+    has_differences = any(differences(each) for each in command.walk())
+    if has_differences and command not in surface.plugins():
         yield from _section("COMPATIBILITY", "Differences from crictl: see pycrictl-compat(7).")
     yield from _see_also(_related(command, program))
-
-
-def _plugin(command: surface.Command) -> Iterator[str]:
-    yield from _head(_page_name(command), 1)
-    yield from _name(_page_name(command), command.summary)
-    yield roff.heading("SYNOPSIS")
-    yield _synopsis(command)
-    yield from _section("DESCRIPTION", *_description(command))
-    yield from _parameters(command, roff.heading)
-    for section in prose.read(_prose_of(command)):
-        if section.title not in _PLACED:
-            yield from _written(section)
-    yield from _exit_status(command)
-    shown: list[roff.Block] = []
-    for what, line in examples(command):
-        shown += [f"{what}:", roff.Lines((line,))]
-    yield from _section("EXAMPLES", *shown)
-    on_node = _ON_NODE.get(command.name, command.name)
-    yield from _see_also([("pycrictl", 1), (f"{_PROGRAM}-{on_node}", 1), ("pycrictl-agent", 1)])
 
 
 def _description(command: surface.Command) -> Iterator[str]:
@@ -218,6 +199,9 @@ def _exit_status(command: surface.Command) -> Iterator[str]:
 
 def _related(command: surface.Command, program: surface.Command) -> list[Reference]:
     found = [("pycrictl", 1)]
+    if command in surface.plugins():
+        on_node = _ON_NODE.get(command.name, command.name)
+        return [*found, (f"{_PROGRAM}-{on_node}", 1), ("pycrictl-agent", 1)]
     found += sorted(
         (_page_name(other), 1)
         for other in program.subcommands
@@ -278,7 +262,6 @@ def _name(name: str, summary: str) -> Iterator[str]:
 
 
 def _written(section: prose.Section) -> Iterator[str]:
-    """Yield a section of the prose as it is."""
     yield from _section(section.title, *section.blocks)
     for part in section.parts:
         yield roff.subheading(part.title)
@@ -305,5 +288,4 @@ def _page_name(command: surface.Command) -> str:
 
 
 def _prose_of(command: surface.Command) -> str:
-    """Return the file of a command's prose; a sub-command has none, since it has no page."""
     return f"{_page_name(command)}.md"

@@ -23,13 +23,7 @@ _TERM: Final = re.compile(r"(?s)(.+?)\n:(?: (.*))?")
 
 
 class Section(NamedTuple):
-    """What stands below a heading.
-
-    Attributes:
-        title: of the heading.
-        blocks: what comes before its parts.
-        parts: the same below each heading of the second level.
-    """
+    """What stands below a heading."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -38,15 +32,7 @@ class Section(NamedTuple):
 
 @cache
 def read(name: str) -> tuple[Section, ...]:
-    """Return the sections of a file in order; none if there is no such file.
-
-    Args:
-        name: its path below FOLDER.
-
-    Raises:
-        ValueError: text stands before the first heading.
-        FileNotFoundError: an included file does not exist.
-    """
+    """Return the sections of a file in order; none if there is no such file."""
     path = FOLDER / name
     if not path.exists():
         return ()
@@ -58,7 +44,6 @@ def read(name: str) -> tuple[Section, ...]:
 
 
 def section(name: str, title: str) -> Section:
-    """Return a section of a file; an empty one if it is not there."""
     return next((each for each in read(name) if each.title == title), Section(title, (), ()))
 
 

@@ -26,8 +26,6 @@ _SENTENCE_END: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z`\"/])")
 
 
 class Terms(NamedTuple):
-    """Terms, each with its explanation."""
-
     items: tuple[tuple[str, str], ...]
 
 
@@ -39,8 +37,6 @@ class Point(NamedTuple):
 
 
 class Points(NamedTuple):
-    """A list of points."""
-
     items: tuple[Point, ...]
 
 
@@ -55,7 +51,6 @@ Block = str | Terms | Points | Lines
 
 
 def literal(text: str) -> str:
-    """Return text as it is, in the current font."""
     return "".join(_character(character) for character in text)
 
 
@@ -70,11 +65,7 @@ def italic(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Return prose in which backticks enclose what is typed.
-
-    Raises:
-        ValueError: a backtick has no other one.
-    """
+    """Return prose in which backticks enclose what is typed."""
     pieces = text.split("`")
     if not len(pieces) % 2:
         raise ValueError(f"an odd number of backticks: {text}")
@@ -84,7 +75,6 @@ def inline(text: str) -> str:
 
 
 def title(name: str, section: int, *, date: str, source: str) -> list[str]:
-    """Return the first lines of a page. Names of pages and options must not be hyphenated."""
     return [
         f'.TH {literal(name.upper())} {section} {date} "{source}" "pycrictl manual"',
         ".nh",
@@ -94,12 +84,10 @@ def title(name: str, section: int, *, date: str, source: str) -> list[str]:
 
 
 def heading(text: str) -> str:
-    """Return the line that begins a section."""
     return f'.SH "{literal(text)}"'
 
 
 def subheading(text: str) -> str:
-    """Return the line that begins a part of a section."""
     return f'.SS "{literal(text)}"'
 
 
@@ -142,7 +130,6 @@ def part(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def page(lines: Iterable[str]) -> bytes:
-    """Return a whole page, from its lines."""
     return ("\n".join(lines) + "\n").encode("ascii")
 
 
