@@ -91,17 +91,28 @@ def _build(names: set[str], output: Path, machine: str) -> None:
                 old.unlink()
     time_s = _time_s()
     _build_wheel(output, time_s)
+    if names != {"wheel"}:
+        _build_bundles(names, output, machine, time_s)
+    made = sorted(output.glob("pycrictl*"))
+    for path in made:
+        print(path)
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]
+    (output / "SHA256SUMS").write_text("".join(sums))
+
+
+def _build_bundles(names: set[str], output: Path, machine: str, time_s: int) -> None:
+    """Build all that has the dependencies, from the wheel."""
     (wheel,) = output.glob("*.whl")
     version = wheel.name.split("-")[1]
     with tempfile.TemporaryDirectory(prefix="pycrictl-dist-") as scratch:
         work = Path(scratch)
         modules, shared = work / "modules", work / "share"
         bundle.build(bundle.PROGRAM, modules, wheel, machine=machine)
-        bundle.share(wheel, shared)
         if "pyz" in names:
             pyz.build(modules, output / "pycrictl.pyz")
         packers = [_PACKERS[name] for name in _PACKERS if name in names]
         if packers:
+            bundle.share(wheel, shared)
             root = interpreter.build(ROOT / "build", machine)
             program = standalone.Program(work / "program", root, machine, version, time_s)
             standalone.build(program, modules, shared)
@@ -114,11 +125,6 @@ def _build(names: set[str], output: Path, machine: str) -> None:
                 each.result()
         if "image" in names:
             image.join(output, work / "joined", version, time_s)
-    made = sorted(output.glob("pycrictl*"))
-    for path in made:
-        print(path)
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]
-    (output / "SHA256SUMS").write_text("".join(sums))
 
 
 def _build_wheel(output: Path, time_s: int) -> None:

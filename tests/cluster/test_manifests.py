@@ -22,7 +22,7 @@ import pytest
 from tests.kube.kubectl import Kubectl
 from tests.kubectl.plugin import Plugin
 from tests.packaging.test_helm import SAME, VALUES, Render, changes_of, merged, render
-from tests.packaging.test_kubernetes import PAIRS, combined
+from tests.packaging.test_kubernetes import WHOLE, combined
 from tests.waiting import wait_until
 
 from .agents import NAME, NAMESPACE, publish
@@ -173,11 +173,11 @@ def _calm(applied: Cluster) -> Iterator[None]:
     wait_until(lambda: not applied.kubectl.good("get", "pods", "-o", "name"))
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
-def test_every_pair_of_components_applies(
-    applied: Cluster, pair: tuple[str, str], run_folder: Path
+@pytest.mark.parametrize("names", WHOLE, ids="+".join)
+def test_components_apply_beside_each_other(
+    applied: Cluster, names: list[str], run_folder: Path
 ) -> None:
-    assert_taken(applied, combined(pair, run_folder))
+    assert_taken(applied, combined(names, run_folder))
 
 
 @pytest.mark.parametrize("name", SAME)

@@ -21,8 +21,6 @@ PYTHON = ROOT / ".venv-dist" / "bin" / "python"
 _DONE = "SHA256SUMS"
 """What is written last into a folder of built files."""
 
-_NAMES = ("wheel", "pyz")
-
 _END_S = 100
 
 
@@ -32,12 +30,12 @@ def dist(folder: Path) -> Path:
     with locked(output):
         if not (output / _DONE).exists():
             subprocess.run(["make", "-s", ".venv-dist/.stamp"], cwd=ROOT, check=True)
-            _build(output, *_NAMES)
+            _build(output, "wheel", "pyz")
     return output
 
 
 def dist_again(folder: Path) -> Path:
-    """What the sdist in `dist` builds elsewhere, later, and in another environment."""
+    """The sdist and wheel that the sdist in `dist` builds elsewhere and in another environment."""
     (wheel,) = dist(folder).glob("*.whl")
     name = "-".join(wheel.name.split("-")[:2])
     output = folder / "dist-again"
@@ -46,18 +44,8 @@ def dist_again(folder: Path) -> Path:
             sources = folder / "sources" / name
             unpack(wheel.with_name(f"{name}.tar.gz"), sources.parent)
             time_s = int((sources / "Makefile").stat().st_mtime)
-            wheels = sources / "build"  # those that were downloaded before
-            wheels.unlink(missing_ok=True)
-            wheels.symlink_to(ROOT / "build")
-            _build(
-                output,
-                *_NAMES,
-                root=sources,
-                SOURCE_DATE_EPOCH=str(time_s),
-                TZ="Pacific/Apia",
-                LC_ALL="C",
-                PYTHONHASHSEED="7",
-            )
+            environ = {"TZ": "Pacific/Apia", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
+            _build(output, "wheel", root=sources, SOURCE_DATE_EPOCH=str(time_s), **environ)
     return output
 
 
@@ -95,7 +83,6 @@ def _build(output: Path, *names: str, root: Path = ROOT, **variables: str) -> No
 
 
 def main() -> None:
-    """``building.py FOLDER NAME...``: calls the functions of these names."""
     parser = argparse.ArgumentParser(prog="building", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="+", choices=["dist", "dist_again"])

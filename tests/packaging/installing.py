@@ -22,14 +22,7 @@ INTERPRETER = Path(sys.base_prefix, "bin", "python3")
 
 @dataclass(frozen=True)
 class Installed:
-    """A program in its place.
-
-    Attributes:
-        command: makes a whole command line out of a program and its arguments.
-        program: its path, as its place has it.
-        link: the path of a link to it that is called `crictl`.
-        pages: where man pages are; empty where it has none.
-    """
+    """A program in its place."""
 
     command: Callable[..., list[str]]
     program: str
@@ -64,7 +57,6 @@ def wheel(dist: Path, folder: Path) -> Iterator[Installed]:
 
 @contextmanager
 def pyz(dist: Path, folder: Path) -> Iterator[Installed]:
-    """The file alone, with an interpreter that has no modules but its own."""
     program = folder / "pycrictl.pyz"
     program.write_bytes((dist / program.name).read_bytes())
     program.chmod(0o755)
@@ -73,7 +65,6 @@ def pyz(dist: Path, folder: Path) -> Iterator[Installed]:
 
 @contextmanager
 def deb(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
-    """By dpkg, with the package's scripts."""
     (file,) = dist.glob("*_amd64.deb")
     with Root(folder, debian(suite)) as root:
         before = files(root)
@@ -123,7 +114,6 @@ def single(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
 
 
 def files(root: Root) -> set[str]:
-    """The paths of all files, without those that programs write about themselves."""
     found = root.run("find", "/", "-xdev", "-not", "-type", "d").stdout.splitlines()
     own = ("/var/log/", "/var/lib/dpkg/", "/var/cache/", "/root/")
     return {path for path in found if not path.startswith(own)}

@@ -21,7 +21,6 @@ SUITES = ("bullseye", "bookworm", "trixie")
 
 
 def debian(suite: str, architecture: str = "") -> str:
-    """The contents of a bare Debian, of which changes go nowhere."""
     below = shlex.quote(str(unpacked(suite, architecture)))
     return f"""
         mkdir upper work root
@@ -47,7 +46,6 @@ def unpacked(suite: str, architecture: str = "") -> Path:
 
 
 def emulator(root: Path) -> list[str]:
-    """The words before a program for aarch64 that finds libraries in a root."""
     return ["qemu-aarch64-static", "-L", str(root)]
 
 
@@ -75,7 +73,6 @@ class Root:
         """
 
     def command(self, *words: str) -> list[str]:
-        """The words that run a program in the root, with an empty environment but for PATH."""
         return [
             *("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"),
             *("nsenter", f"--mount=/proc/{self._process.pid}/ns/mnt"),
@@ -85,11 +82,9 @@ class Root:
 
     @property
     def namespace(self) -> Path:
-        """What names the mount namespace of the root, as in `/proc/PID/ns/mnt`."""
         return Path(f"/proc/{self._process.pid}/ns/mnt").readlink()
 
     def outside(self, *words: str) -> list[str]:
-        """The words that run a program of this machine, which sees the root below `folder`."""
         return ["nsenter", f"--mount=/proc/{self._process.pid}/ns/mnt", *words]
 
     def put(self, file: Path, path: str) -> None:

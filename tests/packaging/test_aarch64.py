@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,46 +29,15 @@ from tests.packaging.test_use import lists, names_itself, pulls, serves
 QEMU = "/qemu-aarch64-static"
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How one of the files gets into a root.
-
-    Attributes:
-        pattern: its name.
-        install: shell commands for it, `$1`, and the root, `$2`.
-        program: its path in the root.
-        pages: where its man pages are; empty where it has none.
-    """
-
-    pattern: str
-    install: str
-    program: str
-    pages: str
-
-
-KINDS = {
-    "archive": Kind(
-        "*-linux-aarch64.tar.xz",
-        'mkdir -p "$2/opt/it"; tar -C "$2/opt/it" --strip-components=1 -xJf "$1"',
-        "/opt/it/pycrictl",
-        "/opt/it/share/man",
-    ),
-    "single": Kind(
-        "*-linux-aarch64.bin", 'install -m 755 "$1" "$2/bin/pycrictl"', "/bin/pycrictl", ""
-    ),
-    "deb": Kind("*_arm64.deb", 'dpkg-deb -x "$1" "$2"', "/usr/bin/pycrictl", "/usr/share/man"),
-    "rpm": Kind(
-        "*.aarch64.rpm",
-        'rpm --force-debian --root "$2" --nodeps --ignorearch --noscripts -i "$1"',
-        "/usr/bin/pycrictl",
-        "/usr/share/man",
-    ),
-}
-PLACES = [*((kind, SUITES[0]) for kind in KINDS), *(("archive", suite) for suite in SUITES[1:])]
+PROGRAM = "/opt/it/pycrictl"
+INSTALL = f"""
+mkdir -p "$2/opt/it"
+tar -C "$2/opt/it" --strip-components=1 -xJf "$1"
+ln -s {PROGRAM} "$2{LINK}"
+"""
 
 
 def built(released: Path, pattern: str) -> Path:
-    """The file of that name; without one, its tests are skipped."""
     found = list(released.glob(pattern))
     if not found:
         pytest.skip("make dist image ARCH=arm64")
@@ -77,40 +46,27 @@ def built(released: Path, pattern: str) -> Path:
 
 @contextmanager
 def emulated(folder: Path, contents: str) -> Iterator[Root]:
-    """A root that has qemu as well."""
     qemu = shutil.which(Path(QEMU).name)
     assert qemu is not None
     with Root(folder, f"{contents}\ncp {qemu} root{QEMU}") as root:
         yield root
 
 
-@contextmanager
-def installed(file: Path, folder: Path, suite: str, kind: Kind) -> Iterator[Installed]:
-    with emulated(folder, debian(suite, "arm64")) as root:
-        place = f"{folder}/root"
-        install = root.outside("sh", "-euc", kind.install, "sh", str(file), place)
-        subprocess.run(install, check=True)
-        subprocess.run(root.outside("ln", "-s", kind.program, place + LINK), check=True)
-
-        def command(*words: str) -> list[str]:
-            return root.command(QEMU, *words)
-
-        yield Installed(command, kind.program, LINK, kind.pages)
-
-
-@pytest.mark.parametrize(("name", "suite"), PLACES)
-def test_on_the_node(name: str, suite: str, released: Path, tmp_path: Path, lab: Lab) -> None:
-    file = built(released, KINDS[name].pattern)
-    with installed(file, tmp_path, suite, KINDS[name]) as program:
+@pytest.mark.parametrize("suite", SUITES)
+def test_on_the_node(suite: str, released: Path, tmp_path: Path, lab: Lab) -> None:
+    archive = built(released, "*-linux-aarch64.tar.xz")
+    with emulated(tmp_path, debian(suite, "arm64")) as root:
+        install = ["sh", "-euc", INSTALL, "sh", str(archive), f"{tmp_path}/root"]
+        subprocess.run(root.outside(*install), check=True)
+        command = partial(root.command, QEMU)
+        program = Installed(command, PROGRAM, LINK, "/opt/it/share/man")
         names_itself(program)
-        with pulls(program, lab, seed=1100 + 10 * PLACES.index((name, suite))):
+        with pulls(program, lab, seed=1100 + 10 * SUITES.index(suite)):
             lists(program, lab)
             serves(program, lab, hands_over=False)
 
 
 class Layout:
-    """An OCI layout that `make image` has built."""
-
     def __init__(self, archive: Path, folder: Path) -> None:
         self._folder = folder
         unpack(archive, folder)

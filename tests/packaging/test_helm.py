@@ -94,7 +94,6 @@ def render(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
 
 
 def changes_of(name: str, scratch: Path) -> dict[str, Any]:
-    """What the values of a case are beside those of the chart."""
     changes = SAME[name][1]
     if name != "ca":
         return changes

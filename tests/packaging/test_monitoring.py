@@ -78,7 +78,6 @@ CHANGES: dict[str, dict[str, str]] = {
 
 
 def firing(alerts: list[str]) -> list[dict[str, Any]]:
-    """What a test of rules expects to fire in the end."""
     samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in alerts]
     expr = 'count by (alertname) (ALERTS{alertstate="firing"})'
     return [{"expr": expr, "eval_time": "2h", "exp_samples": samples}]

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ print(JsonStrictValidator(SchemaVersion.V1_6).validate_str(sys.stdin.read()))
 
 
 def release(expression: str, python: str | Path = sys.executable) -> Any:
-    """What an expression gives where the modules that make a release can be imported."""
     command = [str(python), "-c", CALL.format(f"json.dumps({expression})")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
@@ -105,7 +103,6 @@ def test_the_python_packages_are_as_the_index_wants_them(dist: Path) -> None:
 
 @pytest.fixture(scope="module")
 def completed(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a release of all that was built."""
     folder = tmp_path_factory.mktemp("release")
     for file in released.glob("pycrictl*"):
         (folder / file.name).symlink_to(file)
@@ -150,20 +147,3 @@ def test_a_release_wants_an_image(tmp_path: Path) -> None:
         "release.NotReadyError: the images have 0 lists of contents, not one\n"
     )
     assert [*tmp_path.iterdir()] == []
-
-
-@pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz"])
-def test_pip_installs_it(released: Path, tmp_path: Path, pattern: str) -> None:
-    (file,) = released.glob(pattern)
-    venv.create(tmp_path / "venv", symlinks=True)
-    place = tmp_path / "venv"
-    pip = [str(PYTHON), "-m", "pip", "--python", str(place / "bin" / "python"), "install"]
-    subprocess.run([*pip, "--quiet", str(file)], check=True)
-    done = subprocess.run(
-        [place / "bin" / "pycrictl", "--version"], capture_output=True, check=True
-    )
-    assert done.stdout == f"pycrictl version {__version__}\n".encode()
-    for path in ("man/man1/pycrictl.1", "zsh/site-functions/_pycrictl"):
-        assert (place / "share" / path).is_file()
-    units = {path.name for path in (place / "lib/systemd/system").iterdir()}
-    assert units == {path.name for path in (ROOT / "packaging").glob("pycrictl-*.*")}

@@ -54,6 +54,10 @@ def build(folder: Path, program: str) -> Path:
     return path
 
 
+def test_the_same_modules_make_the_same_file(pyz: Path, tmp_path: Path) -> None:
+    assert build(tmp_path / "again", PROGRAM).read_bytes() == pyz.read_bytes()
+
+
 def start(pyz: Path, cache: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         ["env", "-i", f"XDG_CACHE_HOME={cache}", str(INTERPRETER), str(pyz), "word"],
