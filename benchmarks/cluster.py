@@ -40,12 +40,7 @@ READY_S = 60.0
 
 
 class Cost(NamedTuple):
-    """What one list took.
-
-    Attributes:
-        cpu_s: at the answering agent.
-        peak: the most memory that it had, in bytes.
-    """
+    """What one list took."""
 
     cpu_s: float
     peak: int
@@ -63,7 +58,6 @@ class Fakes:
 
     @property
     def pulling(self) -> int:
-        """How many nodes pull."""
         return min(self.pulls, AGENTS, self.nodes)
 
     def node_of(self, number: int) -> str:
@@ -158,7 +152,6 @@ def _object(number: int, node: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _served(fakes: Fakes) -> AsyncIterator[int]:
-    """Serve the fakes; yield the API server's port."""
     context = fakes.certificates.server_context()
     runners = []
 
@@ -182,11 +175,7 @@ async def _served(fakes: Fakes) -> AsyncIterator[int]:
 
 
 def measure(nodes: int, pulls: int) -> Cost:
-    """Return what one list costs, of an agent that has been asked for nothing yet.
-
-    Raises:
-        CannotRunError: the agent does not answer.
-    """
+    """Return what one list costs, of an agent that has been asked for nothing yet."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         certificates = make_node_certificates(folder)
@@ -250,7 +239,6 @@ async def _ask(fakes: Fakes, pid: int, port: int) -> Cost:
 
 
 def _cpu_s(pid: int) -> float:
-    """Return the processor time of a process, in user and system mode (proc_pid_stat(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

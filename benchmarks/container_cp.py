@@ -7,7 +7,6 @@ runtime's stream server.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -23,14 +22,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.copy import FOLDER, SIZE_BYTES, timed
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave
-from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.engine import CONTAINER_NAME, POD_UID
 from tests.agent.copies.conftest import Plugin, plugin_of
 from tests.agent.program import running
 from tests.agent.standing import Cluster, standing
 from tests.kube.aggregator import ApiService
 from tests.kube.apiserver import make_node_certificates
-from tests.node.kubelet import RUNTIME
 from tests.node.lab import MIB, Lab
 from tests.node.test_agent import STARTED
 from tests.processes import peak_bytes
@@ -72,14 +69,14 @@ class Exec(ApiService):
             lines = head.split(b"\r\n")
             method, target, version = lines[0].decode().split()
             given = parse_qs(urlsplit(target).query)
-            asked = cri_pb2.ExecRequest(
+            answer = self._lab.node.kubelet.ask(
+                "Exec",
                 container_id=self._container,
                 cmd=given["command"],
                 stdin="stdin" in given,
                 stdout="stdout" in given,
                 stderr="stderr" in given,
             )
-            answer = self._lab.node.kubelet.call(RUNTIME + "Exec", asked, cri_pb2.ExecResponse)
             url = urlsplit(answer.url)
             assert url.hostname is not None
             with socket.create_connection((url.hostname, url.port or 80)) as upstream:
@@ -109,12 +106,10 @@ class Scene:
     plugin: Plugin
 
     def container_cp(self, source: str | Path, target: str | Path) -> float:
-        """Seconds that ``kubectl container-cp`` takes."""
         command = ["kubectl", "container-cp", "--quiet", str(source), str(target)]
         return timed(command, self.plugin.environ)[0]
 
     def kubectl_cp(self, source: str | Path, target: str | Path) -> float:
-        """Seconds that ``kubectl cp`` takes."""
         command = ["kubectl", "cp", "--retries=0", str(source), str(target)]
         return timed(command, self.plugin.environ)[0]
 
@@ -132,9 +127,7 @@ def _scene() -> Iterator[Scene]:
         labels = {POD_UID: "uid-default-web", CONTAINER_NAME: "main"}
         container = kubelet.create_container(pod, image, labels=labels)
         kubelet.start_container(container)
-        asked = cri_pb2.ContainerStatusRequest(container_id=container, verbose=True)
-        answer = kubelet.call(RUNTIME + "ContainerStatus", asked, cri_pb2.ContainerStatusResponse)
-        root = Path(f"/proc/{json.loads(answer.info['info'])['pid']}/root")
+        root = Path(f"/proc/{kubelet.pid(container)}/root")
         cluster: Cluster = stack.enter_context(standing(certificates, folder))
         flags = "--admin-socket", f"unix://{folder}/none", "--spool-dir", str(folder / "spool")
         program = stack.enter_context(running(cluster, lab.node.endpoint, *flags))
@@ -204,7 +197,6 @@ def _small(*, into: bool) -> Measured:
 
 
 def _memory() -> Measured:
-    """Peak memory of the agent with a large file, both ways, and with an empty one."""
     with _scene() as scene:
         (scene.root / "root/empty").touch()
         (scene.folder / "empty").touch()

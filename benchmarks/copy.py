@@ -54,11 +54,9 @@ class Scene:
         self.root = Path(f"/proc/{pid}/root")
 
     def new(self, folder: Path) -> Path:
-        """A path in ``folder`` where nothing is."""
         return folder / f"copy-{next(self._names)}"
 
     def file(self, path: Path) -> None:
-        """Make the large file."""
         with path.open("wb") as file:
             for _ in range(SIZE_BYTES // MIB):
                 file.write(os.urandom(MIB))
@@ -67,14 +65,12 @@ class Scene:
         os.utime(path, (an_hour_ago, an_hour_ago))
 
     def tree(self, path: Path) -> None:
-        """Make the tree of small files."""
         for number in range(SMALL_FILES):
             file = path / str(number // 100) / str(number)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(os.urandom(SMALL_BYTES))
 
     def cp(self, *words: str | Path) -> float:
-        """Seconds that cp(1) takes."""
         return timed(["cp", *map(str, words)])[0]
 
     def copy(self, method: str, source: str | Path, target: str | Path) -> tuple[float, int]:
@@ -83,7 +79,6 @@ class Scene:
         return timed(pycrictl("--runtime-endpoint", self._endpoint, *words))
 
     def inside(self, path: Path) -> str:
-        """A path in the container as ``pycrictl cp`` takes it."""
         return f"{self.container}:/{path.relative_to(self.root)}"
 
 
@@ -180,7 +175,6 @@ def _small() -> Measured:
 
 
 def _memory() -> Measured:
-    """Peak memory with a large file, and with an empty one."""
     with _scene() as scene:
         scene.file(scene.folder / "large")
         (scene.folder / "empty").touch()
@@ -193,7 +187,6 @@ def _memory() -> Measured:
 
 
 def _speeds(times: Measured, amount: float) -> Measured:
-    """Speeds instead of times: more is better."""
     return Measured(amount / times.ours, amount / times.bare, 1 / times.ratio)
 
 

@@ -19,8 +19,6 @@ class SkippedError(Exception):
 
 @dataclass(frozen=True)
 class Goal:
-    """The ratio to be reached."""
-
     relation: Literal["<=", ">="]
     limit: float
 
@@ -97,12 +95,10 @@ def _in_turn(
 
 
 def milliseconds(seconds: float) -> str:
-    """Return a time for people."""
     return f"{seconds * 1000:.0f} ms"
 
 
 def wall_s(work: Callable[[], object]) -> float:
-    """Return the seconds that a piece of work takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

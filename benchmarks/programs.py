@@ -37,7 +37,6 @@ def pycrictl(*arguments: str) -> list[str]:
 
 
 def yardstick(name: str, *arguments: str) -> list[str]:
-    """Return the command line of a bare program here, whose modules do not shadow others'."""
     return [sys.executable, "-P", str(ROOT / "benchmarks" / f"{name}.py"), *arguments]
 
 
@@ -88,7 +87,6 @@ def peak_bytes(command: list[str]) -> int:
 
 @contextmanager
 def server(name: str, *arguments: str) -> Iterator[Path]:
-    """Start a server of this folder in its own process, and yield its socket."""
     with tempfile.TemporaryDirectory() as folder:
         socket = Path(folder, "cri.sock")
         command = [sys.executable, "-m", f"benchmarks.{name}", str(socket), *arguments]
@@ -175,11 +173,6 @@ def _read(master: int, timeout_s: float) -> bytes:
 
 
 def _environ() -> dict[str, str]:
-    """Return the environment that an installed program has.
-
-    It includes this tree's package and a capable terminal, and no settings of this shell, such as
-    one that keeps compiled modules from being stored.
-    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
 

@@ -33,7 +33,6 @@ Call = Callable[[], object]
 
 
 def _compare(measure: Callable[[Call], float], rounds: int) -> Measured:
-    """ListContainers of a real containerd with a few containers."""
     with (
         _node() as lab,
         Program(
@@ -78,7 +77,6 @@ def _median_s(call: Call) -> float:
 
 
 def _cpu() -> Measured:
-    """CPU milliseconds of the proxy for a call."""
     with _node() as lab, Program(lab.folder, lab.node.endpoint, age_s=AGE_S) as proxy:
         call = _list_call(proxy.channel)
         for _ in range(LATENCY_CALLS):
@@ -92,7 +90,6 @@ def _cpu() -> Measured:
 
 
 def _resident() -> Measured:
-    """Resident MiB of a proxy after calls and pulls."""
     with _node() as lab, Program(lab.folder, lab.node.endpoint, age_s=AGE_S) as proxy:
         _use(lab, proxy)
         time.sleep(SETTLE_S)
@@ -101,7 +98,6 @@ def _resident() -> Measured:
 
 
 def _idle() -> Measured:
-    """CPU seconds and wall seconds of a proxy that has a client which asks for nothing."""
     with Lab() as lab, Program(lab.folder, lab.node.endpoint, age_s=AGE_S) as proxy:
         _list_call(proxy.channel)()
         time.sleep(1.0)

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.proxy.program import Program
+from tests.proxy.program import Program as Proxy
 from tests.serving import Handler, serving
 
-from . import programs
 from .copying import containers, cp, program, proxy, start_container
+from .forked import Program
 from .house import House
 from .kubelet import Pod
 from .lab import Lab
-from .programs import Crictl
 
 __all__ = ["containers", "cp", "program", "proxy", "start_container"]
 
@@ -30,15 +29,11 @@ def command(shared_lab: Lab) -> list[str]:
     return [sys.executable, "-m", "pycrictl", "-t", "20s", "-r", shared_lab.node.endpoint]
 
 
-@pytest.fixture
-def crictl(command: list[str]) -> Crictl:
-    def run(*words: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-        if stdin is None:  # not ours, and at its end
-            with Path(os.devnull).open("rb") as nothing:
-                return subprocess.run([*command, *words], stdin=nothing, capture_output=True)
-        return subprocess.run([*command, *words], input=stdin, capture_output=True)
-
-    return run
+@pytest.fixture(scope="session")
+def crictl(shared_lab: Lab) -> Iterator[Program]:
+    """Runs the program on the node without the cost of its start."""
+    with Program("-t", "20s", "-r", shared_lab.node.endpoint) as program:
+        yield program
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +44,6 @@ def furnished(shared_lab: Lab) -> Iterator[House]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder on the disk: /tmp may be in memory."""
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
         yield Path(name)
 
@@ -61,7 +55,7 @@ def pod(lab: Lab) -> Pod:
 
 @pytest.fixture
 def container(lab: Lab, pod: Pod) -> str:
-    return programs.start_container(lab, pod, "main")
+    return lab.container(pod)
 
 
 @pytest.fixture
@@ -81,11 +75,11 @@ def unknown_ca(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def start(lab: Lab) -> Iterator[Callable[..., Program]]:
-    started: list[Program] = []
+def start(lab: Lab) -> Iterator[Callable[..., Proxy]]:
+    started: list[Proxy] = []
 
-    def run(*flags: str) -> Program:
-        program = Program(lab.folder, lab.node.endpoint, *flags)
+    def run(*flags: str) -> Proxy:
+        program = Proxy(lab.folder, lab.node.endpoint, *flags)
         started.append(program)
         return program.__enter__()
 

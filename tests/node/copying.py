@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -21,7 +20,6 @@ from tests.proxy.program import Program as Proxy
 
 from .forked import Ended, Program
 from .images import File, Image
-from .kubelet import RUNTIME
 
 if TYPE_CHECKING:
     from .lab import Lab
@@ -126,10 +124,7 @@ def start_container(
         reference = shared_lab.push(image or shared_lab.busybox)
         kubelet.pull(reference)
         pod = kubelet.run_pod(pod_name)
-        config = cri_pb2.ContainerConfig(
-            metadata=cri_pb2.ContainerMetadata(name="main"),
-            image=cri_pb2.ImageSpec(image=reference),
-            command=command,
+        more = cri_pb2.ContainerConfig(
             mounts=[
                 cri_pb2.Mount(
                     host_path=str(host),
@@ -140,21 +135,13 @@ def start_container(
             ],
             linux=cri_pb2.LinuxContainerConfig(
                 security_context=cri_pb2.LinuxContainerSecurityContext(
-                    namespace_options=pod.config.linux.security_context.namespace_options,
-                    readonly_rootfs=read_only,
-                    run_as_user=cri_pb2.Int64Value(value=user),
+                    readonly_rootfs=read_only, run_as_user=cri_pb2.Int64Value(value=user)
                 )
             ),
         )
-        create = cri_pb2.CreateContainerRequest(
-            pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
-        )
-        response = cri_pb2.CreateContainerResponse
-        container_id = kubelet.call(RUNTIME + "CreateContainer", create, response).container_id
+        container_id = kubelet.create_container(pod, reference, command, more=more)
         kubelet.start_container(container_id)
-        asked = cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=True)
-        status = kubelet.call(RUNTIME + "ContainerStatus", asked, cri_pb2.ContainerStatusResponse)
-        root = Path(f"/proc/{json.loads(status.info['info'])['pid']}/root")
+        root = Path(f"/proc/{kubelet.pid(container_id)}/root")
         endpoint = shared_lab.node.endpoint
         if method == "rpc":
             endpoint = request.getfixturevalue("proxy").endpoint
@@ -166,7 +153,6 @@ def start_container(
 
 @pytest.fixture(scope="module")
 def containers(start_container: Start) -> Callable[[str], Cp]:
-    """One container for each method, with nothing of former tests in it."""
     started: dict[str, Cp] = {}
 
     def find(method: str) -> Cp:

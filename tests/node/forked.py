@@ -73,7 +73,7 @@ class Program:
     def end(self) -> Ended:
         status = int(self._socket.recv(1000))
         folder = Path(self._folder.name)
-        stderr = (folder / "stderr").read_text("utf-8", "surrogateescape")
+        stderr = (folder / "stderr").read_bytes().decode("utf-8", "surrogateescape")
         return Ended(status, (folder / "stdout").read_bytes(), stderr)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import shutil
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Final, Self
 
@@ -25,9 +25,9 @@ from pycrictl._proto import cri_pb2
 from tests.waiting import wait_until
 
 from .images import File, text_file
-from .kubelet import RUNTIME, Kubelet
+from .kubelet import Kubelet
 from .lab import MIB, Lab
-from .machine import ROOT, WAIT_S, Machine, ended
+from .machine import ROOT, WAIT_S, Machine, ended, on_terminal
 
 BUSYBOX: Final = "docker.io/library/busybox:1.36"
 APP: Final = "registry.example/private/app:1"
@@ -51,8 +51,6 @@ class Done:
 
 @dataclass(frozen=True)
 class _Started:
-    """A command line that runs, and the file that it writes to."""
-
     line: str
     process: subprocess.Popen[str]
     output: Path
@@ -67,7 +65,6 @@ class _Started:
         )
 
     def interrupt(self) -> None:
-        """Ctrl-C, as a terminal gives it to all processes of a command line."""
         with suppress(ProcessLookupError):  # it ended by itself
             os.killpg(self.process.pid, signal.SIGINT)
 
@@ -98,7 +95,7 @@ class House:
     # Commands
 
     def run(self, line: str, **environ: str) -> Done:
-        process = self._start(line, environ=environ)
+        process = self._start(line, environ=environ, stderr=subprocess.PIPE)
         stdout, stderr = ended(process)
         return Done(process.returncode, stdout, stderr)
 
@@ -121,19 +118,7 @@ class House:
         return [Done(command.process.returncode, command.text) for command in commands]
 
     def run_on_terminal(self, line: str, typed: str) -> Done:
-        ours, theirs = pty.openpty()
-        process = self._start(line, stdin=theirs, output=theirs)
-        os.close(theirs)
-        os.write(ours, typed.encode())
-        output = bytearray()
-        with os.fdopen(ours, "rb", buffering=0) as stream:
-            try:
-                while piece := stream.read(65536):
-                    output += piece
-            except OSError:  # how a terminal reports its end
-                pass
-        ended(process)
-        return Done(process.returncode, output.decode())
+        return Done(*on_terminal(partial(self._start, line), typed))
 
     @contextmanager
     def _started(self, lines: Sequence[str]) -> Iterator[list[_Started]]:
@@ -142,7 +127,7 @@ class House:
             for number, line in enumerate(lines):
                 output = self.folder.parent / f"output-{number}"
                 with output.open("wb") as file:
-                    process = self._start(line, output=file)
+                    process = self._start(line, stdout=file)
                 stack.callback(ended, process)
                 commands.append(_Started(line, process, output))
             yield commands
@@ -152,7 +137,8 @@ class House:
         line: str,
         *,
         stdin: int = subprocess.DEVNULL,
-        output: int | IO[bytes] = subprocess.PIPE,
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        stderr: int = subprocess.STDOUT,
         environ: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
         return self._machine.start(
@@ -160,8 +146,8 @@ class House:
             folder=self.folder,
             environ={"HOME": str(self.folder.parent), **(environ or {})},
             stdin=stdin,
-            stdout=output,
-            stderr=output,
+            stdout=stdout,
+            stderr=stderr,
             start_new_session=True,
         )
 
@@ -201,7 +187,6 @@ class House:
             pull.exception(WAIT_S) if fails else pull.result(WAIT_S)
 
     def proxy(self) -> AbstractContextManager[Kubelet]:
-        """A proxy serves meanwhile at its usual sockets; at most three pulls at once."""
         return self._machine.proxy(3)
 
     def require_login(self) -> None:
@@ -210,16 +195,8 @@ class House:
 
     def _present(self) -> dict[str, list[str]]:
         kubelet = self.lab.node.kubelet
-        pods = kubelet.call(
-            RUNTIME + "ListPodSandbox",
-            cri_pb2.ListPodSandboxRequest(),
-            cri_pb2.ListPodSandboxResponse,
-        ).items
-        containers = kubelet.call(
-            RUNTIME + "ListContainers",
-            cri_pb2.ListContainersRequest(),
-            cri_pb2.ListContainersResponse,
-        ).containers
+        pods = kubelet.ask("ListPodSandbox").items
+        containers = kubelet.ask("ListContainers").containers
         names = [
             f"{item.metadata.name} {cri_pb2.PodSandboxState.Name(item.state)}" for item in pods
         ]
@@ -248,11 +225,7 @@ class House:
         done = kubelet.create_container(web, BUSYBOX, ["true"], name="done")
         kubelet.start_container(done)
         kubelet.create_container(web, BUSYBOX, ["sleep", "100"], name="waiting")
-        kubelet.call(
-            RUNTIME + "StopPodSandbox",
-            cri_pb2.StopPodSandboxRequest(pod_sandbox_id=old.id),
-            cri_pb2.StopPodSandboxResponse,
-        )
+        kubelet.ask("StopPodSandbox", pod_sandbox_id=old.id)
         wait_until(lambda: self._present() == _EXPECTED)
 
     def _push_images(self) -> None:

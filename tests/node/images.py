@@ -48,35 +48,26 @@ def random_file(path: str, size_bytes: int, seed: int) -> File:
     return File(path, size_bytes, lambda: io.BytesIO(random.Random(seed).randbytes(size_bytes)))
 
 
-def hex_file(path: str, size_bytes: int, seed: int) -> File:
-    """A file that compresses to about half its size."""
-
-    def content() -> IO[bytes]:
-        return io.BytesIO(random.Random(seed).randbytes((size_bytes + 1) // 2).hex().encode())
-
-    return File(path, size_bytes, content)
-
-
 def zero_file(path: str, size_bytes: int) -> File:
     """A file of zeros: gzip leaves about a thousandth, the unpacked snapshot is huge."""
     return File(path, size_bytes, lambda: Path("/dev/zero").open("rb"))
 
 
-def small_files(folder: str, count: int) -> list[File]:
-    """Many tiny files: few bytes to download, slow to extract."""
-    return [text_file(f"{folder}/{number:06}", f"{number}\n") for number in range(count)]
+def busybox(path: str) -> File:
+    """The program, static, under a name which says what it does."""
+    binary = Path("/bin/busybox")
+    return File(path, binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
 
 
 def busybox_files() -> list[File]:
     """The root file system of the base layer: a static busybox with all its applets."""
-    binary = Path("/bin/busybox")
-    applets = subprocess.run([binary, "--list"], check=True, capture_output=True, text=True)
+    applets = subprocess.run(["/bin/busybox", "--list"], check=True, capture_output=True, text=True)
     files = [File(name, mode=0o755, is_folder=True) for name in ("bin", "etc", "root", "proc")]
     files.append(File("tmp", mode=0o1777, is_folder=True))
     passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
     files.append(text_file("etc/passwd", passwd))
     files.append(text_file("etc/group", "root:x:0:\nnogroup:x:65534:\n"))
-    files.append(File("bin/busybox", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755))
+    files.append(busybox("bin/busybox"))
     names = sorted(set(applets.stdout.split()) - {"busybox"})
     return files + [File(f"bin/{name}", mode=0o777, link_to="busybox") for name in names]
 
@@ -129,8 +120,6 @@ class Image:
 
 
 class Layout:
-    """One OCI image layout folder; layers, images and indexes are added to it."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._blobs = folder / "blobs/sha256"
@@ -251,8 +240,6 @@ class Layout:
 
 
 class _Hashing:
-    """A binary writer that counts and hashes what passes through."""
-
     def __init__(self, out: Any) -> None:
         self._out = out
         self._hash = hashlib.sha256()

@@ -5,7 +5,6 @@ What API server and agent say to each other goes through a relay, which can be s
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,18 +20,14 @@ from tests.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates
 from tests.kubectl.plugin import proxies_of
 
-from .images import File
-from .kubelet import RUNTIME, Kubelet
+from .images import busybox
+from .kubelet import Kubelet
 from .lab import Lab
 from .test_agent import STARTED
 
 
 class Distroless:
-    """A container of pod ``NAME`` that has nothing but its program, and what is mounted.
-
-    Attributes:
-        root: its root directory, also when it is dead.
-    """
+    """A container of pod ``NAME`` that has nothing but its program, and what is mounted."""
 
     def __init__(
         self, kubelet: Kubelet, reference: str, name: str, mounts: list[cri_pb2.Mount]
@@ -44,9 +39,7 @@ class Distroless:
         command = ["/busybox-app", "sleep", "1000000"]
         self.id = kubelet.create_container(pod, reference, command, labels=labels, mounts=mounts)
         kubelet.start_container(self.id)
-        asked = cri_pb2.ContainerStatusRequest(container_id=self.id, verbose=True)
-        status = kubelet.call(RUNTIME + "ContainerStatus", asked, cri_pb2.ContainerStatusResponse)
-        self.pid = int(json.loads(status.info["info"])["pid"])
+        self.pid = kubelet.pid(self.id)
         self._fd = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_DIRECTORY)
         self.root = Path(f"/proc/{os.getpid()}/fd/{self._fd}")
 
@@ -67,7 +60,6 @@ class InCluster:
         store: the folder with the sessions.
         link: between API server and agent.
         agent: the one that runs.
-        flags: of each agent.
     """
 
     def __init__(self, lab: Lab, cluster: Cluster, folder: Path, plugin: Plugin) -> None:
@@ -75,12 +67,9 @@ class InCluster:
         self.store = folder / "store"
         self.link = Relay("", 0)
         self.agent: Program
-        self.flags: tuple[str, ...] = ()
         self._running = ExitStack()
         self._containers: list[Distroless] = []
-        binary = Path("/bin/busybox")
-        only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
-        image = lab.layout.image("static:2", [lab.layout.layer([only])])
+        image = lab.layout.image("static:2", [lab.layout.layer([busybox("busybox-app")])])
         self._image = lab.push(image)
         lab.node.kubelet.pull(self._image)
 
@@ -92,7 +81,7 @@ class InCluster:
             running(
                 self.cluster,
                 endpoint or self.lab.node.endpoint,
-                *(*words, *self.flags, *flags),
+                *(*words, *flags),
                 module=module,
             )
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -16,6 +17,11 @@ from pycrictl._proto import cri_pb2
 
 RUNTIME: Final = "/runtime.v1.RuntimeService/"
 IMAGE: Final = "/runtime.v1.ImageService/"
+_METHODS: Final = {
+    method.name: method
+    for service in cri_pb2.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
 _AT_ONCE: Final = 4
 """How many pods are removed at a time."""
 
@@ -44,18 +50,35 @@ class Kubelet:
     def call(
         self, method: str, request: Message, response_type: type[M], *, timeout_s: float = 100.0
     ) -> M:
-        """One RPC; `method` is its full path, as in `RUNTIME + "Version"`."""
         response: M = self._method(method, response_type)(request, timeout=timeout_s)
         return response
 
+    def ask(self, name: str, *, timeout_s: float = 100.0, **fields: Any) -> Any:
+        """One RPC by its name, with a request of these fields."""
+        found = _METHODS[name]
+        request = getattr(cri_pb2, found.input_type.name)(**fields)
+        answer = getattr(cri_pb2, found.output_type.name)
+        path = f"/{found.containing_service.full_name}/{name}"
+        return self.call(path, request, answer, timeout_s=timeout_s)
+
+    def pid(self, container_id: str) -> int:
+        answer = self.ask("ContainerStatus", container_id=container_id, verbose=True)
+        return int(json.loads(answer.info["info"])["pid"])
+
+    def state(self, container_id: str) -> int:
+        found: int = self.ask("ContainerStatus", container_id=container_id).status.state
+        return found
+
+    def run(self, container_id: str, *words: str) -> str:
+        """What a command writes that ends well in a container."""
+        answer = self.ask("ExecSync", container_id=container_id, cmd=words, timeout=30)
+        assert answer.exit_code == 0, answer.stderr
+        output: bytes = answer.stdout
+        return output.decode()
+
     def ready(self, *, timeout_s: float = 1.0) -> bool:
         try:
-            answer = self.call(
-                RUNTIME + "Status",
-                cri_pb2.StatusRequest(),
-                cri_pb2.StatusResponse,
-                timeout_s=timeout_s,
-            )
+            answer = self.ask("Status", timeout_s=timeout_s)
         except grpc.RpcError:
             return False
         ready = {one.type for one in answer.status.conditions if one.status}
@@ -93,11 +116,7 @@ class Kubelet:
     def run_pod(self, config: cri_pb2.PodSandboxConfig | str) -> Pod:
         if isinstance(config, str):
             config = self.pod_config(config)
-        answer = self.call(
-            RUNTIME + "RunPodSandbox",
-            cri_pb2.RunPodSandboxRequest(config=config),
-            cri_pb2.RunPodSandboxResponse,
-        )
+        answer = self.ask("RunPodSandbox", config=config)
         return Pod(answer.pod_sandbox_id, config)
 
     def create_container(
@@ -115,8 +134,8 @@ class Kubelet:
         stdin_once: bool = False,
         mounts: Sequence[cri_pb2.Mount] = (),
         memory_bytes: int = 0,
+        more: cri_pb2.ContainerConfig | None = None,
     ) -> str:
-        """Creates a container and returns its ID. The image must be on the node."""
         config = cri_pb2.ContainerConfig(
             metadata=cri_pb2.ContainerMetadata(
                 name=name, attempt=next(self._attempts) if attempt is None else attempt
@@ -136,44 +155,26 @@ class Kubelet:
                 ),
             ),
         )
-        answer = self.call(
-            RUNTIME + "CreateContainer",
-            cri_pb2.CreateContainerRequest(
-                pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
-            ),
-            cri_pb2.CreateContainerResponse,
+        if more is not None:
+            config.MergeFrom(more)
+        answer = self.ask(
+            "CreateContainer", pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
         )
-        return answer.container_id
+        return str(answer.container_id)
 
     def start_container(self, container_id: str) -> None:
-        self.call(
-            RUNTIME + "StartContainer",
-            cri_pb2.StartContainerRequest(container_id=container_id),
-            cri_pb2.StartContainerResponse,
-        )
+        self.ask("StartContainer", container_id=container_id)
 
     def remove_container(self, container_id: str) -> None:
-        self.call(
-            RUNTIME + "RemoveContainer",
-            cri_pb2.RemoveContainerRequest(container_id=container_id),
-            cri_pb2.RemoveContainerResponse,
-        )
+        self.ask("RemoveContainer", container_id=container_id)
 
     def running_containers(self) -> list[str]:
         state = cri_pb2.ContainerStateValue(state=cri_pb2.CONTAINER_RUNNING)
-        answer = self.call(
-            RUNTIME + "ListContainers",
-            cri_pb2.ListContainersRequest(filter=cri_pb2.ContainerFilter(state=state)),
-            cri_pb2.ListContainersResponse,
-        )
+        answer = self.ask("ListContainers", filter=cri_pb2.ContainerFilter(state=state))
         return [container.id for container in answer.containers]
 
     def remove_pods(self) -> None:
-        pods = self.call(
-            RUNTIME + "ListPodSandbox",
-            cri_pb2.ListPodSandboxRequest(),
-            cri_pb2.ListPodSandboxResponse,
-        )
+        pods = self.ask("ListPodSandbox")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(self.remove_pod, [pod.id for pod in pods.items]))
 
@@ -184,16 +185,8 @@ class Kubelet:
             self._stop_and_remove(pod_id)
 
     def _stop_and_remove(self, pod_id: str) -> None:
-        self.call(
-            RUNTIME + "StopPodSandbox",
-            cri_pb2.StopPodSandboxRequest(pod_sandbox_id=pod_id),
-            cri_pb2.StopPodSandboxResponse,
-        )
-        self.call(
-            RUNTIME + "RemovePodSandbox",
-            cri_pb2.RemovePodSandboxRequest(pod_sandbox_id=pod_id),
-            cri_pb2.RemovePodSandboxResponse,
-        )
+        self.ask("StopPodSandbox", pod_sandbox_id=pod_id)
+        self.ask("RemovePodSandbox", pod_sandbox_id=pod_id)
 
     # Images
 
@@ -225,17 +218,11 @@ class Kubelet:
         return self.start_pull(reference, pod, auth=auth, timeout_s=timeout_s).result().image_ref
 
     def images(self) -> list[cri_pb2.Image]:
-        answer = self.call(
-            IMAGE + "ListImages", cri_pb2.ListImagesRequest(), cri_pb2.ListImagesResponse
-        )
+        answer = self.ask("ListImages")
         return list(answer.images)
 
     def remove_image(self, reference_or_id: str) -> None:
-        self.call(
-            IMAGE + "RemoveImage",
-            cri_pb2.RemoveImageRequest(image=cri_pb2.ImageSpec(image=reference_or_id)),
-            cri_pb2.RemoveImageResponse,
-        )
+        self.ask("RemoveImage", image=cri_pb2.ImageSpec(image=reference_or_id))
 
     def _method(
         self, path: str, response_type: type[M]

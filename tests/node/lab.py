@@ -1,15 +1,15 @@
-"""The whole throwaway node: containerd, a registry, and a throttle between them, in one folder."""
+"""The whole throwaway node: containerd and a slow registry, in one folder."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
 from .images import Image, Layer, Layout, busybox_files
+from .kubelet import Pod
 from .node import Node
-from .registry import Registry
 from .sweep import start_janitor, sweep
 from .throttle import Throttle
 
@@ -20,13 +20,12 @@ class Lab:
     """A context manager that starts everything and leaves no process, mount or file behind.
 
     On entry the node has one image, the sandbox's; `busybox` is in the registry and shares its
-    only layer, `base`. References made by `reference()` lead through the throttle.
+    only layer, `base`.
 
     Args:
         cri: More keys of containerd's CRI plugin, see `Node`.
     """
 
-    registry: Registry
     throttle: Throttle
     node: Node
     layout: Layout
@@ -53,19 +52,27 @@ class Lab:
         self._end()
 
     def push(self, image: Image) -> str:
-        self.registry.push(self.layout, image)
+        self.throttle.push(self.layout, image)
         return self.reference(image)
 
     def reference(self, image: Image) -> str:
-        """The image's tag as a pull through the throttle names it."""
         return f"{self.throttle.host}/{image.name}"
 
     def reference_by_digest(self, image: Image) -> str:
         repository = image.name.rpartition(":")[0]
         return f"{self.throttle.host}/{repository}@{image.digest}"
 
+    def container(
+        self, pod: Pod, command: Sequence[str] = ("sleep", "1000000"), **more: Any
+    ) -> str:
+        """A container of busybox that runs; more as of `Kubelet.create_container`."""
+        kubelet, reference = self.node.kubelet, self.reference(self.busybox)
+        kubelet.pull(reference)
+        made = kubelet.create_container(pod, reference, command, **more)
+        kubelet.start_container(made)
+        return made
+
     def serve_as(self, *hosts: str) -> None:
-        """Pulls from these registries come through the throttle, too."""
         mirror = {"endpoint": [f"http://{self.throttle.host}"]}
         self.node.configure({"registry": {"mirrors": dict.fromkeys(hosts, mirror)}})
         self.node.restart()
@@ -84,9 +91,7 @@ class Lab:
         self.node.store.collect_garbage()
 
     def _start(self) -> None:
-        self.registry = Registry(self.folder / "registry")
-        self.registry.start()
-        self.throttle = Throttle(self.registry.port)
+        self.throttle = Throttle()
         self.throttle.start()
         self.layout = Layout(self.folder / "layout")
         self.base = self.layout.layer(busybox_files())
@@ -105,7 +110,5 @@ class Lab:
             self.node.close()
         if "throttle" in vars(self):
             self.throttle.stop()
-        if "registry" in vars(self):
-            self.registry.stop()
         sweep(self.folder)
         self._janitor.communicate()

@@ -8,11 +8,12 @@ latest: `sweep` finds it by ``/run``.
 from __future__ import annotations
 
 import os
+import pty
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -45,11 +46,7 @@ _SETTINGS: Final = ("CONTAINER_RUNTIME_ENDPOINT", "IMAGE_SERVICE_ENDPOINT", "CRI
 
 
 class Machine:
-    """A context manager, as long as which command lines run there.
-
-    Args:
-        lab: the node, which runs.
-    """
+    """A context manager, as long as which command lines run there."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -77,14 +74,7 @@ class Machine:
     def start(
         self, *words: str, folder: Path | None = None, environ: dict[str, str], **how: Any
     ) -> subprocess.Popen[str]:
-        """Starts a program there.
-
-        Args:
-            words: the program and its arguments.
-            folder: where it starts; else that of this process.
-            environ: more variables of the environment.
-            how: more of ``Popen``.
-        """
+        """Starts a program there."""
         # With its root: this process may be in a chroot.
         entry = ["nsenter", f"--target={self._holder.pid}", "--mount", "--root"]
         inherited = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
@@ -97,13 +87,7 @@ class Machine:
 
     @contextmanager
     def proxy(self, limit: int) -> Iterator[Kubelet]:
-        """A proxy serves meanwhile at its usual sockets, as the service.
-
-        Args:
-            limit: how many images it pulls at once.
-
-        Yields who dials it.
-        """
+        """A proxy serves meanwhile at its usual sockets, as the service."""
         log = self._lab.folder / "proxy.log"
         words = ("--upstream", "unix:///run/containerd/containerd.sock")
         with log.open("wb") as output:
@@ -126,6 +110,20 @@ class Machine:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             ended(process)
+
+
+def on_terminal(start: Callable[..., subprocess.Popen[str]], typed: str = "") -> tuple[int, str]:
+    """The status of a program on a terminal, and what it shows until its end."""
+    ours, theirs = pty.openpty()
+    process = start(stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.write(ours, typed.encode())
+    shown = b""
+    with os.fdopen(ours, "rb", buffering=0) as terminal, suppress(OSError):  # its end
+        while piece := terminal.read(65536):
+            shown += piece
+    ended(process)
+    return process.returncode, shown.decode()
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:

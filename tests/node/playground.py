@@ -57,7 +57,6 @@ def _enter(stage: Stage) -> None:
 
 
 def _furnish(stage: Stage) -> None:
-    """Starts the pods; returns when the first runs, and the last waits for its image."""
     kubelet, store = stage.lab.node.kubelet, stage.lab.node.store
     stage.keep(WEB)
     wait_until(lambda: (stage.logs(WEB) / "0.log").exists() and kubelet.running_containers())

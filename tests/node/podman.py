@@ -10,8 +10,6 @@ from .sweep import mount_points
 
 
 class Podman:
-    """podman, whose images are in `folder`."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store = folder / "store"

@@ -8,23 +8,10 @@ import socket
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.serving import Handler, serving
-
-from .kubelet import Pod
-from .lab import Lab
-
-Crictl = Callable[..., subprocess.CompletedProcess[bytes]]
-
-
-def start_container(lab: Lab, pod: Pod, name: str) -> str:
-    reference = lab.reference(lab.busybox)
-    lab.node.kubelet.pull(reference)
-    container_id = lab.node.kubelet.create_container(pod, reference, name=name)
-    lab.node.kubelet.start_container(container_id)
-    return container_id
 
 
 class Session:

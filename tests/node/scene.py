@@ -7,34 +7,32 @@ and IDs in the places of the recorded ones.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from pycrictl.cri.calls.methods import method
-from tests.captures import calls, capture, runtimes, scene
+from tests.captures import capture, runtimes, scene
 from tests.cli.run import Run
 from tests.waiting import wait_until
 
 from .images import Image, random_file, text_file
 from .lab import Lab
-from .recorder import Recorder
 
 FILES: Final = Path(__file__).parent / "data" / "scene"
 WAIT_S: Final = 60
 
 REGISTRY: Final = "127.0.0.1:5555"
-RECORDER: Final = "/scene/run/proxy.sock"
-RUNTIME: Final = "/scene/node/containerd.sock"
+SOCKETS: Final = ("run/proxy.sock", "node/containerd.sock")
+"""Below the scene's folder. Most recorded commands found the runtime at the first."""
+
 FOLDER: Final = "/scene"
 LOGIN: Final = ("u1", "pw1")
 IN_FILES: Final = ("MA", "MB", "MC", "MI", "MP", "MT")
@@ -62,15 +60,13 @@ class Scene:
 
     Args:
         lab: a node that has nothing but its sandbox's image.
-        recorder: where commands find the runtime that name no other socket.
 
     Attributes:
         ids: IDs by the names of the recordings' shell variables.
     """
 
-    def __init__(self, lab: Lab, recorder: Recorder) -> None:
+    def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self.recorder = recorder
         self.folder = lab.folder / "scene"
         self.ids: dict[str, str] = {}
         self._images: dict[str, Image] = {}
@@ -102,7 +98,6 @@ class Scene:
         wait_until(lambda: len(self.made("ps -aq --state exited").split()) >= 2)
 
     def pull_images(self) -> None:
-        """Pulls the five images, one of them without a tag; what is there already stays."""
         for name in ("pause", "busybox", "latest", "app"):
             self.made(f"pull {self.lab.reference(self._images[name])}")
         for name in ("tool", "untagged"):
@@ -139,28 +134,12 @@ class Scene:
         )
         return Outcome(shell.returncode, shell.stdout, shell.stderr)
 
-    def calls_after(self, count: int) -> list[calls.Call]:
-        """All calls of commands but the first ``count``, as they would have been recorded."""
-        found = []
-        for noted in self.recorder.calls[count:]:
-            called = method(noted.path.rpartition("/")[2])
-            assert called.path == noted.path
-            request = called.request_type.FromString(noted.message)
-            call = calls.call(called.name, request, noted.timeout_s)
-            document = json.loads(self.as_recorded(json.dumps(call.document)))
-            found.append(replace(call, document=document))
-        return found
-
     def as_recorded(self, text: str) -> str:
-        """``text`` with the recordings' socket, registry and folder."""
-        text = text.replace(str(self.recorder.path), RECORDER)
-        text = text.replace(str(self.lab.node.socket_path), RUNTIME)
         text = text.replace(str(self.folder), FOLDER)
         text = text.replace(f"/{self.lab.folder.name}", "/crictl-scene")
         return text.replace(self.lab.throttle.host, REGISTRY)
 
     def names(self) -> dict[str, str]:
-        """What each ID and digest of this scene stands for."""
         names = {identifier: name for name, identifier in self.ids.items()}
         names |= {(self.folder / name).read_text().strip(): name for name in IN_FILES}
         for name, image in self._images.items():
@@ -173,8 +152,6 @@ class Scene:
 
     def _here(self, command: str) -> str:
         command = command.replace(_DIGEST_OF_TOOL, self._images["tool"].digest)
-        command = command.replace(RECORDER, str(self.recorder.path))
-        command = command.replace(RUNTIME, str(self.lab.node.socket_path))
         # A busy machine has the ports open a little later than that of the recordings.
         command = command.replace("-s INT 2 crictl port-forward", "-s INT 4 crictl port-forward")
         command = command.replace("$S/", f"{self.folder}/").replace(REGISTRY, self._host)
@@ -197,12 +174,12 @@ class Scene:
             text = text.replace("/scene/", f"{self.folder}/")
             text = text.replace("/crictl-scene", f"/{self.lab.folder.name}")
             (self.folder / file.name).write_text(text, "utf-8")
-        for name, endpoint in (
-            ("crictl.yaml", self.recorder.endpoint),
-            ("real.yaml", self.lab.node.endpoint),
-        ):
+        for name, path in zip(("crictl.yaml", "real.yaml"), SOCKETS, strict=True):
+            socket = self.folder / path
+            socket.parent.mkdir()
+            socket.symlink_to(self.lab.node.socket_path)
             (self.folder / name).write_text(
-                f"runtime-endpoint: {endpoint}\nimage-endpoint: {endpoint}\ntimeout: 20\n"
+                f"runtime-endpoint: unix://{socket}\nimage-endpoint: unix://{socket}\ntimeout: 20\n"
             )
         previous = self.folder / "logs" / "db" / "plain" / "0.log"
         previous.parent.mkdir(parents=True)
@@ -237,7 +214,6 @@ class Scene:
 
 @cache
 def recorded_names() -> Mapping[str, str]:
-    """What each ID and digest of the recordings stands for."""
     names = {identifier: name for name, identifier in runtimes.IDS.items()}
     started = [rpc["request"]["container_id"] for rpc in capture("m-start-rest").rpc[1:]]
     names |= zip(started, ("MC", "MI", "MT"), strict=True)

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import grpc
 
 from .daemon import DaemonFailed
-from .images import File, Layer, text_file
+from .images import Layer, busybox, text_file
 from .lab import MIB, Lab
 from .machine import Machine
 
@@ -62,11 +62,7 @@ class Failed(Exception): ...
 
 
 def perform(name: str, play: Callable[[Stage], None]) -> int:
-    """Run what needs a stage, as a program with this name.
-
-    Returns:
-        Its exit status; 0 if nothing failed.
-    """
+    """Run what needs a stage, as a program with this name."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         return _fail(name, "the throwaway node needs Linux and root")
     sys.stdout.write("Starting a throwaway node: containerd, a slow registry, and a proxy …\n")
@@ -168,8 +164,7 @@ class Stage:
                 kubelet.remove_container(container)
 
     def _push_images(self) -> None:
-        lab, binary = self.lab, Path("/bin/busybox")
-        server = File("httpd", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
+        lab, server = self.lab, busybox("httpd")
         page = text_file("srv/index.html", "<h1>It works, and there is no shell here.</h1>\n")
         for name, files, sizes_mib in (
             (WEB.image, [lab.layout.layer([server, page])], (18, 9, 12)),

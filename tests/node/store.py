@@ -25,19 +25,16 @@ class Store:
         self._channel = channel
 
     def leases(self) -> list[str]:
-        """Lease IDs; every running CRI pull holds exactly one."""
         answer = self._call(_LEASES + "List", leases_pb2.ListRequest(), leases_pb2.ListResponse)
         return [lease.id for lease in answer.leases]
 
     def blobs(self) -> dict[str, int]:
-        """The complete blobs: digest to size in bytes."""
         answers = self._list(
             _CONTENT + "List", content_pb2.ListContentRequest(), content_pb2.ListContentResponse
         )
         return {info.digest: info.size for answer in answers for info in answer.info}
 
     def ingests(self) -> dict[str, tuple[int, int]]:
-        """The unfinished blobs: ref to (offset, total) in bytes."""
         answer = self._call(
             _CONTENT + "ListStatuses",
             content_pb2.ListStatusesRequest(),
@@ -62,7 +59,6 @@ class Store:
             self._remove(_LEASES + "Delete", leases_pb2.DeleteRequest(id=lease, sync=True))
 
     def _remove(self, path: str, request: Message) -> None:
-        """Removes what containerd may remove by itself in the same moment."""
         try:
             self._call(path, request, Empty)
         except grpc.RpcError as exc:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-_DAEMONS = {"containerd", "docker-registry", "kubelet", "kube-apiserver", "mini-etcd", "crio"}
+_DAEMONS = {"containerd", "kubelet", "kube-apiserver", "mini-etcd", "crio"}
 _SHIMS = {"containerd-shim-runc-v2", "containerd-shim", "runc", "conmon"}
 _Kind = Callable[[Path, Path], bool]  # (process' folder in /proc, node's folder)
 
@@ -50,7 +50,6 @@ def processes(folder: Path) -> list[int]:
 
 
 def mount_points(folder: Path) -> list[str]:
-    """The mount points below `folder`, parents before children."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     points = [line.split()[4] for line in lines]
     return [point for point in points if point == str(folder) or point.startswith(f"{folder}/")]

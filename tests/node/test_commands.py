@@ -12,11 +12,9 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-import grpc
-
-from pycrictl._proto import cri_pb2
 from tests.node.images import Image
 from tests.node.lab import MIB, Lab
+from tests.node.programs import Session
 from tests.waiting import wait_until
 
 WAIT_S = 60
@@ -47,19 +45,6 @@ def slow_image(lab: Lab, name: str, *, seed: int, seconds: float) -> tuple[Image
     reference = lab.push(image)
     lab.throttle.limit(image.layers_bytes / seconds)
     return image, reference
-
-
-def slow_pull_and_watch(
-    lab: Lab, name: str, *, seed: int
-) -> tuple[grpc.Future[cri_pb2.PullImageResponse], subprocess.Popen[str]]:
-    """A pull that lasts, and the program that watches it and has shown something of it."""
-    _, reference = slow_image(lab, name, seed=seed, seconds=SLOW_S)
-    pull = lab.node.kubelet.start_pull(reference)
-    wait_until(lab.node.store.ingests)
-    process = start(lab, "image-pull-progress", "--progress", "json")
-    assert process.stdout is not None
-    assert process.stdout.readline()
-    return pull, process
 
 
 def run_slowly(
@@ -102,33 +87,10 @@ def test_progress_of_a_pull_that_kubelet_started(lab: Lab) -> None:
     assert {entry["phase"] for entry in records.values()} <= {"done", "present"}
 
 
-def test_a_container_stands_for_its_image(lab: Lab) -> None:
-    image, reference = slow_image(lab, "restarted:1", seed=31, seconds=SLOW_S)
-    _, other_reference = slow_image(lab, "unrelated:1", seed=32, seconds=SLOW_S)
-    lab.throttle.limit(None)
-    kubelet = lab.node.kubelet
-    pod = kubelet.run_pod("web")
-    kubelet.pull(lab.reference(lab.busybox))
-    kubelet.create_container(pod, lab.reference(lab.busybox), ["sleep", "100"], name="main")
-    lab.throttle.limit(image.layers_bytes / SLOW_S)
-    pulls = [kubelet.start_pull(reference), kubelet.start_pull(other_reference)]
-    wait_until(lab.node.store.ingests)
-    words = [*WATCH, "web", "-c", "main", "--progress", "json"]
-    with start(lab, *words) as watching:
-        chosen = run_slowly(lab, *words, "--image", reference)
-        stdout, stderr = watching.communicate(timeout=WAIT_S)
-    assert (watching.returncode, stdout) == (0, "")
-    assert f'showing pulls of "{lab.reference(lab.busybox)}"' in stderr
-    assert stderr.endswith('no image is being pulled for "web"\n')
-    assert chosen.returncode == 0
-    names = {entry["image"] for entry in map(json.loads, chosen.stdout.splitlines())}
-    assert names == {f"127.0.0.1/restarted@{image.manifest_digest[:19]}"}
-    for pull in pulls:
-        pull.result(WAIT_S)
-
-
 def test_pull_shows_its_own_image_by_its_name(lab: Lab) -> None:
-    image, reference = slow_image(lab, "mine:1", seed=22, seconds=SLOW_S)
+    layers = lab.layout.random_layers([2 * MIB] * 4, seed=22)
+    image = lab.layout.multi_platform_image("mine:1", layers)
+    reference = lab.push(image)
     _, other_reference = slow_image(lab, "other:1", seed=23, seconds=SLOW_S)
     other_pull = lab.node.kubelet.start_pull(other_reference)
     wait_until(lab.node.store.ingests)
@@ -153,30 +115,6 @@ def test_ctrl_c_cancels_a_pull_of_ones_own(lab: Lab) -> None:
     wait_until(lambda: not lab.node.store.leases())
 
 
-def test_ctrl_c_ends_a_watch_and_not_the_pull(lab: Lab) -> None:
-    pull, process = slow_pull_and_watch(lab, "going-on:1", seed=26)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 130
-    assert stderr.endswith("pycrictl: stopped watching; the pulls go on\n")
-    assert not pull.done()
-    lab.throttle.limit(None)
-    pull.result(WAIT_S)
-
-
-def test_a_broken_pull_is_a_failure_of_the_watch(lab: Lab) -> None:
-    image, reference = slow_image(lab, "broken:1", seed=28, seconds=SLOW_S)
-    lab.throttle.cut(f"blobs/{image.layers[1].digest}", after_bytes=MIB)
-    pull = lab.node.kubelet.start_pull(reference)
-    wait_until(lab.node.store.ingests)
-    watched = run_slowly(lab, *WATCH)
-    assert pull.exception(WAIT_S) is not None
-    assert watched.returncode == 1
-    last = watched.stderr.splitlines()[-1]
-    assert last.startswith('pycrictl: the pull of "127.0.0.1/broken@sha256:')
-    assert "failed: the pull ended before all layers were there (" in last
-
-
 def test_pulls_that_the_registry_refuses(lab: Lab) -> None:
     _, reference = slow_image(lab, "refused:1", seed=29, seconds=0.5)
     said = {401: "refuses access", 404: "does not have", 500: "500"}
@@ -189,3 +127,37 @@ def test_pulls_that_the_registry_refuses(lab: Lab) -> None:
         assert words in line
         assert all(hint.startswith("hint: ") for hint in hints)
         lab.throttle.heal()
+
+
+def test_a_watch_without_end_tells_the_end_of_each_pull(lab: Lab, command: list[str]) -> None:
+    session = Session([*command, "image-pull-progress", "--follow"])
+    session.wait_for(b"nothing is being pulled")
+    for number in (1, 2):
+        image = lab.layout.image(
+            f"told:{number}", lab.layout.random_layers([2 * MIB], seed=400 + number)
+        )
+        reference = lab.push(image)
+        lab.throttle.limit(MIB // 8)
+        pull = lab.node.kubelet.start_pull(reference)
+        name = f"127.0.0.1/told@{image.manifest_digest[:19]}"
+        session.wait_for(name.encode())
+        lab.throttle.limit(None)
+        session.wait_for(f"{name}  1 layer  2.0 MiB  in ".encode())
+        pull.result(WAIT_S)
+        session.wait_for(b"nothing is being pulled")
+    session.process.send_signal(signal.SIGINT)
+    session.wait_for(b"pycrictl: stopped watching")
+    assert session.end() == 130
+
+
+def test_a_pull_names_its_image_while_the_registry_is_silent(lab: Lab, command: list[str]) -> None:
+    image = lab.layout.image("silent:1", lab.layout.random_layers([1 * MIB], seed=410))
+    reference = lab.push(image)
+    lab.throttle.stall("manifests/")
+    session = Session([*command, "pull", reference])
+    session.wait_for(f"{reference}  waiting for the registry".encode())
+    lab.throttle.limit(MIB // 2)
+    lab.throttle.heal()
+    session.wait_for(f"{reference}  1 layer  1.0 MiB".encode())
+    session.wait_for(f"Image is up to date for {image.config_digest}".encode())
+    assert session.end() == 0

@@ -6,37 +6,27 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.archive.checksum import crc32
-from pycrictl.copy.archive.pack import PIECE_BYTES
-from pycrictl.errors import PycrictlError
 from pycrictl.kubectl.copies.api import CopyApi
 from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
-from pycrictl.kubectl.copies.transfer import Reconnecting
 from pycrictl.kubectl.kubectl_proxy import KubectlProxy
 from pycrictl.kubectl.program import Kubectl
-from tests.agent.copies.conftest import plugin_of
-from tests.copy.hostile import HONEST, HOSTILE, Case
 from tests.copy.trees import listing, stages_in
-from tests.kube.access import Grant
 from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until
 from tools.torture.cluster_kills import Kills
 
-from .forked import Ended
 from .in_cluster import Distroless, InCluster, in_cluster
 from .lab import MIB, Lab
 from .racing import race
-from .test_copy_hostile import each, judge
 from .test_copy_node import make_tree
 
 RACE_S = 2
@@ -50,9 +40,6 @@ def world(shared_lab: Lab, run_folder: Path) -> Iterator[InCluster]:
         tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
         in_cluster(shared_lab, run_folder, Path(folder)) as made,
     ):
-        config = Path(folder, "config.yaml")
-        config.write_text("kind: KubeletConfiguration\ncontainerCopySizeLimit: 100Mi\n")
-        made.flags = "--kubelet-config", str(config)
         made.start_agent()
         yield made
     shared_lab.clean()
@@ -60,7 +47,6 @@ def world(shared_lab: Lab, run_folder: Path) -> Iterator[InCluster]:
 
 @pytest.fixture(scope="module")
 def volumes(world: InCluster) -> Path:
-    """What is mounted in the container, on the node."""
     folder = world.folder / "volumes"
     for name in ("data", "fixed"):
         (folder / name).mkdir(parents=True)
@@ -191,35 +177,6 @@ def test_a_container_that_dies(world: InCluster, tmp_path: Path) -> None:
     ), done.stderr
 
 
-def test_who_may_not(world: InCluster, container: Distroless, tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("content")
-    copies = {
-        "apiGroups": ["progress.pycrictl.dev"],
-        "resources": ["pods/containercopies"],
-        "verbs": ["create", "get"],
-    }
-    world.cluster.api.grants.append(Grant("jane", [copies], "default"))
-    with plugin_of(world.cluster.kubectl("jane"), tmp_path) as jane:
-        done = jane(str(tmp_path / "f"), "web:/jane")
-    assert done.returncode == 1
-    assert b'User "jane" cannot create resource "pods/exec"' in done.stderr
-    assert not (container.root / "jane").exists()
-    line = "copy user=jane pod=default/web direction=to path=/jane"
-    assert line in world.agent.log.read_text()
-
-
-def test_a_quota_of_the_kubelets_configuration(
-    world: InCluster, container: Distroless, tmp_path: Path
-) -> None:
-    with (tmp_path / "f").open("wb") as file:
-        file.truncate(100 * MIB)  # an archive has a little more
-    done = world.plugin(str(tmp_path / "f"), "web:/many")
-    assert done.returncode == 1
-    (line,) = done.stderr.decode().splitlines()
-    assert "more than 104857600 bytes (100.0 MiB), the quota ContainerCopySizeLimit" in line
-    assert not (container.root / "many").exists()
-
-
 # What attacks: one agent, and one kubectl
 
 
@@ -236,47 +193,6 @@ def method_of(world: InCluster, api: CopyApi) -> Iterator[OverApi]:
     with closing(Saved(world.plugin.environ, pytest.fail)) as saved:
         record = CopyRecord((), "default", "web", "", "", "", "")
         yield OverApi(api, record, saved, Patience(lambda _: None, retries=3))
-
-
-def test_hostile_and_honest_archives(world: InCluster, container: Distroless) -> None:
-    """The client looks at nothing: whatever it sends, the agent judges."""
-    (container.root / "play").mkdir(exist_ok=True)
-    with api_of(world) as api:
-
-        def run(case: Case, dest: Path) -> Ended:
-            return send(api, case.data, f"/play/{dest.parent.name}/dest/.")
-
-        roots = container.root, Path("/")
-        cases = {**HOSTILE, **each(HONEST, 4)}
-        assert judge(cases, container.root / "play", roots, run) == {}
-    assert stages_in(container.root) == []
-
-
-def send(api: CopyApi, data: bytes, path: str) -> Ended:
-    spec = {"direction": "To", "path": path, "size": len(data), "checksum": crc32(data)}
-    name = ""
-    try:
-        name = api.begin(spec)["metadata"]["name"]
-        if data:
-            Reconnecting(
-                api, name, Patience(lambda _: None, retries=3), lambda _: None, idle_s=30
-            ).send(partial(pieces, data), len(data))
-        status = api.commit(name)["status"]
-    except PycrictlError as exc:
-        if name:  # as the plugin does
-            with suppress(PycrictlError):
-                api.abandon(name)
-        return Ended(1, b"", exc.message)
-    if status["phase"] == "Failed":
-        assert "agent failed" not in status["message"]
-        return Ended(1, b"", str(status["message"]))
-    assert status["phase"] == "Succeeded"
-    return Ended(1 if "details" in status["outcome"] else 0, b"", "")
-
-
-def pieces(data: bytes, offset: int) -> Generator[memoryview, None, None]:
-    for start in range(offset, len(data), PIECE_BYTES):
-        yield memoryview(data)[start : start + PIECE_BYTES]
 
 
 def test_no_escape_while_a_component_is_exchanged(

@@ -22,7 +22,6 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, FailedPrecondition
 from tests.copy.trees import stages_in
 
-from .kubelet import RUNTIME
 from .lab import MIB
 
 if TYPE_CHECKING:
@@ -99,10 +98,9 @@ def start(
             )
         ),
     )
-    request = cri_pb2.CreateContainerRequest(
-        pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
+    answer = kubelet.ask(
+        "CreateContainer", pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
     )
-    answer = kubelet.call(RUNTIME + "CreateContainer", request, cri_pb2.CreateContainerResponse)
     kubelet.start_container(answer.container_id)
     return Container(client, answer.container_id)
 

@@ -11,19 +11,18 @@ import pytest
 from tests.waiting import wait_until
 
 from .copying import Cp
-from .images import File, Image, text_file
+from .forked import Program
+from .images import File, busybox, text_file
 from .lab import Lab
-from .programs import Crictl
 
 Left = tuple[list[str], set[str], int]
 
 
 @pytest.fixture
 def bare(start_container: Callable[..., Cp], shared_lab: Lab) -> Cp:
-    binary = Path("/bin/busybox")
-    only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
     layout = shared_lab.layout
-    image = layout.image("bare:1", [layout.layer([only, text_file("etc/app.conf", "x\n")])])
+    files = [busybox("busybox-app"), text_file("etc/app.conf", "x\n")]
+    image = layout.image("bare:1", [layout.layer(files)])
     return start_container("node", image, command=["/busybox-app", "sleep", "1000000"])
 
 
@@ -37,12 +36,7 @@ def tools(shared_lab: Lab) -> str:
     ]
     settings = {"Env": ["PATH=/opt:/bin", "WHO=tools"]}
     image = layout.image("tools:1", [shared_lab.base, layout.layer(more)], config=settings)
-    return push(shared_lab, image)
-
-
-def push(lab: Lab, image: Image) -> str:
-    lab.push(image)
-    return lab.reference(image)
+    return shared_lab.push(image)
 
 
 def left(lab: Lab) -> Left:
@@ -52,35 +46,34 @@ def left(lab: Lab) -> Left:
     return mounts, names, sum(name.startswith("pycrictl") for name in lab.node.store.leases())
 
 
-def test_busybox_of_the_host(crictl: Crictl, bare: Cp, shared_lab: Lab) -> None:
+def test_busybox_of_the_host(crictl: Program, bare: Cp, shared_lab: Lab) -> None:
     before = left(shared_lab)
     script = "cat /container/etc/app.conf; echo y > /container/new; ps; exit 7"
-    done = crictl("debug", bare.id, "sh", "-c", script)
-    assert done.returncode == 7, done.stderr
+    done = crictl.run("debug", bare.id, "sh", "-c", script)
+    assert done.status == 7, done.stderr
     assert done.stdout.startswith(b"x\nPID")
     assert b"/busybox-app sleep" in done.stdout
     assert (bare.root / "new").read_text() == "y\n"
     assert left(shared_lab) == before
 
 
-def test_tools_of_an_image(crictl: Crictl, bare: Cp, tools: str, shared_lab: Lab) -> None:
+def test_tools_of_an_image(crictl: Program, bare: Cp, tools: str, shared_lab: Lab) -> None:
     before, inside = left(shared_lab), set((bare.root / "etc").iterdir())
     for _ in range(2):  # it is pulled, and then there
-        done = crictl("debug", "--tools", tools, bare.id, "sh", "-c", "look; rm /opt/look; exit 7")
-        assert (done.returncode, done.stdout) == (7, b"tools\nx\n"), done.stderr
+        done = crictl.run(
+            "debug", "--tools", tools, bare.id, "sh", "-c", "look; rm /opt/look; exit 7"
+        )
+        assert (done.status, done.stdout) == (7, b"tools\nx\n"), done.stderr
     assert left(shared_lab) == before
     assert set((bare.root / "etc").iterdir()) == inside
-    done = crictl("debug", "--tools", tools, bare.id, "htop")
-    assert (done.returncode, done.stderr) == (
-        125,
-        b'pycrictl: there is no "htop" among the tools\n',
-    )
+    done = crictl.run("debug", "--tools", tools, bare.id, "htop")
+    assert (done.status, done.stderr) == (125, 'pycrictl: there is no "htop" among the tools\n')
 
 
 @pytest.mark.parametrize("next_one", [["cp", "--sweep"], ["debug", "--tools"]])
 def test_a_killed_session(
     command: list[str],
-    crictl: Crictl,
+    crictl: Program,
     bare: Cp,
     tools: str,
     shared_lab: Lab,
@@ -94,8 +87,8 @@ def test_a_killed_session(
     wait_until(lambda: not sleepers("12345"))
     assert left(shared_lab)[2] == 1
     more = [tools, bare.id, "true"] if "debug" in next_one else []
-    done = crictl(*next_one, *more)
-    assert done.returncode == 0
+    done = crictl.run(*next_one, *more)
+    assert done.status == 0
     assert b"killed debug session" in done.stdout or more
     assert left(shared_lab) == before
 

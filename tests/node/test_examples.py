@@ -136,7 +136,6 @@ def test_example(house: House, path: tuple[str, ...], line: str) -> None:
 
 
 def on_newer_runtime(house: House, name: str, line: str) -> Done:
-    """What an example does on a runtime that knows its call."""
     method, answer = NEWER[name]
     container = cri_pb2.Container(id="c1", metadata=cri_pb2.ContainerMetadata(name="web"))
     with serve() as fake:

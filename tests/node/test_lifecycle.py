@@ -13,7 +13,6 @@ from google.protobuf import json_format
 from pycrictl._proto import cri_pb2
 from tests.cli.run import Run
 
-from .kubelet import RUNTIME
 from .lab import Lab
 
 Crictl = Callable[..., Run]
@@ -46,19 +45,8 @@ def container_file(tmp_path: Path, image: str, name: str = "main", /, **fields: 
 
 
 def pods(lab: Lab) -> list[str]:
-    request = cri_pb2.ListPodSandboxRequest()
-    answer = lab.node.kubelet.call(
-        RUNTIME + "ListPodSandbox", request, cri_pb2.ListPodSandboxResponse
-    )
+    answer = lab.node.kubelet.ask("ListPodSandbox")
     return [pod.id for pod in answer.items]
-
-
-def state(lab: Lab, container_id: str) -> int:
-    request = cri_pb2.ContainerStatusRequest(container_id=container_id)
-    answer = lab.node.kubelet.call(
-        RUNTIME + "ContainerStatus", request, cri_pb2.ContainerStatusResponse
-    )
-    return answer.status.state
 
 
 def test_a_life(lab: Lab, crictl: Crictl, image: str, pod_file: str, tmp_path: Path) -> None:
@@ -71,14 +59,14 @@ def test_a_life(lab: Lab, crictl: Crictl, image: str, pod_file: str, tmp_path: P
 
     started = crictl("start", a, b, "nosuch")
     assert (started.code, started.stdout.split()) == (1, [a, b])
-    assert state(lab, a) == cri_pb2.CONTAINER_RUNNING
+    assert lab.node.kubelet.state(a) == cri_pb2.CONTAINER_RUNNING
     assert crictl("update", "--memory", "33554432", "--cpu-share", "512", a).stdout == f"{a}\n"
 
     running = crictl("rm", a[:13], b)
     assert (running.code, running.stdout) == (1, "")
     assert running.stderr.count(" is running\n") == 2
     assert crictl("stop", "-t", "1", a).stdout == f"{a}\n"
-    assert state(lab, a) == cri_pb2.CONTAINER_EXITED
+    assert lab.node.kubelet.state(a) == cri_pb2.CONTAINER_EXITED
 
     logs = tmp_path / "logs"
     (logs / "main.log.1").write_text("rotated")
@@ -99,7 +87,7 @@ def test_run(lab: Lab, crictl: Crictl, image: str, pod_file: str, tmp_path: Path
     run = crictl("run", container_file(tmp_path, image), pod_file)
     assert run.code == 0
     container_id = run.stdout.strip()
-    assert state(lab, container_id) == cri_pb2.CONTAINER_RUNNING
+    assert lab.node.kubelet.state(container_id) == cri_pb2.CONTAINER_RUNNING
     stopped = crictl("stop", "--all")
     assert (stopped.code, stopped.stdout) == (0, f"{container_id}\n")
     (pod_id,) = pods(lab)
@@ -182,3 +170,33 @@ def test_what_the_runtime_does_not_offer(lab: Lab, crictl: Crictl) -> None:
     assert (result.code, result.stdout) == (1, "")
     assert "does not implement CheckpointContainer" in result.stderr
     assert crictl("update-runtime-config", "-p", "10.1.0.0/16").code == 0
+
+
+def first_column(table: str) -> list[str]:
+    return [line.split()[0] for line in table.splitlines()[1:]]
+
+
+def test_stats(lab: Lab, crictl: Crictl) -> None:
+    kubelet = lab.node.kubelet
+    web, db = kubelet.run_pod("web"), kubelet.run_pod("db")
+    running = lab.container(web)
+    created = kubelet.create_container(web, lab.reference(lab.busybox), name="side")
+    assert first_column(crictl("stats").stdout) == [running[:13]]
+    every = sorted([running[:13], created[:13]])
+    assert first_column(crictl("stats", "-a", "-s", "0").stdout) == every
+    (stats,) = json.loads(crictl("stats", "-o", "json", "--id", running[:13]).stdout)["stats"]
+    assert int(stats["memory"]["workingSetBytes"]["value"]) > 0
+    assert len(json.loads(crictl("stats", "-o", "json", "-p", web.id).stdout)["stats"]) == 2
+    assert first_column(crictl("statsp", "-s", "0", web.id).stdout) == ["web"]
+    # A pod without a cgroup of its own cannot be measured; the others are.
+    config = kubelet.pod_config("lost")
+    config.linux.ClearField("cgroup_parent")
+    kubelet.run_pod(config)
+    done = crictl("statsp", "-o", "json")
+    assert done.code == 1
+    found = {each["attributes"]["id"] for each in json.loads(done.stdout)["stats"]}
+    assert found == {web.id, db.id}
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pycrictl: warning: pod ")
+    assert "(lost): " in line
+    assert "cgroup" in line

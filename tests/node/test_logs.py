@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from pycrictl._proto import cri_pb2
-from tests.node.kubelet import RUNTIME
 from tests.node.lab import Lab
 from tests.node.test_commands import WAIT_S, program, run, start
 from tests.waiting import wait_until
@@ -18,13 +14,6 @@ from tests.waiting import wait_until
 LINES = 10_000
 BOTH = f"i=0; while [ $i -lt {LINES} ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"
 SLOW = "i=0; until [ -e /stop ]; do echo line $i; i=$((i+1)); sleep 0.05; done; printf end"
-PAUSING = """i=0
-for last in 20 21 40; do
-  until [ -e /$last ]; do sleep 0.05; done
-  while [ $i -lt $last ]; do echo line $i; i=$((i+1)); done
-done
-printf end"""
-"""Goes on when there are files of these names."""
 
 
 def container(lab: Lab, tmp_path: Path, script: str, *, name: str) -> tuple[str, Path]:
@@ -39,36 +28,9 @@ def container(lab: Lab, tmp_path: Path, script: str, *, name: str) -> tuple[str,
     return container_id, tmp_path / "0.log"
 
 
-def wait_for_end(lab: Lab, container_id: str) -> None:
-    def has_ended() -> bool:
-        request = cri_pb2.ContainerStatusRequest(container_id=container_id)
-        answer = lab.node.kubelet.call(
-            RUNTIME + "ContainerStatus", request, cri_pb2.ContainerStatusResponse
-        )
-        return answer.status.state == cri_pb2.CONTAINER_EXITED
-
-    wait_until(has_ended)
-
-
-def reopen(lab: Lab, container_id: str) -> None:
-    request = cri_pb2.ReopenContainerLogRequest(container_id=container_id)
-    lab.node.kubelet.call(
-        RUNTIME + "ReopenContainerLog", request, cri_pb2.ReopenContainerLogResponse
-    )
-
-
-def touch(lab: Lab, container_id: str, path: str) -> None:
-    request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=["touch", path])
-    answer = lab.node.kubelet.call(RUNTIME + "ExecSync", request, cri_pb2.ExecSyncResponse)
-    assert answer.exit_code == 0
-
-
-@pytest.mark.parametrize("words", [[], ["--follow"]])
-def test_no_line_is_lost_or_torn(lab: Lab, tmp_path: Path, words: list[str]) -> None:
+def test_no_line_is_lost_or_torn(lab: Lab, tmp_path: Path) -> None:
     container_id, _ = container(lab, tmp_path, BOTH, name="both")
-    if not words:
-        wait_for_end(lab, container_id)
-    shown = run(lab, "logs", *words, container_id[:12])
+    shown = run(lab, "logs", "--follow", container_id[:12])
     assert shown.returncode == 0
     assert shown.stdout.splitlines() == [f"out {number}" for number in range(LINES)]
     assert shown.stderr.splitlines() == [f"err {number}" for number in range(LINES)]
@@ -77,7 +39,8 @@ def test_no_line_is_lost_or_torn(lab: Lab, tmp_path: Path, words: list[str]) -> 
 def test_a_long_line_and_bytes_of_all_values(lab: Lab, tmp_path: Path) -> None:
     script = "head -c 100000 /dev/zero | tr '\\0' x; echo; printf '\\377\\000\\033[1m'"
     container_id, log = container(lab, tmp_path, script, name="long")
-    wait_for_end(lab, container_id)
+    kubelet = lab.node.kubelet
+    wait_until(lambda: kubelet.state(container_id) == cri_pb2.CONTAINER_EXITED)
     assert b" stdout P " in log.read_bytes()
     command = program(lab, "logs", "long")
     shown = subprocess.run(command, capture_output=True, timeout=WAIT_S, check=True)
@@ -93,48 +56,19 @@ def test_follow_over_rotations_to_the_end(lab: Lab, tmp_path: Path) -> None:
         for number in range(5):
             log.rename(tmp_path / f"0.log.{number}")
             time.sleep(0.1)  # the runtime goes on with the old file
-            reopen(lab, container_id)
+            lab.node.kubelet.ask("ReopenContainerLog", container_id=container_id)
             # Who follows has to know of each rotation before the next one.
             wait_until(lambda: log.read_bytes().count(b"\n") > 1)
             newer = log.read_text().split()[4]
             while shown[-1] != f"line {newer}\n":
                 shown.append(process.stdout.readline())
                 assert shown[-1]
-        touch(lab, container_id, "/stop")
+        lab.node.kubelet.run(container_id, "touch", "/stop")
         rest = process.stdout.read()
         assert process.stderr.read() == ""
     assert process.returncode == 0
     *lines, last = ("".join(shown) + rest).splitlines()
     assert (lines, last) == ([f"line {number}" for number in range(len(lines))], "end")
-
-
-def test_follow_over_copytruncate(lab: Lab, tmp_path: Path) -> None:
-    container_id, log = container(lab, tmp_path, PAUSING, name="cut")
-    with start(lab, "logs", "-f", "cut") as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        touch(lab, container_id, "/20")
-        shown = "".join(process.stdout.readline() for _ in range(20))
-        log.write_bytes(b"")  # when all is read: the rest would be lost
-        # While the file is shorter than it was, whoever follows sees that it was cut.
-        touch(lab, container_id, "/21")
-        shown += process.stdout.readline()
-        touch(lab, container_id, "/40")
-        # Not communicate(), which forgets what readline() has read beyond its line.
-        shown += process.stdout.read()
-        assert process.stderr.read() == ""
-    assert process.returncode == 0
-    assert shown.splitlines() == [*(f"line {number}" for number in range(40)), "end"]
-
-
-def test_follow_and_ctrl_c(lab: Lab, tmp_path: Path) -> None:
-    container(lab, tmp_path, "echo one; sleep 1000", name="waits")
-    process = start(lab, "logs", "-f", "waits")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "one\n"
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=WAIT_S) == ("", "")
-    assert process.returncode == 0
 
 
 def test_reopen_tail_and_since(lab: Lab, tmp_path: Path) -> None:
@@ -174,7 +108,7 @@ def test_a_pod_is_followed_over_the_restart_of_a_container(lab: Lab, tmp_path: P
     assert process.stdout is not None
     assert process.stdout.readline() == "[pod/shop/main] one\n"
     assert process.stdout.readline() == "[pod/shop/side] two\n"
-    touch(lab, first, "/stop")
+    kubelet.run(first, "touch", "/stop")
     assert process.stdout.readline() == "[pod/shop/main] end of one\n"
     begin("main", "three", "main-1.log")
     assert process.stdout.readline() == "[pod/shop/main] three\n"

@@ -37,10 +37,6 @@ def playground() -> Iterator[tuple[Shell, list[Any]]]:
         shell.close()
 
 
-def press_ctrl_d(shell: Shell, pid: int) -> None:
-    shell.type("\x04")
-
-
 def kill_shell_that_watches(shell: Shell, pid: int) -> None:
     shell.type("pycrictl image-pull-progress\n")
     shell.read(rb"jobs/batch queued")
@@ -53,10 +49,7 @@ def close_terminal_that_watches(shell: Shell, pid: int) -> None:
     shell.hang_up()
 
 
-@pytest.mark.parametrize(
-    "end",
-    [press_ctrl_d, kill_shell_that_watches, close_terminal_that_watches],
-)
+@pytest.mark.parametrize("end", [kill_shell_that_watches, close_terminal_that_watches])
 def test_nothing_is_left(end: Callable[[Shell, int], None]) -> None:
     with playground() as (shell, settings):
         shell.run("trap '' HUP; (while :; do sleep 0.1; done) & trap - HUP")
@@ -71,14 +64,18 @@ def test_nothing_is_left(end: Callable[[Shell, int], None]) -> None:
         if end is not close_terminal_that_watches:
             assert shell.process.returncode == 0
             assert termios.tcgetattr(shell.terminal) == settings
-        wait_until(lambda: not (processes(folder) or folder.exists()))
-        assert mount_points(folder) == []
-        assert cgroups(folder.name) == []
+        check_that_nothing_is_left(folder)
         assert [pid for pid in pids if is_running(pid)] == []
 
 
+def check_that_nothing_is_left(folder: Path) -> None:
+    wait_until(lambda: not (processes(folder) or folder.exists()))
+    assert mount_points(folder) == []
+    assert cgroups(folder.name) == []
+
+
 def test_what_the_greeting_says() -> None:
-    with playground() as (shell, _):
+    with playground() as (shell, settings):
 
         def watch() -> str:
             shell.type("pycrictl image-pull-progress\n")
@@ -105,6 +102,12 @@ def test_what_the_greeting_says() -> None:
         assert {*re.findall(r"^  (pycrictl .*?)  ", GREETING, re.M)} == {*tries}
         assert "/usr/local/bin/pycrictl" in shell.run("type pycrictl")
         assert "index.html" in shell.run("ls")
+        found = re.search(r"(/\S+)/desk\r", shell.run("pwd"))
+        assert found
+        shell.type("\x04")  # Ctrl-D
+        assert shell.process.wait(WAIT_S) == 0
+        assert termios.tcgetattr(shell.terminal) == settings
+        check_that_nothing_is_left(Path(found[1]))
 
 
 def test_it_needs_a_terminal() -> None:
@@ -117,4 +120,4 @@ def test_a_machine_that_cannot_run_the_node() -> None:
     words = [sys.executable, "-m", "tests.node.demo"]
     done = subprocess.run(words, env={"PATH": "/nowhere"}, capture_output=True, text=True)
     assert done.returncode == 1
-    assert re.fullmatch(r"demo: the node does not work here: .*docker-registry.*\n", done.stderr)
+    assert re.fullmatch(r"demo: the node does not work here: .*containerd.*\n", done.stderr)

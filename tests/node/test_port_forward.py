@@ -17,7 +17,7 @@ from .programs import closed_port, forwarded, web_server
 
 
 @pytest.mark.parametrize(
-    ("transport", "count", "size_bytes"), [("spdy", 100, 10_000_000), ("websocket", 20, MIB)]
+    ("transport", "count", "size_bytes"), [("spdy", 60, 2 * MIB), ("websocket", 20, MIB)]
 )
 def test_port_forward(
     command: list[str], pod: Pod, transport: str, count: int, size_bytes: int
@@ -78,33 +78,8 @@ def test_data_for_a_refused_port_stalls_no_other(command: list[str], pod: Pod) -
     assert stderr.count("connection refused") == stderr.count("\n") == 5
 
 
-def test_an_upload_that_the_server_cuts_off_stalls_no_other(command: list[str], pod: Pod) -> None:
-    words = [*command, "port-forward", "--address", "127.0.0.1", pod.id]
-    with web_server(b"here") as port, socket.create_server(("127.0.0.1", 0)) as curt:
-        curt_port = curt.getsockname()[1]
-        with forwarded([*words, f":{port}", f":{curt_port}"]) as (process, lines):
-            local, uploading = local_ports(lines)
-            for _ in range(3):
-                with socket.create_connection(("127.0.0.1", uploading), timeout=60) as client:
-                    client.settimeout(60)
-                    client.sendall(b"x" * 200_000)
-                    server, _ = curt.accept()
-                    with server:
-                        server.recv(1)
-                        server.sendall(b"enough")
-                        server.shutdown(socket.SHUT_WR)
-                        client.sendall(b"x" * 200_000)
-                        assert client.recv(6, socket.MSG_WAITALL) == b"enough"
-            assert [get(local) for _ in range(20)] == [b"here"] * 20
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
-
-
-@pytest.mark.parametrize("transport", ["spdy", "websocket"])
-def test_a_client_that_does_not_read_concerns_no_other(
-    command: list[str], pod: Pod, transport: str
-) -> None:
-    words = [*command, "port-forward", "-r", transport, "--address", "127.0.0.1", pod.id]
+def test_a_client_that_does_not_read_concerns_no_other(command: list[str], pod: Pod) -> None:
+    words = [*command, "port-forward", "-r", "spdy", "--address", "127.0.0.1", pod.id]
     data = random.Random(7).randbytes(30 * MIB)
     with web_server(data) as port, web_server(b"here") as other_port:
         with forwarded([*words, f":{port}", f":{other_port}"]) as (process, lines):
@@ -118,18 +93,6 @@ def test_a_client_that_does_not_read_concerns_no_other(
                 assert rest.endswith(data)
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
-
-
-def test_forwarding_goes_on_when_nobody_reads_its_lines(command: list[str], pod: Pod) -> None:
-    words = [*command, "port-forward", "--address", "127.0.0.1", pod.id]
-    with web_server(b"here") as port, forwarded([*words, f":{port}"]) as (process, lines):
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert [get(*local_ports(lines)) for _ in range(3)] == [b"here"] * 3
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
-        assert process.stderr.read() == ""
 
 
 def test_half_close_reaches_the_pod(command: list[str], pod: Pod) -> None:

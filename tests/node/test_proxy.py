@@ -45,11 +45,8 @@ def images(lab: Lab, count: int, *, size_bytes: int = MIB, seed: int = 1000) -> 
 
 
 def url_of(proxy: Program, pod: Pod) -> str:
-    request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod.id)
-    answer = proxy.kubelet.call(
-        RUNTIME + "ImagePullProgress", request, cri_pb2.ImagePullProgressResponse
-    )
-    return answer.url
+    url: str = proxy.kubelet.ask("ImagePullProgress", pod_sandbox_id=pod.id).url
+    return url
 
 
 def status(proxy: Program) -> dict[str, Any]:
@@ -125,44 +122,49 @@ def test_twelve_pulls_never_more_than_two_at_once(lab: Lab, start: Callable[...,
     assert max(record.waited_s for record in history) > 0
 
 
-def test_kubelets_sequence_and_every_kind_of_call(lab: Lab, start: Callable[..., Program]) -> None:
-    proxy = start("--max-parallel-image-pulls", "1")
-    kubelet = proxy.kubelet
-    version = kubelet.call(RUNTIME + "Version", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
-    assert version.runtime_name == "containerd"
-    disks = kubelet.call(
-        IMAGE + "ImageFsInfo", cri_pb2.ImageFsInfoRequest(), cri_pb2.ImageFsInfoResponse
-    )
-    assert disks.image_filesystems
-    reference = lab.reference(lab.busybox)
-    spec = cri_pb2.ImageSpec(image=reference)
-    before = kubelet.call(
-        IMAGE + "ImageStatus", cri_pb2.ImageStatusRequest(image=spec), cri_pb2.ImageStatusResponse
-    )
-    assert not before.HasField("image")
-    pod = kubelet.run_pod("web")
-    assert kubelet.pull(reference, pod) == lab.busybox.config_digest
-    container = kubelet.create_container(pod, reference)
-    kubelet.start_container(container)
-    ran = kubelet.call(
-        RUNTIME + "ExecSync",
-        cri_pb2.ExecSyncRequest(container_id=container, cmd=["echo", "hello"]),
-        cri_pb2.ExecSyncResponse,
-    )
-    assert ran.stdout == b"hello\n"
+def test_errors_are_the_runtimes(lab: Lab, start: Callable[..., Program]) -> None:
+    missing = lab.reference(lab.busybox).replace("busybox", "missing")
+    kubelets = (start().kubelet, lab.node.kubelet)
+    for path, request in (
+        (RUNTIME + "StartContainer", cri_pb2.StartContainerRequest(container_id="none")),
+        (RUNTIME + "RunPodSandbox", cri_pb2.RunPodSandboxRequest()),
+        (RUNTIME + "CheckpointNothing", cri_pb2.VersionRequest()),
+        ("/no.such.Service/Method", cri_pb2.VersionRequest()),
+        (
+            IMAGE + "PullImage",
+            cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=missing)),
+        ),
+    ):
+        errors = []
+        for kubelet in kubelets:
+            with pytest.raises(grpc.RpcError) as caught:
+                kubelet.call(path, request, cri_pb2.VersionResponse)
+            error: Any = caught.value
+            errors.append((error.code(), error.details()))
+        assert errors[0] == errors[1]
+        assert errors[0][1]
 
-    # This containerd has no events: a stream's UNIMPLEMENTED comes with its first message.
-    events: grpc.UnaryStreamMultiCallable[bytes, bytes] = proxy.channel.unary_stream(
-        RUNTIME + "GetContainerEvents"
-    )
-    stream = events(b"", timeout=10)
-    with pytest.raises(grpc.RpcError):
-        next(iter(stream))
-    assert stream.code() is grpc.StatusCode.UNIMPLEMENTED
-    with pytest.raises(grpc.RpcError) as caught:
-        kubelet.call(RUNTIME + "NoSuchCall", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
-    assert isinstance(caught.value, grpc.Call)
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+def test_another_client_library_works(lab: Lab, start: Callable[..., Program]) -> None:
+    """`ctr` is Go's: it compresses headers, sends metadata, streams content and leases."""
+    proxy = start().socket_path
+
+    def ctr(address: Path, *words: str) -> str:
+        command = ["ctr", "--address", str(address), "--namespace", "k8s.io", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    for words in (
+        ("version",),
+        ("images", "ls", "-q"),
+        ("content", "get", lab.pause.config_digest),
+        ("snapshots", "ls"),
+    ):
+        assert ctr(proxy, *words) == ctr(lab.node.socket_path, *words) != ""
+    exported = lab.folder / "exported.tar"
+    ctr(proxy, "images", "export", str(exported), lab.reference(lab.pause))
+    ctr(proxy, "images", "import", "--base-name", "copy", str(exported))
+    assert exported.stat().st_size > 100_000
+    exported.unlink()
 
 
 def test_commands_answer_what_they_answer_directly(
@@ -211,8 +213,8 @@ def test_commands_answer_what_they_answer_directly(
         found = []
         for ended, endpoint in zip(both_ended, endpoints, strict=True):
             output = ended.stdout.decode()
-            if words[0] in ("stats", "imagefsinfo"):  # they measure
-                output = without_numbers(output)
+            if words[0] == "stats":  # it measures
+                output = re.sub(r'"\d+"|\b\d+\b', "0", output)
             ages = r"\b(CREATED|(Less than a second|\d+ seconds?|a minute) ago) +"
             output = re.sub(ages, "AGO ", output)  # it grows meanwhile, and its column with it
             found.append((output, ended.stderr.replace(endpoint, "ENDPOINT")))
@@ -223,28 +225,19 @@ def test_commands_answer_what_they_answer_directly(
 
     for words, expected in (
         (("images",), "run"),
-        (("images", "-o", "json"), reference),
         (("inspecti", reference), lab.busybox.config_digest),
         (("ps", "-a", "-o", "json"), container),
-        (("inspect", container), container),
-        (("pods",), pod_id[:13]),
         (("inspectp", pod_id), pod_id),
         (("stats", "-o", "json"), container),
-        (("imagefsinfo",), "fsId"),
         (("info",), "cniconfig"),
         (("version",), "containerd"),
     ):
         output, errors = both(*words)
         assert expected in output
         assert errors == ""
-    for command, method in (
-        ("events", "GetContainerEvents"),
-        ("runtime-config", "RuntimeConfig"),
-        ("metricdescs", "ListMetricDescriptors"),
-    ):
-        output, errors = both(command)
-        assert output == ""
-        assert f"does not implement {method}" in errors
+    output, errors = both("events")
+    assert output == ""
+    assert "does not implement GetContainerEvents" in errors
     both("inspect", "nosuch")
     assert both("logs", container) == ("up\n", "")
     assert both("logs", "--timestamps", container)[0].endswith(" up\n")
@@ -253,16 +246,8 @@ def test_commands_answer_what_they_answer_directly(
         assert both(*words, status=7) == ("out\n", "err\n")
     both("exec", "nosuch", "true")
 
-    assert through("stop", container).strip() == container
-    assert through("rm", container).strip() == container
-    assert both("ps", "-a", "-q") == ("", "")
-    assert pod_id in through("stopp", pod_id)
-    assert pod_id in through("rmp", pod_id)
+    assert pod_id in through("rmp", "-f", pod_id)
     assert both("pods", "-q") == ("", "")
-
-
-def without_numbers(text: str) -> str:
-    return re.sub(r'"\d+"|\b\d+\b', "0", text)
 
 
 def test_own_answers_do_not_upset_the_runtime(lab: Lab, start: Callable[..., Program]) -> None:
@@ -289,54 +274,6 @@ def test_own_answers_do_not_upset_the_runtime(lab: Lab, start: Callable[..., Pro
     assert not waiting.done()
     assert start_command("touch /go").result().exit_code == 0
     assert waiting.result().stdout == b"on\n"
-
-
-def test_progress_shows_only_the_pods_own_pulls(lab: Lab, start: Callable[..., Program]) -> None:
-    proxy = start("--max-parallel-image-pulls", "2")
-    mine = [_image(lab, "mine", 1), _image(lab, "mine", 2)]
-    theirs = _image(lab, "theirs", 1)
-    references = [lab.push(image) for image in mine]
-    other = lab.push(theirs)
-    pod, their_pod = proxy.kubelet.run_pod("web"), proxy.kubelet.run_pod("other")
-    lab.throttle.limit(MIB // 4)  # until all watch
-    pulls = [
-        proxy.kubelet.start_pull(references[0], pod),
-        proxy.kubelet.start_pull(other, their_pod),
-    ]
-    wait_until(lambda: len(status(proxy)["running"]) == 2)
-    pulls.append(proxy.kubelet.start_pull(references[1], pod))
-    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
-    watcher = pycrictl(
-        *("-r", proxy.endpoint, "image-pull-progress", pod.id[:13]),
-        *("--source", "cri", "--progress", "json", "--interval", "0.2"),
-    )
-    streams = [curl(url_of(proxy, pod)), curl(url_of(proxy, pod))]
-    their_stream = curl(url_of(proxy, their_pod))
-    watchers = [*streams, their_stream, watcher]
-    first_lines = [first_line(each) for each in watchers]
-    lab.throttle.limit(9 * MIB)
-    texts = [first + rest(each) for first, each in zip(first_lines, watchers, strict=True)]
-    *outputs, their_output, watched = map(records, texts)
-    assert [each.returncode for each in watchers] == [0] * 4
-    assert all(pull.result().image_ref for pull in pulls)
-
-    expected = {
-        (reference, layer.digest): (layer.size_bytes, layer.size_bytes)
-        for reference, image in zip(references, mine, strict=True)
-        for layer in image.layers
-    }
-    for found in [*outputs, watched]:
-        layers = final_layers(found)
-        assert {key: value[:2] for key, value in layers.items()} == expected
-        assert {value[2] for value in layers.values()} <= {"done", "present"}
-        assert {record["image"] for record in found} == set(references)
-        progress = [r["progress"] for r in found if r.get("layer") == mine[0].layers[1].digest]
-        assert progress == sorted(progress)
-    waiting = [record for record in outputs[0] if record.get("queue_position")]
-    assert waiting[0]["image"] == references[1]
-    assert waiting[0]["phase"] == "waiting"
-    assert {record["image"] for record in their_output} == {other}
-    assert set(final_layers(their_output)) == {(other, layer.digest) for layer in theirs.layers}
 
 
 @pytest.mark.parametrize("source", ["cri", "containerd"])
@@ -388,7 +325,7 @@ def test_the_runtime_is_killed_during_pulls_and_comes_back(
     codes = {pull.exception(timeout=60) and pull.code() for pull in pulls}  # type: ignore[attr-defined]  # a call
     assert codes == {grpc.StatusCode.UNAVAILABLE}
     with pytest.raises(grpc.RpcError) as caught:
-        proxy.kubelet.call(RUNTIME + "Version", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
+        proxy.kubelet.ask("Version")
     assert isinstance(caught.value, grpc.Call)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     found = records(first + rest(stream))
@@ -398,25 +335,6 @@ def test_the_runtime_is_killed_during_pulls_and_comes_back(
     lab.node.start()
     time.sleep(0.2)  # it is tried again ten times a second
     assert proxy.kubelet.pull(references[0], pod)
-
-
-def test_the_proxy_is_killed_during_pulls_and_starts_clean(
-    lab: Lab, start: Callable[..., Program]
-) -> None:
-    proxy = start("--max-parallel-image-pulls", "2")
-    references = images(lab, 5, seed=4000)
-    lab.throttle.limit(0)
-    pulls = [proxy.kubelet.start_pull(reference) for reference in references]
-    wait_until(lambda: len(lab.node.store.leases()) == 2)
-    proxy.kill9()
-    codes = {pull.exception(timeout=60) and pull.code() for pull in pulls}  # type: ignore[attr-defined]  # a call
-    assert codes == {grpc.StatusCode.UNAVAILABLE}
-    assert proxy.socket_path.exists()
-    lab.throttle.limit(None)
-    proxy.start()
-    again = [proxy.kubelet.start_pull(reference) for reference in references]
-    assert len({pull.result(timeout=60).image_ref for pull in again}) == 5
-    wait_until(lambda: status(proxy)["slotsTaken"] == 0)
 
 
 def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Program]) -> None:
@@ -453,34 +371,3 @@ def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Progra
 def has_pulls(proxy: Program, count: int) -> bool:
     found = status(proxy)
     return len(found["running"]) + len(found["waiting"]) == count
-
-
-def test_drain_has_an_end(lab: Lab, start: Callable[..., Program]) -> None:
-    proxy = start("--drain-timeout", "300ms")
-    (reference,) = images(lab, 1, seed=8000)
-    lab.throttle.stall("blobs/")
-    pull = proxy.kubelet.start_pull(reference)
-    wait_until(lambda: lab.node.store.ingests())
-    proxy.terminate()
-    assert proxy.wait() == 0
-    assert pull.exception(timeout=60) is not None
-    wait_until(lambda: not lab.node.store.leases())
-
-
-def test_a_watch_of_the_node_by_the_proxys_own_socket(
-    lab: Lab, start: Callable[..., Program]
-) -> None:
-    """Its admin socket is not where others look for it."""
-    proxy = start()
-    (reference,) = images(lab, 1, size_bytes=2 * MIB, seed=1700)
-    pod = proxy.kubelet.run_pod("web")
-    lab.throttle.limit(MIB // 2)
-    pull = proxy.kubelet.start_pull(reference, pod)
-    wait_until(lambda: len(status(proxy)["running"]) == 1)
-    watcher = pycrictl("-r", proxy.endpoint, "image-pull-progress", "--progress", "json")
-    first = first_line(watcher)
-    lab.throttle.limit(None)
-    found = records(first + rest(watcher))
-    assert pull.result().image_ref
-    assert {record["image"] for record in found} == {reference}
-    assert {record["pod"] for record in found} == {"default/web"}

@@ -6,15 +6,14 @@ program in ``PROGRAMS`` nor in ``INSTEAD`` fails, so that nobody adds one that n
 
 from __future__ import annotations
 
-import os
-import pty
 import re
 import shlex
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, NamedTuple
 
 from pycrictl.agent.api.table import COLUMNS, cells
@@ -24,7 +23,7 @@ from tools import surface
 
 from .house import Done, House
 from .lab import MIB
-from .machine import ROOT, WAIT_S
+from .machine import ROOT, on_terminal
 from .stage import API, BATCH, REGISTRY, WEB, Stage
 
 README: Final = (ROOT / "README.md").read_text("utf-8")
@@ -46,8 +45,6 @@ kill $service; wait $service"""
 
 
 class Other(NamedTuple):
-    """What is run in a command's place, if anything, and why."""
-
     line: str
     why: str
 
@@ -70,9 +67,7 @@ INSTEAD: Final = {
         "there is no cluster: what would be applied",
     ),
     "skopeo copy oci-archive:dist/pycrictl-0.1.0-image-amd64.tar:0.1.0-root"
-    " docker://registry.example.com/pycrictl:0.1.0-root": Other(
-        "", "it takes a built image: tests/packaging/test_image.py does it"
-    ),
+    " docker://registry.example.com/pycrictl:0.1.0-root": Other("", "it takes a built image"),
     "kubectl debug node/NODE -it --profile=sysadmin"
     " --image=registry.example.com/pycrictl:0.1.0-root -- /usr/bin/pycrictl ps": Other(
         "", "tests/packaging/test_image.py runs the image in such a pod"
@@ -141,7 +136,6 @@ def statements(block: Block) -> Iterator[str]:
 
 
 def programs(statement: str) -> set[str]:
-    """The programs that a statement starts."""
     words = shlex.shlex(statement.partition("\n")[0], posix=True, punctuation_chars=True)
     words.whitespace_split = True
     found, is_first = set(), True
@@ -220,7 +214,11 @@ def test_the_first_commands_print_what_is_shown() -> None:
         stage.keep(WEB)
         wait_until(stage.lab.node.store.ingests)
         stage.keep(BATCH)
-        printed = {line: on_terminal(stage, line) for line in shown if "kubectl" not in line}
+        printed = {
+            line: on_terminal(partial(stage.start, "bash", "-c", line))[1]
+            for line in shown
+            if "kubectl" not in line
+        }
     assert len(printed) == 5
     for line, output in printed.items():
         for expected in filter(None, shown[line].split("\n")):
@@ -254,25 +252,11 @@ def test_the_table_of_pulls_is_what_kubectl_shows() -> None:
 
 
 def examples(text: str) -> Iterator[tuple[str, str]]:
-    """The commands of console blocks, and what they print."""
     for block in blocks(text):
         if block.language == "console":
             for one in block.text.removeprefix("$ ").split("\n$ "):
                 line, _, output = one.partition("\n")
                 yield line, output
-
-
-def on_terminal(stage: Stage, line: str) -> str:
-    """What a command line prints on a terminal, to its end."""
-    ours, theirs = pty.openpty()
-    process = stage.start("bash", "-c", line, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    output = b""
-    with os.fdopen(ours, "rb", buffering=0) as terminal, suppress(OSError):  # its end
-        while piece := terminal.read(65536):
-            output += piece
-    process.wait(WAIT_S)
-    return output.decode()
 
 
 def alike(text: str) -> str:
@@ -307,13 +291,3 @@ def test_commands_within_sentences_exist() -> None:
         command = commands[name] if name else program
         known = {spelling for option in command.options for spelling in option.names}
         assert {word for word in words if word.startswith("-")} <= known, words
-
-
-def test_an_unknown_command_is_noticed() -> None:
-    block = Block("sh", "pycrictl ps | sort -u && reboot  # comment\nx=1 true; cat <<'E'\nrm\nE\n")
-    found = list(statements(block))
-    assert found == ["pycrictl ps | sort -u && reboot", "x=1 true; cat <<'E'\nrm\nE"]
-    assert [programs(statement) for statement in found] == [
-        {"pycrictl", "sort", "reboot"},
-        {"true", "cat"},
-    ]

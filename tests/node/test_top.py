@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.proxy.program import Program
+from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until
 
+from .forked import Program
 from .kubelet import Pod
 from .lab import MIB, Lab
-from .programs import Crictl, Session
+from .programs import Session
 from .test_pull_truth import write_journal
 
 pytestmark = pytest.mark.node
@@ -29,17 +30,12 @@ pytestmark = pytest.mark.node
 @pytest.fixture
 def crashed(lab: Lab, pod: Pod, container: str) -> str:
     """A pod ``sessions`` whose container ``main`` runs, and ``bad`` has ended with 3."""
-    reference = lab.reference(lab.busybox)
-    words = ["/bin/busybox", "sh", "-c", "echo no database; exit 3"]
-    made = lab.node.kubelet.create_container(pod, reference, name="bad", command=words)
-    lab.node.kubelet.start_container(made)
-    return made
+    return lab.container(pod, ["sh", "-c", "echo no database; exit 3"], name="bad")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50), (40, 10)])
-def test_the_screen_and_its_keys(command: list[str], crashed: str, size: tuple[int, int]) -> None:
+def test_a_screen_of_a_few_lines(command: list[str], crashed: str) -> None:
     session = Session([*command, "top", "--no-kube"])
-    session.resize(*size)
+    session.resize(40, 10)
     session.wait_for(b"crash")
     session.type(b"?")
     session.wait_for(b"this help")
@@ -109,28 +105,26 @@ def test_a_runtime_that_hangs_and_goes_on(lab: Lab, command: list[str], crashed:
     assert session.end() == 0
 
 
-def test_once_is_what_the_screen_has(crictl: Crictl, crashed: str) -> None:
-    done = crictl("top", "--once", "--no-kube")
-    assert done.returncode == 0, done.stderr
+def test_once_is_what_the_screen_has(crictl: Program, crashed: str) -> None:
+    done = crictl.run("top", "--once", "--no-kube")
+    assert done.status == 0, done.stderr
     sick = next(line for line in done.stdout.decode().splitlines() if line.startswith("!"))
     assert "exit 3, " in sick
 
-    found = json.loads(crictl("top", "-o", "json", "--no-kube").stdout)
+    found = json.loads(crictl.run("top", "-o", "json", "--no-kube").stdout)
     assert found["counts"]["sick"] == 1
     assert any(row["memory"] for row in found["rows"])
 
 
 @pytest.fixture
 def troubled(
-    lab: Lab, start: Callable[..., Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, start: Callable[..., Proxy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[str]]:
     """A node with a limit of one pull and a pod of each trouble; how ``top`` of it is started."""
     write_journal(lab, tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     proxy = start("--max-parallel-image-pulls", "1")
     kubelet = proxy.kubelet
-    busybox = lab.reference(lab.busybox)
-    kubelet.pull(busybox)
     pods = {
         name: kubelet.run_pod(kubelet.pod_config(name, log_directory=str(lab.folder / "logs")))
         for name in ("loop", "oom", "well", "missing", "slow", "queued")
@@ -141,15 +135,8 @@ def troubled(
         ("well", ("sleep", "1000000"), 1, 0),
     ):
         for attempt in range(attempts):
-            made = kubelet.create_container(
-                pods[name],
-                busybox,
-                words,
-                attempt=attempt,
-                log_path=f"{name}.log",
-                memory_bytes=memory_bytes,
-            )
-            kubelet.start_container(made)
+            more = {"attempt": attempt, "log_path": f"{name}.log", "memory_bytes": memory_bytes}
+            lab.container(pods[name], words, **more)
     wait_until(lambda: len(kubelet.running_containers()) == 1)
     kubelet.start_pull(f"{lab.throttle.host}/shop/none:1", pods["missing"]).exception(60)
     layers = [lab.layout.random_layers([4 * MIB], seed=seed) for seed in (880, 881)]

@@ -34,7 +34,6 @@ from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 
-from .kubelet import RUNTIME, Pod
 from .lab import MIB, Lab
 from .test_pull_truth import add_pod, read_journal, write_journal
 
@@ -105,15 +104,6 @@ def scene(
         yield Scene(lab, api, tmp_path)
 
 
-def start(lab: Lab, pod: Pod, *command: str, log: str = "") -> str:
-    kubelet = lab.node.kubelet
-    image = lab.reference(lab.busybox)
-    kubelet.pull(image)
-    container = kubelet.create_container(pod, image, command, log_path=log)
-    kubelet.start_container(container)
-    return container
-
-
 def test_an_image_that_is_slow(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = scene.lab
     image = lab.layout.image("shop/slow:1", lab.layout.random_layers([8 * MIB], seed=710))
@@ -170,51 +160,42 @@ def test_an_image_that_is_queued(scene: Scene) -> None:
     assert line.startswith(expected), line
 
 
-def test_an_image_that_does_not_exist(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+CANNOT_BE_PULLED = {
+    "missing": ("the registry does not have it", "; next try about "),
+    "login": ("the registry refuses access to it", "401"),
+    "certificate": ("the node does not trust the certificate of the registry", "x509: "),
+    "down": (
+        "it could not be fetched from its registry or a mirror of it",
+        "connection refused",
+    ),
+}
+
+
+@pytest.mark.parametrize("trouble", CANNOT_BE_PULLED)
+def test_an_image_that_cannot_be_pulled(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, unknown_ca: str, trouble: str
+) -> None:
     monkeypatch.setattr("pycrictl.progress.failures.BACK_OFF_S", 100.0)  # not due before it is seen
-    reference = f"{scene.lab.throttle.host}/nosuch/why:1"
+    lab = scene.lab
+    reference = {
+        "missing": f"{lab.throttle.host}/nosuch/why:1",
+        "login": lab.reference(lab.busybox),
+        "certificate": f"{unknown_ca}/shop/web:1",
+        "down": "127.0.0.1:1/shop/web:1",
+    }[trouble]
+    if trouble == "login":
+        lab.throttle.require_login("u", "p")
     scene.fail_to_pull(reference)
     line = scene.why()
-    assert line.startswith(
-        f'is not running: image "{reference}": the registry does not have it ('
-    ), line
-    assert "; next try about " in line
-    lines = [one for one in scene.output.splitlines() if one.startswith("Journal")]
-    assert lines
-    assert not [one for one in lines if "level=info" in one]
-    assert scene.why(read_journal=None).startswith(line.partition(" (")[0])
-    assert "Unavailable  journal: " in scene.output
-
-
-def test_an_image_without_access(scene: Scene) -> None:
-    scene.lab.throttle.require_login("u", "p")
-    reference = scene.lab.reference(scene.lab.busybox)
-    scene.fail_to_pull(reference)
-    line = scene.why()
-    assert line.startswith(
-        f'is not running: image "{reference}": the registry refuses access to it ('
-    ), line
-    assert "401" in line
-
-
-def test_a_registry_with_an_unknown_certificate(scene: Scene, unknown_ca: str) -> None:
-    scene.fail_to_pull(f"{unknown_ca}/shop/web:1")
-    line = scene.why()
-    assert line.startswith(
-        f'is not running: image "{unknown_ca}/shop/web:1": the node does not trust the certificate'
-        " of the registry ("
-    ), line
-    assert "x509: " in line
-
-
-def test_a_registry_that_is_down(scene: Scene) -> None:
-    scene.fail_to_pull("127.0.0.1:1/shop/web:1")
-    line = scene.why()
-    assert line.startswith(
-        'is not running: image "127.0.0.1:1/shop/web:1": it could not be fetched from its registry'
-        " or a mirror of it ("
-    ), line
-    assert "connection refused" in line
+    cause, detail = CANNOT_BE_PULLED[trouble]
+    assert line.startswith(f'is not running: image "{reference}": {cause} ('), line
+    assert detail in line
+    if trouble == "missing":
+        lines = [one for one in scene.output.splitlines() if one.startswith("Journal")]
+        assert lines
+        assert not [one for one in lines if "level=info" in one]
+        assert scene.why(read_journal=None).startswith(line.partition(" (")[0])
+        assert "Unavailable  journal: " in scene.output
 
 
 def test_a_crash_loop(scene: Scene, command: list[str]) -> None:
@@ -222,7 +203,7 @@ def test_a_crash_loop(scene: Scene, command: list[str]) -> None:
     config = lab.node.kubelet.pod_config("web", log_directory=str(lab.folder / "logs"))
     pod = lab.node.kubelet.run_pod(config)
     for _ in range(2):
-        start(lab, pod, "sh", "-c", "echo no database; exit 3", log="main.log")
+        lab.container(pod, ["sh", "-c", "echo no database; exit 3"], log_path="main.log")
         wait_until(lambda: not lab.node.kubelet.running_containers())
     run = subprocess.run([*command, "why", "web", "--no-kube"], capture_output=True, text=True)
     lines = run.stdout.splitlines()
@@ -237,7 +218,7 @@ def test_a_crash_loop(scene: Scene, command: list[str]) -> None:
 def test_a_bad_command(scene: Scene) -> None:
     pod = scene.lab.node.kubelet.run_pod("web")
     with pytest.raises(grpc.RpcError):
-        start(scene.lab, pod, "/no/such/program")
+        scene.lab.container(pod, ["/no/such/program"])
     line = scene.why(pods=None)
     expected = 'is not running: the command of container "main" cannot be run: "/no/such/program": '
     assert line.startswith(expected), line
@@ -295,19 +276,15 @@ def test_a_disk_that_is_full(scene: Scene) -> None:
 def test_a_sandbox_that_is_gone(scene: Scene) -> None:
     lab = scene.lab
     pod = lab.node.kubelet.run_pod("web")
-    start(lab, pod, "sleep", "1000000")
-    answer = lab.node.kubelet.call(
-        RUNTIME + "PodSandboxStatus",
-        cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=pod.id, verbose=True),
-        cri_pb2.PodSandboxStatusResponse,
-    )
+    lab.container(pod)
+    answer = lab.node.kubelet.ask("PodSandboxStatus", pod_sandbox_id=pod.id, verbose=True)
     os.kill(json.loads(answer.info["info"])["pid"], signal.SIGKILL)
     gone = "is not running: its sandbox is gone (not ready any more)"
     wait_until(lambda: scene.why(pods=None) == gone)  # its container may be seen to end first
 
 
 def test_a_healthy_pod(scene: Scene, command: list[str]) -> None:
-    start(scene.lab, scene.lab.node.kubelet.run_pod("web"), "sleep", "1000000")
+    scene.lab.container(scene.lab.node.kubelet.run_pod("web"))
     began_at = time.monotonic()
     run = subprocess.run([*command, "why", "web", "--no-kube"], capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")

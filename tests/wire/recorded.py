@@ -1,4 +1,4 @@
-"""What a real containerd said and was told; ``tests.node.record_streams`` made the file."""
+"""What a real containerd 1.6.20 said and was told in sessions by SPDY."""
 
 from __future__ import annotations
 

@@ -235,9 +235,9 @@ class Soak:
                 self.lab.node.start()
             else:
                 self.outages["registry"] += 1
-                self.lab.registry.stop()
+                self.lab.throttle.cut(".")
                 self.is_over.wait(OUTAGE_S)
-                self.lab.registry.start()
+                self.lab.throttle.heal()
 
     def reload(self) -> None:
         """Have the proxy hand over to a new program, again and again."""
