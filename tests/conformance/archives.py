@@ -13,7 +13,6 @@ DEVICE: Final = b"3"
 
 
 def tar(*entries: tarfile.TarInfo | tuple[str, bytes]) -> bytes:
-    """An archive of entries; a name and its content make a file."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as out:
         for entry in entries:
@@ -30,7 +29,6 @@ def tar(*entries: tarfile.TarInfo | tuple[str, bytes]) -> bytes:
 def entry(
     name: str, kind: bytes = tarfile.REGTYPE, *, mode: int = 0o644, to: str = ""
 ) -> tarfile.TarInfo:
-    """An entry without content."""
     info = tarfile.TarInfo(name)
     info.type, info.mode, info.linkname = kind, mode, to
     return info
@@ -43,12 +41,10 @@ def listing(data: bytes) -> dict[str, tarfile.TarInfo]:
 
 
 def name_of(name: str) -> str:
-    """A name without what does not tell it from others."""
     return name.removeprefix("./").rstrip("/") or "."
 
 
 def content(data: bytes, name: str) -> bytes:
-    """The content of a file of an archive."""
     with tarfile.open(fileobj=io.BytesIO(data)) as found:
         for one in found.getmembers():
             if name_of(one.name) == name:

@@ -39,13 +39,10 @@ class Answer(NamedTuple):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The objects of a plain stream, a line each."""
         return [json.loads(line) for line in self.body.splitlines()]
 
 
 class Pod(NamedTuple):
-    """A pod, and one of its containers."""
-
     namespace: str = "default"
     name: str = ""
     container: str = ""
@@ -56,20 +53,7 @@ _NONE: Final = Pod()
 
 @dataclass
 class Cluster:
-    """Asks the servers of a cluster; certificates are not verified.
-
-    Attributes:
-        api: the API server's URL; empty if there is none.
-        kubelet: that of the kubelet of the pod's node, or of what stands for it.
-        kubelet_off: that of one with `enableDebuggingHandlers: false`.
-        token: of a user who may do everything.
-        stranger: of one who may do nothing.
-        pod: one that runs.
-        pod_off: one on the node of `kubelet_off`.
-        subresource: the path of a pod's stream, with `{namespace}` and `{pod}`.
-        copies: the path where copies of a pod's containers begin; empty if there is none.
-        is_ours: whether a rule that is not implemented fails.
-    """
+    """Asks the servers of a cluster; certificates are not verified."""
 
     api: str = ""
     kubelet: str = ""
@@ -119,7 +103,6 @@ class Cluster:
     # The API server
 
     def ask_api(self, namespace: str, pod: str, query: str = "", **how: Any) -> Answer:
-        """Ask for the stream of a pod."""
         self._serves_subresource  # noqa: B018 - as above
         path = self.subresource.format(namespace=namespace, pod=pod) + query
         return self.ask(self.api, path, **how)
@@ -134,7 +117,6 @@ class Cluster:
         return True
 
     def begin_copy(self, pod: Pod, path: str = "/etc/hostname", **how: Any) -> Answer:
-        """Begin a copy out of a container."""
         self.need("api", "token", "pod", "copies")
         spec = {"direction": "From", "path": path, "container": pod.container}
         return self.ask(
@@ -180,10 +162,7 @@ class Cluster:
             return Answer(response.status, content)
 
     def answers(self, path: str, token: str) -> tuple[list[int], bool]:
-        """Ask the kubelet to upgrade, with a second request right behind it.
-
-        Returns: the status of each answer, and whether the connection was closed.
-        """
+        """Ask the kubelet to upgrade, with a second request right behind it."""
         first = _head(path, UPGRADE, token)
         second = _head(path, {}, self.token)
         with closing(_connected(self.kubelet)) as sock:

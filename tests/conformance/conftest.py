@@ -14,7 +14,6 @@ from typing import Any, Final
 import pytest
 
 from tests.node.images import Layout
-from tests.node.registry import Registry
 from tests.node.throttle import Throttle
 
 from .cluster import Cluster, Pod
@@ -39,14 +38,11 @@ def shared_endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
         address = os.environ.get("CONFORMANCE_ENDPOINT", "")
         if address:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
-            registry = Registry(folder / "registry", in_memory=True)
-            registry.start()
-            stack.callback(registry.stop)
-            throttle = Throttle(registry.port)
+            throttle = Throttle()
             throttle.start()
             stack.callback(throttle.stop)
             settings = Settings.of_environment()
-            made = Endpoint(address, registry, throttle, Layout(folder / "layout"), settings)
+            made = Endpoint(address, throttle, Layout(folder / "layout"), settings)
         else:
             made = _ours(request, stack)
         stack.callback(made.channel.close)
@@ -54,7 +50,6 @@ def shared_endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
 
 
 def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
-    """Two proxies in front of the throwaway containerd: one that lets wait, one that refuses."""
     from tests.proxy.program import Program
 
     lab = request.getfixturevalue("shared_lab")
@@ -81,7 +76,6 @@ def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
     )
     return Endpoint(
         proxies[0].endpoint,
-        lab.registry,
         lab.throttle,
         lab.layout,
         settings,
@@ -119,7 +113,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @contextmanager
 def _our_cluster(run_folder: Path) -> Iterator[Cluster]:
-    """An API server's stand-in, and behind it the agents of two nodes, one switched off."""
     from pycrictl.pulls.model import Pull
     from pycrictl.pulls.tracker import Tracker
     from pycrictl.wire.progress import Report

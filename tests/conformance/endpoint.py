@@ -8,15 +8,13 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, TypeVar, cast
+from typing import Any, Final, cast
 
 import grpc
-from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
 from tests.node.images import File, Image, Layer, Layout, busybox_files, text_file
-from tests.node.kubelet import IMAGE, RUNTIME, Kubelet, Pod
-from tests.node.registry import Registry
+from tests.node.kubelet import Kubelet, Pod
 from tests.node.throttle import Throttle
 
 from .rules import not_implemented
@@ -29,16 +27,9 @@ OPTIONS: Final = (
 )
 HELLO: Final = b"hello from the image\n"
 
-M = TypeVar("M", bound=Message)
-
 
 class Refused(Exception):
-    """A call that was answered with an error.
-
-    Attributes:
-        code: its gRPC status.
-        message: its text.
-    """
+    """A call that was answered with an error."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(f"{code.name}: {message}")
@@ -47,7 +38,6 @@ class Refused(Exception):
 
 
 def name_of(reference: str) -> str:
-    """What the registry calls the image of a reference."""
     return reference.partition("/")[2].rpartition(":")[0]
 
 
@@ -77,8 +67,6 @@ class Settings:
 
     @classmethod
     def of_environment(cls) -> Settings:
-        """Read CONFORMANCE_LIMIT and so on."""
-
         def number(name: str, default: float) -> float:
             return float(os.environ.get(f"CONFORMANCE_{name}") or default)
 
@@ -95,20 +83,9 @@ class Settings:
 
 @dataclass
 class Endpoint:
-    """Calls an endpoint, and takes back in the end what was made there.
-
-    Attributes:
-        address: `unix:///…`.
-        registry: holds the images that are made.
-        throttle: in front of it; pulls go through it.
-        layout: where images are made.
-        settings: see there.
-        cgroup_parent: of the pods; empty leaves it to the runtime.
-        is_ours: whether a rule that is not implemented fails.
-    """
+    """Calls an endpoint, and takes back in the end what was made there."""
 
     address: str
-    registry: Registry
     throttle: Throttle
     layout: Layout
     settings: Settings
@@ -128,14 +105,14 @@ class Endpoint:
 
     # Calls
 
-    def ask(self, name: str, request: Message, answer: type[M], *, timeout_s: float = 60.0) -> M:
-        """Make a call of the RuntimeService.
+    def ask(self, name: str, **fields: Any) -> Any:
+        """Make a call.
 
         Raises:
             Refused: it is answered with an error, but for UNIMPLEMENTED, which ends the test.
         """
         try:
-            return self.kubelet.call(RUNTIME + name, request, answer, timeout_s=timeout_s)
+            return self.kubelet.ask(name, timeout_s=60, **fields)
         except grpc.RpcError as exc:
             error = cast(grpc.Call, exc)
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
@@ -143,30 +120,22 @@ class Endpoint:
             raise Refused(error.code(), error.details() or "") from None
 
     def progress_url(self, *, pod: str = "", container: str = "") -> str:
-        """The URL of a progress stream."""
-        request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod, container_id=container)
-        return self.ask("ImagePullProgress", request, cri_pb2.ImagePullProgressResponse).url
+        answer = self.ask("ImagePullProgress", pod_sandbox_id=pod, container_id=container)
+        return str(answer.url)
 
     def copy_to_url(self, container: str, path: str, size: int, checksum: int) -> str:
-        """The URL that an archive is to be sent to."""
-        request = cri_pb2.CopyToContainerRequest(
-            container_id=container, path=path, size=size, checksum=checksum
-        )
-        return self.ask("CopyToContainer", request, cri_pb2.CopyToContainerResponse).url
+        given = {"container_id": container, "path": path, "size": size, "checksum": checksum}
+        return str(self.ask("CopyToContainer", **given).url)
 
-    def copy_from(self, container: str, path: str) -> cri_pb2.CopyFromContainerResponse:
-        """The URL, size and checksum of an archive."""
-        request = cri_pb2.CopyFromContainerRequest(container_id=container, path=path)
-        return self.ask("CopyFromContainer", request, cri_pb2.CopyFromContainerResponse)
+    def copy_from(self, container: str, path: str) -> Any:
+        return self.ask("CopyFromContainer", container_id=container, path=path)
 
     # Pods and containers
 
     def pod(self, name: str) -> Pod:
-        """A running pod sandbox."""
         return self.run_pod(self.kubelet.pod_config(name, namespace=self.namespace))
 
     def run_pod(self, config: cri_pb2.PodSandboxConfig) -> Pod:
-        """A running pod sandbox."""
         pod = self.kubelet.run_pod(config)
         self._pods.append(pod.id)
         return pod
@@ -181,23 +150,13 @@ class Endpoint:
         mounts: Sequence[cri_pb2.Mount] = (),
         starts: bool = True,
     ) -> str:
-        """A container of an image that is on the node."""
         made = self.kubelet.create_container(pod, reference, command, name=name, mounts=mounts)
         if starts:
             self.kubelet.start_container(made)
         return made
 
-    def run(self, container: str, *command: str) -> str:
-        """What a command writes that ends well in a container."""
-        request = cri_pb2.ExecSyncRequest(container_id=container, cmd=command, timeout=30)
-        answer = self.kubelet.call(RUNTIME + "ExecSync", request, cri_pb2.ExecSyncResponse)
-        assert answer.exit_code == 0, answer.stderr
-        return answer.stdout.decode()
-
     def stop(self, container: str) -> None:
-        """Stop a container at once."""
-        request = cri_pb2.StopContainerRequest(container_id=container)
-        self.kubelet.call(RUNTIME + "StopContainer", request, cri_pb2.StopContainerResponse)
+        self.kubelet.ask("StopContainer", container_id=container)
 
     # Time
 
@@ -206,63 +165,52 @@ class Endpoint:
         time.sleep(seconds * self.settings.pace)
 
     def hold(self) -> None:
-        """Let the registry send nothing, until it is slow."""
         self.throttle.limit(0)
 
     def slow(self, bytes_per_s: float) -> None:
-        """Let the registry be slow."""
         self.throttle.limit(bytes_per_s / self.settings.pace)
 
     # Images
 
     @property
     def base(self) -> Layer:
-        """A layer with programs, a directory and a file to copy."""
         if self._base is None:
             self._base = self.layout.layer([*busybox_files(), *_FILES])
         return self._base
 
     @property
     def shell(self) -> str:
-        """An image with programs, which is on the node."""
         if self._shell is None:
             self._shell = self.publish("shell", [self.base])
             self.pull(self._shell)
         return self._shell
 
     def layers(self, *sizes: int) -> list[Layer]:
-        """Layers that no image has yet."""
         self._seed += 10
         return self.layout.random_layers(list(sizes), seed=self._seed)
 
     def publish(self, name: str, layers: Sequence[Layer]) -> str:
-        """Make an image, and return the reference that it is pulled by."""
         return self.published(name, layers)[0]
 
     def published(self, name: str, layers: Sequence[Layer]) -> tuple[str, Image]:
-        """The same, with the image."""
         # A name that was pulled before would be present, whatever it stands for now.
         self._published += 1
         full_name = f"{name}-{self._published}-{self.namespace}"
         # An image of its own: to remove it takes nobody else's with the same content.
         image = self.layout.image(f"{full_name}:1", layers, config={"Labels": {"of": full_name}})
-        self.registry.push(self.layout, image)
+        self.throttle.push(self.layout, image)
         reference = f"{self.throttle.host}/{image.name}"
         self._pulled.append(reference)
         return reference, image
 
     def pull(self, reference: str, pod: Pod | None = None) -> str:
-        """Pull to the end."""
         return self.kubelet.pull(reference, pod)
 
     def has(self, reference: str) -> bool:
-        """Whether an image is on the node."""
-        request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference))
-        answer = self.kubelet.call(IMAGE + "ImageStatus", request, cri_pb2.ImageStatusResponse)
-        return answer.HasField("image")
+        answer = self.kubelet.ask("ImageStatus", image=cri_pb2.ImageSpec(image=reference))
+        return bool(answer.HasField("image"))
 
     def clean(self) -> None:
-        """Remove everything that was made."""
         self.throttle.heal()
         self.throttle.limit(None)
         for pod in self._pods:

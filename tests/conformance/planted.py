@@ -17,12 +17,11 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import grpc
 from google.protobuf.message import Message
@@ -32,6 +31,7 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
 from pycrictl._proto import cri_pb2
+from tests import fakecri
 
 from .streams import CHANNELS, END, FROM, OUTCOME, PIECE_BYTES
 
@@ -72,6 +72,31 @@ BEGIN_S: Final = 0.5
 """How long a pull may take to begin after a stream of its pod has."""
 
 CODES: Final = grpc.StatusCode
+GIVEN_UP: Final = "given up"
+Report = dict[str, Any]
+
+
+def _larger(report: Report) -> Report:
+    is_whole = report["progress"] == report["total"]
+    return {**report, "total": report["total"] + 1, "progress": report["progress"] + is_whole}
+
+
+REPORTS: Final[dict[str, Callable[[Report], Report]]] = {
+    "an error is null": lambda report: {**report, "error": None} if _watched(report) else report,
+    "totals are too large": lambda report: _larger(report) if _watched(report) else report,
+    "a failure has no error": lambda report: {
+        name: value for name, value in report.items() if name != "error" or value == GIVEN_UP
+    },
+    "places begin at 0": lambda report: {
+        name: value - (name == "queue_position") for name, value in report.items()
+    },
+}
+"""Faults of single messages of a progress stream."""
+
+
+def _watched(report: Report) -> bool:
+    """Whether it is about a layer of the one pull that is watched from its beginning to its end."""
+    return "/watched-" in report["image"] and "layer" in report
 
 
 class Refusal(Exception):
@@ -80,11 +105,6 @@ class Refusal(Exception):
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-def refuse(code: grpc.StatusCode, message: str) -> NoReturn:
-    """Answer with an error."""
-    raise Refusal(code, message)
 
 
 @dataclass
@@ -100,12 +120,16 @@ class Pull:
     ended_at: float = 0.0
     error: str = ""
 
+    def end(self) -> None:
+        self.is_over, self.ended_at = True, time.monotonic()
+
+    def fail(self, error: str, code: grpc.StatusCode = CODES.CANCELLED) -> Refusal:
+        self.error = error
+        return Refusal(code, error)
+
 
 @dataclass
 class Container:
-    """A folder, and the pod that it is in."""
-
-    id: str
     pod: str
     image: str
     root: Path
@@ -120,17 +144,16 @@ class Container:
         return self.root / path.lstrip("/")
 
 
-class Planted(grpc.GenericRpcHandler):
+class Planted:
     """The calls of the CRI that the suite makes.
 
     Args:
         folder: for the containers.
         fault: one of `FAULTS`; empty for none.
         is_strict: it lets nobody wait, and has one slot.
-        images: of another endpoint of the same runtime.
     """
 
-    def __init__(self, folder: Path, fault: str, *, is_strict: bool = False) -> None:
+    def __init__(self, folder: Path, fault: str, *, is_strict: bool) -> None:
         self.folder = folder
         self.fault = fault
         self.is_strict = is_strict
@@ -146,62 +169,58 @@ class Planted(grpc.GenericRpcHandler):
         self._served: dict[int, Callable[[ServerConnection], None]] = {}
         self.port = 0
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Find the function that answers a call."""
-        name = details.method.rpartition("/")[2]
-        answer = getattr(self, f"on_{name}", None)
-        if answer is None:
-            return None
-        request = getattr(cri_pb2, f"{name}Request")
+    def offer_to(self, fake: fakecri.FakeServer) -> None:
+        for name in ("StopPodSandbox", "RemovePodSandbox"):
+            fake.offer(name, None)
+        for name in filter(lambda name: name.startswith("on_"), dir(self)):
+            fake.offer(name.removeprefix("on_"), partial(self._answer, getattr(self, name)))
 
-        def call(message: Message, context: grpc.ServicerContext) -> Any:
-            try:
-                return answer(message, context)
-            except Refusal as exc:
-                context.abort(exc.code, str(exc))
+    @staticmethod
+    def _answer(answer: fakecri.Maker, request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            return answer(request, context)
+        except Refusal as exc:
+            return fakecri.Status(exc.code, str(exc))
 
-        return grpc.unary_unary_rpc_method_handler(
-            call, request.FromString, lambda message: message.SerializeToString()
-        )
+    def check(
+        self, is_good: object, code: grpc.StatusCode, text: str, unless: str | None = None
+    ) -> None:
+        """Refuse a call that is not good, unless the fault is that such calls are taken."""
+        if not is_good and self.fault != unless:
+            raise Refusal(code, text)
+
+    def check_known(self, is_known: object, what: str) -> None:
+        is_broken = self.fault == f"an unknown {what} is an internal error"
+        self.check(is_known, CODES.INTERNAL if is_broken else CODES.NOT_FOUND, f"no such {what}")
 
     # Pods, containers, images
 
     def on_RunPodSandbox(self, request: Any, _: Any) -> Message:
-        if request.config.linux.security_context.namespace_options.HasField("userns_options"):
-            refuse(CODES.INVALID_ARGUMENT, "no user namespaces")
+        options = request.config.linux.security_context.namespace_options
+        has_users = options.HasField("userns_options")
+        self.check(not has_users, CODES.INVALID_ARGUMENT, "no user namespaces")
         made = uuid.uuid4().hex * 2
         self.pods[made] = request.config
         return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=made)
 
-    def on_StopPodSandbox(self, request: Any, _: Any) -> Message:
-        return cri_pb2.StopPodSandboxResponse()
-
-    def on_RemovePodSandbox(self, request: Any, _: Any) -> Message:
-        self.pods.pop(request.pod_sandbox_id, None)
-        return cri_pb2.RemovePodSandboxResponse()
-
     def on_CreateContainer(self, request: Any, _: Any) -> Message:
-        made = uuid.uuid4().hex * 2
+        made, image = uuid.uuid4().hex * 2, request.config.image.image
         root = self.folder / made
         for name in ("tmp", "srv", "data"):
             (root / name).mkdir(parents=True)
-        for layer in self.images[request.config.image.image]:
+        for layer in self.images[image]:
             with tarfile.open(fileobj=io.BytesIO(gzip.decompress(layer))) as archive:
-                wanted = [one for one in archive if one.name.startswith("srv/")]
-                for one in wanted:
+                for one in [one for one in archive if one.name.startswith("srv/")]:
                     archive.extract(one, root)
         mounts = {one.container_path: one.host_path for one in request.config.mounts}
-        image = request.config.image.image
-        self.containers[made] = Container(made, request.pod_sandbox_id, image, root, mounts)
+        self.containers[made] = Container(request.pod_sandbox_id, image, root, mounts)
         return cri_pb2.CreateContainerResponse(container_id=made)
 
-    def on_StartContainer(self, request: Any, _: Any) -> Message:
+    def on_StartContainer(self, request: Any, _: Any) -> None:
         self.containers[request.container_id].is_running = True
-        return cri_pb2.StartContainerResponse()
 
-    def on_StopContainer(self, request: Any, _: Any) -> Message:
+    def on_StopContainer(self, request: Any, _: Any) -> None:
         self.containers[request.container_id].is_running = False
-        return cri_pb2.StopContainerResponse()
 
     def on_ImageStatus(self, request: Any, _: Any) -> Message:
         found = cri_pb2.ImageStatusResponse()
@@ -209,9 +228,8 @@ class Planted(grpc.GenericRpcHandler):
             found.image.id = request.image.image
         return found
 
-    def on_RemoveImage(self, request: Any, _: Any) -> Message:
+    def on_RemoveImage(self, request: Any, _: Any) -> None:
         self.images.pop(request.image.image, None)
-        return cri_pb2.RemoveImageResponse()
 
     # Pulls
 
@@ -228,14 +246,17 @@ class Planted(grpc.GenericRpcHandler):
                 self._wait(pull, context)
                 self.running.append(image)
         try:
-            self._fetch(pull, context)
-            return cri_pb2.PullImageResponse(image_ref=image)
+            with ExitStack() as connections:
+                self._fetch(connections, pull, context)
+        except (OSError, http.client.HTTPException):
+            raise pull.fail(GIVEN_UP) from None
         finally:
             with self.lock:
-                pull.is_over, pull.ended_at = True, time.monotonic()
+                pull.end()
                 if takes_slot:
                     self.running.remove(image)
                 self.lock.notify_all()
+        return cri_pb2.PullImageResponse(image_ref=image)
 
     def _is_full(self, image: str) -> bool:
         taken = set(self.running)
@@ -247,11 +268,10 @@ class Planted(grpc.GenericRpcHandler):
             for _ in range(TRIES):
                 if self._is_full(pull.image):
                     self.lock.wait_for(lambda: False, TRY_S)
-            if self._is_full(pull.image):
-                word = "TooManyPullingInParallelErr"
-                if self.fault == "the error has another name":
-                    word = "TooMany"
-                refuse(CODES.RESOURCE_EXHAUSTED, f"{word}: one image is being pulled")
+            is_odd = self.fault == "the error has another name"
+            word = "TooMany" if is_odd else "TooManyPullingInParallelErr"
+            is_free = not self._is_full(pull.image)
+            self.check(is_free, CODES.RESOURCE_EXHAUSTED, f"{word}: one image is being pulled")
             return
         place = object()
         self.line.append(place)
@@ -263,22 +283,13 @@ class Planted(grpc.GenericRpcHandler):
             ):
                 self.lock.wait(PAUSE_S)
                 if not context.is_active():
-                    pull.error, pull.is_over = "given up", True
-                    pull.ended_at = time.monotonic()
-                    refuse(CODES.CANCELLED, "given up")
+                    pull.end()
+                    raise pull.fail(GIVEN_UP)
         finally:
             self.line.remove(place)
             pull.waits = False
 
-    def _fetch(self, pull: Pull, context: grpc.ServicerContext) -> None:
-        with ExitStack() as connections:
-            try:
-                self._fetch_by(connections, pull, context)
-            except (OSError, http.client.HTTPException):
-                pull.error = "given up"
-                refuse(CODES.CANCELLED, pull.error)
-
-    def _fetch_by(self, connections: ExitStack, pull: Pull, context: grpc.ServicerContext) -> None:
+    def _fetch(self, connections: ExitStack, pull: Pull, context: grpc.ServicerContext) -> None:
         host, _, rest = pull.image.partition("/")
         repository, _, tag = rest.rpartition(":")
 
@@ -287,55 +298,46 @@ class Planted(grpc.GenericRpcHandler):
             connections.callback(connection.close)
             accept = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
             connection.request("GET", f"/v2/{repository}/{path}", headers=accept)
-            sock = connection.sock
-            context.add_callback(lambda: _shut_down(sock))  # a client that leaves
+            context.add_callback(partial(_shut_down, connection.sock))  # a client that leaves
             answer = connection.getresponse()
             if answer.status != 200:
-                pull.error = f"{path}: {answer.status}"
-                refuse(CODES.NOT_FOUND, pull.error)
+                raise pull.fail(f"{path}: {answer.status}", CODES.NOT_FOUND)
             return answer
 
         manifest = json.loads(get(f"manifests/{tag}").read())
         if pull.is_present:
             return
-        sizes = {layer["digest"]: layer["size"] for layer in manifest["layers"]}
-        pull.layers = {digest: [0, size] for digest, size in sizes.items()}
+        pull.layers = {layer["digest"]: [0, layer["size"]] for layer in manifest["layers"]}
         found = []
-        for digest in sizes:
+        for digest, numbers in pull.layers.items():
             data = bytearray()
             answer = get(f"blobs/{digest}")
             while piece := answer.read1(PIECE_BYTES):
                 data += piece
-                pull.layers[digest][0] = len(data)
-            if len(data) != sizes[digest]:
-                pull.error = "given up"
-                refuse(CODES.CANCELLED, pull.error)
+                numbers[0] = len(data)
+            if len(data) != numbers[1]:
+                raise pull.fail(GIVEN_UP)
             found.append(bytes(data))
         self.images[pull.image] = found
 
     # Progress
 
     def on_ImagePullProgress(self, request: Any, _: Any) -> Message:
-        pod, image = request.pod_sandbox_id, ""
-        if not (pod or request.container_id) and self.fault != "a call without an ID is answered":
-            refuse(CODES.INVALID_ARGUMENT, "neither a pod nor a container is named")
-        if pod and pod not in self.pods:
-            is_broken = self.fault == "an unknown pod is an internal error"
-            refuse(CODES.INTERNAL if is_broken else CODES.NOT_FOUND, "no such pod")
-        if request.container_id:
-            container = self.containers.get(request.container_id)
-            if container is None:
-                is_broken = self.fault == "an unknown container is an internal error"
-                refuse(CODES.INTERNAL if is_broken else CODES.NOT_FOUND, "no such container")
-            is_lax = self.fault == "a container need not belong to the pod"
-            if pod not in ("", container.pod) and not is_lax:
-                refuse(CODES.NOT_FOUND, "no such container in that pod")
-            pod, image = container.pod, container.image
+        pod, id = request.pod_sandbox_id, request.container_id
+        unless, text = "a call without an ID is answered", "neither a pod nor a container is named"
+        self.check(pod or id, CODES.INVALID_ARGUMENT, text, unless)
+        self.check_known(not pod or pod in self.pods, "pod")
+        container = self.containers.get(id)
+        self.check_known(not id or container, "container")
+        if container:
+            unless = "a container need not belong to the pod"
+            text = "no such container in that pod"
+            self.check(pod in ("", container.pod), CODES.NOT_FOUND, text, unless)
+            pod = container.pod
         uid = self.pods[pod].metadata.uid if pod else ""
-        began = time.monotonic()
-        return cri_pb2.ImagePullProgressResponse(
-            url=self._url(lambda connection: self._show(connection, uid, image, began))
-        )
+        image = container.image if container else ""
+        show = partial(self._show, uid, image, time.monotonic())
+        return cri_pb2.ImagePullProgressResponse(url=self._url(show))
 
     def _url(self, serves: Callable[[ServerConnection], None], *, counts: str = "") -> str:
         token = secrets.token_urlsafe(24)
@@ -344,13 +346,15 @@ class Planted(grpc.GenericRpcHandler):
         self.tokens[token] = (serves, counts)
         return f"http://127.0.0.1:{self.port}/streams/{token}"
 
-    def _messages(self, uid: str, image: str, began: float, send: Callable[[str], None]) -> bool:
-        """Send what changes until no pull is left; return whether one of four layers was there."""
+    def _show(self, uid: str, image: str, began: float, connection: ServerConnection) -> None:
+        """Send what changes until no pull is left."""
         sent: dict[tuple[str, str], str] = {}
         seen: list[Pull] = []
         falls = self.fault == "progress falls"
         end_at = time.monotonic() + BEGIN_S
-        while True:
+        is_over = False
+        while not (is_over and (seen or time.monotonic() > end_at)):
+            time.sleep(PAUSE_S)
             with self.lock:
                 for pull in self.pulls:
                     is_mine = pull.pod == uid or self.fault == "pods see each other"
@@ -359,87 +363,57 @@ class Planted(grpc.GenericRpcHandler):
                         seen.append(pull)
                 is_over = all(pull.is_over for pull in seen)
                 reports = [one for pull in seen for one in self._reports(pull)]
-            for report in reports:
-                key = report.get("image", ""), report.get("layer", "")
-                text = json.dumps(report)
+            for report in map(REPORTS.get(self.fault, dict), reports):
+                key, text = (report["image"], report.get("layer", "")), json.dumps(report)
                 if sent.get(key) != text:
                     sent[key] = text
-                    send(text)
+                    connection.send(text)
                     if falls and report["progress"] > 100_000:
                         falls = False
-                        send(json.dumps({**report, "progress": 1}))
-                        send(text)
-            if is_over and (seen or time.monotonic() > end_at):
-                has_any = any(pull.pod == uid for pull in self.pulls)
-                if not has_any and self.fault == "nothing is an error":
-                    send(json.dumps({"progress": 0, "total": 0, "error": "nothing to pull"}))
-                return any(len(pull.layers) > 3 for pull in seen)
-            time.sleep(PAUSE_S)
-
-    def _reports(self, pull: Pull) -> list[dict[str, Any]]:
-        error: dict[str, Any] = {"error": pull.error} if pull.error else {}
-        if self.fault == "a failure has no error" and pull.error != "given up":
-            error = {}
-        if self.fault == "an error is null" and len(pull.layers) > 3:
-            error = {"error": None}
-        more = 1 if self.fault == "totals are too large" and len(pull.layers) > 3 else 0
-        if not pull.layers:
-            found: dict[str, Any] = {"image": pull.image, "progress": 0, "total": 0, **error}
-            if pull.is_present and self.fault == "a present image is downloaded":
-                found |= {"progress": 1, "total": 2}
-            waiting = [one for one in self.pulls if one.waits]
-            if pull.waits:
-                first = 0 if self.fault == "places begin at 0" else 1
-                found["queue_position"] = first + waiting.index(pull)
-            return [found]
-        return [
-            {
-                "image": pull.image,
-                "layer": digest,
-                "progress": progress + (more if progress == total else 0),
-                "total": total + more,
-                **error,
-            }
-            for digest, (progress, total) in pull.layers.items()
-        ]
-
-    def _show(self, connection: ServerConnection, uid: str, image: str, began: float) -> None:
-        has_many = self._messages(uid, image, began, connection.send)
-        is_odd = has_many and self.fault == "the stream ends with 1001"
+                        connection.send(json.dumps({**report, "progress": 1}))
+                        connection.send(text)
+        if self.fault == "nothing is an error" and all(pull.pod != uid for pull in self.pulls):
+            connection.send(json.dumps({"progress": 0, "total": 0, "error": "nothing to pull"}))
+        is_odd = any(map(_watched, reports)) and self.fault == "the stream ends with 1001"
         connection.close(1001 if is_odd else 1000)
+
+    def _reports(self, pull: Pull) -> list[Report]:
+        common = {"image": pull.image, **({"error": pull.error} if pull.error else {})}
+        if pull.layers:
+            return [
+                {**common, "layer": digest, "progress": progress, "total": total}
+                for digest, (progress, total) in pull.layers.items()
+            ]
+        is_odd = pull.is_present and self.fault == "a present image is downloaded"
+        found: Report = {**common, "progress": int(is_odd), "total": 2 * is_odd}
+        if pull.waits:
+            found["queue_position"] = 1 + [one for one in self.pulls if one.waits].index(pull)
+        return [found]
 
     # Copies
 
     def _container(self, id: str, path: str) -> Container:
-        container = self.containers.get(id)
-        if container is None:
-            refuse(CODES.NOT_FOUND, "no such container")
-        if not container.is_running:
-            refuse(CODES.FAILED_PRECONDITION, "the container does not run")
-        if not path.startswith("/") and self.fault != "a relative path is taken":
-            refuse(CODES.INVALID_ARGUMENT, "the path is not absolute")
-        if ".." in path.split("/"):
-            refuse(CODES.INVALID_ARGUMENT, "the path has an element ..")
-        if self.copies.count(container.pod) >= COPIES_PER_POD:
-            if self.fault != "copies are not counted":
-                refuse(CODES.RESOURCE_EXHAUSTED, "too many copies of the pod; try again later")
+        self.check_known(container := self.containers.get(id), "container to copy with")
+        assert container is not None
+        bad, full = CODES.INVALID_ARGUMENT, CODES.RESOURCE_EXHAUSTED
+        self.check(container.is_running, CODES.FAILED_PRECONDITION, "the container does not run")
+        self.check(path.startswith("/"), bad, "it is not absolute", "a relative path is taken")
+        self.check(".." not in path.split("/"), bad, "the path has an element ..")
+        has_place = self.copies.count(container.pod) < COPIES_PER_POD
+        self.check(has_place, full, "too many copies; try again later", "copies are not counted")
         return container
 
     def on_CopyFromContainer(self, request: Any, _: Any) -> Message:
-        container = self._container(request.container_id, request.path)
-        path = request.path
-        wants_contents = path.endswith("/.")
+        container, path = self._container(request.container_id, request.path), request.path
         top = container.host(path.removesuffix("/.").rstrip("/") or "/")
-        if not top.exists() and not top.is_symlink():
-            refuse(CODES.NOT_FOUND, "there is no such file")
+        self.check(top.exists() or top.is_symlink(), CODES.NOT_FOUND, "there is no such file")
         made = io.BytesIO()
         with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            for one in sorted(top.iterdir()) if wants_contents else [top]:
+            for one in sorted(top.iterdir()) if path.endswith("/.") else [top]:
                 archive.add(one, one.name)
         data = made.getvalue()
-        if len(data) > SIZE_LIMIT and self.fault != "size counts one way only":
-            refuse(CODES.RESOURCE_EXHAUSTED, "larger than the limit")
-        wrong = 1 if self.fault == "the checksum is another" else 0
+        full, unless = CODES.RESOURCE_EXHAUSTED, "size counts one way only"
+        self.check(len(data) <= SIZE_LIMIT, full, "larger than the limit", unless)
 
         def serves(connection: ServerConnection) -> None:
             for start in range(0, len(data), PIECE_BYTES):
@@ -449,13 +423,13 @@ class Planted(grpc.GenericRpcHandler):
         return cri_pb2.CopyFromContainerResponse(
             url=self._counted(container.pod, serves),
             size=len(data),
-            checksum=zlib.crc32(data) ^ wrong,
+            checksum=zlib.crc32(data) ^ (self.fault == "the checksum is another"),
         )
 
     def on_CopyToContainer(self, request: Any, _: Any) -> Message:
         container = self._container(request.container_id, request.path)
-        if request.size > SIZE_LIMIT:
-            refuse(CODES.RESOURCE_EXHAUSTED, "larger than the limit")
+        fits = request.size <= SIZE_LIMIT
+        self.check(fits, CODES.RESOURCE_EXHAUSTED, "larger than the limit")
         serves = partial(self._receive, request, container)
         return cri_pb2.CopyToContainerResponse(url=self._counted(container.pod, serves))
 
@@ -588,10 +562,6 @@ def _shut_down(sock: socket.socket) -> None:
         sock.shutdown(socket.SHUT_RDWR)
 
 
-def _stop(server: grpc.Server) -> None:
-    server.stop(None).wait()
-
-
 @contextmanager
 def serving_endpoint(folder: Path, fault: str) -> Iterator[dict[str, str]]:
     """Two endpoints with a fault, or with none; what the suite is to know of them.
@@ -604,11 +574,7 @@ def serving_endpoint(folder: Path, fault: str) -> Iterator[dict[str, str]]:
         for name in ("wait", "strict"):
             planted = Planted(folder / "roots", fault, is_strict=name == "strict")
             stack.enter_context(planted.serving_streams())
-            server = grpc.server(ThreadPoolExecutor(64))
-            server.add_generic_rpc_handlers((planted,))
-            server.add_insecure_port(f"unix:{folder / name}")
-            server.start()
-            stack.callback(partial(_stop, server))
+            planted.offer_to(stack.enter_context(fakecri.serve(str(folder / name), threads=64)))
         yield {
             "CONFORMANCE_ENDPOINT": f"unix://{folder / 'wait'}",
             "CONFORMANCE_RETRY_ENDPOINT": f"unix://{folder / 'strict'}",

@@ -23,7 +23,6 @@ PIECE_BYTES: Final = 32 * 1024
 
 
 def opened(url: str, *, subprotocol: Subprotocol | None = None) -> ClientConnection:
-    """Upgrade to a WebSocket; raises `InvalidStatus` where that is refused."""
     scheme, rest = url.split(":", 1)
     return connect(
         {"http": "ws", "https": "wss"}.get(scheme, scheme) + ":" + rest,
@@ -46,16 +45,7 @@ def status_of(url: str) -> int:
 
 @dataclass
 class Recording:
-    """A progress stream as it came.
-
-    Attributes:
-        texts: the messages, each with the time at which it came.
-        code: with which the WebSocket was closed; for a body that ended as it should, 1000.
-        content_type: of a body.
-        kinds: the kinds of messages: `text` or `binary`.
-        ended_at: when.
-        error: what went wrong.
-    """
+    """A progress stream as it came."""
 
     texts: list[tuple[float, str]] = field(default_factory=list)
     code: int | None = None
@@ -66,7 +56,6 @@ class Recording:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages; not a JSON object is an empty one."""
         found = []
         for _, text in self.texts:
             try:
@@ -85,14 +74,7 @@ class Recording:
 
 
 class Watcher(threading.Thread):
-    """Reads a progress stream to its end.
-
-    Args:
-        url: of the stream, opened at once.
-        is_plain: without an upgrade.
-        leaves_after: how many messages are enough; 0 for all.
-        reads: set when it may begin to read; None for at once.
-    """
+    """Reads a progress stream to its end."""
 
     def __init__(
         self,
@@ -128,7 +110,6 @@ class Watcher(threading.Thread):
         self.recording.ended_at = time.monotonic()
 
     def end(self, timeout_s: float = WAIT_S) -> Recording:
-        """Wait for the end of the stream."""
         self.join(timeout_s)
         if self.is_alive():
             self.recording.error = f"the stream goes on for more than {timeout_s:.0f} s"
@@ -136,7 +117,6 @@ class Watcher(threading.Thread):
         return self.recording
 
     def close(self) -> None:
-        """Leave."""
         if self._socket is not None:
             with suppress(OSError, WebSocketException):
                 self._socket.close()
@@ -169,14 +149,7 @@ class Watcher(threading.Thread):
 
 @dataclass(frozen=True)
 class Copied:
-    """How a copy stream ended.
-
-    Attributes:
-        data: what came out of the container.
-        outcome: the Status object on channel 3; None if none came.
-        code: with which the WebSocket was closed.
-        subprotocol: that the server chose.
-    """
+    """How a copy stream ended."""
 
     data: bytes
     outcome: dict[str, Any] | None
@@ -185,18 +158,15 @@ class Copied:
 
     @property
     def is_success(self) -> bool:
-        """Whether the server says that it was made."""
         return self.outcome is not None and self.outcome.get("status") == "Success"
 
     @property
     def is_failure(self) -> bool:
-        """Whether the server says that it was not, and why."""
         found = self.outcome
         return found is not None and found.get("status") == "Failure" and bool(found.get("message"))
 
 
 def copied(connection: ClientConnection) -> Copied:
-    """Read a copy stream to its end."""
     data, outcome, code = bytearray(), bytearray(), None
     try:
         while True:
@@ -213,13 +183,11 @@ def copied(connection: ClientConnection) -> Copied:
 
 
 def download(url: str) -> Copied:
-    """Take what a URL of CopyFromContainer has."""
     with opened(url, subprotocol=CHANNELS) as connection:
         return copied(connection)
 
 
 def pieces(data: bytes) -> Iterable[bytes]:
-    """An archive in messages of channel 0."""
     for start in range(0, len(data), PIECE_BYTES):
         yield bytes((TO,)) + data[start : start + PIECE_BYTES]
 

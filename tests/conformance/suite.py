@@ -25,7 +25,6 @@ class Suite:
         self._monkeypatch = monkeypatch
 
     def run(self, known: Mapping[str, str], *kinds: str) -> dict[str, str]:
-        """Run its rules of these kinds, or all; return what it says of each rule."""
         table = self._folder / "table.json"
         words = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"]
         words += ["--tb=short", "--basetemp", str(self._folder / "inner")]

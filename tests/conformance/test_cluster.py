@@ -20,7 +20,6 @@ UNUSED = Pod("no-such-namespace", "no-such-pod")
 
 @pytest.fixture
 def routes(cluster: Cluster) -> tuple[tuple[str, ...], ...]:
-    """The two routes of the pod: its own, and that of its container."""
     return cluster.pod[:2], cluster.pod[:3]
 
 
@@ -193,12 +192,10 @@ def test_what_cannot_be_copied(cluster: Cluster) -> None:
 
 
 def images(found: Answer) -> set[str]:
-    """Return the images that a stream is about."""
     assert found.status == 200
     return {record["image"] for record in found.records if record.get("image")}
 
 
 def check_off(found: Answer) -> None:
-    """Check that an answer says that debugging handlers are off."""
     assert found.status == 405
     assert OFF in found.body

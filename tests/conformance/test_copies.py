@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.node.images import File
+from tests.node.images import File, busybox
 from tests.node.kubelet import Pod
 
 from .archives import HOSTILE, content, entry, listing, tar
@@ -32,19 +32,13 @@ CODES = grpc.StatusCode
 
 
 class Box:
-    """A container to copy from and to.
-
-    Args:
-        endpoint: where it is.
-        id: its ID.
-    """
+    """A container to copy from and to."""
 
     def __init__(self, endpoint: Endpoint, id: str) -> None:
         self.endpoint = endpoint
         self.id = id
 
     def put(self, data: bytes, path: str, *, size: int = -1, checksum: int = -1) -> Copied:
-        """Send an archive; `size` and `checksum` announce something else."""
         size = len(data) if size < 0 else size
         checksum = zlib.crc32(data) if checksum < 0 else checksum
         return upload(self.endpoint.copy_to_url(self.id, path, size, checksum), data)
@@ -57,11 +51,9 @@ class Box:
         return found.data
 
     def names(self, path: str) -> set[str]:
-        """What a directory holds."""
         return set(listing(self.get(f"{path}/."))) - {"."}
 
     def refuses(self, act: Callable[[], object]) -> grpc.StatusCode:
-        """The status with which a call is refused."""
         with pytest.raises(Refused) as caught:
             act()
         return caught.value.code
@@ -74,7 +66,6 @@ def pod(endpoint: Endpoint) -> Pod:
 
 @pytest.fixture(scope="module")
 def box(endpoint: Endpoint, pod: Pod) -> Box:
-    """A container that knows the calls."""
     made = Box(endpoint, endpoint.container(pod, endpoint.shell))
     made.get("/srv/hello")
     return made
@@ -85,14 +76,12 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture
 def place(box: Box) -> str:
-    """An empty directory of the container."""
     name = f"place{next(_NUMBERS)}"
     assert box.put(tar(entry(name, tarfile.DIRTYPE, mode=0o755)), "/tmp").is_success
     return f"/tmp/{name}"
 
 
 def unchanged(box: Box, place: str, found: Copied) -> None:
-    """A copy failed with its reason, and nothing of it is to be seen."""
     assert found.is_failure, found
     assert box.names(place) == set()
 
@@ -192,14 +181,8 @@ def test_a_link(box: Box) -> None:
 
 @rule("C13", "It works where the container has no program but its own.", "KEP-4582, Motivation")
 def test_without_a_shell(endpoint: Endpoint, pod: Pod, box: Box) -> None:
-    program = Path("/bin/busybox")
-    layer = endpoint.layout.layer(
-        [
-            File("bin", mode=0o755, is_folder=True),
-            File("data", mode=0o755, is_folder=True),
-            File("bin/sleep", program.stat().st_size, lambda: program.open("rb"), mode=0o755),
-        ]
-    )
+    folders = [File(name, mode=0o755, is_folder=True) for name in ("bin", "data")]
+    layer = endpoint.layout.layer([*folders, busybox("bin/sleep")])
     bare = endpoint.publish("bare", [layer])
     endpoint.pull(bare)
     alone = Box(endpoint, endpoint.container(pod, bare, name="bare"))
@@ -283,12 +266,12 @@ def test_volumes(endpoint: Endpoint, pod: Pod, box: Box, tmp_path: Path) -> None
 )
 def test_user_namespaces(endpoint: Endpoint) -> None:
     made = _in_user_namespace(endpoint)
-    if int(endpoint.run(made.id, "cat", "/proc/self/uid_map").split()[1]) == 0:
+    if int(endpoint.kubelet.run(made.id, "cat", "/proc/self/uid_map").split()[1]) == 0:
         pytest.skip("the runtime makes no user namespaces")
     owned = entry("f")
     owned.uid = owned.gid = 7
     assert made.put(tar(owned), "/tmp").is_success
-    assert endpoint.run(made.id, "stat", "-c", "%u %g", "/tmp/f").split() == ["7", "7"]
+    assert endpoint.kubelet.run(made.id, "stat", "-c", "%u %g", "/tmp/f").split() == ["7", "7"]
     found = listing(made.get("/tmp/f"))["f"]
     assert (found.uid, found.gid) == (7, 7)
 

@@ -21,19 +21,16 @@ TOO_MANY = "TooManyPullingInParallelErr"
 
 @pytest.fixture(scope="module")
 def limit(endpoint: Endpoint) -> int:
-    """How many pulls the endpoint makes at once."""
     if not endpoint.settings.limit:
         not_implemented("LIMIT is not named")
     return endpoint.settings.limit
 
 
 def images(endpoint: Endpoint, name: str, count: int, size: int = MIB // 2) -> list[str]:
-    """References of so many images that share nothing."""
     return [endpoint.publish(f"{name}{n}", endpoint.layers(size)) for n in range(count)]
 
 
 def asked(endpoint: Endpoint, references: list[str], since: int) -> list[str]:
-    """Those of which the registry was asked for a layer, in the order in which it was."""
     repositories = {name_of(reference): reference for reference in references}
     found: dict[str, None] = {}
     for method, path, _ in endpoint.throttle.requests[since:]:
@@ -44,12 +41,7 @@ def asked(endpoint: Endpoint, references: list[str], since: int) -> list[str]:
 
 
 class Full:
-    """Every slot is taken by a pull that does not go on, until the block ends.
-
-    Args:
-        endpoint: whose slots.
-        limit: how many there are.
-    """
+    """Every slot is taken by a pull that does not go on, until the block ends."""
 
     def __init__(self, endpoint: Endpoint, limit: int) -> None:
         self.endpoint = endpoint
@@ -71,7 +63,6 @@ class Full:
             wait_until(pull.done)
 
     def asked(self, references: list[str]) -> list[str]:
-        """See the function."""
         return asked(self.endpoint, references, self.since)
 
 
@@ -82,7 +73,6 @@ def wait_for_pull(endpoint: Endpoint, reference: str) -> None:
 
 
 def code(pull: grpc.Future[cri_pb2.PullImageResponse]) -> grpc.StatusCode | None:
-    """How a pull ended."""
     wait_until(pull.done)
     if pull.cancelled():
         return grpc.StatusCode.CANCELLED
@@ -143,7 +133,7 @@ def test_an_equal_pull_of_a_tag_that_has_moved(endpoint: Endpoint, limit: int) -
     wait_for_pull(endpoint, reference)
     layers = endpoint.layers(MIB // 2)
     moved = endpoint.layout.image(reference.partition("/")[2], layers)
-    endpoint.registry.push(endpoint.layout, moved)
+    endpoint.throttle.push(endpoint.layout, moved)
     second = endpoint.kubelet.start_pull(reference)
     endpoint.pause(0.2)
     endpoint.throttle.heal()

@@ -34,19 +34,7 @@ TEXTS = ("image", "layer", "error")
 
 @dataclass
 class Watched:
-    """One slow pull and all who watched it.
-
-    Attributes:
-        reference: as it was asked for.
-        image: what it is.
-        began: when the watching began.
-        pull_ended: when the pull did.
-        pulled: whether it succeeded.
-        upgraded: two recordings by WebSocket.
-        plain: one without an upgrade.
-        late: one by a client that read nothing before the pull was over.
-        left: one of a client that left early.
-    """
+    """One slow pull and all who watched it."""
 
     reference: str
     image: Image
@@ -60,13 +48,11 @@ class Watched:
 
     @property
     def all(self) -> list[Recording]:
-        """The recordings of those who stayed."""
         return [*self.upgraded, self.plain, self.late]
 
 
 @pytest.fixture(scope="module")
 def pod(endpoint: Endpoint) -> Pod:
-    """A pod for which nothing is pulled."""
     return endpoint.pod("idle")
 
 
@@ -112,7 +98,6 @@ def watched(endpoint: Endpoint) -> Watched:
 
 
 def refused(endpoint: Endpoint, *, pod: str = "", container: str = "") -> grpc.StatusCode:
-    """The status of a call that must fail."""
     with pytest.raises(Refused) as caught:
         endpoint.progress_url(pod=pod, container=container)
     return caught.value.code

@@ -18,13 +18,11 @@ __all__ = ["suite"]
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A folder whose path leaves room for a socket's name."""
     with tempfile.TemporaryDirectory(prefix="pcc-", dir="/var/tmp") as name:
         yield Path(name)
 
 
 def failed(found: Mapping[str, str]) -> list[str]:
-    """The rules that are broken."""
     return [rule for rule, outcome in found.items() if outcome == "fail"]
 
 

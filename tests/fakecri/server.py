@@ -211,7 +211,7 @@ def hang(limit_s: float = 10) -> Maker:
 
 
 @contextmanager
-def serve(path: str | None = None) -> Iterator[FakeServer]:
+def serve(path: str | None = None, *, threads: int = 8) -> Iterator[FakeServer]:
     """Run the server on a socket of its own, or at ``path``.
 
     Leaving the block fails when an answer that was prepared has not been asked for.
@@ -220,7 +220,7 @@ def serve(path: str | None = None) -> Iterator[FakeServer]:
     folder = tempfile.mkdtemp(prefix="fakecri-")
     fake = FakeServer(path or str(Path(folder, "s")), lambda: server.stop(0))
     server = grpc.server(
-        ThreadPoolExecutor(8, thread_name_prefix="fakecri"),
+        ThreadPoolExecutor(threads, thread_name_prefix="fakecri"),
         handlers=[_Handler(fake)],
         options=(("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)),
     )
