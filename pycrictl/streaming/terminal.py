@@ -45,17 +45,11 @@ class Modes:
 
     def undoing(self) -> bytes:
         """Return what makes the terminal ordinary; empty if no mode is switched."""
-        modes = [_switching(mode, is_on=mode in _ON_BY_DEFAULT) for mode in sorted(self._switched)]
+        modes = [
+            b"\x1b[?%d%s" % (mode, b"h" if mode in _ON_BY_DEFAULT else b"l")
+            for mode in sorted(self._switched)
+        ]
         return b"".join([*modes, _PLAIN]) if modes else b""
-
-    def redoing(self) -> bytes:
-        """Return what switches the modes again."""
-        modes = sorted(self._switched)
-        return b"".join(_switching(mode, is_on=mode not in _ON_BY_DEFAULT) for mode in modes)
-
-
-def _switching(mode: int, *, is_on: bool) -> bytes:
-    return b"\x1b[?%d%s" % (mode, b"h" if is_on else b"l")
 
 
 DETACH_KEYS: Final = b"\x10\x11"
@@ -106,7 +100,9 @@ class Terminal:
         try:
             # Not after the output is through, which never is on a terminal stopped by Ctrl-S.
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._settings)
-            self._steer(self._modes.undoing())
+            # A screen that takes nothing must not hold up the end.
+            if self._screen is not None and select.select([], [self._screen], [], 0)[1]:
+                os.write(self._screen, self._modes.undoing())
         except (termios.error, OSError):
             pass
 
@@ -120,55 +116,13 @@ class Terminal:
 
     @contextmanager
     def following(self, changed: Callable[[], None]) -> Iterator[None]:
-        """Call ``changed`` in the running loop whenever the window may have another size.
-
-        While SIGTSTP has the process stopped the terminal is what it was, and whatever stopped it,
-        the terminal is raw when it goes on.
-        """
+        """Call ``changed`` in the running loop whenever the window may have another size."""
         loop = asyncio.get_running_loop()
-
-        def resume() -> None:
-            self._make_raw_again()
-            changed()
-
-        def stop() -> None:
-            self.restore()
-            ignore()
-            # Waits here to be continued. Where nobody could do that, the system does not stop it.
-            signal.raise_signal(signal.SIGTSTP)
-            heed()  # first, so that nothing can stop it with the terminal raw
-            resume()
-
-        handlers = {signal.SIGWINCH: changed, signal.SIGCONT: resume, signal.SIGTSTP: stop}
-        if signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN:  # as the shell wants it
-            del handlers[signal.SIGTSTP]
-
-        def heed() -> None:
-            for number, handler in handlers.items():
-                loop.add_signal_handler(number, handler)
-
-        def ignore() -> None:
-            for number in handlers:
-                loop.remove_signal_handler(number)
-
-        heed()
+        loop.add_signal_handler(signal.SIGWINCH, changed)
         try:
             yield
         finally:
-            ignore()
-
-    def _make_raw_again(self) -> None:
-        """Take the terminal back from the shell; in the background, wait for the foreground."""
-        try:
-            self.make_raw()
-            self._steer(self._modes.redoing())
-        except (termios.error, OSError):
-            pass  # it is gone, which the reading finds out
-
-    def _steer(self, sequences: bytes) -> None:
-        """Write to the screen, unless it takes nothing."""
-        if sequences and self._screen is not None and select.select([], [self._screen], [], 0)[1]:
-            os.write(self._screen, sequences)
+            loop.remove_signal_handler(signal.SIGWINCH)
 
     def __enter__(self) -> Terminal:
         return self

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import signal
 
 import pytest
@@ -62,36 +60,6 @@ def test_the_terminal_is_sane_after_the_runtimes_death(
         assert session.end() == 1
     finally:
         lab.node.start()
-
-
-def test_a_stop_and_fg_in_an_interactive_shell(command: list[str], container: str) -> None:
-    shell = Session(
-        ["setsid", "--wait", "--ctty", *"bash --norc --noprofile --noediting -i".split()]
-    )
-    words = shlex.join([*command, "exec", "-it", container, "sh"])
-    shell.wait_for(b"bash-")  # its prompt
-    shell.type(f"sh -c 'echo pid $$.; exec {words}'\n".encode())
-    shell.wait_for(b"\npid ")
-    while b"." not in shell.shown:
-        shell.shown += os.read(shell.terminal, 100)
-    pid = int(shell.shown.partition(b".")[0])
-    shell.wait_for(b"# ")
-    os.kill(pid, signal.SIGTSTP)
-    shell.wait_for(b"Stopped")
-    shell.wait_for(b"bash-")
-    shell.resize(101, 34)
-    shell.type(b"echo cooked$((1+1)); fg\n")
-    shell.wait_for(b"\ncooked2\r\n")
-    shell.type(b"until stty size | grep '34 101'; do sleep 0.1; done\n")
-    shell.wait_for(b"\r\n34 101\r\n")
-    shell.type(b"sh -c 'echo sleep$((1+1)); exec sleep 60'\n")
-    shell.wait_for(b"sleep2\r\n")
-    shell.type(b"\x03")  # for the command, not for us
-    shell.wait_for(b"# ")
-    shell.type(b"exit 6\n")
-    shell.wait_for(b"bash-")
-    shell.type(b"exit $?\n")
-    assert shell.end() == 6
 
 
 def test_a_full_screen_program(command: list[str], container: str) -> None:
