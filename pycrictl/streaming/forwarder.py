@@ -23,14 +23,12 @@ from pycrictl.streaming.bytestream import ByteStream
 from pycrictl.streaming.loop import end_tasks, in_thread
 from pycrictl.streaming.remote_command import Transport, open_transport
 from pycrictl.streaming.target import TlsFiles
+from pycrictl.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
 from pycrictl.wire.portforward import (
     SPDY_PROTOCOL,
     WEBSOCKET_PROTOCOL,
     Event,
     ForwardClosed,
-    ForwardEnded,
-    ForwardOpened,
-    ForwardReceived,
     PortForward,
     port_forward,
 )
@@ -357,12 +355,12 @@ class _Passage:
         writer = self._local.writer
         try:
             match event:
-                case ForwardOpened():
+                case ChannelsOpened():
                     self._opened.set()
-                case ForwardReceived():
+                case ChannelReceived():
                     writer.write(event.data)
                     await writer.drain()
-                case ForwardEnded():
+                case ChannelEnded():
                     writer.write_eof()
                 case ForwardClosed():
                     self._close(event.error)

@@ -21,15 +21,8 @@ from pycrictl.errors import StreamError
 from pycrictl.streaming.bytestream import ByteStream
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.streaming.terminal import DetachKeys, Terminal
-from pycrictl.wire.command import (
-    Channel,
-    ExitReported,
-    Ready,
-    RemoteCommand,
-    StderrReceived,
-    StdoutReceived,
-    StreamClosed,
-)
+from pycrictl.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
+from pycrictl.wire.command import Channel, ExitReported, RemoteCommand
 
 PIECE_BYTES: Final = 256 << 10
 HELD_BYTES: Final = 1 << 20
@@ -285,8 +278,8 @@ class _Pump:
         held: list[_Piece] = []
         for event in self._core.events_received():
             match event:
-                case StdoutReceived() | StderrReceived():
-                    is_stdout = isinstance(event, StdoutReceived)
+                case ChannelReceived():
+                    is_stdout = event.channel == Channel.STDOUT
                     target = self._ends.stdout if is_stdout else self._ends.stderr
                     if output is not None and target is not output:
                         await output.write(*held)
@@ -295,11 +288,11 @@ class _Pump:
                     held.append(event.data)
                     if self._ends.terminal is not None:
                         self._ends.terminal.showed(event.data)
-                case Ready():
+                case ChannelsOpened():
                     self._begin()
                 case ExitReported():
                     self._outcome = event
-                case StreamClosed(Channel.STDIN) if self._typing is not None:
+                case ChannelEnded(Channel.STDIN) if self._typing is not None:
                     self._typing.cancel()
                 case _:
                     pass

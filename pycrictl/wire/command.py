@@ -1,8 +1,7 @@
-"""A remote command (exec, attach): what it takes and reports, versions 1 to 5. Pure.
+"""A remote command (exec, attach): what it takes and reports. Pure.
 
-The versions differ in few things: from 3 on, SPDY has a stream for the terminal's size; from 4 on,
-the outcome is a Status object (``metav1.Status``) and not a mere text; from 5 on, WebSocket can end
-a channel (``wire.channels``).
+The outcome is a Status object (``metav1.Status``), as in version 4 of the protocol, which every
+runtime of the CRI speaks. In version 5, WebSocket can end a channel (``wire.channels``).
 """
 
 from __future__ import annotations
@@ -17,25 +16,28 @@ from typing import Final, Literal
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
 from pycrictl.foreign import parse
 from pycrictl.wire import channels
-from pycrictl.wire.channels import Channels, WebSocketChannels
+from pycrictl.wire.channels import (
+    ChannelEnded,
+    ChannelReceived,
+    Channels,
+    ChannelsOpened,
+    WebSocketChannels,
+)
 from pycrictl.wire.spdy.headers import HeaderFields
 from pycrictl.wire.spdy.streams import SpdyChannels
 
-SPDY_PROTOCOLS: Final = (
-    "v4.channel.k8s.io",
-    "v3.channel.k8s.io",
-    "v2.channel.k8s.io",
-    "channel.k8s.io",
-)
-"""What to offer over SPDY, best first. A runtime answers an offer of v5 alone with 403."""
+V4: Final = "v4.channel.k8s.io"
+V5: Final = "v5.channel.k8s.io"
 
-WEBSOCKET_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io", "channel.k8s.io")
+SPDY_PROTOCOLS: Final = (V4,)
+"""What to offer over SPDY."""
+
+WEBSOCKET_PROTOCOLS: Final = (V5, V4)
 """What to offer over WebSocket, best first; the server takes the first that it knows."""
 
 MAX_STATUS_BYTES: Final = 1 << 20
 """Longest outcome that is accepted. It repeats the command's arguments."""
 
-_VERSIONS: Final = {"": 1, "channel.k8s.io": 1} | {f"v{n}.channel.k8s.io": n for n in (2, 3, 4, 5)}
 _NON_ZERO: Final = "NonZeroExitCode"
 _EXIT_CODE: Final = re.compile("-?[0-9]{1,10}")
 _MAX_SIZE: Final = 65535
@@ -52,9 +54,6 @@ class Channel(IntEnum):
     RESIZE = 4
 
 
-_CHANNELS: Final = tuple(Channel)  # by number; calling Channel takes five times as long
-
-
 @dataclass(frozen=True, slots=True)
 class Streams:
     """Which streams were asked for in the RPC. They must be exactly the same here."""
@@ -63,32 +62,6 @@ class Streams:
     stdout: bool = True
     stderr: bool = True
     tty: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """All streams are there: standard input and sizes can be sent."""
-
-
-@dataclass(slots=True)  # as for channels.ChannelReceived
-class StdoutReceived:
-    """The next bytes of the standard output; with a terminal, of both outputs."""
-
-    data: bytes | memoryview
-
-
-@dataclass(slots=True)
-class StderrReceived:
-    """The next bytes of the standard error."""
-
-    data: bytes | memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class StreamClosed:
-    """The peer ended an output, or takes no more standard input."""
-
-    channel: Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +77,9 @@ class ExitReported:
     message: str = ""
 
 
-Event = Ready | StdoutReceived | StderrReceived | StreamClosed | ExitReported
+Event = ChannelsOpened | ChannelReceived | ChannelEnded | ExitReported
+"""Of the channels come only data of outputs that were asked for, and the ends of outputs and of a
+standard input that the peer takes no more of."""
 
 
 class OutcomeUnknown(StreamError):
@@ -125,23 +100,23 @@ class RemoteCommand:
         error: RemoteProtocolError if the peer sent nonsense, StreamError if it refused a stream,
             OutcomeUnknown if the connection ended without the outcome, else None.
         is_over: nothing more will come, or be sent. ExitReported came before, or ``error`` is set.
-        is_ready: Ready has come.
+        is_ready: ChannelsOpened has come.
         can_end_stdin: whether ``end_stdin`` works.
     """
 
-    def __init__(self, connection: Channels, version: int, streams: Streams) -> None:
+    def __init__(self, connection: Channels, streams: Streams) -> None:
         self.error: StreamError | None = None
         self.is_over = self.is_ready = False
         self.can_end_stdin = connection.can_end
         self._connection = connection
-        self._version = version
         self._streams = streams
         self._status = bytearray()
         self._tries_left = _MAX_TRIES
         self._is_reported = False
         self._is_stdin_ended = not streams.stdin
         wanted = {Channel.STDOUT: streams.stdout, Channel.STDERR: streams.stderr}
-        self._still_sending = {Channel.ERROR} | {each for each in wanted if wanted[each]}
+        self._outputs = frozenset(each for each in wanted if wanted[each])
+        self._still_sending: set[int] = {Channel.ERROR, *self._outputs}
         self._events: list[Event] = []
         self._advance(None)
 
@@ -151,13 +126,13 @@ class RemoteCommand:
         return self._still_sending == {Channel.ERROR} and not self._is_reported
 
     def send_stdin(self, data: bytes) -> None:
-        """Send standard input, after Ready. It is dropped if the peer takes no more."""
+        """Send standard input, after ChannelsOpened. It is dropped if the peer takes no more."""
         self._check(Channel.STDIN, may_send=not self._is_stdin_ended)
         if data and self._can_send(Channel.STDIN):
             self._connection.send(Channel.STDIN, data)
 
     def end_stdin(self) -> None:
-        """End the standard input, after Ready; the command sees its end."""
+        """End the standard input, after ChannelsOpened; the command sees its end."""
         self._check(Channel.STDIN, may_send=self.can_end_stdin and not self._is_stdin_ended)
         self._is_stdin_ended = True
         if self._can_send(Channel.STDIN):
@@ -203,7 +178,7 @@ class RemoteCommand:
 
     def _check(self, channel: Channel, *, may_send: bool) -> None:
         if not (self.is_ready and may_send):
-            raise LocalProtocolError(f"{channel.name.lower()} cannot be sent now")
+            raise LocalProtocolError(f"{_name_of(channel)} cannot be sent now")
 
     def _can_send(self, channel: Channel) -> bool:
         return not self.is_over and self._connection.can_send(channel)
@@ -213,8 +188,7 @@ class RemoteCommand:
         try:
             for event in connection.events_received():
                 self._take(event)
-            # Before version 4, only the end shows that nothing went wrong.
-            if connection.is_over and (self._status or (self._version < 4 and error is None)):
+            if connection.is_over and self._status:
                 self._report()
         except StreamError as exc:
             self.is_over = True
@@ -230,56 +204,48 @@ class RemoteCommand:
 
     def _take(self, event: channels.Event) -> None:
         match event:
-            case channels.ChannelReceived():
-                self._receive(_CHANNELS[event.channel], event.data)
-            case channels.ChannelsOpened():
+            case ChannelReceived() if event.channel in self._outputs:
+                self._events.append(event)
+            case ChannelReceived() if event.channel == Channel.ERROR:
+                self._receive_status(event.data)
+            case ChannelReceived():
+                raise RemoteProtocolError(
+                    f"the peer sent data on the stream {_name_of(event.channel)}"
+                )
+            case ChannelsOpened():
                 self.is_ready = True
-                self._events.append(Ready())
-            case channels.ChannelEnded():
-                self._receive_end(_CHANNELS[event.channel], event.is_reset)
+                self._events.append(event)
+            case ChannelEnded():
+                self._receive_end(event)
 
-    def _receive(self, channel: Channel, data: bytes | memoryview) -> None:
-        if channel is Channel.STDOUT and self._streams.stdout:
-            self._events.append(StdoutReceived(data))
-        elif channel is Channel.STDERR and self._streams.stderr:
-            self._events.append(StderrReceived(data))
-        elif channel is Channel.ERROR:
-            self._status += data
-            if len(self._status) > MAX_STATUS_BYTES:
-                raise RemoteProtocolError("the outcome of the command is too long")
-            self._tries_left -= 1
-            if self._version >= 4 and self._tries_left >= 0:
-                # The syntax of a Status object shows where it ends. A server that is stuck may
-                # never end the stream.
-                with suppress(RemoteProtocolError):
-                    self._report()
-        else:
-            raise RemoteProtocolError(f"the peer sent data on the stream {channel.name.lower()}")
+    def _receive_status(self, data: bytes | memoryview) -> None:
+        self._status += data
+        if len(self._status) > MAX_STATUS_BYTES:
+            raise RemoteProtocolError("the outcome of the command is too long")
+        self._tries_left -= 1
+        if self._tries_left >= 0:
+            # The syntax of a Status object shows where it ends. A server that is stuck may never
+            # end the stream.
+            with suppress(RemoteProtocolError):
+                self._report()
 
-    def _receive_end(self, channel: Channel, is_reset: bool) -> None:
-        if is_reset and not self.is_ready:
-            raise StreamError(f"the server refused the stream {channel.name.lower()}")
+    def _receive_end(self, event: ChannelEnded) -> None:
+        channel = event.channel
+        if event.is_reset and not self.is_ready:
+            raise StreamError(f"the server refused the stream {_name_of(channel)}")
         # The runtimes' server ends the error stream like that, and what nobody has read.
-        if channel is Channel.STDIN and is_reset:
-            self._events.append(StreamClosed(channel))
-        if channel not in self._still_sending:
-            return
-        self._still_sending.discard(channel)
-        if channel is not Channel.ERROR:
-            self._events.append(StreamClosed(channel))
-        elif self._status or self._version < 4:
+        is_input_refused = channel == Channel.STDIN and event.is_reset
+        if is_input_refused or channel in self._outputs & self._still_sending:
+            self._events.append(event)
+        if channel == Channel.ERROR and channel in self._still_sending and self._status:
             self._report()
+        self._still_sending.discard(channel)
 
     def _report(self) -> None:
         """Tell the outcome once, from what came on the error stream."""
         if self._is_reported:
             return
-        if self._version >= 4:
-            outcome = parse_status(bytes(self._status))
-        elif self._status:
-            outcome = ExitReported(None, self._status.decode(errors="replace"))
-        else:
-            outcome = ExitReported(0)
+        outcome = parse_status(bytes(self._status))
         self._is_reported = True
         self._events.append(outcome)
 
@@ -289,32 +255,34 @@ def remote_command(
 ) -> RemoteCommand:
     """Begin a command on a connection that has just been upgraded.
 
-    ``protocol`` is what the server chose of SPDY_PROTOCOLS or WEBSOCKET_PROTOCOLS; empty for none.
+    ``protocol`` is what the server chose, which must be one of those that are offered.
     """
-    version = _VERSIONS.get(protocol, 0)
     if streams.tty and streams.stderr:
         raise LocalProtocolError("a terminal has no separate standard error")
     if not (streams.stdin or streams.stdout or streams.stderr):
         raise LocalProtocolError("a command without any stream")
-    if transport == "websocket" and version in (1, 4, 5):
-        connection = WebSocketChannels(len(_CHANNELS), can_end=version >= 5)
-        return RemoteCommand(connection, version, streams)
-    if transport == "spdy" and 1 <= version <= 4:
+    if transport == "websocket" and protocol in WEBSOCKET_PROTOCOLS:
+        return RemoteCommand(WebSocketChannels(len(Channel), can_end=protocol == V5), streams)
+    if transport == "spdy" and protocol in SPDY_PROTOCOLS:
         # The server counts the streams and waits for as many as it was asked for, in any order.
         wanted = {
             Channel.ERROR: True,
             Channel.STDIN: streams.stdin,
             Channel.STDOUT: streams.stdout,
             Channel.STDERR: streams.stderr,
-            Channel.RESIZE: streams.tty and version >= 3,
+            Channel.RESIZE: streams.tty,
         }
         headers: dict[int, HeaderFields] = {
-            channel: (("streamtype", channel.name.lower()),)
+            channel: (("streamtype", _name_of(channel)),)
             for channel, is_wanted in wanted.items()
             if is_wanted
         }
-        return RemoteCommand(SpdyChannels(headers), version, streams)
-    raise LocalProtocolError(f'no remote command speaks "{protocol}" over {transport}')
+        return RemoteCommand(SpdyChannels(headers), streams)
+    raise RemoteProtocolError(f"the server chose no known version of the protocol: {protocol!r}")
+
+
+def _name_of(channel: int) -> str:
+    return Channel(channel).name.lower()
 
 
 def _exit_code(text: str) -> int:

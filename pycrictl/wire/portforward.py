@@ -17,7 +17,13 @@ from typing import Final, Literal
 
 from pycrictl.errors import LocalProtocolError
 from pycrictl.wire import channels
-from pycrictl.wire.channels import Channels, WebSocketChannels
+from pycrictl.wire.channels import (
+    ChannelEnded,
+    ChannelReceived,
+    Channels,
+    ChannelsOpened,
+    WebSocketChannels,
+)
 from pycrictl.wire.spdy.streams import SpdyChannels
 
 SPDY_PROTOCOL: Final = "portforward.k8s.io"
@@ -32,30 +38,15 @@ _ERROR: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardOpened:
-    """Data can be sent. Whether anything listens in the pod is not known yet."""
-
-
-@dataclass(slots=True)  # as for channels.ChannelReceived
-class ForwardReceived:
-    """The next bytes from the pod."""
-
-    data: bytes | memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardEnded:
-    """The pod sends no more."""
-
-
-@dataclass(frozen=True, slots=True)
 class ForwardClosed:
     """The connection is gone. ``error`` says what went wrong, or is empty."""
 
     error: str
 
 
-Event = ForwardOpened | ForwardReceived | ForwardEnded | ForwardClosed
+Event = ChannelsOpened | ChannelReceived | ChannelEnded | ForwardClosed
+"""Of the channels come only those of the data. Whether anything listens in the pod is not known
+when they are open."""
 
 
 class PortForward:
@@ -85,7 +76,7 @@ class PortForward:
         return events
 
     def send(self, data: bytes) -> None:
-        """Send data to the pod, after ForwardOpened. It is dropped if the connection is gone."""
+        """Send data to the pod, after ChannelsOpened. It is dropped if the connection is gone."""
         if data and not self.is_over:
             self._check()
             self._connection.send(_DATA, data)
@@ -126,21 +117,21 @@ class PortForward:
 
     def _take(self, event: channels.Event) -> None:
         match event:
-            case channels.ChannelReceived():
+            case ChannelReceived():
                 self._receive(event.channel, event.data)
-            case channels.ChannelsOpened():
+            case ChannelsOpened():
                 self._open()
                 # Nothing is ever sent on the other one, and the peer may wait to hear that. It may
                 # have reset it meanwhile: the connection is ahead of its events.
                 if self.can_end and self._connection.can_send(_ERROR):
                     self._connection.end(_ERROR)
-            case channels.ChannelEnded(is_reset=True):
+            case ChannelEnded(is_reset=True):
                 done = "reset" if self._is_opened else "refused to forward"
                 self._close(f"the runtime {done} the connection")
-            case channels.ChannelEnded():
+            case ChannelEnded():
                 self._still_sending.discard(event.channel)
                 if event.channel == _DATA:
-                    self._events.append(ForwardEnded())
+                    self._events.append(event)
                 # The end of the data comes first, also when there is an error text to follow.
                 if not self._still_sending:
                     self._close("")
@@ -159,12 +150,12 @@ class PortForward:
             if self._error and not self.can_end:  # no end follows it
                 self._close("")
         elif data:
-            self._events.append(ForwardReceived(data))
+            self._events.append(ChannelReceived(_DATA, data))
 
     def _open(self) -> None:
         if not self._is_opened and not any(self._missing.values()):
             self._is_opened = True
-            self._events.append(ForwardOpened())
+            self._events.append(ChannelsOpened())
 
     def _close(self, reason: str) -> None:
         """Close with the runtime's own text, if there is one, else with another reason."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from pycrictl.errors import StreamError
-from pycrictl.wire.command import Event, Ready, RemoteCommand, Streams, remote_command
+from pycrictl.wire.channels import ChannelReceived, ChannelsOpened
+from pycrictl.wire.command import V4, Channel, Event, RemoteCommand, Streams, remote_command
 from pycrictl.wire.spdy.frames import (
     Data,
     Frame,
@@ -33,12 +34,19 @@ EXIT_7 = json.dumps(
 PIPED = Streams(stdin=True)
 TERMINAL = Streams(stdin=True, stderr=False, tty=True)
 CANCEL = 5
-V1, V4, V5 = "channel.k8s.io", "v4.channel.k8s.io", "v5.channel.k8s.io"
+
+
+def out(data: bytes) -> ChannelReceived:
+    return ChannelReceived(Channel.STDOUT, data)
+
+
+def err(data: bytes) -> ChannelReceived:
+    return ChannelReceived(Channel.STDERR, data)
 
 
 def websocket(protocol: str = V4, streams: Streams = PIPED) -> RemoteCommand:
     command = remote_command("websocket", protocol, streams)
-    assert command.events_received() == [Ready()]
+    assert command.events_received() == [ChannelsOpened()]
     return command
 
 
@@ -104,7 +112,7 @@ class Spdy(SpdyServer[Event]):
             assert name == "streamtype"
             self.ids[value] = opened.stream_id
         if ready:
-            assert self.feed(*map(SynReply, self.ids.values())) == [Ready()]
+            assert self.feed(*map(SynReply, self.ids.values())) == [ChannelsOpened()]
 
     def data(self, name: str, data: bytes, *, is_last: bool = False) -> Data:
         return Data(self.ids[name], data, is_last)

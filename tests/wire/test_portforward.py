@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import LocalProtocolError
-from pycrictl.wire.channels import MESSAGE_BYTES
+from pycrictl.wire.channels import (
+    MESSAGE_BYTES,
+    ChannelEnded,
+    ChannelReceived,
+    ChannelsOpened,
+)
 from pycrictl.wire.portforward import (
     MAX_ERROR_BYTES,
     Event,
     ForwardClosed,
-    ForwardEnded,
-    ForwardOpened,
-    ForwardReceived,
     PortForward,
     port_forward,
 )
@@ -60,7 +64,7 @@ class Spdy(SpdyServer[Event]):
     def open(self) -> Spdy:
         """Have the server accept it."""
         assert len(self.sent()) == 2
-        assert self.feed(SynReply(DATA), SynReply(ERROR)) == [ForwardOpened()]
+        assert self.feed(SynReply(DATA), SynReply(ERROR)) == [ChannelsOpened()]
         assert self.sent() == [Data(ERROR, b"", is_last=True)]
         return self
 
@@ -75,7 +79,7 @@ def test_spdy_opens_a_pair_of_streams() -> None:
         SynStream(DATA, (("streamtype", "data"), ("port", "8080"), ("requestid", "0"))),
     ]
     assert spdy.feed(SynReply(DATA)) == []
-    assert spdy.feed(SynReply(ERROR)) == [ForwardOpened()]
+    assert spdy.feed(SynReply(ERROR)) == [ChannelsOpened()]
 
 
 def test_spdy_carries_data_both_ways() -> None:
@@ -85,8 +89,8 @@ def test_spdy_carries_data_both_ways() -> None:
     spdy.core.end()
     assert spdy.sent() == [Data(DATA, b"ask"), Data(DATA, b"", is_last=True)]
     assert spdy.feed(Data(DATA, b"tell", is_last=True)) == [
-        ForwardReceived(b"tell"),
-        ForwardEnded(),
+        ChannelReceived(0, b"tell"),
+        ChannelEnded(0),
     ]
     assert not spdy.core.is_over
     assert spdy.feed(Data(ERROR, b"", is_last=True)) == [ForwardClosed("")]
@@ -101,7 +105,7 @@ def test_spdy_nobody_listens() -> None:
         Data(ERROR, b"connection "),
         Data(ERROR, b"refused\n"),
         Data(ERROR, b"", is_last=True),
-    ) == [ForwardEnded(), ForwardClosed("connection refused")]
+    ) == [ChannelEnded(0), ForwardClosed("connection refused")]
 
 
 def test_spdy_error_texts_are_limited() -> None:
@@ -131,20 +135,11 @@ def test_spdy_accepted_and_reset_at_once() -> None:
     encoder = FrameEncoder()
     frames: list[Frame] = [SynReply(ERROR), SynReply(DATA), RstStream(ERROR, 5)]
     assert fed(spdy.core, b"".join(map(encoder.encode, frames))) == [
-        ForwardOpened(),
+        ChannelsOpened(),
         ForwardClosed("the runtime reset the connection"),
     ]
     spdy.core.send(b"x")
     assert spdy.sent()[2:] == []
-
-
-def test_spdy_wrong_calls() -> None:
-    core = Spdy().core
-    with pytest.raises(LocalProtocolError):
-        core.send(b"x")
-    with pytest.raises(LocalProtocolError):
-        core.end()
-    assert core.can_end
 
 
 @pytest.mark.parametrize(("text", "error"), [(b"", LOST), (b"why", "why")])
@@ -175,14 +170,14 @@ def test_recorded_by_containerd(exchange: str, data: bytes, piece_bytes: int) ->
             for start in range(0, len(piece), piece_bytes):
                 for event in fed(core, piece[start : start + piece_bytes]):
                     events.append(event)
-                    if isinstance(event, ForwardOpened):
+                    if isinstance(event, ChannelsOpened):
                         core.send(b"hello")
                         core.end()
         sent += b"".join(core.data_to_send())
     assert sent.startswith(RECORDED[exchange][0][1])
-    assert events[0] == ForwardOpened()
-    assert b"".join(event.data for event in events if isinstance(event, ForwardReceived)) == data
-    assert events[-2] == ForwardEnded()
+    assert events[0] == ChannelsOpened()
+    assert b"".join(event.data for event in events if isinstance(event, ChannelReceived)) == data
+    assert events[-2] == ChannelEnded(0)
     assert isinstance(events[-1], ForwardClosed)
     assert ("connection refused" in events[-1].error) == (exchange == "forward-refused")
     assert bool(events[-1].error) == (exchange == "forward-refused")
@@ -198,7 +193,7 @@ def heard(core: PortForward, *messages: bytes) -> list[Event]:
 
 def opened() -> PortForward:
     core = port_forward("websocket", 18080)
-    assert heard(core, b"\x00\xa0\x46", b"\x01\xa0\x46") == [ForwardOpened()]
+    assert heard(core, b"\x00\xa0\x46", b"\x01\xa0\x46") == [ChannelsOpened()]
     return core
 
 
@@ -212,8 +207,8 @@ def test_websocket_carries_data_both_ways() -> None:
     ]
     assert core.data_to_send() == []
     assert heard(core, b"\x00answer", b"\x00", b"", b"\x00\x00\xff") == [
-        ForwardReceived(b"answer"),
-        ForwardReceived(b"\x00\xff"),
+        ChannelReceived(0, b"answer"),
+        ChannelReceived(0, b"\x00\xff"),
     ]
     assert fed(core, close_frame(1000)) == [ForwardClosed("")]
     assert core.is_over
@@ -225,8 +220,8 @@ def test_websocket_carries_data_both_ways() -> None:
 def test_websocket_the_port_may_come_in_any_pieces() -> None:
     core = port_forward("websocket", 18080)
     assert heard(core, b"\x00\xa0", b"\x00", b"\x00\x46early", b"\x01\xa0\x46no") == [
-        ForwardReceived(b"early"),
-        ForwardOpened(),
+        ChannelReceived(0, b"early"),
+        ChannelsOpened(),
         ForwardClosed("no"),
     ]
 
@@ -243,11 +238,13 @@ def test_websocket_nobody_listens(piece_bytes: int) -> None:
     assert core.data_to_send() == []
 
 
-def test_websocket_wrong_calls() -> None:
-    core = port_forward("websocket", 18080)
-    with pytest.raises(LocalProtocolError):
-        core.send(b"x")
-    assert not core.can_end
+@pytest.mark.parametrize("transport", ["spdy", "websocket"])
+def test_wrong_calls(transport: Literal["spdy", "websocket"]) -> None:
+    core = port_forward(transport, 18080)
+    assert core.can_end == (transport == "spdy")
+    for call in (core.end, lambda: core.send(b"x")):
+        with pytest.raises(LocalProtocolError):
+            call()
     with pytest.raises(LocalProtocolError):
         opened().end()
 

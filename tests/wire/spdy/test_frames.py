@@ -20,7 +20,6 @@ from pycrictl.wire.spdy.frames import (
     SynReply,
     SynStream,
 )
-from tests.wire.recorded import RECORDED
 
 FIELDS = (("streamtype", "error"), ("port", "80"), ("requestid", "0"))
 FRAMES: list[Frame] = [
@@ -117,24 +116,6 @@ def test_pieces_may_end_anywhere(cuts: list[int]) -> None:
     assert joined(frames) == joined(FRAMES)
 
 
-@pytest.mark.parametrize("exchange", RECORDED)
-@pytest.mark.parametrize("piece_bytes", [7, 65536])
-def test_recorded_by_containerd(exchange: str, piece_bytes: int) -> None:
-    """Both directions of it are whole, and ours come out the same when they are made anew."""
-    for side in ("c", "s"):
-        data = b"".join(piece for who, piece in RECORDED[exchange] if who == side)
-        decoder = FrameDecoder()
-        frames: list[Frame] = []
-        for start in range(0, len(data), piece_bytes):
-            frames += decoder.receive_data(data[start : start + piece_bytes])
-        assert decoder.error is None
-        opening = SynStream if side == "c" else SynReply
-        assert sum(isinstance(frame, opening) for frame in frames) in (2, 3, 4)
-        if side == "c":
-            again = FrameDecoder().receive_data(encoded(joined(frames)))
-            assert joined(again) == joined(frames)
-
-
 # Violations
 
 
@@ -143,11 +124,7 @@ def test_recorded_by_containerd(exchange: str, piece_bytes: int) -> None:
     [
         (control(6, b"\0\0\0\1", version=2), "the peer does not speak SPDY/3"),
         (control(6, bytes(MAX_CONTROL_BYTES + 1)), "too long a SPDY control frame"),
-        (control(99, bytes(MAX_CONTROL_BYTES + 1)), "too long a SPDY control frame"),
         (control(1, b"\0\0\0\1\0\0\0\0\0"), "a SPDY frame is cut off"),
-        (control(2, b"\0\0\0"), "a SPDY frame is cut off"),
-        (control(3, b"\0\0\0\1"), "a SPDY frame is cut off"),
-        (control(6, b""), "a SPDY frame is cut off"),
         (control(7, b"\0\0\0\1"), "a SPDY frame is cut off"),
         (control(8, b"\0\0\0\1"), "a SPDY header block is cut off"),
         (control(2, b"\0\0\0\1nonsense"), "a SPDY header block cannot be decompressed"),

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pycrictl.errors import LocalProtocolError
 from pycrictl.wire import limits
@@ -85,14 +83,6 @@ def test_each_side_ends_its_own() -> None:
     peer.core.end(B)
 
 
-def test_resets() -> None:
-    peer = Peer()
-    assert peer.feed(RstStream(1, 4711)) == [ChannelEnded(A, is_reset=True)]
-    assert peer.feed(Data(1, b"on its way"), SynReply(1), RstStream(1, 5)) == []
-    assert not peer.core.can_send(A)
-    assert peer.core.can_send(B)
-
-
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
@@ -111,16 +101,6 @@ def test_violations_end_the_connection(frame: Frame, reason: str) -> None:
     assert peer.core.is_over
     assert str(peer.core.error) == reason
     assert peer.sent() == [GoAway(0, 1)]
-
-
-def test_bytes_that_are_no_frames() -> None:
-    peer = Peer()
-    good = FrameEncoder().encode(Data(1, b"x"))
-    peer.core.receive_data(good + b"\x80\x02\0\0\0\0\0\0" + good)
-    assert peer.core.events_received() == [ChannelReceived(A, b"x")]
-    assert str(peer.core.error) == "the peer does not speak SPDY/3"
-    assert peer.feed(Data(1, b"x")) == []
-    assert not peer.core.can_send(A)
 
 
 def test_pings() -> None:
@@ -152,42 +132,3 @@ def test_the_peer_goes_away() -> None:
     peer = Peer(is_open=False)
     assert peer.feed(SynReply(1), GoAway(0), GoAway(0)) == [ChannelEnded(B, is_reset=True)]
     assert peer.feed(Data(1, b"x")) == [ChannelReceived(A, b"x")]
-
-
-def test_the_end_of_the_connection() -> None:
-    peer = Peer()
-    peer.core.receive_eof()
-    assert peer.core.is_over
-    assert str(peer.core.error) == "the connection to the runtime ended"
-    with pytest.raises(LocalProtocolError):
-        peer.core.send(A, b"x")
-    peer.core.ping()
-    assert peer.feed(Data(1, b"late")) == []
-    assert peer.sent() == []
-
-
-stream_ids = st.integers(1, 6)
-random_frames = st.one_of(
-    st.builds(SynStream, stream_ids, st.just(FIELDS), st.booleans()),
-    st.builds(SynReply, stream_ids, st.just(()), st.booleans()),
-    st.builds(Data, stream_ids, st.binary(max_size=5), st.booleans()),
-    st.builds(RstStream, stream_ids, st.integers(1, 12)),
-    st.builds(GoAway, stream_ids),
-    st.builds(Ping, stream_ids),
-)
-
-
-@given(st.lists(random_frames | st.binary(max_size=12), max_size=30))
-def test_nothing_makes_it_raise(inputs: list[Frame | bytes]) -> None:
-    peer = Peer(is_open=False)
-    for one in inputs:
-        if isinstance(one, bytes):
-            peer.core.receive_data(one)
-            peer.core.events_received()
-        else:
-            peer.feed(one)
-        for channel in (A, B):
-            if peer.core.can_send(channel):
-                peer.core.send(channel, b"x")
-        assert sum(map(len, peer.core.data_to_send())) <= 200
-    assert peer.core.is_over == (peer.core.error is not None)

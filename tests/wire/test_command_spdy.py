@@ -7,16 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+from pycrictl.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
 from pycrictl.wire.command import (
-    SPDY_PROTOCOLS,
+    V4,
     Channel,
     Event,
     ExitReported,
     OutcomeUnknown,
-    Ready,
-    StderrReceived,
-    StdoutReceived,
-    StreamClosed,
     Streams,
     remote_command,
 )
@@ -35,10 +32,10 @@ from tests.wire.remote import (
     PIPED,
     SUCCESS,
     TERMINAL,
-    V1,
-    V4,
     Spdy,
+    err,
     fed,
+    out,
     violation_of,
 )
 
@@ -48,18 +45,16 @@ from .recorded import RECORDED
 
 
 @pytest.mark.parametrize(
-    ("streams", "protocol", "names"),
+    ("streams", "names"),
     [
-        (PIPED, V4, ["error", "stdin", "stdout", "stderr"]),
-        (Streams(), V4, ["error", "stdout", "stderr"]),
-        (TERMINAL, V4, ["error", "stdin", "stdout", "resize"]),
-        (TERMINAL, "v3.channel.k8s.io", ["error", "stdin", "stdout", "resize"]),
-        (TERMINAL, "v2.channel.k8s.io", ["error", "stdin", "stdout"]),
-        (Streams(stdin=True, stdout=False, stderr=False), V1, ["error", "stdin"]),
+        (PIPED, ["error", "stdin", "stdout", "stderr"]),
+        (Streams(), ["error", "stdout", "stderr"]),
+        (TERMINAL, ["error", "stdin", "stdout", "resize"]),
+        (Streams(stdin=True, stdout=False, stderr=False), ["error", "stdin"]),
     ],
 )
-def test_spdy_streams(streams: Streams, protocol: str, names: list[str]) -> None:
-    spdy = Spdy(streams, protocol)
+def test_spdy_streams(streams: Streams, names: list[str]) -> None:
+    spdy = Spdy(streams)
     assert spdy.ids == dict(zip(names, (1, 3, 5, 7), strict=False))
     assert spdy.command.data_to_send() == []
 
@@ -68,7 +63,7 @@ def test_spdy_is_ready_when_all_streams_are_accepted() -> None:
     spdy = Spdy(ready=False)
     first, *others = spdy.ids.values()
     assert spdy.feed(*map(SynReply, others)) == []
-    assert spdy.feed(SynReply(first)) == [Ready()]
+    assert spdy.feed(SynReply(first)) == [ChannelsOpened()]
 
 
 def test_spdy_takes_nothing_before_it_is_ready() -> None:
@@ -95,10 +90,10 @@ def test_spdy_as_containerd_ends_it() -> None:
         spdy.end("stderr"),
         spdy.data("error", EXIT_7[:10]),
     ) == [
-        StdoutReceived(b"out"),
-        StderrReceived(b"err"),
-        StreamClosed(Channel.STDOUT),
-        StreamClosed(Channel.STDERR),
+        out(b"out"),
+        err(b"err"),
+        ChannelEnded(Channel.STDOUT),
+        ChannelEnded(Channel.STDERR),
     ]
     assert not spdy.command.is_over
     assert spdy.feed(spdy.data("error", EXIT_7[10:])) == [ExitReported(7, "exit code 7")]
@@ -114,7 +109,7 @@ def test_spdy_outcome_before_the_outputs_end() -> None:
     assert spdy.feed(spdy.data("error", EXIT_7)) == [ExitReported(7, "exit code 7")]
     assert not spdy.command.is_over
     events = spdy.feed(spdy.reset("stdin"), spdy.reset("error"), spdy.data("stdout", b"late"))
-    assert events == [StreamClosed(Channel.STDIN), StdoutReceived(b"late")]
+    assert events == [ChannelEnded(Channel.STDIN, is_reset=True), out(b"late")]
     spdy.feed(spdy.reset("stdout"), spdy.reset("stderr"))
     assert spdy.command.is_over
     assert spdy.command.error is None
@@ -131,8 +126,8 @@ def test_spdy_ends_by_the_end_of_its_streams() -> None:
     )
     assert events == [
         ExitReported(0),
-        StreamClosed(Channel.STDOUT),
-        StreamClosed(Channel.STDERR),
+        ChannelEnded(Channel.STDOUT, is_reset=True),
+        ChannelEnded(Channel.STDERR),
     ]
     assert spdy.command.is_over
     assert spdy.command.error is None
@@ -150,9 +145,8 @@ def test_spdy_outcome_at_the_end_of_the_connection() -> None:
     assert isinstance(spdy.command.error, RemoteProtocolError)
 
 
-@pytest.mark.parametrize("protocol", [V4, V1])
-def test_spdy_connection_lost(protocol: str) -> None:
-    spdy = Spdy(protocol=protocol)
+def test_spdy_connection_lost() -> None:
+    spdy = Spdy()
     spdy.feed(spdy.data("stdout", b"x"))
     spdy.command.receive_eof()
     assert isinstance(spdy.command.error, OutcomeUnknown)
@@ -185,18 +179,9 @@ def test_spdy_awaits_nothing_but_the_outcome() -> None:
     assert spdy.sent() == []
 
 
-@pytest.mark.parametrize("protocol", SPDY_PROTOCOLS[1:])
-def test_spdy_before_version_4(protocol: str) -> None:
-    spdy = Spdy(protocol=protocol)
-    assert spdy.feed(spdy.end("error")) == [ExitReported(0)]
-    spdy = Spdy(protocol=protocol)
-    events = spdy.feed(spdy.data("error", b"no luck"), spdy.reset("error"))
-    assert events == [ExitReported(None, "no luck")]
-
-
 def test_spdy_input_that_nobody_takes() -> None:
     spdy = Spdy()
-    assert spdy.feed(spdy.reset("stdin")) == [StreamClosed(Channel.STDIN)]
+    assert spdy.feed(spdy.reset("stdin")) == [ChannelEnded(Channel.STDIN, is_reset=True)]
     spdy.command.send_stdin(b"x")
     spdy.command.end_stdin()
     assert spdy.sent() == []
@@ -208,9 +193,6 @@ def test_spdy_resize() -> None:
     assert spdy.sent() == [spdy.data("resize", b'{"Width":80,"Height":24}\n')]
     spdy.feed(spdy.reset("resize"))
     spdy.command.resize(width=81, height=25)
-    assert spdy.sent() == []
-    spdy = Spdy(TERMINAL, "v2.channel.k8s.io")
-    spdy.command.resize(width=80, height=24)
     assert spdy.sent() == []
 
 
@@ -228,6 +210,11 @@ def test_spdy_violations() -> None:
     reason = "the peer sent data on the stream stdin"
     assert violation_of(spdy.command, FrameEncoder().encode(spdy.data("stdin", b"x"))) == reason
     assert "SPDY/3" in violation_of(Spdy().command, b"\x80\x02\0\0\0\0\0\0")
+
+
+def of(events: list[Event], channel: Channel) -> bytes:
+    received = (event for event in events if isinstance(event, ChannelReceived))
+    return b"".join(event.data for event in received if event.channel == channel)
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 65536])
@@ -253,9 +240,8 @@ def test_recorded_by_containerd(
                 events += fed(command, data[start : start + piece_bytes])
     assert command.is_over
     assert command.error is None
-    assert events[0] == Ready()
-    stdout = b"".join(event.data for event in events if isinstance(event, StdoutReceived))
-    stderr = b"".join(event.data for event in events if isinstance(event, StderrReceived))
+    assert events[0] == ChannelsOpened()
+    stdout, stderr = of(events, Channel.STDOUT), of(events, Channel.STDERR)
     (outcome,) = (event for event in events if isinstance(event, ExitReported))
     assert (stdout, stderr, outcome.exit_code) == expected
     assert ours == RECORDED[exchange][0][1]
@@ -279,15 +265,12 @@ some_frames = st.one_of(
 
 
 @given(
-    st.sampled_from(SPDY_PROTOCOLS),
     st.sampled_from([PIPED, TERMINAL, Streams()]),
     st.booleans(),
     st.lists(some_frames, max_size=40),
 )
-def test_no_frames_make_it_raise(
-    protocol: str, streams: Streams, ready: bool, frames: list[Frame]
-) -> None:
-    spdy = Spdy(streams, protocol, ready=ready)
+def test_no_frames_make_it_raise(streams: Streams, ready: bool, frames: list[Frame]) -> None:
+    spdy = Spdy(streams, ready=ready)
     events = [event for frame in frames for event in spdy.feed(frame)]
     assert len(spdy.sent()) <= len(frames) + 1
     spdy.command.receive_eof()
