@@ -6,9 +6,8 @@ object with ``log`` (which has its own line feed at the end of a line), ``stream
 two cannot be taken for each other, so each line is read for what it is.
 
 Logs are large, and nearly always of full lines of one stream. So a block of such lines is cut by
-one regular expression that leaves nothing over but texts; a block of any CRI lines by another one,
-which leaves over what each text is; everything else is read by a loop. The expressions look at
-the characters of a time only. Where times matter, they are read in full.
+one regular expression, which looks at the characters of a time only and leaves nothing over but
+texts. Everything else, and lines whose times matter, is read by a loop.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
 from pycrictl.foreign import parsed
-from pycrictl.wire.logtime import TIMESTAMP, comparable_time, format_timestamp, timestamp_ns
+from pycrictl.wire.logtime import TIMESTAMP, format_timestamp, timestamp_ns
 
 MAX_LINE_BYTES: Final = 16 << 20
 """Most of a line that is held, unless the caller asks for another limit."""
@@ -29,7 +28,6 @@ LogStream = Literal["stdout", "stderr"]
 
 _STREAMS: Final[dict[str, LogStream]] = {"stdout": "stdout", "stderr": "stderr"}
 _EXCERPT: Final = 60
-_USUAL_CHARACTERS: Final = 29  # of a time without its zone
 
 # Each line begins with the line feed before it. The first branch is for times of nine digits, the
 # usual ones; the last eats up the block at the first line of another kind, so that the result ends
@@ -37,19 +35,6 @@ _USUAL_CHARACTERS: Final = 29  # of a time without its zone
 _FULL_LINES: Final[dict[LogStream, re.Pattern[bytes]]] = {
     "stdout": re.compile(rb"\n(?:.{29}+Z stdout F |[-+.:0-9TZ]{20,35}+ stdout F |(?s:.*+))"),
     "stderr": re.compile(rb"\n(?:.{29}+Z stderr F |[-+.:0-9TZ]{20,35}+ stderr F |(?s:.*+))"),
-}
-_STAMPED_LINES: Final[dict[LogStream, re.Pattern[bytes]]] = {
-    "stdout": re.compile(rb"\n(?:(.{29}|[-.:0-9T]{19,29}+)(?:Z|\+00:00) stdout F |(?s:.*+))"),
-    "stderr": re.compile(rb"\n(?:(.{29}|[-.:0-9T]{19,29}+)(?:Z|\+00:00) stderr F |(?s:.*+))"),
-}
-_CRI_LINES: Final = re.compile(
-    rb"\n(?:(?:.{29}Z|[-+.:0-9TZ]{20,35}+) (std(?:out|err) [FP])(?::[^ \n]*)? |(?s:.*+))"
-)
-_KINDS: Final[dict[bytes, tuple[LogStream, bytes]]] = {
-    b"stdout F": ("stdout", b"\n"),
-    b"stderr F": ("stderr", b"\n"),
-    b"stdout P": ("stdout", b""),
-    b"stderr P": ("stderr", b""),
 }
 _LINE: Final = re.compile(rb"\n(?:(%b) (stdout|stderr) ([^ \n]*) (.*)|(.*))" % TIMESTAMP)
 _TIMESTAMP: Final = re.compile(TIMESTAMP)
@@ -108,7 +93,6 @@ class LogDecoder:
         self._only = only
         self._has_timestamps = has_timestamps
         self._since_ns = since_ns
-        self._since = None if since_ns is None else comparable_time(since_ns)
         self._max_line_bytes = max_line_bytes
         self._is_plain = not has_timestamps and since_ns is None
         self._last_stream: LogStream = only or "stdout"
@@ -165,44 +149,7 @@ class LogDecoder:
                 del texts[0]  # what comes before the first line feed: nothing
                 texts.append(b"")
                 return (Chunk(self._last_stream, b"\n".join(texts)),)
-            fields = _CRI_LINES.split(block)
-            if fields[-2] is not None:
-                return self._join(fields[1::2], fields[2::2])
-        elif (stamped := self._decode_stamped(block)) is not None:
-            return stamped
         return self._gather(self._lines(block, b"\n"))
-
-    def _decode_stamped(self, block: bytes) -> Iterable[Chunk] | None:
-        """Read full lines of the usual output whose times, all in UTC, matter; None for others."""
-        stream = self._last_stream
-        fields = _STAMPED_LINES[stream].split(block)
-        if fields[-2] is None or self._is_inside_line[stream]:
-            return None
-        pairs = list(zip(fields[1::2], fields[2::2], strict=True))
-        if self._since is not None:
-            since = self._since
-            pairs = [pair for pair in pairs if pair[0] >= since]
-        if not self._has_timestamps:
-            lines = [text for _, text in pairs]
-        else:
-            try:
-                lines = [
-                    b"Z ".join(pair) if len(pair[0]) == _USUAL_CHARACTERS else _stamp(*pair)
-                    for pair in pairs
-                ]
-            except ValueError:
-                return None
-        return (Chunk(stream, b"\n".join([*lines, b""])),) if lines else ()
-
-    def _join(self, kinds: Iterable[bytes], texts: Iterable[bytes]) -> Iterator[Chunk]:
-        """Put together the texts of lines of the same kind."""
-        for kind, run in groupby(zip(kinds, texts, strict=True), itemgetter(0)):
-            stream, line_end = _KINDS[kind]
-            if self._only in (None, stream):
-                self._last_stream = stream
-                data = line_end.join([text for _, text in run]) + line_end
-                if data:
-                    yield Chunk(stream, data)
 
     def _gather(self, lines: Iterable[Chunk]) -> Iterator[Chunk]:
         """Put together neighbours that go to the same output."""
@@ -249,14 +196,6 @@ class LogDecoder:
         if self.first_bad is None:
             # repr() escapes whatever could steer a terminal.
             self.first_bad = repr(line[:_EXCERPT].decode(errors="replace"))
-
-
-def _stamp(time: bytes, text: bytes) -> bytes:
-    """Put a time in UTC, given without its zone, before a text."""
-    timestamp = time + b"Z"
-    if not _TIMESTAMP.fullmatch(timestamp):
-        raise ValueError("not a time")
-    return b"%b %b" % (format_timestamp(timestamp), text)
 
 
 def _docker_piece(line: bytes) -> _Piece | None:

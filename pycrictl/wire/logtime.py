@@ -49,21 +49,6 @@ def timestamp_ns(timestamp: bytes) -> int:
     return _seconds(timestamp[:_SECONDS_CHARACTERS] + zone) * _SECOND_NS + int(fraction)
 
 
-def comparable_time(moment_ns: int) -> bytes:
-    """Write a time as a log does in UTC, without the zone and without zeros at the end.
-
-    No log's time without its zone is less than it as a text unless it is less as a time. A moment
-    before the year 1 is less, one after 9999 greater than all of them.
-    """
-    seconds, fraction = divmod(moment_ns, _SECOND_NS)
-    try:
-        moment = _EPOCH + timedelta(seconds=seconds)
-    except OverflowError:
-        return b"" if seconds < 0 else b"A"
-    text = moment.isoformat()[:_SECONDS_CHARACTERS]
-    return f"{text}.{fraction:09d}".rstrip("0").rstrip(".").encode()
-
-
 def _split(timestamp: bytes) -> tuple[bytes, bytes]:
     """Return the nine digits after the second, and the zone, which is Z where it is zero."""
     if timestamp.endswith(b"Z"):

@@ -4,13 +4,10 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pycrictl.errors import UsageError
 from pycrictl.wire.logtime import (
     TIMESTAMP,
-    comparable_time,
     format_timestamp,
     parse_time,
     timestamp_ns,
@@ -19,7 +16,6 @@ from pycrictl.wire.logtime import (
 SECOND = 10**9
 DAY = 24 * 3600 * SECOND
 NOON = int(datetime(2024, 1, 31, 12, tzinfo=UTC).timestamp()) * SECOND
-MOMENTS = st.integers(-62_135_596_800 * SECOND, 253_402_300_800 * SECOND - 1)
 
 
 @pytest.mark.parametrize(
@@ -71,17 +67,6 @@ def test_times_that_are_none(timestamp: bytes) -> None:
     assert re.fullmatch(TIMESTAMP, timestamp)
     with pytest.raises(ValueError, match=r".+"):
         timestamp_ns(timestamp)
-
-
-@given(MOMENTS, MOMENTS)
-def test_comparable_times(first: int, second: int) -> None:
-    """Texts are in the order of the times, whatever zeros one of them has at its end."""
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=first // SECOND)
-    digits = f"{first % SECOND:09d}"
-    for fraction in {f".{digits}", f".{digits}".rstrip("0").rstrip(".")}:
-        text = f"{moment:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + fraction
-        assert (text.encode() < comparable_time(second)) == (first < second)
-        assert text.encode() >= comparable_time(first)
 
 
 @pytest.mark.parametrize(
