@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -17,6 +18,9 @@ _GROWTH: Final = 8
 
 PATIENCE_S: Final = 2.0
 """How long a rotated log may be missing; the runtime learns of it right after the renaming."""
+
+LOOK_S: Final = 0.1
+"""How long to wait before a log that had nothing new is looked at again."""
 
 OnBad = Callable[[str], None]
 """Called once, with the printable beginning of the first line of neither format."""
@@ -134,3 +138,21 @@ def _last_lines(data: bytes, lines: int) -> bytes:
         if position < 0:
             return data
     return data[position + 1 :]
+
+
+def pause_for(reader_fd: int | None) -> Callable[[], None]:
+    """Return what waits a moment, or raises BrokenPipeError if nobody can read from a descriptor.
+
+    That would else not be noticed before the container writes again.
+    """
+    poll = select.poll()
+    if reader_fd is not None:
+        poll.register(reader_fd, 0)
+
+    def pause() -> None:
+        for fd, event in poll.poll(LOOK_S * 1000):
+            if event & select.POLLERR:
+                raise BrokenPipeError
+            poll.unregister(fd)
+
+    return pause

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from pycrictl.errors import PycrictlError
-from pycrictl.logs.log_reader import LogReader
+from pycrictl.logs.log_reader import LOOK_S, LogReader, pause_for
 from pycrictl.logs.selection import Selection
 from pycrictl.wire.logline import Chunk
 
@@ -246,3 +247,24 @@ def test_a_writer_that_never_pauses(path: Path) -> None:
     chunks = list(reader.follow(lambda: not is_done.is_set(), seen.set))
     writer.join()
     assert on_stream(chunks).split() == [str(number) for number in range(total)]
+
+
+def test_a_pause_ends_for_good_when_nobody_reads_any_more() -> None:
+    reader, writer = os.pipe()
+    pause = pause_for(writer)
+    began_s = time.monotonic()
+    pause()
+    assert time.monotonic() - began_s > LOOK_S / 2
+    os.close(reader)
+    with pytest.raises(BrokenPipeError):
+        pause()
+    os.close(writer)
+
+
+def test_a_pause_with_output_into_a_file(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as file:
+        pause = pause_for(file.fileno())
+        pause()
+        began_s = time.monotonic()
+        pause()
+    assert time.monotonic() - began_s > LOOK_S / 2

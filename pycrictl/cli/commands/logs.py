@@ -11,10 +11,9 @@ from pycrictl.cli import complete, crictl, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection import containerlog, podlogs
 from pycrictl.errors import MissingArgument, NotFound, PycrictlError, UsageError
-from pycrictl.logs.log_reader import LogReader
+from pycrictl.logs.log_reader import LogReader, pause_for
 from pycrictl.logs.selection import select
 from pycrictl.logs.together import Together
-from pycrictl.logs.waiting import LogWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -172,8 +171,7 @@ class _Output:
             return
         life = containerlog.Life(self.client, log)
         try:
-            with LogWatch(log.path, reader_fd=_descriptor(self.env.stdout)) as watch:
-                self._write(reader.follow(life.lasts, watch.wait))
+            self._write(reader.follow(life.lasts, self._pause()))
         except KeyboardInterrupt:
             pass  # how users end it
 
@@ -202,20 +200,23 @@ class _Output:
         if not self.follow:
             self._write(together.read())
             return
-        paths = [named.log.path for named in present]
-        with LogWatch(*paths, reader_fd=_descriptor(self.env.stdout)) as watch:
 
-            def goes_on() -> bool:
-                for named in logs.new():
-                    self.env.note(f"{named.name} was started")
-                    watch.add(named.log.path)
-                    add(named, is_new=True)
-                return logs.lasts()
+        def goes_on() -> bool:
+            for named in logs.new():
+                self.env.note(f"{named.name} was started")
+                add(named, is_new=True)
+            return logs.lasts()
 
-            try:
-                self._write(together.follow(goes_on, watch.wait))
-            except KeyboardInterrupt:
-                pass  # how users end it
+        try:
+            self._write(together.follow(goes_on, self._pause()))
+        except KeyboardInterrupt:
+            pass  # how users end it
+
+    def _pause(self) -> Callable[[], None]:
+        try:
+            return pause_for(self.env.stdout.fileno())
+        except (OSError, ValueError):  # closed or without one
+            return pause_for(None)
 
     def _report_format(self, first_bad: str) -> None:
         self.env.warn(f"the log has lines in an unknown format, the first is {first_bad}")
@@ -237,10 +238,3 @@ def _writer(stream: TextIO) -> Callable[[bytes], object]:
         buffer.flush()
 
     return write
-
-
-def _descriptor(stream: TextIO) -> int | None:
-    try:
-        return stream.fileno()
-    except (OSError, ValueError):  # closed or without one
-        return None
