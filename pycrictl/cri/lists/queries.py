@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container as Collection
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import call_each
@@ -17,6 +16,9 @@ from pycrictl.errors import PycrictlError
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
+
+F = TypeVar("F", cri_pb2.ContainerFilter, cri_pb2.PodSandboxFilter)
+T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)
 
 ContainerState = Literal["created", "running", "exited", "unknown"]
 CONTAINER_STATES: Final[dict[ContainerState, cri_pb2.ContainerState]] = {
@@ -30,14 +32,36 @@ NO_NAMESPACE: Final = "unknown"
 """What tables show, and patterns match, for a container without a label of its namespace."""
 
 
-class ContainerQuery(NamedTuple):
-    """Which containers are wanted; names in the ``condition`` become IDs, patterns are searched."""
+class Query(NamedTuple, Generic[F]):
+    """Which are wanted; names in the ``condition`` become IDs, patterns are searched."""
 
-    condition: cri_pb2.ContainerFilter
+    condition: F
+    name: re.Pattern[str] | None
+    namespace: re.Pattern[str] | None
+    newest: int | None
     image: str = ""
-    name: re.Pattern[str] | None = None
-    namespace: re.Pattern[str] | None = None
-    newest: int | None = None
+
+    def select(self, found: Iterable[T], namespace: Callable[[T], str]) -> list[T]:
+        """Select by what the runtime does not filter by; return the newest first."""
+        matching = [
+            each
+            for each in found
+            if (self.name is None or self.name.search(each.metadata.name))
+            and (self.namespace is None or self.namespace.search(namespace(each)))
+        ]
+        return newest_first(matching, self.newest)
+
+
+def _query(
+    condition: F, *, name: str, namespace: str, newest: int | None, image: str = ""
+) -> Query[F]:
+    return Query(
+        condition,
+        pattern(name, option="--name") if name else None,
+        pattern(namespace, option="--namespace") if namespace else None,
+        newest,
+        image,
+    )
 
 
 def container_query(
@@ -52,7 +76,7 @@ def container_query(
     namespace: str = "",
     pod: str = "",
     state: ContainerState | None = None,
-) -> ContainerQuery:
+) -> Query[cri_pb2.ContainerFilter]:
     """Without a state running ones are meant, unless all or some of the newest are asked for."""
     condition = cri_pb2.ContainerFilter(id=container_id, pod_sandbox_id=pod, label_selector=labels)
     count = newest_count(latest=latest, last=last)
@@ -60,17 +84,11 @@ def container_query(
         state = "running"
     if state is not None:
         condition.state.state = CONTAINER_STATES[state]
-    return ContainerQuery(
-        condition,
-        image=image,
-        name=pattern(name, option="--name") if name else None,
-        namespace=pattern(namespace, option="--namespace") if namespace else None,
-        newest=count,
-    )
+    return _query(condition, name=name, namespace=namespace, newest=count, image=image)
 
 
 def list_containers(
-    client: CriClient, images: CriClient, query: ContainerQuery
+    client: CriClient, images: CriClient, query: Query[cri_pb2.ContainerFilter]
 ) -> list[cri_pb2.Container]:
     """Return the containers of a query, the newest first.
 
@@ -78,37 +96,20 @@ def list_containers(
     """
     select_by_id(client, query.condition)
     found = fetch.containers(client, query.condition)
-    if not query.image:
-        return select_containers(found, query)
-    candidates = {container.image.image for container in found}
-    ids = {reference: image.id for reference, image in find_images(images, [query.image])}
-    wanted = ids.get(query.image)
-    if wanted is None:
-        return []
-    known = find_images(images, sorted(candidates))
-    return select_containers(
-        found, query, images={reference for reference, image in known if image.id == wanted}
-    )
+    if query.image:
+        found = _of_image(images, found, query.image)
+    return query.select(found, _namespace)
 
 
-def select_containers(
-    containers: Iterable[cri_pb2.Container],
-    query: ContainerQuery,
-    *,
-    images: Collection[str] | None = None,
+def _of_image(
+    images: CriClient, containers: Sequence[cri_pb2.Container], image: str
 ) -> list[cri_pb2.Container]:
-    """Select by what the runtime does not filter by; return the newest first.
-
-    ``images`` are references, one of which must be the container's image; None for any.
-    """
-    found = [
-        container
-        for container in containers
-        if (images is None or container.image.image in images)
-        and (query.name is None or query.name.search(container.metadata.name))
-        and (query.namespace is None or query.namespace.search(_namespace(container)))
-    ]
-    return newest_first(found, query.newest)
+    ids = {reference: found.id for reference, found in find_images(images, [image])}
+    if image not in ids:
+        return []
+    references = sorted({container.image.image for container in containers})
+    known = {name for name, found in find_images(images, references) if found.id == ids[image]}
+    return [container for container in containers if container.image.image in known]
 
 
 def first_tags(images: CriClient, containers: Iterable[cri_pb2.Container]) -> dict[str, str]:
@@ -148,13 +149,6 @@ POD_STATES: Final[dict[PodState, cri_pb2.PodSandboxState]] = {
 }
 
 
-class PodQuery(NamedTuple):
-    condition: cri_pb2.PodSandboxFilter
-    name: re.Pattern[str] | None = None
-    namespace: re.Pattern[str] | None = None
-    newest: int | None = None
-
-
 def pod_query(
     *,
     pod_id: str = "",
@@ -164,28 +158,17 @@ def pod_query(
     name: str = "",
     namespace: str = "",
     state: PodState | None = None,
-) -> PodQuery:
+) -> Query[cri_pb2.PodSandboxFilter]:
     condition = cri_pb2.PodSandboxFilter(id=pod_id, label_selector=labels)
     if state is not None:
         condition.state.state = POD_STATES[state]
-    return PodQuery(
-        condition,
-        name=pattern(name, option="--name") if name else None,
-        namespace=pattern(namespace, option="--namespace") if namespace else None,
-        newest=newest_count(latest=latest, last=last),
-    )
+    newest = newest_count(latest=latest, last=last)
+    return _query(condition, name=name, namespace=namespace, newest=newest)
 
 
-def list_pods(client: CriClient, query: PodQuery) -> list[cri_pb2.PodSandbox]:
+def list_pods(
+    client: CriClient, query: Query[cri_pb2.PodSandboxFilter]
+) -> list[cri_pb2.PodSandbox]:
     select_by_id(client, query.condition)
-    return select_pods(fetch.pods(client, query.condition), query)
-
-
-def select_pods(pods: Iterable[cri_pb2.PodSandbox], query: PodQuery) -> list[cri_pb2.PodSandbox]:
-    found = [
-        pod
-        for pod in pods
-        if (query.name is None or query.name.search(pod.metadata.name))
-        and (query.namespace is None or query.namespace.search(pod.metadata.namespace))
-    ]
-    return newest_first(found, query.newest)
+    found = fetch.pods(client, query.condition)
+    return query.select(found, lambda pod: pod.metadata.namespace)
