@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,18 +45,6 @@ def test_calls_share_a_channel(fake: FakeServer) -> None:
     assert open_after[1:] == open_after[:1] * 4
 
 
-def test_ctrl_c_ends_a_call_to_a_server_that_says_nothing_more() -> None:
-    with (
-        hostile.answering(hostile.HTTP2_SETTINGS) as path,
-        call_of(path, timeout_s=None) as call,
-    ):
-        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        started = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            list(call.messages())
-        assert time.monotonic() - started < 20
-
-
 @pytest.mark.parametrize("answer", [b"", hostile.HTTP2_SETTINGS[:5]])
 def test_a_server_that_says_nothing_has_less_time_than_the_call(answer: bytes) -> None:
     with (
@@ -70,10 +57,10 @@ def test_a_server_that_says_nothing_has_less_time_than_the_call(answer: bytes) -
 
 
 def test_connecting_and_looking_take_no_longer_than_the_call_may() -> None:
-    with hostile.hung() as path, call_of(path, timeout_s=3, handshake_s=3) as call:
+    with hostile.hung() as path, call_of(path, timeout_s=1, handshake_s=1) as call:
         started = time.monotonic()
         list(call.messages())
-        assert time.monotonic() - started < 3.6
+        assert time.monotonic() - started < 1.6
         assert call.status is not None
         assert call.status.obstacle == obstacle.SILENT
 
@@ -96,15 +83,6 @@ def test_other_servers(answer: bytes, shown: str) -> None:
     assert found.reason.startswith(f'it is not a gRPC server: it answers "{shown}')
     assert found.reason.isprintable()
     assert len(found.reason) < 350
-
-
-def test_looking_at_a_server(fake: FakeServer, tmp_path: Path) -> None:
-    assert obstacle.look(fake.path, timeout_s=60) is None
-    missing = obstacle.look(str(tmp_path / "none"), timeout_s=60)
-    assert missing is not None
-    assert missing.reason == "no such file"
-    with hostile.hung() as path:
-        assert obstacle.look(path, timeout_s=0.2) == obstacle.SILENT
 
 
 def test_what_a_server_sends_never_reaches_the_terminal_by_grpcs_log() -> None:

@@ -241,23 +241,6 @@ class TestStarted:
 
 
 class TestStreams:
-    def test_to_the_end(self, fake: FakeServer, client: CriClient) -> None:
-        events = [cri_pb2.ContainerEventResponse(container_id=text) for text in "abc"]
-        fake.prepare("GetContainerEvents", events)
-        answers = client.stream("GetContainerEvents", cri_pb2.GetEventsRequest())
-        assert [event.container_id for event in answers] == ["a", "b", "c"]
-        assert fake.calls[0].deadline_s is None
-
-    def test_one_that_breaks(self, fake: FakeServer, client: CriClient) -> None:
-        first = cri_pb2.ContainerEventResponse(container_id="a")
-        fake.prepare("GetContainerEvents", [first, Status(grpc.StatusCode.INTERNAL, "lost")])
-        answers = client.stream(
-            "GetContainerEvents", cri_pb2.GetEventsRequest(), what="reading events"
-        )
-        assert next(answers) == first
-        with pytest.raises(errors.RuntimeFault, match=r"^reading events: internal error: lost$"):
-            next(answers)
-
     def test_leaving_early_cancels(self, fake: FakeServer, client: CriClient) -> None:
         gone = threading.Event()
         first = cri_pb2.ContainerEventResponse(container_id="a")

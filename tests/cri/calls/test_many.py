@@ -6,13 +6,11 @@ import threading
 import time
 from typing import Any
 
-import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import AT_ONCE, CriClient, call_each, each
-from pycrictl.errors import Cancelled, DeadlineExceeded, NotFound
-from tests.fakecri import FakeServer, Status, hang
+from tests.fakecri import FakeServer, hang
 from tests.waiting import wait_until
 
 
@@ -80,31 +78,6 @@ def test_ctrl_c_ends_all(fake: FakeServer) -> None:
     assert fake.methods() == ["ContainerStatus"] * AT_ONCE + ["Version"]
 
 
-def test_leaving_early_ends_what_has_several_calls(fake: FakeServer) -> None:
-    ended: list[BaseException] = []
-    begun = threading.Barrier(2)
-
-    def act(client: CriClient, number: int) -> int:
-        if number:
-            begun.wait(60)
-            for _ in range(100):
-                try:
-                    client.call("Version", cri_pb2.VersionRequest())
-                except Cancelled as error:
-                    ended.append(error)
-                    raise
-                time.sleep(0.1)
-        return number
-
-    fake.offer("Version", cri_pb2.VersionResponse())
-    with CriClient(fake.path, timeout_s=60) as client:
-        numbers = each(client, act, range(2))
-        assert next(numbers) == 0
-        begun.wait(60)
-        numbers.close()
-    wait_until(lambda: bool(ended))
-
-
 def test_each_has_the_time_of_those_before_it(fake: FakeServer) -> None:
     """A runtime that answers one after the other gets as much time as one by one."""
     fake.prepare("ContainerStatus", echo, repeat=True)
@@ -117,29 +90,3 @@ def test_each_has_the_time_of_those_before_it(fake: FakeServer) -> None:
         *(10 * (number + 1) for number in range(AT_ONCE)),
         *([10 * AT_ONCE] * 4),
     ]
-
-
-def test_an_error_stands_in_its_place(fake: FakeServer) -> None:
-    def some(request: Any, context: Any) -> Any:
-        if request.container_id == "1":
-            return Status(grpc.StatusCode.NOT_FOUND, "gone")
-        return cri_pb2.ContainerStatusResponse()
-
-    fake.prepare("ContainerStatus", some, repeat=True)
-    with CriClient(fake.path, timeout_s=60) as client:
-        first, second, third = call_each(client, "ContainerStatus", requests(3))
-    assert isinstance(second, NotFound)
-    assert second.message == "container 1: not found: gone"
-    assert isinstance(first, cri_pb2.ContainerStatusResponse)
-    assert isinstance(third, cri_pb2.ContainerStatusResponse)
-
-
-def test_a_runtime_that_hangs_costs_one_timeout(fake: FakeServer) -> None:
-    fake.prepare("ContainerStatus", hang(100), repeat=True)
-    start = time.monotonic()
-    with CriClient(fake.path, timeout_s=1) as client:
-        # The last one may take as many timeouts as there are.
-        answers = call_each(client, "ContainerStatus", requests(AT_ONCE))
-        assert isinstance(next(answers), DeadlineExceeded)
-        answers.close()
-    assert time.monotonic() - start < AT_ONCE / 2

@@ -10,7 +10,6 @@ from pycrictl.cri.inspection.containerlog import (
     Life,
     container_log,
     previous_path,
-    reopen_log,
 )
 from pycrictl.errors import PycrictlError, Unavailable
 from tests.fakecri import FakeServer, Status, answers
@@ -42,12 +41,6 @@ class Clock:
         return self.now
 
 
-def test_the_log(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("ContainerStatus", answer(), answer(state=RUNNING, attempt=1))
-    assert container_log(client, ID) == ContainerLog(ID, "/pods/web/2.log", False)
-    assert container_log(client, ID) == ContainerLog(ID, "/pods/web/2.log", True)
-
-
 def test_the_log_of_the_attempt_before(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", answer(state=RUNNING, attempt=2), answer(state=RUNNING))
     found = container_log(client, ID, previous=True)
@@ -76,15 +69,6 @@ def test_previous_path(path: str, previous: str) -> None:
     assert previous_path(path, 3) == previous
 
 
-def test_reopen(fake: FakeServer, client: CriClient) -> None:
-    refusal = Status(grpc.StatusCode.UNKNOWN, "container is not running")
-    fake.prepare("ReopenContainerLog", cri_pb2.ReopenContainerLogResponse(), refusal)
-    reopen_log(client, ID)
-    with pytest.raises(PycrictlError, match=r"reopening the log of .* is not running"):
-        reopen_log(client, ID)
-    assert fake.calls[0].request.container_id == ID
-
-
 def test_life_is_asked_about_once_a_second(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", answer(state=RUNNING), answer())
     clock = Clock()
@@ -96,14 +80,6 @@ def test_life_is_asked_about_once_a_second(fake: FakeServer, client: CriClient) 
     clock.now += 60
     assert not life.lasts()
     assert len(fake.calls) == 2
-
-
-def test_what_has_ended_is_not_asked_about(fake: FakeServer, client: CriClient) -> None:
-    clock = Clock()
-    life = Life(client, ContainerLog(ID, "/log", False), clock=clock)
-    clock.now += 60
-    assert not life.lasts()
-    assert fake.calls == []
 
 
 def test_a_removed_container_has_ended(fake: FakeServer, client: CriClient) -> None:

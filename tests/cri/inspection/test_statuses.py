@@ -8,7 +8,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection import statuses
-from pycrictl.errors import NotFound, RemoteProtocolError, UsageError
+from pycrictl.errors import NotFound
 from tests.fakecri import FakeServer, Status, answers
 
 GONE = Status(grpc.StatusCode.NOT_FOUND, "gone")
@@ -19,21 +19,6 @@ def whole(request: Any, context: Any) -> Any:
         return GONE
     complete = answers.container_status(request.container_id)
     return cri_pb2.ContainerStatusResponse(status=complete)
-
-
-def test_statuses_in_order(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("ContainerStatus", whole, repeat=True)
-    ids = [str(number) for number in range(40)]
-    found = list(statuses.container_statuses(client, ids, verbose=True))
-    assert [each.status.id for each in found] == ids
-    assert all(call.request.verbose for call in fake.calls)
-
-
-def test_the_first_failure_ends_it(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("ContainerStatus", whole, repeat=True)
-    with client, pytest.raises(NotFound, match='container "gone": not found: gone') as raised:
-        list(statuses.container_statuses(client, ["a", "gone", "b"], verbose=False))
-    assert raised.value.hint is None
 
 
 def test_what_went_away_since_it_was_listed_is_left_out(
@@ -53,24 +38,6 @@ def test_an_id_of_a_pod(fake: FakeServer, client: CriClient) -> None:
         list(statuses.container_statuses(client, ["abcd" * 16], verbose=False))
     assert raised.value.hint == "it is a pod: 'pycrictl inspectp' shows it"
     assert fake.calls[-1].request.pod_sandbox_id == "abcd" * 16
-
-
-def test_an_answer_without_a_status(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse())
-    with client, pytest.raises(RemoteProtocolError, match='pod "p": the runtime answered without'):
-        list(statuses.pod_statuses(client, ["p"], verbose=False))
-
-
-def test_an_image_that_is_not_there(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse())
-    with client, pytest.raises(NotFound, match='no image "nosuch:1"'):
-        list(statuses.image_statuses(client, ["nosuch:1"], verbose=False))
-
-
-def test_an_empty_target() -> None:
-    assert statuses.checked(["a", "b"], "pod") == ["a", "b"]
-    with pytest.raises(UsageError, match="the name of one pod is empty"):
-        statuses.checked(["a", ""], "pod")
 
 
 def test_addresses(fake: FakeServer, client: CriClient) -> None:

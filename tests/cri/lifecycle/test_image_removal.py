@@ -6,7 +6,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lifecycle import image_removal
-from pycrictl.errors import NotFound, PycrictlError
+from pycrictl.errors import PycrictlError
 from tests.fakecri import FakeServer, Status
 
 
@@ -100,21 +100,6 @@ def test_the_image_of_sandboxes(fake: FakeServer, config: str | None, kept: bool
     assert unused(fake, [image(1, "x/pause:3.9")]) == (set() if kept else {1})
 
 
-def test_nothing_to_prune_asks_nothing(fake: FakeServer) -> None:
-    assert unused(fake, [image(1, "x/pinned:1", pinned=True)]) == set()
-    assert fake.calls == []
-
-
-def test_two_names_of_one_image_are_one_removal(fake: FakeServer) -> None:
-    answer = cri_pb2.ImageStatusResponse(image=image(1, "x/a:1", "x/a:2"))
-    fake.prepare("ImageStatus", answer, answer)
-    with client_of(fake) as client:
-        found = image_removal.find_images(client, ("x/a:1", "x/a:2"))
-    assert [(entry.target, entry.other_tags) for entry in found] == [
-        ("x/a:1", ("x/a:1", "x/a:2")),
-    ]
-
-
 @pytest.mark.parametrize("target", ["sha256:" + "1" * 64, "1111111111"])
 def test_an_id_goes_without_a_warning(target: str) -> None:
     assert image_removal.FoundImage(target, image(1, "x/a:1", "x/a:2")).other_tags == ()
@@ -129,14 +114,3 @@ def test_what_is_gone_is_named(fake: FakeServer) -> None:
         assert list(image_removal.remove_images(client, found)) == [
             image_removal.ImageRemoval("x/a", ("x/a@sha256:aa",))
         ]
-
-
-def test_a_missing_image_is_an_error(fake: FakeServer) -> None:
-    fake.prepare("ImageStatus", cri_pb2.ImageStatusResponse())
-    with client_of(fake) as client:
-        (removal,) = image_removal.remove_images(
-            client, image_removal.find_images(client, ("x/none",))
-        )
-    assert isinstance(removal.error, NotFound)
-    assert removal.error.message == 'no such image "x/none"'
-    assert fake.methods() == ["ImageStatus"]

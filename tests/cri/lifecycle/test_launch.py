@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lifecycle import launch
-from pycrictl.errors import Interrupted, RuntimeFault
-from tests.fakecri import FakeServer, Status
+from pycrictl.errors import RuntimeFault
+from tests.fakecri import FakeServer
 
 POD = cri_pb2.PodSandboxConfig(metadata=cri_pb2.PodSandboxMetadata(name="web", namespace="n"))
 CONTAINER = cri_pb2.ContainerConfig(
@@ -27,25 +26,6 @@ def test_all_images_of_a_container_are_pulled() -> None:
     assert [dict(request.image.annotations) for request in requests] == [{"k": "v"}, {}]
     assert all(request.sandbox_config == POD for request in requests)
     assert all(request.auth == auth for request in requests)
-
-
-def test_a_failed_sandbox_is_not_cleaned_up(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("RunPodSandbox", Status(grpc.StatusCode.UNKNOWN, "name is reserved"))
-    with pytest.raises(RuntimeFault, match='running pod sandbox "web": name is reserved'):
-        launch.run_container(client, launch.Launch(CONTAINER, POD))
-    assert fake.methods() == ["RunPodSandbox"]
-
-
-def test_an_interrupt_removes_the_sandbox(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
-    fake.prepare("StopPodSandbox", None)
-    fake.prepare("RemovePodSandbox", None)
-
-    def pull(request: cri_pb2.PullImageRequest) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(Interrupted, match='its pod sandbox "p1" was removed again'):
-        launch.run_container(client, launch.Launch(CONTAINER, POD, pull=pull))
 
 
 def test_a_hint_is_kept_beside_the_outcome(fake: FakeServer, client: CriClient) -> None:

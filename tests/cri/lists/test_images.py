@@ -113,13 +113,5 @@ def test_unknown_filters_are_refused(item: str) -> None:
     assert "before=" in caught.value.hint
 
 
-def test_thousands_of_images() -> None:
-    images = [
-        cri_pb2.Image(id=f"sha256:{n:064x}", repo_tags=[f"r:{n:05}"] if n % 2 else [])
-        for n in range(20_000)
-    ]
-    assert sort_images(reversed(images)) == images
-
-
 def test_a_real_node_is_in_crictls_order() -> None:
     assert sort_images(reversed(real_images())) == real_images()

@@ -160,18 +160,3 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     ]:
         with pytest.raises(UsageError, match=reason):
             loading.load_pod(path)
-
-
-def test_files_without_a_name() -> None:
-    for load, kind in (
-        (loading.load_pod, "pod"),
-        (loading.load_container, "container"),
-    ):
-        with pytest.raises(UsageError, match=f"the name of the {kind} config is empty") as caught:
-            load("")
-        assert caught.value.hint == "is a script's variable not set?"
-
-
-def test_byte_order_mark(file: Path) -> None:
-    file.write_bytes(b"\xef\xbb\xbf" + POD.encode())
-    assert loading.load_pod(str(file)).config.metadata.name == "web"

@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 import jsonschema
-import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pycrictl import yamltree
@@ -76,6 +75,7 @@ POD_VALIDATOR = jsonschema.Draft202012Validator(pod_schema())
 CONTAINER_VALIDATOR = jsonschema.Draft202012Validator(container_schema())
 
 
+@settings(max_examples=300)
 @given(document(cri_pb2.PodSandboxConfig.DESCRIPTOR), st.booleans())
 def test_pods(found: dict[str, Any], has_name: bool) -> None:
     if has_name:
@@ -84,68 +84,13 @@ def test_pods(found: dict[str, Any], has_name: bool) -> None:
     assert accepted == POD_VALIDATOR.is_valid(found)
 
 
+@settings(max_examples=300)
 @given(document(cri_pb2.ContainerConfig.DESCRIPTOR), st.booleans())
 def test_containers(found: dict[str, Any], has_name: bool) -> None:
     if has_name:
         found |= {"metadata": {"name": "a"}, "image": {"image": "b"}}
     accepted = loads(json.dumps(found), cri_pb2.ContainerConfig(), loading.CONTAINER_REQUIRES)
     assert accepted == CONTAINER_VALIDATOR.is_valid(found)
-
-
-def every_value(message: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
-    """Each field of a message, wherever it stands, by the keys that lead to it."""
-    found = []
-    for field in message.fields:
-        here = (*path, field.name)
-        if field.message_type is None or fieldrules.map_value(field) is not None:
-            found.append((here, field))
-        elif not field.is_repeated:
-            found += every_value(field.message_type, here)
-    return found
-
-
-@pytest.mark.parametrize(
-    ("root", "validator"),
-    [(cri_pb2.PodSandboxConfig, POD_VALIDATOR), (cri_pb2.ContainerConfig, CONTAINER_VALIDATOR)],
-)
-def test_each_field_with_each_odd_value(
-    root: type[Message], validator: jsonschema.Draft202012Validator
-) -> None:
-    base: dict[str, Any] = {"metadata": {"name": "a"}, "image": {"image": "b"}}
-    if root is cri_pb2.PodSandboxConfig:
-        base = {"metadata": {"name": "a", "namespace": "b"}}
-    odd: list[Any] = [
-        None,
-        True,
-        0,
-        2.0,
-        1.5,
-        -1,
-        2**32,
-        2**63,
-        2**64,
-        "",
-        "5",
-        "-5",
-        "NODE",
-        [],
-        {},
-        ["a"],
-    ]
-    odd += ["9223372036854775807", {"a": "b"}]
-    accepted = 0
-    for keys, _ in every_value(root.DESCRIPTOR):
-        for probe in odd:
-            found = json.loads(json.dumps(base))
-            inner = found
-            for key in keys[:-1]:
-                inner = inner.setdefault(key, {})
-            inner[keys[-1]] = probe
-            is_accepted = loads(json.dumps(found), root(), ())
-            accepted += is_accepted
-            if keys[0] not in base:
-                assert is_accepted == validator.is_valid(found), (keys, probe)
-    assert accepted > 50
 
 
 NEWER = (("Mount", "mount_options"),)
@@ -192,17 +137,3 @@ def test_definitions_are_crictls() -> None:
             ours.get(name, {"properties": {}})["properties"].pop(field, None)
         assert ours == recorded["$defs"]
         assert list(ours) == list(recorded["$defs"])
-
-
-@pytest.mark.parametrize("root", [cri_pb2.PodSandboxConfig, cri_pb2.ContainerConfig])
-def test_properties_have_the_order_of_the_api(root: type[Message]) -> None:
-    schema = pod_schema() if root is cri_pb2.PodSandboxConfig else container_schema()
-    properties = schema["$defs"][root.DESCRIPTOR.name]["properties"]
-    fields: Any = root.DESCRIPTOR.fields
-    spellings = [fieldrules.spellings(field) for field in fields]
-    assert list(properties) == [key for keys in spellings for key in keys]
-
-
-def test_schemas_are_schemas() -> None:
-    for schema in (pod_schema(), container_schema()):
-        jsonschema.Draft202012Validator.check_schema(schema)
