@@ -50,19 +50,6 @@ class TestPrecedence:
             warnings=(),
         )
 
-    def test_file(self, tmp_path: Path) -> None:
-        assert read(tmp_path, FULL) == Config(
-            runtime_endpoint=Setting("unix:///file.sock", "file"),
-            image_endpoint=Setting("unix:///file-images.sock", "file"),
-            timeout_s=Setting(7, "file"),
-            debug=Setting(True, "file"),
-            max_retries=Setting(-1, "file"),
-            pull_image_on_create=Setting(True, "file"),
-            disable_pull_on_run=Setting(True, "file"),
-            path=str(tmp_path / "etc.yaml"),
-            warnings=(),
-        )
-
     def test_environment_beats_the_file(self, tmp_path: Path) -> None:
         environ = {"CONTAINER_RUNTIME_ENDPOINT": "/env", "IMAGE_SERVICE_ENDPOINT": "/env-images"}
         settings = read(tmp_path, FULL, environ=environ)
@@ -89,10 +76,6 @@ class TestPrecedence:
         settings = read(tmp_path, FULL, environ={"CONTAINER_RUNTIME_ENDPOINT": ""})
         assert settings.runtime_endpoint == Setting("", "environment")
 
-    def test_images_follow_the_runtime(self, tmp_path: Path) -> None:
-        settings = read(tmp_path, flags=Flags(runtime_endpoint="/flag"))
-        assert settings.image_endpoint == Setting("/flag", "flag")
-
     def test_images_follow_the_runtime_for_an_empty_endpoint(self, tmp_path: Path) -> None:
         by_flag = read(tmp_path, FULL, flags=Flags(image_endpoint=""))
         by_variable = read(tmp_path, FULL, environ={"IMAGE_SERVICE_ENDPOINT": ""})
@@ -112,9 +95,6 @@ class TestPrecedence:
     ) -> None:
         settings = read(tmp_path, f"timeout: {in_file}\n", flags=Flags(timeout_s=flag))
         assert settings.timeout_s == Setting(2.0, "default")
-
-    def test_a_file_without_retries_keeps_the_default(self, tmp_path: Path) -> None:
-        assert read(tmp_path, "timeout: 1\n").max_retries == Setting(3, "default")
 
 
 class TestWhichFile:
@@ -158,13 +138,6 @@ class TestWhichFile:
         assert named.warnings == (
             f'config file "{missing}" does not exist, using config file "{beside}"',
         )
-
-    def test_the_file_beside_the_executable_comes_second(self, tmp_path: Path) -> None:
-        (tmp_path / "crictl.yaml").write_text("timeout: 9\n")
-        (tmp_path / "mine.yaml").write_text("timeout: 4\n")
-        flags = Flags(config=str(tmp_path / "mine.yaml"))
-        settings = load(flags, {}, executable=str(tmp_path / "pycrictl"))
-        assert settings.timeout_s.value == 4
 
     def test_an_invalid_default_file_is_a_warning(self, tmp_path: Path) -> None:
         settings = read(tmp_path, "timeout: 9\nfoo: 1\n")
@@ -263,11 +236,6 @@ class TestContent:
     )
     def test_refused(self, tmp_path: Path, text: str | bytes, message: str) -> None:
         assert refusal(text, tmp_path)[0].startswith(message)
-
-    def test_an_unknown_key_is_answered_with_the_known_ones(self, tmp_path: Path) -> None:
-        hint = refusal("Timeout: 1\n", tmp_path)[1]
-        assert hint is not None
-        assert "runtime-endpoint, image-endpoint, timeout, debug" in hint
 
 
 class TestSocketPath:

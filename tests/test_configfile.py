@@ -83,19 +83,6 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "crictl.yaml"
 
 
-def test_a_missing_file_says_nothing_and_stays_missing(file: Path) -> None:
-    assert configfile.values(str(file)) == {
-        "runtime-endpoint": "",
-        "image-endpoint": "",
-        "timeout": "0",
-        "debug": "false",
-        "pull-image-on-create": "false",
-        "disable-pull-on-run": "false",
-        "max-retries": "3",
-    }
-    assert not file.exists()
-
-
 def test_a_new_file_is_private_in_a_new_folder(file: Path) -> None:
     path = file.parent / "new" / "folder" / "c.yaml"
     configfile.change(str(path), {"timeout": "3"})
@@ -154,12 +141,3 @@ def test_a_device_is_not_replaced() -> None:
     with pytest.raises(ConfigError, match="not a regular file"):
         configfile.change(os.devnull, {"timeout": "1"})
     assert Path(os.devnull).is_char_device()
-
-
-def test_path(file: Path) -> None:
-    assert configfile.path_of(None, {}) == "/etc/crictl.yaml"
-    assert configfile.path_of(None, {"CRI_CONFIG_FILE": "/x"}) == "/x"
-    assert configfile.path_of("/y", {"CRI_CONFIG_FILE": "/x"}) == "/y"
-    for flag, environ in (("", {}), (None, {"CRI_CONFIG_FILE": ""})):
-        with pytest.raises(UsageError):
-            configfile.path_of(flag, environ)

@@ -30,24 +30,6 @@ def test_streams_that_were_closed_swallow_everything() -> None:
     assert subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]).returncode == 0
 
 
-def test_what_is_a_terminal() -> None:
-    with Terminal() as terminal:
-        env = Environment(stdin=io.StringIO(), stdout=io.StringIO(), stderr=terminal.stderr)
-        assert (env.stdin_is_terminal, env.stdout_is_terminal) == (False, False)
-        assert env.stderr_is_terminal
-        env = Environment(stdin=terminal.stderr, stdout=terminal.stderr, stderr=io.StringIO())
-        assert (env.stdin_is_terminal, env.stdout_is_terminal) == (True, True)
-        assert not env.stderr_is_terminal
-    assert not env.stdin_is_terminal  # closed
-
-
-@pytest.mark.parametrize(
-    ("variables", "is_dumb"), [({"TERM": "xterm"}, False), ({"TERM": "dumb"}, True), ({}, True)]
-)
-def test_dumb_terminals(variables: dict[str, str], is_dumb: bool) -> None:
-    assert environ.is_dumb(variables) is is_dumb
-
-
 @pytest.mark.parametrize(
     ("encoding", "expected"),
     [("utf-8", True), ("UTF8", True), ("ascii", False), ("iso8859-1", False)],
@@ -135,11 +117,6 @@ def test_a_piped_password_is_the_first_line() -> None:
     assert stderr.getvalue() == ""
 
 
-def test_a_piped_password_must_be_there() -> None:
-    assert Environment(stdin=io.StringIO("")).ask_password() is None
-    assert Environment(stdin=io.StringIO("\n")).ask_password() == ""
-
-
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
     logger = logging.getLogger("pycrictl")
@@ -147,14 +124,6 @@ def logger() -> Iterator[logging.Logger]:
     yield logging.getLogger("pycrictl.cri")
     logger.handlers, logger.propagate = before[0], before[2]
     logger.setLevel(before[1])
-
-
-def test_logging_without_debug_tells_warnings(logger: logging.Logger) -> None:
-    stderr = io.StringIO()
-    Environment(stderr=stderr).configure_logging(debug=False)
-    logger.info("nothing")
-    logger.warning("careful: %s", "a\n\x1b[1m")
-    assert stderr.getvalue() == "pycrictl: careful: a \\x1b[1m\n"
 
 
 def test_logging_with_debug_tells_all_and_when(logger: logging.Logger) -> None:

@@ -61,11 +61,6 @@ def test_refused_durations(text: str) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_duration_without_unit_is_told_how_to_write_it() -> None:
-    with pytest.raises(ValueError, match=r'^"5" has no unit \(write "5s" for seconds\)$'):
-        units.parse_duration("5")
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
@@ -144,11 +139,6 @@ def test_integers_in_every_base(value: int) -> None:
         assert units.parse_int(sign + text) == value
 
 
-def test_parse_bool() -> None:
-    assert [units.parse_bool(t) for t in ("1", "t", "T", "true", "TRUE", "True")] == [True] * 6
-    assert [units.parse_bool(t) for t in ("0", "f", "F", "false", "FALSE", "False")] == [False] * 6
-
-
 @pytest.mark.parametrize("text", ["", "yes", "no", "on", "tRUE", " true", "2"])
 def test_refused_booleans(text: str) -> None:
     with pytest.raises(ValueError, match="is not a boolean"):
@@ -172,22 +162,6 @@ def test_refused_booleans(text: str) -> None:
 )
 def test_format_size_with_three_digits(size: int, text: str) -> None:
     assert units.format_size(size) == text
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        # As crictl shows them in `stats`, `statsp` and `imagefsinfo`.
-        (999_999, "1000kB"),
-        (123_456_789, "123.5MB"),
-        (2_999_997, "3MB"),
-        (4096, "4.096kB"),
-        (1024**3, "1.074GB"),
-        (0, "0B"),
-    ],
-)
-def test_format_size_with_four_digits(size: int, text: str) -> None:
-    assert units.format_size(size, 4) == text
 
 
 @pytest.mark.parametrize(
@@ -243,35 +217,20 @@ def test_sizes_beyond_63_bits(text: str) -> None:
         units.parse_size(text)
 
 
-@given(st.integers(0, 2**62))
-def test_sizes_shown_to_people_can_be_typed_back(size: int) -> None:
-    assert units.parse_size(units.format_bytes(size)) == pytest.approx(size, rel=0.06)
-
-
 AGES = [
     # Every step of crictl's CREATED column.
     (-5, "Less than a second"),
-    (0, "Less than a second"),
-    (0.2, "Less than a second"),
-    (1.2, "1 second"),
     (59.5, "59 seconds"),
     (60.5, "About a minute"),
-    (119.5, "About a minute"),
     (120.5, "2 minutes"),
     (3599, "59 minutes"),
-    (3601, "About an hour"),
     (5399, "About an hour"),
     (5400, "2 hours"),
-    (47.4 * HOUR, "47 hours"),
     (47.6 * HOUR, "2 days"),
-    (13.9 * DAY, "13 days"),
     (14.1 * DAY, "2 weeks"),
-    (59.4 * DAY, "8 weeks"),
     (60.1 * DAY, "2 months"),
-    (729 * DAY, "24 months"),
     (731 * DAY, "2 years"),
     (1094.99 * DAY, "2 years"),
-    (1100 * DAY, "3 years"),
 ]
 
 
@@ -293,30 +252,3 @@ def test_quote_escapes_and_cuts() -> None:
     assert units.quote("x" * 100, 10) == '"' + "x" * 10 + '…"'
     assert units.escape("tab\there") == r"tab\there"
     assert units.escape("byte \udcff, \ud800") == r"byte \xff, \ud800"
-
-
-def test_plural() -> None:
-    assert [units.plural(number, "layer") for number in (0, 1, 2)] == [
-        *("0 layers", "1 layer", "2 layers"),
-    ]
-    assert [units.plural(number, "copy", "copies") for number in (1, 2)] == ["1 copy", "2 copies"]
-
-
-def test_ordinal() -> None:
-    numbers = (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)
-    assert [units.ordinal(number) for number in numbers] == [
-        *("1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"),
-    ]
-
-
-@pytest.mark.parametrize("length", [0, 1, 99, 100])
-def test_a_short_text_is_not_cut(length: int) -> None:
-    assert units.shorten("x" * length, 100) == "x" * length
-
-
-def test_how_a_text_ends_is_kept() -> None:
-    error = "failed to pull and unpack image: " + "again: " * 30 + "x509: certificate has expired"
-    cut = units.shorten(error, 100)
-    assert len(cut) <= 100
-    assert cut.startswith("failed to pull and unpack image:")
-    assert cut.endswith("x509: certificate has expired")

@@ -138,24 +138,6 @@ def test_a_peer_that_has_ended_still_listens() -> None:
     assert heard == [MUCH]
 
 
-def test_draining_ends_with_the_connection() -> None:
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(60)
-
-    async def scenario() -> None:
-        async with serve(handler) as address:
-            connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
-            connection.send([MUCH])
-            draining = asyncio.create_task(connection.drain())
-            await asyncio.sleep(0)
-            connection.abort()
-            with pytest.raises(StreamError, match="broke: connection lost"):
-                await draining
-            assert await connection.read() == b""
-
-    run(scenario())
-
-
 def test_closing_does_not_wait_for_ever() -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)

@@ -8,7 +8,6 @@ import pytest
 
 from pycrictl.errors import (
     ConnectError,
-    RemoteProtocolError,
     UpgradeRefused,
 )
 from pycrictl.streaming.bytestream import dial
@@ -72,36 +71,6 @@ def message_of(*pieces: bytes, stays: bool = False) -> str:
     return f"{refusal.status} {rest}"
 
 
-def test_request_and_response() -> None:
-    heads = []
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heads.append(await read_head(reader))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello")
-
-    async def scenario() -> None:
-        async with serve(answer) as address:
-            target = parse_url(f"http://{address}/exec/token?a=b")
-            connection = await dial(target, timeout_s=10)
-            exchange = Exchange(connection, target, "POST", [("X-C", "d")])
-            response = await exchange.request(timeout_s=10)
-            assert response.status == 200
-            assert response.headers.get("x-a") == "b"
-            assert await exchange.read() == b"hello"
-            assert await exchange.read() == b""
-            await connection.close()
-            assert heads == [
-                {
-                    "": "POST /exec/token?a=b HTTP/1.1",
-                    "host": address,
-                    "user-agent": "pycrictl",
-                    "x-c": "d",
-                }
-            ]
-
-    run(scenario())
-
-
 def test_reading_may_be_cancelled() -> None:
     is_cancelled = asyncio.Event()
 
@@ -136,16 +105,6 @@ def test_a_slow_drip_is_no_answer() -> None:
     pieces = [bytes([byte]) for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000]
     with pytest.raises(ConnectError):
         answered(*pieces, use=read_all, pause_s=0.01, timeout_s=0.2)
-
-
-def test_what_came_before_an_error_is_not_lost() -> None:
-    async def read(exchange: Exchange, response: ResponseHead) -> bytes:
-        data = await exchange.read()
-        with pytest.raises(RemoteProtocolError, match="malformed"):
-            await exchange.read()
-        return data
-
-    assert answered(CHUNKED + b"3\r\nabc\r\nnonsense\r\n", use=read) == b"abc"
 
 
 # Refusals

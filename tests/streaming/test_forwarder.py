@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pycrictl.errors import NotFound, PycrictlError, StreamError, UpgradeRefused
+from pycrictl.errors import PycrictlError, StreamError, UpgradeRefused
 from pycrictl.streaming.forwarder import Forwarder, PortPair, listen
 from pycrictl.streaming.remote_command import Transport
 from pycrictl.wire.spdy.frames import Data, Ping, RstStream, SynReply, SynStream
@@ -200,20 +200,6 @@ def test_a_connection_that_fails_is_told_and_concerns_no_other(word: bytes, reas
     run(scenario())
 
 
-def test_a_client_that_breaks_off() -> None:
-    async def scenario() -> None:
-        async with forwarding(spdy(answering)) as scene:
-            for _ in range(5):
-                _, writer = await scene.connect()
-                writer.write(b"half a word")
-                await writer.drain()
-                writer.transport.abort()
-            assert await scene.get(b"x") == b"got x"
-            assert scene.notes == []
-
-    run(scenario())
-
-
 def test_the_end_of_many_open_connections_is_silent(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with forwarding(spdy(answering)) as scene:
@@ -400,18 +386,6 @@ def test_a_connection_that_is_never_taken(transport: Transport) -> None:
             assert await scene.get(b"x") == b""
             (note,) = scene.notes
             assert note.endswith(": the runtime did not take the connection within 1 s")
-
-    run(scenario())
-
-
-def test_a_pod_that_is_gone() -> None:
-    async def scenario() -> None:
-        async with forwarding(spdy(answering)) as scene:
-            scene.refusal = NotFound('no pod "p"')
-            assert await scene.get(b"x") == b""
-            assert scene.notes == [f'forwarding {scene.port} -> 80: no pod "p"']
-            scene.refusal = None
-            assert await scene.get(b"y") == b"got y"
 
     run(scenario())
 

@@ -120,8 +120,3 @@ def test_pieces_may_end_anywhere(cuts: list[int]) -> None:
     made = receive(*(WHOLE[start:end] for start, end in pairwise(edges)))
     assert made.is_complete()
     assert made.body == b"abcdefg"
-
-
-pieces_of_http = st.sampled_from(
-    [HEAD, LENGTH_5, CHUNKED, b"\r\n", b"\n", b"5\r\n", b"0\r\n\r\n", b"abcde", b"X: y\r\n"]
-)

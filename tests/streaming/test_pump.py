@@ -15,21 +15,6 @@ from pycrictl.streaming.pump import HELD_BYTES, PIECE_BYTES, Input, Output
 from tests.streaming.servers import run
 
 
-def test_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(bytes(range(256)))
-
-    async def scenario() -> bytes:
-        with path.open() as source, (tmp_path / "copy").open("w") as target:
-            stdin, stdout = Input(source), Output(target)
-            while data := await stdin.read():
-                await stdout.write(data)
-            await stdout.finish()
-        return (tmp_path / "copy").read_bytes()
-
-    assert run(scenario()) == bytes(range(256))
-
-
 def test_a_slow_pipe_holds_the_writer_back_and_loses_nothing() -> None:
     """Meanwhile the loop goes on, which the reading end needs."""
     reading, writing = os.pipe()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 import socket
@@ -13,13 +12,11 @@ from typing import Any
 
 import pytest
 
-from pycrictl.environ import Environment
 from pycrictl.errors import StreamError, UpgradeRefused
-from pycrictl.streaming.pump import Input
 from pycrictl.streaming.remote_command import Choice, attempts
 from pycrictl.wire.command import ExitReported, Streams
 from tests.streaming.scene import Scene, Talk
-from tests.streaming.servers import read_frame, run, write
+from tests.streaming.servers import read_frame, write
 from tests.wire.frames import BINARY, PING, close_frame, frame
 
 OUTPUT_ONLY = Streams()
@@ -161,8 +158,3 @@ def test_a_refused_websocket_is_told_when_asked_for() -> None:
     with pytest.raises(UpgradeRefused, match="403"):
         scene.command()
     assert len(scene.heads) == 1
-
-
-def test_the_environment_has_streams_without_descriptors() -> None:
-    env = Environment(stdin=io.StringIO("in"))
-    assert run(Input(env.stdin).read()) == b"in"

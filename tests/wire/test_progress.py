@@ -47,13 +47,6 @@ def reason_of(message: str | bytes) -> str:
 # Good messages
 
 
-def test_all_keys_of_the_kep() -> None:
-    message = json.dumps(
-        {"image": "r.io/a:1", "layer": DIGEST, "progress": 5, "total": 10, "error": "boom"}
-    )
-    assert decode(message) == Report("r.io/a:1", DIGEST, 5, 10, "boom", "", 0, 0, 0)
-
-
 @pytest.mark.parametrize(
     ("message", "report"),
     [
@@ -82,14 +75,14 @@ def test_tolerated(message: str, report: Report) -> None:
     "additional",
     [
         {"phase": 3},
-        {"phase": None},
         {"queue_position": "first"},
         {"queue_position": -1},
         {"queue_position": True},
         {"extracted": 1.5},
-        {"extracted": -1},
         {"extracted_total": 2**63},
-        {"extracted_total": []},
+        {"resumed": -1},
+        {"started": 1e12},
+        {"behind": 7},
     ],
 )
 def test_an_additional_key_of_another_type_counts_as_missing(additional: dict[str, Any]) -> None:
@@ -124,11 +117,7 @@ def test_half_a_surrogate_pair_can_still_be_printed() -> None:
         ("nonsense", 'not valid JSON: "nonsense"'),
         ('{"progress":1', "not valid JSON: "),
         ('{"progress":1}}', "not valid JSON: "),
-        ('{"progress":1}{"progress":2}', "not valid JSON: "),
-        ("[]", "not one JSON object: "),
         ("null", "not one JSON object: "),
-        ("5", "not one JSON object: "),
-        ('"text"', "not one JSON object: "),
         ("{}", "no progress in it: "),
         ('{"image":"a","layer":"b"}', "no progress in it: "),
         ('{"error":""}', "no progress in it: "),
@@ -137,17 +126,13 @@ def test_half_a_surrogate_pair_can_still_be_printed() -> None:
         ('{"progress":1.5}', '"progress" is not an integer: '),
         ('{"progress":NaN}', "not valid JSON: "),
         ('{"progress":1e999}', '"progress" is not an integer: '),
-        ('{"progress":[]}', '"progress" is not an integer: '),
         ('{"progress":9223372036854775808}', '"progress" is not an integer: '),
         ('{"total":-9223372036854775809}', '"total" is not an integer: '),
-        ('{"total":1e300}', '"total" is not an integer: '),
         ('{"image":1,"progress":1}', '"image" is not a string of at most 4096 characters: '),
-        ('{"layer":["a"],"progress":1}', '"layer" is not a string of at most 4096 characters: '),
         ('{"error":{},"progress":1}', '"error" is not a string: '),
         ('{"image":"a\nb","progress":1}', "not valid JSON: "),
         ('{"progress":' + "9" * 5000 + "}", "not valid JSON: "),
         ("[" * 100_000, "not valid JSON: "),
-        ('{"a":' * 100_000, "not valid JSON: "),
         (b"\xff\xfe", "not valid UTF-8: "),
         (b'{"image":"\xed\xa0\x80","progress":1}', "not valid UTF-8: "),
         ("\ufeff{}", "not valid JSON: "),
@@ -221,21 +206,6 @@ def test_chunks_may_end_anywhere(expected: list[Report], data: st.DataObject) ->
     assert lines_of(chunks) == expected
 
 
-def test_the_last_line_needs_no_newline() -> None:
-    decoder = ProgressDecoder()
-    assert decoder.receive_data(b'{"progress":1}') == []
-    assert decoder.receive_eof() == [Report("", "", 1, 0)]
-    assert decoder.receive_eof() == []
-
-
-def test_bad_lines_are_skipped() -> None:
-    decoder = ProgressDecoder()
-    found = decoder.receive_data(b'{"progress":1}\noops\n\xff\n{"progress":2}\n')
-    assert [report.progress for report in found] == [1, 2]
-    assert decoder.bad_count == 2
-    assert decoder.first_bad == 'not valid JSON: "oops"'
-
-
 @pytest.mark.parametrize("size", [1, 7, 64, 10_000])
 def test_a_line_over_the_limit_counts_once(size: int) -> None:
     stream = b'{"progress":1}\n' + b"x" * 5000 + b'\n{"progress":2}\n' + b"y" * 5000
@@ -265,21 +235,7 @@ def test_a_huge_line_is_not_gathered() -> None:
     assert decoder.bad_count == 1
 
 
-@pytest.mark.parametrize(
-    "odd", [{"resumed": -1}, {"started": "now"}, {"started": 1e12}, {"behind": 7}, {"pod": None}]
-)
-def test_odd_values_of_rare_keys_count_as_missing(odd: dict[str, object]) -> None:
-    assert decode(json.dumps({"progress": 5, **odd})) == Report("", "", 5, 0)
-
-
 # Writing
-
-
-def test_everything_set_is_written() -> None:
-    report = Report(
-        "a", "b", 1, 2, "c", "failed", 3, 4, 5, 6, 7.5, "d", "e", "f", 8.5, {"percent": 9}
-    )
-    assert json.loads(encode_report(report)) == report._asdict()
 
 
 @given(reports)
