@@ -4,24 +4,6 @@ Each class carries a ``reference`` (kebab-case, stable: the reason in the status
 and the ``exit_code`` of a program that ends with it. They are raised at three walls only: for gRPC
 statuses in ``cri.calls.errmap``, for protocol violations in ``wire``, for ``OSError`` at the file
 system. ``cli.main`` alone catches them and prints ``pycrictl: <message>`` and the hint.
-
-::
-
-    PycrictlError
-    ├── UsageError            wrong flags, arguments or values
-    ├── ConfigError           an unreadable or invalid configuration file
-    ├── ConnectError          the endpoint cannot be reached, hangs or is not a gRPC server
-    ├── RuntimeFault          the runtime answered a call with an error status
-    │     NotFound · AlreadyExists · Invalid · Unimplemented · Exhausted · Denied · Unavailable
-    │     DeadlineExceeded · Cancelled · FailedPrecondition
-    ├── StreamError
-    │     LocalProtocolError  this program broke a protocol
-    │     RemoteProtocolError the peer broke a protocol
-    │     UpgradeRefused      the server does not offer the stream
-    ├── PullFailed            at least one watched pull failed
-    ├── CopyError             a copy did not happen; the destination is as it was
-    │     EntryRefused        an entry of the archive or tree breaks a rule
-    └── Interrupted           the user pressed Ctrl-C
 """
 
 from __future__ import annotations
