@@ -21,8 +21,7 @@ from pycrictl.streaming.target import (
 HELD_BYTES: Final = 512 << 10
 """Most that waits to be read, apart from one piece, before the peer is held back."""
 
-READ_BYTES: Final = 64 << 10
-BULK_READ_BYTES: Final = 512 << 10
+READ_BYTES: Final = 512 << 10
 _GOODBYE_S: Final = 1.0
 
 
@@ -61,10 +60,6 @@ class ByteStream(asyncio.Protocol):
         if data:
             self._pieces.appendleft(data)
             self._held_bytes += len(data)
-
-    def expect_bulk(self) -> None:
-        """Read in large pieces from now on: they are fewer, and each keeps the loop busy longer."""
-        self._set_read_size(BULK_READ_BYTES)
 
     async def write(self, data: bytes) -> None:
         """Send bytes; wait while the peer does not take them."""
@@ -108,11 +103,6 @@ class ByteStream(asyncio.Protocol):
         if not self._lost.is_set():  # Python 3.11.2 could not, after what was unsent has gone out
             self._transport.abort()
 
-    def _set_read_size(self, size_bytes: int) -> None:
-        # How asyncio's transports for sockets call it. Others go on with a size of their own.
-        if hasattr(self._transport, "max_size"):
-            self._transport.max_size = size_bytes
-
     def _broken(self, exc: OSError) -> StreamError:
         error = connection_broke(self.label, exc)
         error.__cause__ = exc
@@ -123,7 +113,9 @@ class ByteStream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._set_read_size(READ_BYTES)
+        # How asyncio's transports for sockets call it. Others go on with a size of their own.
+        if hasattr(transport, "max_size"):
+            transport.max_size = READ_BYTES
         transport.set_write_buffer_limits(HELD_BYTES)  # so that more can be made meanwhile
 
     def data_received(self, data: bytes) -> None:

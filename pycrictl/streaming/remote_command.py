@@ -42,7 +42,6 @@ async def open_transport(
     """
     target = parse_url(url)
     connection = await dial(target, timeout_s=timeout_s, tls=tls)
-    connection.expect_bulk()
     upgrade = _to_spdy if transport == "spdy" else _to_websocket
     try:
         return connection, await upgrade(connection, target, protocols, timeout_s)

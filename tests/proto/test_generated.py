@@ -35,17 +35,6 @@ def test_regenerated_code_is_the_committed_code(tmp_path: Path) -> None:
         assert data == committed[name], f"{name}: run python proto/generate.py"
 
 
-def test_files_of_removed_sources_go(tmp_path: Path) -> None:
-    stale = tmp_path / GENERATED / "containerd" / "gone_pb2.py"
-    kept = tmp_path / GENERATED / "__init__.py"
-    stale.parent.mkdir(parents=True)
-    stale.touch()
-    kept.touch()
-    assert generate("--out", str(tmp_path), cwd=tmp_path).returncode == 0
-    assert not stale.exists()
-    assert kept.exists()
-
-
 def test_another_compiler_is_refused(tmp_path: Path) -> None:
     """The program runs on a copy of the tree whose pyproject.toml pins another version."""
     (tmp_path / "proto").mkdir()

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from pycrictl.errors import StreamError
-from pycrictl.streaming.bytestream import BULK_READ_BYTES, HELD_BYTES, READ_BYTES, ByteStream, dial
+from pycrictl.streaming.bytestream import HELD_BYTES, READ_BYTES, ByteStream, dial
 from pycrictl.streaming.target import parse_url
 from tests.streaming.servers import Handler, run, serve
 
@@ -23,12 +23,10 @@ async def read_all(connection: ByteStream) -> list[bytes]:
     return pieces
 
 
-def reading(handler: Handler, *, bulk: bool = False) -> list[bytes]:
+def reading(handler: Handler) -> list[bytes]:
     async def scenario() -> list[bytes]:
         async with serve(handler) as address:
             connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
-            if bulk:
-                connection.expect_bulk()
             try:
                 return await read_all(connection)
             finally:
@@ -37,15 +35,14 @@ def reading(handler: Handler, *, bulk: bool = False) -> list[bytes]:
     return run(scenario())
 
 
-@pytest.mark.parametrize("bulk", [False, True])
-def test_all_comes_in_order_and_in_pieces_of_a_limited_size(bulk: bool) -> None:
+def test_all_comes_in_order_and_in_pieces_of_a_limited_size() -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(MUCH)
         await writer.drain()
 
-    pieces = reading(handler, bulk=bulk)
+    pieces = reading(handler)
     assert b"".join(pieces) == MUCH
-    assert max(map(len, pieces)) <= (BULK_READ_BYTES if bulk else READ_BYTES)
+    assert max(map(len, pieces)) <= READ_BYTES
 
 
 def test_who_does_not_read_holds_the_peer_back() -> None:
