@@ -197,7 +197,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "cri.calls.channel": {"grpc"},
     "containerd": {"google", "tomli"},
     "streaming.opening": {"h11"},
-    "wire.http1": {"h11"},
+    "wire.http1": {"h11", "websockets"},
     "wire.websocket": {"websockets"},
     "wire.upgrade": {"websockets"},
     "progress.registry.nodefiles": {"tomli"},

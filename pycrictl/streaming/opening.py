@@ -18,7 +18,7 @@ from pycrictl.errors import (
 from pycrictl.streaming.bytestream import ByteStream
 from pycrictl.streaming.target import Target
 from pycrictl.units import quote
-from pycrictl.wire.http1 import SWITCHING_PROTOCOLS, Headers, ResponseHead
+from pycrictl.wire.http1 import SWITCHING_PROTOCOLS, ResponseHead, headers_of
 
 REFUSAL_S: Final = 1.0
 """How long to wait for the reason of a refusal."""
@@ -84,7 +84,7 @@ class Opening:
         match event:
             case h11.Response() | h11.InformationalResponse(status_code=101):
                 reason = event.reason.decode("latin-1")
-                self.response = ResponseHead(event.status_code, reason, Headers.of(event))
+                self.response = ResponseHead(event.status_code, reason, headers_of(event))
                 self._is_complete = event.status_code == SWITCHING_PROTOCOLS
             case h11.Data():
                 self.body += event.data

@@ -18,6 +18,7 @@ from pycrictl.wire.command import (
     Streams,
     remote_command,
 )
+from pycrictl.wire.http1 import tokens
 from pycrictl.wire.upgrade import ClientHandshake
 
 Transport = Literal["spdy", "websocket"]
@@ -59,10 +60,11 @@ async def _to_spdy(
     response = await exchange.request(timeout_s=timeout_s)
     if response.status != 101:
         raise await exchange.refusal()
-    protocol = response.headers.get(_PROTOCOL_FIELD) or ""
-    if _SPDY_UPGRADE.lower() not in response.headers.tokens("Upgrade") or protocol not in protocols:
+    chosen = response.headers.get_all(_PROTOCOL_FIELD)
+    is_spdy = _SPDY_UPGRADE.lower() in tokens(response.headers, "Upgrade")
+    if not is_spdy or len(chosen) != 1 or chosen[0] not in protocols:
         raise RemoteProtocolError(f'"{target.label}" chose a protocol that was not offered')
-    return protocol
+    return chosen[0]
 
 
 async def _to_websocket(

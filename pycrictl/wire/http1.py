@@ -6,11 +6,12 @@ pipelining, no content coding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import h11
+from websockets.datastructures import Headers
 
 from pycrictl.errors import RemoteProtocolError
 
@@ -21,38 +22,17 @@ SWITCHING_PROTOCOLS: Final = 101
 LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
-class Headers:
-    """Header fields in the order they came, found by names without regard to case."""
+def headers_of(event: h11.Request | h11.Response | h11.InformationalResponse) -> Headers:
+    """Return the fields of a head, decoded as ISO 8859-1."""
+    return Headers(
+        [(name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers]
+    )
 
-    __slots__ = ("_fields",)
 
-    def __init__(self, fields: Iterable[tuple[str, str]] = ()) -> None:
-        self._fields = tuple((name.lower(), value) for name, value in fields)
-
-    @classmethod
-    def of(cls, event: h11.Request | h11.Response | h11.InformationalResponse) -> Headers:
-        """Return the fields of a head, decoded as ISO 8859-1."""
-        return cls(
-            (name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers
-        )
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._fields)
-
-    def get_all(self, name: str) -> list[str]:
-        """Return the values of all fields of that name, maybe none."""
-        name = name.lower()
-        return [value for field, value in self._fields if field == name]
-
-    def get(self, name: str) -> str | None:
-        """Return the value, several joined by commas (RFC 9110, 5.3), or None."""
-        values = self.get_all(name)
-        return ", ".join(values) if values else None
-
-    def tokens(self, name: str) -> list[str]:
-        """Return the elements of a comma-separated list, in lower case, without empty ones."""
-        elements = (self.get(name) or "").lower().split(",")
-        return [element.strip(" \t") for element in elements if element.strip(" \t")]
+def tokens(headers: Headers, name: str) -> list[str]:
+    """Return the elements of a comma-separated list, in lower case, without empty ones."""
+    elements = ",".join(headers.get_all(name)).lower().split(",")
+    return [element.strip(" \t") for element in elements if element.strip(" \t")]
 
 
 class ResponseHead(NamedTuple):
@@ -75,7 +55,7 @@ class Request:
     @property
     def wants_websocket(self) -> bool:
         """Return whether it asks to go on with the WebSocket protocol."""
-        upgrade, connection = self.headers.tokens("Upgrade"), self.headers.tokens("Connection")
+        upgrade, connection = (tokens(self.headers, name) for name in ("Upgrade", "Connection"))
         return "websocket" in upgrade and "upgrade" in connection
 
 
@@ -89,10 +69,10 @@ def parse_request(head: bytes) -> Request:
         event = None
     if not isinstance(event, h11.Request) or not event.http_version.startswith(b"1."):
         raise RemoteProtocolError("not an HTTP/1.1 request")
-    headers = Headers.of(event)
+    headers = headers_of(event)
     if len(headers.get_all("Host")) != 1:
         raise RemoteProtocolError("an HTTP request needs one Host")
-    if headers.tokens("Transfer-Encoding") or set(headers.tokens("Content-Length")) - {"0"}:
+    if tokens(headers, "Transfer-Encoding") or set(tokens(headers, "Content-Length")) - {"0"}:
         raise RemoteProtocolError("an HTTP request with a body")
     method, target = event.method.decode("ascii"), event.target.decode("ascii")
     return Request(method, target, int(event.http_version[2:]), headers)

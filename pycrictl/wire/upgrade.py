@@ -45,7 +45,7 @@ class ClientHandshake:
     def check(self, response: ResponseHead) -> str:
         """Check a 101 (RFC 6455, 4.1); return the subprotocol chosen, empty for none."""
         try:
-            fields = _of_handshake(response.headers)
+            fields = _of_handshake(response.headers.raw_items())
             self._protocol.process_response(Response(response.status, response.reason, fields))
         except InvalidHandshake as exc:
             raise RemoteProtocolError(

@@ -99,7 +99,7 @@ class CopyServer:
                     return
                 head += data
             request = parse_request(head)
-            accept = accepted(request.headers, STREAM_PROTOCOL)
+            accept = accepted(request.headers.raw_items(), STREAM_PROTOCOL)
             assert accept is not None
             if self.answer:
                 sock.sendall(self.answer)

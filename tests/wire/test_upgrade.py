@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from websockets.datastructures import Headers
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.streaming.opening import Opening
 from pycrictl.streaming.target import parse_url
-from pycrictl.wire.http1 import Headers, ResponseHead, parse_request
+from pycrictl.wire.http1 import ResponseHead, parse_request
 from pycrictl.wire.upgrade import ClientHandshake, accepted
 
 # The example of RFC 6455, 1.3.
@@ -27,7 +28,7 @@ def handshake(*protocols: str) -> ClientHandshake:
 
 def response(**changes: str | None) -> ResponseHead:
     fields = {**GOOD, **{name.replace("_", "-"): value for name, value in changes.items()}}
-    headers = Headers((name, value) for name, value in fields.items() if value is not None)
+    headers = Headers([(name, value) for name, value in fields.items() if value is not None])
     return ResponseHead(101, "Switching Protocols", headers)
 
 
@@ -85,7 +86,7 @@ def test_what_the_server_answers_is_what_the_client_takes(protocol: str) -> None
     lines = [f"{name}: {value}" for name, value in [*client.headers, ("User-Agent", "ü")]]
     asked = parse_request("\r\n".join(["GET /x HTTP/1.1", "Host: a:1", *lines, "", ""]).encode())
     assert asked.wants_websocket
-    head = accepted(asked.headers, protocol)
+    head = accepted(asked.headers.raw_items(), protocol)
     assert head is not None
     opening = Opening(parse_url("http://a:1/x"), "GET", client.headers)
     opening.receive(head + b"more")

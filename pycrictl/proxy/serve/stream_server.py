@@ -185,7 +185,7 @@ class StreamServer(Generic[PayloadT]):
         ticket = self._redeem_copy(request.target.removeprefix(COPY_PATH))
         if ticket is None:
             raise _HttpRefusal(404, "Not Found")
-        answer = accepted(request.headers, PROTOCOL)
+        answer = accepted(request.headers.raw_items(), PROTOCOL)
         if early or answer is None:
             ticket.drop()
             raise _HttpRefusal(400, "Bad Request")
@@ -302,7 +302,7 @@ class StreamServer(Generic[PayloadT]):
 def _records(request: Request) -> MessageRecords | LineRecords:
     if not request.wants_websocket:
         return LineRecords(request.minor_version)
-    answer = accepted(request.headers)
+    answer = accepted(request.headers.raw_items())
     if answer is None:
         raise _HttpRefusal(400, "Bad Request")
     return MessageRecords(answer)
