@@ -62,12 +62,6 @@ def append(path: Path, data: bytes) -> Callable[[], object]:
     return write
 
 
-def test_read(path: Path) -> None:
-    path.write_bytes(line("a ", tag="P") + line("b") + line("e", "stderr") + line("c"))
-    assert on_stream(read(path)) == "a b\nc\n"
-    assert on_stream(read(path), "stderr") == "e\n"
-
-
 def test_unfinished_last_line(path: Path) -> None:
     path.write_bytes(lines("a", "b")[:-1])
     assert on_stream(read(path)) == "a\nb"
@@ -133,20 +127,6 @@ def test_rotation_with_late_writes(path: Path) -> None:
         append(path, lines("newer")),
     )
     assert on_stream(chunks) == "a\nlate\nlater\nnew\nnewer\n"
-
-
-def test_many_rotations_leave_no_file_open(path: Path) -> None:
-    path.write_bytes(lines("0"))
-
-    def rotate(number: int) -> None:
-        path.rename(path.with_name(f"0.log.{number}"))
-        path.write_bytes(lines(str(number)))
-
-    count = len(list(Path("/proc/self/fd").iterdir()))
-    steps = [lambda number=number: rotate(number) for number in range(1, 20)]
-    chunks = follow(path, *steps)
-    assert on_stream(chunks).split() == [str(number) for number in range(20)]
-    assert len(list(Path("/proc/self/fd").iterdir())) == count
 
 
 def test_copytruncate(path: Path) -> None:

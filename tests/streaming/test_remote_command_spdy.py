@@ -30,23 +30,6 @@ async def until_gone(peer: SpdyPeer) -> None:
         pass
 
 
-def test_everything_in_good_order() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.accept(4)
-        await peer.read_stdin()
-        peer.say("stdout", peer.stdin)
-        peer.say("stderr", b"err")
-        peer.end("stdout", "stderr")
-        peer.say("error", failure(7), is_last=True)
-        await until_gone(peer)
-
-    scene = SpdyScene(talk)
-    outcome = scene.command(stdin=b"in")
-    assert outcome is not None
-    assert outcome.exit_code == 7
-    assert (scene.stdout.getvalue(), scene.stderr.getvalue(), scene.notes) == ("in", "err", [])
-
-
 def test_the_outcome_survives_a_reset() -> None:
     """A server that closes with input of ours unread resets the connection."""
 

@@ -33,7 +33,6 @@ from tests.wire.remote import (
     SUCCESS,
     TERMINAL,
     Spdy,
-    err,
     fed,
     out,
     violation_of,
@@ -76,32 +75,6 @@ def test_spdy_takes_nothing_before_it_is_ready() -> None:
             call()
     with pytest.raises(LocalProtocolError):
         Spdy(ready=False).command.send_stdin(b"x")
-
-
-def test_spdy_as_containerd_ends_it() -> None:
-    spdy = Spdy()
-    spdy.command.send_stdin(b"in")
-    spdy.command.end_stdin()
-    assert spdy.sent() == [spdy.data("stdin", b"in"), spdy.end("stdin")]
-    assert spdy.feed(
-        spdy.data("stdout", b"out"),
-        spdy.data("stderr", b"err"),
-        spdy.end("stdout"),
-        spdy.end("stderr"),
-        spdy.data("error", EXIT_7[:10]),
-    ) == [
-        out(b"out"),
-        err(b"err"),
-        ChannelEnded(Channel.STDOUT),
-        ChannelEnded(Channel.STDERR),
-    ]
-    assert not spdy.command.is_over
-    assert spdy.feed(spdy.data("error", EXIT_7[10:])) == [ExitReported(7, "exit code 7")]
-    assert spdy.command.is_over
-    assert spdy.command.error is None
-    assert spdy.feed(spdy.reset("stdin"), spdy.reset("error"), GoAway(7)) == []
-    spdy.command.receive_eof()
-    assert spdy.command.error is None
 
 
 def test_spdy_outcome_before_the_outputs_end() -> None:

@@ -72,16 +72,6 @@ class Spdy(SpdyServer[Event]):
 # SPDY
 
 
-def test_spdy_opens_a_pair_of_streams() -> None:
-    spdy = Spdy()
-    assert spdy.sent() == [
-        SynStream(ERROR, (("streamtype", "error"), ("port", "8080"), ("requestid", "0"))),
-        SynStream(DATA, (("streamtype", "data"), ("port", "8080"), ("requestid", "0"))),
-    ]
-    assert spdy.feed(SynReply(DATA)) == []
-    assert spdy.feed(SynReply(ERROR)) == [ChannelsOpened()]
-
-
 def test_spdy_carries_data_both_ways() -> None:
     spdy = Spdy().open()
     spdy.core.send(b"ask")
@@ -96,16 +86,6 @@ def test_spdy_carries_data_both_ways() -> None:
     assert spdy.feed(Data(ERROR, b"", is_last=True)) == [ForwardClosed("")]
     assert spdy.core.is_over
     assert spdy.sent() == []
-
-
-def test_spdy_nobody_listens() -> None:
-    """The text comes after the end of the data."""
-    assert Spdy().open().feed(
-        Data(DATA, b"", is_last=True),
-        Data(ERROR, b"connection "),
-        Data(ERROR, b"refused\n"),
-        Data(ERROR, b"", is_last=True),
-    ) == [ChannelEnded(0), ForwardClosed("connection refused")]
 
 
 def test_spdy_error_texts_are_limited() -> None:

@@ -65,26 +65,6 @@ def test_connecting_and_looking_take_no_longer_than_the_call_may() -> None:
         assert call.status.obstacle == obstacle.SILENT
 
 
-@pytest.mark.parametrize(
-    ("answer", "shown"),
-    [
-        (b"HTTP/1.1 400 Bad Request", "HTTP/1.1 400 Bad Request"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH-2.0-OpenSSH_9.2"),
-        (b"\x1b[2J\xff\xfe" + b"y" * 5000, r"\x1b[2J��yyyy"),
-        # An acknowledgement, and a PING, are no beginning of HTTP/2.
-        (hostile.HTTP2_SETTINGS_ACK, r"\x00\x00\x00\x04\x01"),
-        (b"\0\0\x08\6\0\0\0\0\0" + b"12345678", r"\x00\x00\x08\x06\x00"),
-    ],
-)
-def test_other_servers(answer: bytes, shown: str) -> None:
-    with hostile.answering(answer) as path:
-        found = obstacle.look(path, timeout_s=60)
-    assert found is not None
-    assert found.reason.startswith(f'it is not a gRPC server: it answers "{shown}')
-    assert found.reason.isprintable()
-    assert len(found.reason) < 350
-
-
 def test_what_a_server_sends_never_reaches_the_terminal_by_grpcs_log() -> None:
     with hostile.answering(hostile.HTTP2_SETTINGS + GOAWAY) as path:
         code = (

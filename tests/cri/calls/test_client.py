@@ -178,8 +178,17 @@ class TestHostilePeers:
             (hostile.resetting, "it closes every connection at once"),
             (hostile.http1, 'it is not a gRPC server: it answers "HTTP/1.1 400 Bad Request"'),
             (
-                lambda: hostile.answering(b"SSH-2.0-x\r\n" + b"\xff" * 4000),
-                'it is not a gRPC server: it answers "SSH-2.0-x"',
+                lambda: hostile.answering(b"\x1b[2J\xff\xfe" + b"y" * 5000),
+                'it is not a gRPC server: it answers "\\x1b[2J\ufffd\ufffd' + "y" * 54 + '"',
+            ),
+            (
+                # An acknowledgement is no beginning of HTTP/2.
+                lambda: hostile.answering(hostile.HTTP2_SETTINGS_ACK),
+                r'it is not a gRPC server: it answers "\x00\x00\x00\x04\x01\x00\x00\x00\x00"',
+            ),
+            (
+                hostile.http2_without_grpc,
+                "it is not a gRPC server: it answers with the HTTP status 404",
             ),
             (hostile.dead, "connection refused: nothing listens there"),
         ],
