@@ -60,15 +60,10 @@ def test_good_answers(answer: ResponseHead, protocol: str) -> None:
     "answer",
     [
         response(Upgrade=None),
-        response(Upgrade="SPDY/3.1"),
         response(Connection=None),
-        response(Connection="close"),
-        response(Sec_WebSocket_Accept=None),
         response(Sec_WebSocket_Accept="x3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
-        response(Sec_WebSocket_Extensions="permessage-deflate"),
         response(Sec_WebSocket_Extensions="\x9b2J"),
         response(Sec_WebSocket_Protocol="v3"),
-        response(Sec_WebSocket_Protocol="v5, v4"),
     ],
 )
 def test_bad_answers(answer: ResponseHead) -> None:
@@ -108,12 +103,8 @@ RIGHT = {
     "changes",
     [
         {"Connection": ""},
-        {"Upgrade": "h2c"},
         {"Sec-WebSocket-Key": ""},
-        {"Sec-WebSocket-Key": "c2hvcnQ="},
-        {"Sec-WebSocket-Key": "????"},
         {"Sec-WebSocket-Key": "\udcff"},
-        {"Sec-WebSocket-Version": "8"},
         {"Sec-WebSocket-Protocol": "v3"},
         {"Sec-WebSocket-Protocol": ""},
     ],
