@@ -5,33 +5,7 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.methods import deadline_s, method
-
-NAMES = [
-    found.name
-    for service in cri_pb2.DESCRIPTOR.services_by_name.values()
-    for found in service.methods
-]
-
-
-def test_streams() -> None:
-    streams = {name for name in NAMES if method(name).is_stream}
-    assert streams == {
-        "GetContainerEvents",
-        "StreamContainers",
-        "StreamContainerStats",
-        "StreamImages",
-        "StreamPodSandboxes",
-        "StreamPodSandboxMetrics",
-        "StreamPodSandboxStats",
-    }
-
-
-def test_names_are_those_of_both_services_and_unique() -> None:
-    assert len(set(NAMES)) == len(NAMES)
-    assert {"RunPodSandbox", "ListImages", "ImagePullProgress", "CopyToContainer"} <= set(NAMES)
-    for name in NAMES:
-        assert method(name).request_type.DESCRIPTOR.full_name.startswith("runtime.v1.")
+from pycrictl.cri.calls.methods import deadline_s
 
 
 @pytest.mark.parametrize(
