@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,13 +21,11 @@ UNITS: Final = (
 """The services that pull images or ask for that, by their names in distributions."""
 
 MAX_LINES: Final = 2000
-MAX_BYTES: Final = 8 * 1024 * 1024
 TIMEOUT_S: Final = 1.0
 PATIENCE_S: Final = 5.0
 """The limit for those who look only once: a large journal is slow, and so is a busy node."""
 
 _JOURNALS: Final = ("var/log/journal", "run/log/journal")
-_READ_BYTES: Final = 256 * 1024
 
 
 class JournalLine(NamedTuple):
@@ -77,28 +73,19 @@ def parse(lines: Iterable[bytes]) -> Iterator[JournalLine]:
 
 
 def _output(command: Sequence[str], timeout_s: float) -> list[bytes]:
-    give_up_at = time.monotonic() + timeout_s
-    content = bytearray()
+    environ = {**os.environ, "LC_ALL": "C"}
     try:
-        process = subprocess.Popen(
+        content = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "LC_ALL": "C"},
-        )
+            env=environ,
+            timeout=timeout_s,
+            check=False,
+        ).stdout
+    except subprocess.TimeoutExpired as exc:
+        content = exc.stdout or b""
     except OSError:
         return []
-    with process:
-        assert process.stdout is not None
-        descriptor = process.stdout.fileno()
-        while len(content) < MAX_BYTES:
-            left_s = max(give_up_at - time.monotonic(), 0.0)
-            if not select.select([descriptor], [], [], left_s)[0]:
-                break
-            data = os.read(descriptor, _READ_BYTES)
-            if not data:
-                break
-            content += data
-        process.kill()
-    return bytes(content).split(b"\n")[:-1]
+    return content.split(b"\n")[:-1]
