@@ -239,7 +239,6 @@ def _members(text: str) -> list[Member]:
 
 
 def _whole_number(text: str) -> int:
-    """Read a decimal integer of 64 bits; unlike a flag's, it has no other notation."""
     if not re.fullmatch(r"[+-]?[0-9]{1,25}", text) or not -(2**63) <= int(text) < 2**63:
         raise ValueError(f"{quote(text)} is not a whole number")
     return int(text)

@@ -150,7 +150,6 @@ def _parse(path: str, text: str) -> dict[str, Any]:
 
 
 def _read(path: str) -> str | None:
-    """Return the file's content, None if there is no such file."""
     try:
         return config.read_text(path)
     except (FileNotFoundError, NotADirectoryError):

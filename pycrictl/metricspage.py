@@ -48,7 +48,6 @@ class MetricsPage(Collector):
         self._elsewhere.append(_Elsewhere(self._prefix + name, help, labels, read))
 
     def collect(self) -> Iterator[Metric]:
-        """Return what is counted elsewhere, as it is now (``prometheus_client.registry``)."""
         for one in self._elsewhere:
             family = CounterMetricFamily(one.name, one.help, labels=one.labels)
             counts = one.read()

@@ -124,8 +124,6 @@ def write_to(stream: TextIO, form: LogFormat, level: LogLevel, environ: Mapping[
 
 
 class _LineFormat(logging.Formatter):
-    """Formats records; the journal adds the time to those that have none."""
-
     def __init__(self, form: LogFormat, *, has_priorities: bool) -> None:
         super().__init__("level=%(levelname)s %(message)s")
         self._form = form

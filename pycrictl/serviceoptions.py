@@ -46,8 +46,6 @@ def options(settings: type[Any]) -> Iterator[tuple[str, Option]]:
 
 
 class Given(NamedTuple):
-    """Values of some fields, and the file that they are from; no path for flags."""
-
     path: str
     values: Mapping[str, Any]
 
@@ -211,8 +209,6 @@ def read_address_of_urls(value: object) -> Address:
 
 @dataclass(frozen=True)
 class Row:
-    """Makes rows of options that are read, shown and typed in one way."""
-
     read: Read
     metavar: str = ""
     kind: Any = str

@@ -84,7 +84,7 @@ class Problem(ValueError):
 
 
 class _NotYaml(Problem):
-    """YAML's parser refused the text."""
+    pass
 
 
 def parse(text: str) -> Node:

@@ -41,7 +41,6 @@ class LogReader:
                 yield from self._wanted.limited(self._present(log))
 
     def follow(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
-        """Yield the log as it is and as it grows, until the container has ended."""
 
         def waiting() -> Iterator[Chunk]:
             for chunk in self.steps(is_alive):

@@ -62,7 +62,6 @@ class ByteStream(asyncio.Protocol):
             self._held_bytes += len(data)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes; wait while the peer does not take them."""
         self.send([data])
         await self.drain()
 
@@ -77,7 +76,6 @@ class ByteStream(asyncio.Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether much of what was sent is not taken by the peer."""
         return not self._writable.is_set()
 
     async def drain(self) -> None:

@@ -269,7 +269,6 @@ def _raise_file_limit() -> None:
 
 
 async def _watch(connection: ByteStream) -> NoReturn:
-    """Wait until a SPDY connection that carries nothing is lost."""
     core = SpdyChannels({})
     while core.error is None:
         connection.send(core.data_to_send())
@@ -326,7 +325,6 @@ class _Passage:
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, timeout_s: float) -> str:
-        """Forward to the end; return what went wrong, or nothing."""
         tasks = [asyncio.create_task(each) for each in (self._receive(), self._send())]
         try:
             async with asyncio.timeout(timeout_s):

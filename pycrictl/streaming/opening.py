@@ -95,13 +95,11 @@ class Opening:
         return kind(f'{what} (from "{self._label}")')
 
     def silence(self, timeout_s: float) -> ConnectError:
-        """Make an error of a head that did not come within so many seconds."""
         return ConnectError(
             f'"{self._label}" accepts connections but does not answer within {timeout_s:g} s'
         )
 
     def refusal(self) -> UpgradeRefused:
-        """Make an error of a response that is not what was asked for, with its body so far."""
         assert self.response is not None
         body = self.body[:MAX_REFUSAL_BYTES]
         text = body.decode(errors="replace").strip()
@@ -113,8 +111,6 @@ class Opening:
 
 
 class Exchange:
-    """Sends a request on a fresh connection and reads its response in pieces."""
-
     def __init__(
         self,
         connection: ByteStream,

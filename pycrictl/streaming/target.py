@@ -55,12 +55,10 @@ class Target:
 
     @property
     def label(self) -> str:
-        """The part of the URL that may be shown."""
         return f"{self.scheme}://{self.authority}"
 
 
 def parse_url(url: str) -> Target:
-    """Take a stream URL apart, or raise RemoteProtocolError."""
     # urlsplit() leaves control characters out in silence, so this comes first.
     if not _URL.fullmatch(url):
         raise RemoteProtocolError("the stream URL has characters that are not allowed in one")
@@ -98,7 +96,6 @@ def beside(target: Target, socket: str) -> Target:
 
 
 def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
-    """Make what a client's TLS connection needs; see ``dial`` for what is verified."""
     given = files or TlsFiles()
     if (given.cert is None) != (given.key is None):
         raise ConfigError("a TLS certificate and its key go together, only one of them is given")

@@ -107,7 +107,6 @@ class Terminal:
             pass
 
     def size(self) -> tuple[int, int]:
-        """Return columns and rows, 0 and 0 if they are not known."""
         try:
             columns, rows = os.get_terminal_size(self._descriptor)
         except OSError:
@@ -116,7 +115,6 @@ class Terminal:
 
     @contextmanager
     def following(self, changed: Callable[[], None]) -> Iterator[None]:
-        """Call ``changed`` in the running loop whenever the window may have another size."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGWINCH, changed)
         try:
