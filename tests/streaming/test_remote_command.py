@@ -1,41 +1,117 @@
-"""Commands over WebSocket against servers that behave exactly as badly as wanted."""
+"""Remote commands against servers that behave exactly as badly as wanted."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import io
 import os
 import socket
+import tempfile
 import tracemalloc
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pycrictl.errors import StreamError, UpgradeRefused
-from pycrictl.streaming.remote_command import Choice, attempts
-from pycrictl.wire.command import ExitReported, Streams
-from tests.streaming.scene import Scene, Talk
-from tests.streaming.servers import read_frame, write
+from pycrictl.streaming.pump import Ends, Input, Output
+from pycrictl.streaming.remote_command import Choice, attempts, run_command
+from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
+from pycrictl.wire.spdy.frames import RstStream
+from tests.streaming.servers import accept_upgrade, read_frame, read_head, run, serve, write
 from tests.wire.frames import BINARY, PING, close_frame, frame
 
+from .spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+SpdyTalk = Callable[[SpdyPeer], Awaitable[None]]
+
 OUTPUT_ONLY = Streams()
+PIPED = Streams(stdin=True)
 MIB = 2**20
 
 
-class WebSocketScene(Scene):
-    def command(
+class Scene:
+    """The server chooses a protocol and goes on with ``talk``, after it refused some requests."""
+
+    def __init__(
+        self, talk: Talk, *, protocol: str = "v4.channel.k8s.io", refuses: int = 0
+    ) -> None:
+        self.heads: list[dict[str, str]] = []
+        self.notes: list[str] = []
+        self.is_noted = asyncio.Event()
+        self.stdout: Any = io.StringIO()
+        self.stderr = io.StringIO()
+        self._talk = talk
+        self._protocol = protocol
+        self._refuses = refuses
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await read_head(reader)
+        self.heads.append(head)
+        if len(self.heads) <= self._refuses:
+            writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        elif head["upgrade"] == "websocket":
+            writer.write(accept_upgrade(head, f"Sec-WebSocket-Protocol: {self._protocol}"))
+            await self._talk(reader, writer)
+        else:
+            writer.write(UPGRADE.format(self._protocol).encode())
+            await self._talk(reader, writer)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self.is_noted.set()
+
+    def websocket(
         self, streams: Streams = OUTPUT_ONLY, *, choice: Choice = "websocket", **terms: Any
     ) -> ExitReported | None:
-        return self.run(streams, choice=choice, **terms)
+        return self._run(streams, choice=choice, **terms)
+
+    def spdy(self, streams: Streams = PIPED, **terms: Any) -> ExitReported | None:
+        return self._run(streams, choice="spdy", **terms)
+
+    def _run(
+        self,
+        streams: Streams,
+        *,
+        choice: Choice,
+        is_attach: bool = False,
+        stdin: bytes = b"",
+        silence_s: float = 10,
+    ) -> ExitReported | None:
+        async def scenario() -> ExitReported | None:
+            with tempfile.TemporaryFile("w+b") as file:
+                file.write(stdin)
+                file.seek(0)
+                ends = Ends(
+                    Output(self.stdout),
+                    Output(self.stderr),
+                    Input(io.TextIOWrapper(file)) if streams.stdin else None,
+                    note=self._note,
+                )
+                async with serve(self._handle) as address:
+                    return await run_command(
+                        lambda: f"http://{address}/exec/secret",
+                        streams,
+                        ends,
+                        choice=choice,
+                        is_attach=is_attach,
+                        timeout_s=30,
+                        silence_s=silence_s,
+                    )
+
+        return run(scenario())
 
 
-def status(code: int) -> bytes:
-    if not code:
-        return b'\x03{"status":"Success"}'
-    cause = {"reason": "ExitCode", "message": str(code)}
-    failure = {"reason": "NonZeroExitCode", "details": {"causes": [cause]}}
-    return b"\x03" + json.dumps({"status": "Failure", **failure}).encode()
+def spdy(talk: SpdyTalk) -> Talk:
+    async def talk_to_peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await talk(SpdyPeer(reader, writer))
+
+    return talk_to_peer
+
+
+# WebSocket
 
 
 def say(*messages: bytes) -> Talk:
@@ -47,8 +123,8 @@ def say(*messages: bytes) -> Talk:
 
 
 def test_outputs_and_outcome() -> None:
-    scene = WebSocketScene(say(b"\x01", b"\x01a", b"\x02b", b"\x01c", status(7)))
-    outcome = scene.command()
+    scene = Scene(say(b"\x01", b"\x01a", b"\x02b", b"\x01c", b"\x03" + failure(7)))
+    outcome = scene.websocket()
     assert outcome is not None
     assert outcome.exit_code == 7
     assert (scene.stdout.getvalue(), scene.stderr.getvalue()) == ("ac", "b")
@@ -64,11 +140,11 @@ def test_the_end_of_the_input(version: int) -> None:
             received.append((await read_frame(reader))[1])
         else:
             await scene.is_noted.wait()  # that the end cannot be told
-        writer.write(frame(BINARY, status(0)) + close_frame(1000))
+        writer.write(frame(BINARY, b"\x03" + SUCCESS) + close_frame(1000))
         await reader.read()
 
-    scene = WebSocketScene(talk, protocol=f"v{version}.channel.k8s.io")
-    assert scene.command(Streams(stdin=True), stdin=b"x") == ExitReported(0)
+    scene = Scene(talk, protocol=f"v{version}.channel.k8s.io")
+    assert scene.websocket(Streams(stdin=True), stdin=b"x") == ExitReported(0)
     assert received == [b"\x00x", b"\xff\x00"][: version - 3]
     assert len(scene.notes) == (version == 4)
 
@@ -80,11 +156,11 @@ def test_a_server_that_asks_for_pongs_and_takes_none() -> None:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         for _ in range(100):
             await write(writer, pings)
-        writer.write(frame(BINARY, status(0)) + close_frame(1000))
+        writer.write(frame(BINARY, b"\x03" + SUCCESS) + close_frame(1000))
         await reader.read()
 
-    scene = WebSocketScene(talk)
-    assert scene.command() == ExitReported(0)
+    scene = Scene(talk)
+    assert scene.websocket() == ExitReported(0)
     assert scene.stdout.getvalue() == "a" * 100
 
 
@@ -106,12 +182,12 @@ def test_memory_stays_small(pieces: list[bytes]) -> None:
             await write(writer, piece)
 
     with Path(os.devnull).open("w") as nowhere:
-        scene = WebSocketScene(talk)
+        scene = Scene(talk)
         scene.stdout = nowhere
         tracemalloc.start()
         try:
             with pytest.raises(StreamError, match="no exit status"):
-                scene.command()
+                scene.websocket()
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -139,22 +215,111 @@ def test_nobody_ends_the_input_of_what_was_there_before(choice: Choice) -> None:
 
 
 def test_attaching_tells_why_websocket_is_refused() -> None:
-    scene = WebSocketScene(say(), refuses=1)
+    scene = Scene(say(), refuses=1)
     with pytest.raises(UpgradeRefused, match="could end the standard input") as caught:
-        scene.command(is_attach=True)
+        scene.websocket(is_attach=True)
     assert caught.value.hint == "use --transport spdy"
     assert [head["sec-websocket-protocol"] for head in scene.heads] == ["v5.channel.k8s.io"]
 
 
 def test_auto_goes_on_to_spdy() -> None:
-    scene = WebSocketScene(say(), refuses=2)
+    scene = Scene(say(), refuses=2)
     with pytest.raises(UpgradeRefused):
-        scene.command(choice="auto")
+        scene.websocket(choice="auto")
     assert [head["upgrade"] for head in scene.heads] == ["websocket", "SPDY/3.1"]
 
 
 def test_a_refused_websocket_is_told_when_asked_for() -> None:
-    scene = WebSocketScene(say(), refuses=1)
+    scene = Scene(say(), refuses=1)
     with pytest.raises(UpgradeRefused, match="403"):
-        scene.command()
+        scene.websocket()
     assert len(scene.heads) == 1
+
+
+# SPDY
+
+
+async def until_gone(peer: SpdyPeer) -> None:
+    while await peer.next_frame():
+        pass
+
+
+def test_the_outcome_survives_a_reset() -> None:
+    """A server that closes with input of ours unread resets the connection."""
+
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        await peer.until_unread()
+        peer.say("stdout", b"out")
+        peer.end("stdout", "stderr")
+        peer.say("error", failure(3), is_last=True)
+        peer.writer.transport.abort()
+
+    scene = Scene(spdy(talk))
+    outcome = scene.spdy(stdin=bytes(16 << 20))
+    assert outcome is not None
+    assert (outcome.exit_code, scene.stdout.getvalue()) == (3, "out")
+
+
+@pytest.mark.parametrize("size_bytes", [0, 16 << 20])
+def test_a_server_that_is_stuck_after_the_outputs(size_bytes: int) -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.end("stdout", "stderr")
+        await asyncio.sleep(20)
+
+    scene = Scene(spdy(talk))
+    with pytest.raises(OutcomeUnknown, match="neither takes input nor answers"):
+        scene.spdy(stdin=bytes(size_bytes), silence_s=0.5)
+    assert len(scene.notes) == 1
+
+
+def test_a_command_that_closes_its_outputs_and_works_on() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.end("stdout", "stderr")
+        for _ in range(3):
+            await peer.answer_ping()
+        peer.say("error", SUCCESS, is_last=True)
+        await until_gone(peer)
+
+    scene = Scene(spdy(talk))
+    assert scene.spdy(silence_s=0.5) == ExitReported(0)
+    assert len(scene.notes) == 1
+
+
+def test_a_command_without_input_may_be_silent() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(3)
+        peer.end("stdout", "stderr")
+        await asyncio.sleep(0.8)
+        peer.say("error", SUCCESS, is_last=True)
+        await until_gone(peer)
+
+    scene = Scene(spdy(talk))
+    assert scene.spdy(Streams(), silence_s=0.5) == ExitReported(0)
+    assert scene.notes == []
+
+
+def test_a_server_that_never_opens_the_streams() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await asyncio.sleep(20)
+
+    with pytest.raises(StreamError, match="does not open the streams"):
+        Scene(spdy(talk)).spdy(silence_s=0.1)
+
+
+def test_input_that_the_server_refuses() -> None:
+    """The command goes on without it."""
+
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.send(RstStream(peer.ids["stdin"], 5))
+        peer.say("stdout", b"out")
+        peer.end("stdout", "stderr")
+        peer.say("error", SUCCESS, is_last=True)
+        await until_gone(peer)
+
+    scene = Scene(spdy(talk))
+    assert scene.spdy(stdin=bytes(1 << 20)) == ExitReported(0)
+    assert scene.stdout.getvalue() == "out"
