@@ -1,14 +1,24 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
-from pycrictl.streaming.opening import MAX_HEAD_BYTES, Opening
+from pycrictl.errors import (
+    ConnectError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamError,
+    UpgradeRefused,
+)
+from pycrictl.streaming.bytestream import dial
+from pycrictl.streaming.opening import MAX_HEAD_BYTES, Exchange, Opening
 from pycrictl.streaming.target import parse_url
+from tests.streaming.servers import read_head, run, send, serve
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 LENGTH_5 = HEAD + b"Content-Length: 5\r\n\r\n"
@@ -114,3 +124,79 @@ def test_pieces_may_end_anywhere(cuts: list[int]) -> None:
     made = receive(*(WHOLE[start:end] for start, end in pairwise(edges)))
     assert made.is_complete()
     assert made.body == b"abcdefg"
+
+
+@pytest.mark.parametrize(
+    ("response", "said"),
+    [
+        (b"404\r\n\r\n", "404"),
+        (b"404 Not Found\r\n\r\n", '404: "Not Found"'),
+        (b"403 Forbidden\r\n\r\nno way\r\n", '403: "no way"'),
+    ],
+)
+def test_refusals(response: bytes, said: str) -> None:
+    refusal = receive(b"HTTP/1.1 " + response).refusal()
+    assert refusal.message == f'"http://node:1" answered with status {said}'
+
+
+def test_a_refusal_is_short_and_cannot_steer_a_terminal() -> None:
+    made = receive(b"HTTP/1.1 500 X\r\n\r\n\x1b[2J\xff\xc2\x9b" + b"x" * 100_000)
+    assert made.refusal().message.isprintable()
+    assert len(made.refusal().message) < 300
+
+
+# On a connection
+
+
+def exchanged(
+    *pieces: bytes,
+    use: Callable[[Exchange], Awaitable[object]],
+    pause_s: float = 0.0,
+    timeout_s: float = 10.0,
+    stays: bool = False,
+) -> object:
+    """Send a request to a server that answers in pieces; return what ``use`` makes of it."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        await send(reader, writer, pieces, pause_s=pause_s, stays=stays)
+
+    async def scenario() -> object:
+        async with serve(answer) as address:
+            target = parse_url(f"http://{address}/secret")
+            connection = await dial(target, timeout_s=10)
+            exchange = Exchange(connection, target, "GET", ())
+            try:
+                await exchange.request(timeout_s=timeout_s)
+                return await use(exchange)
+            finally:
+                connection.abort()
+
+    return run(scenario())
+
+
+def test_reading_may_be_cancelled() -> None:
+    async def read(exchange: Exchange) -> bytes:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(exchange.read(), 0.01)
+        return await exchange.read() + await exchange.read()
+
+    head = HEAD + b"Content-Length: 3\r\n\r\n"
+    assert exchanged(head, b"abc", use=read, pause_s=0.3) == b"abc"
+
+
+@pytest.mark.parametrize("is_dripping", [False, True])
+def test_no_answer(is_dripping: bool) -> None:
+    pieces = [bytes([byte]) for byte in HEAD + b"X: " + b"x" * 1000] if is_dripping else [HEAD]
+    with pytest.raises(ConnectError) as caught:
+        exchanged(*pieces, use=Exchange.read, pause_s=0.01, timeout_s=0.2, stays=True)
+    assert caught.value.message.endswith('" accepts connections but does not answer within 0.2 s')
+    assert "secret" not in caught.value.message
+
+
+def test_a_refusal_does_not_wait_for_its_body() -> None:
+    head = b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nbecause"
+    # It would wait for longer than the scenario may last.
+    refusal = exchanged(head, use=Exchange.refusal, stays=True)
+    assert isinstance(refusal, UpgradeRefused)
+    assert refusal.message.endswith('" answered with status 500: "because"')
