@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import grpc
 import pytest
@@ -20,60 +22,42 @@ def containers(first: int, count: int, *, label_bytes: int = 0) -> list[cri_pb2.
     ]
 
 
-EACH: list[tuple[Callable[[CriClient], list[object]], str, str]] = [
-    (lambda client: [*fetch.containers(client)], "StreamContainers", "ListContainers"),
-    (lambda client: [*fetch.pods(client)], "StreamPodSandboxes", "ListPodSandbox"),
-    (lambda client: [*fetch.images(client)], "StreamImages", "ListImages"),
-    (
-        lambda client: [*fetch.container_stats(client, cri_pb2.ContainerStatsFilter())],
-        "StreamContainerStats",
-        "ListContainerStats",
+EACH: dict[tuple[str, str], Callable[[CriClient], Sequence[object]]] = {
+    ("StreamContainers", "ListContainers"): fetch.containers,
+    ("StreamPodSandboxes", "ListPodSandbox"): fetch.pods,
+    ("StreamImages", "ListImages"): fetch.images,
+    ("StreamContainerStats", "ListContainerStats"): partial(
+        fetch.container_stats, condition=cri_pb2.ContainerStatsFilter()
     ),
-    (
-        lambda client: [*fetch.pod_stats(client, cri_pb2.PodSandboxStatsFilter())],
-        "StreamPodSandboxStats",
-        "ListPodSandboxStats",
+    ("StreamPodSandboxStats", "ListPodSandboxStats"): partial(
+        fetch.pod_stats, condition=cri_pb2.PodSandboxStatsFilter()
     ),
-    (
-        lambda client: [*fetch.pod_metrics(client)],
-        "StreamPodSandboxMetrics",
-        "ListPodSandboxMetrics",
-    ),
-]
+    ("StreamPodSandboxMetrics", "ListPodSandboxMetrics"): fetch.pod_metrics,
+}
 
 
-@pytest.mark.parametrize(("fetch", "stream", "unary"), EACH, ids=[each[1] for each in EACH])
+@pytest.mark.parametrize("calls", EACH, ids=[stream for stream, _ in EACH])
 def test_a_stream_is_used_where_it_is_offered(
-    fake: FakeServer,
-    client: CriClient,
-    fetch: Callable[[CriClient], list[object]],
-    stream: str,
-    unary: str,
+    fake: FakeServer, client: CriClient, calls: tuple[str, str]
 ) -> None:
-    part = method(stream).response_type
-    field = part.DESCRIPTOR.fields[0].name
-    one, two = part(), part()
-    getattr(one, field).add()
-    getattr(two, field).add()
-    getattr(two, field).add()
-    fake.prepare(stream, [one, part(), two])
-    assert len(fetch(client)) == 3
-    assert fake.methods() == [stream]
-
-
-@pytest.mark.parametrize(("fetch", "stream", "unary"), EACH, ids=[each[1] for each in EACH])
-def test_a_runtime_without_streams_is_asked_for_one_message(
-    fake: FakeServer,
-    client: CriClient,
-    fetch: Callable[[CriClient], list[object]],
-    stream: str,
-    unary: str,
-) -> None:
-    answer = method(unary).response_type()
-    getattr(answer, answer.DESCRIPTOR.fields[0].name).add()
-    fake.prepare(unary, answer)
-    assert len(fetch(client)) == 1
+    """A runtime without it is asked for one message."""
+    stream, unary = calls
+    parts = [made(stream, count) for count in (1, 0, 2)]
+    fake.prepare(unary, made(unary, 1))
+    assert len(EACH[calls](client)) == 1
     assert fake.methods() == [stream, unary]
+    fake.prepare(stream, parts)
+    assert len(EACH[calls](client)) == 3
+    assert fake.methods() == [stream, unary, stream]
+
+
+def made(name: str, count: int) -> Any:
+    """An answer to a call that has so many elements."""
+    answer = method(name).response_type()
+    elements = getattr(answer, answer.DESCRIPTOR.fields[0].name)
+    for _ in range(count):
+        elements.add()
+    return answer
 
 
 def test_the_filter_goes_with_both(fake: FakeServer, client: CriClient) -> None:
