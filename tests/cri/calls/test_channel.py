@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,38 @@ for _ in GrpcCall(channel, {IMAGES!r}, b"", timeout_s=30).messages():
     ending = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM))
     assert len(masks) > 2
     assert [mask & ending for mask in masks].count(0) == 1  # the main thread's
+
+
+def obstacle_of(path: str, timeout_s: float = 0.2) -> obstacle.Obstacle:
+    found = obstacle.try_connect(path, timeout_s)
+    assert isinstance(found, obstacle.Obstacle)
+    assert found.hint
+    return found
+
+
+class TestTryConnect:
+    def test_a_datagram_socket(self, folder: Path) -> None:
+        path = str(folder / "datagram")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            other.bind(path)
+            assert obstacle_of(path).reason == "it is a socket of another type"
+
+    def test_a_path_too_long(self, folder: Path) -> None:
+        found = obstacle_of(str(folder / ("x" * 107)))
+        assert found.reason.startswith("AF_UNIX path too long")
+        assert not found.may_pass
+
+    def test_a_full_queue(self) -> None:
+        with hostile.unaccepted(backlog=0) as path, ExitStack() as stack:
+            waiting = obstacle.try_connect(path, 0.2)
+            assert not isinstance(waiting, obstacle.Obstacle)
+            stack.callback(waiting.close)
+            started = time.monotonic()
+            assert obstacle_of(path).reason == "its queue of connections is full"
+            assert 0.15 < time.monotonic() - started < 60
+
+    def test_permission_denied(self) -> None:
+        with hostile.forbidden() as path:
+            found = obstacle_of(path)
+        assert found.reason == "permission denied"
+        assert not found.may_pass

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import grpc
@@ -8,7 +9,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection import statuses
-from pycrictl.errors import NotFound
+from pycrictl.errors import NotFound, RemoteProtocolError
 from tests.fakecri import FakeServer, Status, answers
 
 GONE = Status(grpc.StatusCode.NOT_FOUND, "gone")
@@ -55,3 +56,46 @@ def test_addresses(fake: FakeServer, client: CriClient) -> None:
     pods = [cri_pb2.PodSandbox(id=name) for name in ("two", "host", "gone")]
     found = statuses.pod_addresses(client, pods)
     assert found == {"two": "10.0.0.5,fd00::5", "host": ""}
+
+
+IMAGE = cri_pb2.Image(id="sha256:1", size=1)
+
+
+def without(message: Any, path: str) -> Any:
+    """A copy in which the field at ``path`` is empty."""
+    changed = copy.deepcopy(message)
+    *parents, name = path.split(".")
+    target = changed
+    for parent in parents:
+        target = getattr(target, parent)
+    target.ClearField(name)
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("complete", "path"),
+    [
+        *((answers.VERSION, name) for name in ("version", "runtime_name", "runtime_api_version")),
+        (answers.VERSION, "runtime_version"),
+        *((answers.pod_status(), f"metadata.{name}") for name in ("name", "namespace", "uid")),
+        *((answers.pod_status(), name) for name in ("id", "created_at")),
+        *((answers.container_status(), name) for name in ("id", "created_at", "image_ref")),
+        *((answers.container_status(), name) for name in ("metadata.name", "image.image")),
+        *((IMAGE, name) for name in ("id", "size")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_what_is_not_there_is_named(complete: Any, path: str) -> None:
+    statuses.check(complete, "x")
+    with pytest.raises(RemoteProtocolError, match=f"^x: the runtime answered without {path}$"):
+        statuses.check(without(complete, path), "x")
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_conditions(count: int) -> None:
+    status = cri_pb2.RuntimeStatus(conditions=[cri_pb2.RuntimeCondition()] * count)
+    if count >= 2:
+        statuses.check_conditions(status, "x")
+        return
+    with pytest.raises(RemoteProtocolError, match="x: the runtime answered with fewer than 2 cond"):
+        statuses.check_conditions(status, "x")
