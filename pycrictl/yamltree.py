@@ -1,8 +1,8 @@
 """JSON and YAML text as trees that remember their lines. Pure.
 
 All YAML that this program takes is read here. JSON is read as YAML, as JSON libraries give no
-positions, but what YAML has not (tabs, surrogate escapes) is replaced before. Whatever a text may
-hold, reading it takes time and memory in proportion to its length: there are no aliases, and
+positions, but the tabs and surrogate escapes that YAML lacks are replaced before. Whatever a text
+may hold, reading it takes time and memory in proportion to its length: there are no aliases, and
 nesting has a limit.
 """
 
@@ -29,10 +29,7 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset("true True TRUE yes Yes YES on On ON".split())
 _FALSE: Final = frozenset("false False FALSE no No NO off Off OFF".split())
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-# What JSON may hold and YAML may not; within valid JSON, a backslash begins an escape.
-_NOT_IN_YAML: Final = re.compile(
-    r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\[^u]|[\t\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
-)
+_ONLY_IN_JSON: Final = re.compile(r"\t|\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 
 
 @dataclass(slots=True)
@@ -83,10 +80,6 @@ class Problem(ValueError):
         self.hint = hint
 
 
-class _NotYaml(Problem):
-    pass
-
-
 def parse(text: str) -> Node:
     """Return the tree of a document, JSON or YAML; an empty one is null.
 
@@ -94,37 +87,15 @@ def parse(text: str) -> Node:
         Problem: neither JSON nor YAML; more than one document; an alias, which could unfold to any
             size; or nested deeper than MAX_NESTING levels.
     """
-    try:
-        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise Problem("it is nested too deeply", 1) from None
-    except ValueError as error:
-        # What breaks off does so on its last line, not on the one that would follow.
-        last_line = max(len(text.rstrip().splitlines()), 1)
-        try:
-            return _YamlReader(text).read()
-        except _NotYaml as problem:
-            # YAML's parser has little to say of a text that is meant to be JSON.
-            if isinstance(error, json.JSONDecodeError) and text.lstrip()[:1] in ("{", "["):
-                reason = error.msg[:1].lower() + error.msg[1:]
-                line = min(error.lineno, last_line)
-                raise Problem(f"it is not JSON: {reason}", line) from None
-            problem.line = min(problem.line, last_line)
-            raise
-    return _YamlReader(_NOT_IN_YAML.sub(_in_yaml, text)).read()
+    is_json = text.lstrip()[:1] in ("{", "[")
+    return _YamlReader(_ONLY_IN_JSON.sub(_in_yaml, text) if is_json else text, is_json).read()
 
 
 def _in_yaml(found: re.Match[str]) -> str:
-    text = found[0]
-    if text == "\t":
+    if found[0] == "\t":
         return " "
-    if text.startswith("\\u"):  # two surrogates
-        return f"\\U{ord(json.loads(chr(34) + text + chr(34))):08x}"
-    return text if text.startswith("\\") else f"\\u{ord(text):04x}"
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    character = json.loads(f'"{found[0]}"')
+    return f"\\U{ord(character):08x}"
 
 
 def _type(value: Scalar) -> NodeType:
@@ -147,8 +118,9 @@ def _number(text: str) -> int | float:
 
 
 class _YamlReader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, is_json: bool) -> None:
         self._text = text
+        self._is_json = is_json
         self._root: Node | None = None
         self._open: list[Node] = []  # lists and mappings whose end has not come yet
         self._keys: list[tuple[str, int] | None] = []  # of each of these, the key without a value
@@ -160,16 +132,19 @@ class _YamlReader:
                 self._take(event)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            reason = escape(error.problem or "unreadable")
-            raise _NotYaml(f"it is not YAML: {reason}", mark.line + 1 if mark else 1) from None
-        except (
-            yaml.YAMLError,
-            UnicodeEncodeError,
-        ) as error:  # a character that YAML does not allow
-            reason = escape(str(error).partition("\n")[0])
+            line = mark.line + 1 if mark else 1
+            raise self._problem(error.problem or "unreadable", line) from None
+        except (yaml.YAMLError, UnicodeEncodeError) as error:  # a character that YAML lacks
             before = self._text.encode(errors="replace")[: getattr(error, "position", 0)]
-            raise _NotYaml(f"it is not YAML: {reason}", before.count(b"\n") + 1) from None
+            reason = str(error).partition("\n")[0]
+            raise self._problem(reason, before.count(b"\n") + 1) from None
         return self._root or Node("null", 1)
+
+    def _problem(self, reason: str, line: int) -> Problem:
+        # What breaks off does so on its last line, not on the one that would follow.
+        last_line = max(len(self._text.rstrip().splitlines()), 1)
+        language = "JSON" if self._is_json else "YAML"
+        return Problem(f"it is not {language}: {escape(reason)}", min(line, last_line))
 
     def _take(self, event: yaml.Event) -> None:
         line = event.start_mark.line + 1 if event.start_mark else 1

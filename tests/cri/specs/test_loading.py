@@ -121,7 +121,7 @@ def test_cgroup_warning(file: Path, text: str, count: int) -> None:
         ('{"metadata": {\n  "name": \n\n', "line 2: it is not JSON", None),
         ("- 1", "line 1: the document must be a mapping, not a list", None),
         ("", "line 1: the document must be a mapping, not null", None),
-        ('{"hostname": "\\ud800"}', "it is not YAML: found invalid Unicode character", None),
+        ('{"hostname": "\\ud800"}', "it is not JSON: found invalid Unicode character", None),
         ("labels: {'\\e[2J': 5}", "labels[", "quotes"),
     ],
 )
