@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import call_each
@@ -32,7 +33,8 @@ NO_NAMESPACE: Final = "unknown"
 """What tables show, and patterns match, for a container without a label of its namespace."""
 
 
-class Query(NamedTuple, Generic[F]):
+@dataclass(frozen=True, slots=True)
+class Query(Generic[F]):
     """Which are wanted; names in the ``condition`` become IDs, patterns are searched."""
 
     condition: F
