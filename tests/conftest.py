@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.packaging import building
-
 if TYPE_CHECKING:
     from tests.node.lab import Lab
     from tests.node.node import Node
@@ -51,10 +49,7 @@ _PROGRAMS = ("containerd", "runc", "busybox")
 
 
 _SLOW = ("tools", "kubectl", "agent", "proxy", "packaging", "cli")
-"""Rooms whose tests wait for other programs, those with the longest tests first.
-
-What packaging's tests are about is built meanwhile, see `_building`.
-"""
+"""Rooms whose tests wait for other programs, those with the longest tests first."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -113,18 +108,6 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A temporary folder that all processes of this run of pytest have in common."""
     folder = tmp_path_factory.getbasetemp()
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _building(request: pytest.FixtureRequest, run_folder: Path) -> Iterator[None]:
-    """Builds the packages while other tests run, so that those that want them need not wait."""
-    wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    is_first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
-    if is_first and "dist" in wanted:
-        with building.in_background(run_folder, wanted):
-            yield
-    else:
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -87,9 +87,11 @@ REPORTS: Final[dict[str, Callable[[Report], Report]]] = {
     "a failure has no error": lambda report: {
         name: value for name, value in report.items() if name != "error" or value == GIVEN_UP
     },
-    "places begin at 0": lambda report: {
-        name: value - (name == "queue_position") for name, value in report.items()
-    },
+    "places begin at 0": lambda report: (
+        {**report, "queue_position": report["queue_position"] - 1}
+        if "queue_position" in report
+        else report
+    ),
 }
 """Faults of single messages of a progress stream."""
 

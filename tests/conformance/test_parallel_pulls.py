@@ -146,7 +146,8 @@ def test_an_equal_pull_of_a_tag_that_has_moved(endpoint: Endpoint, limit: int) -
 def test_a_present_image(endpoint: Endpoint, limit: int) -> None:
     reference = endpoint.shell
     with Full(endpoint, limit):
-        assert code(endpoint.kubelet.start_pull(reference, timeout_s=2 + 8)) is None
+        limit_s = 2 + 8 * endpoint.settings.pace
+        assert code(endpoint.kubelet.start_pull(reference, timeout_s=limit_s)) is None
 
 
 @rule("L5", "A pull that fails gives its slot up.", LIMIT)

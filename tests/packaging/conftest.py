@@ -9,11 +9,11 @@ import pytest
 
 from tests.packaging import building
 
-_BUILD_S = 1800  # a cold and busy machine; about 60 otherwise
+_BUILD_S = 1800  # a cold and busy machine; about 20 otherwise
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whichever test comes first waits for the build, which takes Debian's tools."""
+    """Whichever test comes first waits for the build."""
     for item in items:
         if {"dist", "released"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.timeout(_BUILD_S))

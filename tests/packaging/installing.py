@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.packaging.building import PYTHON
 from tests.packaging.roots import Root, debian
 
 LINK = "/bin/crictl"
@@ -49,7 +48,7 @@ def wheel(dist: Path, folder: Path) -> Iterator[Installed]:
     (file,) = dist.glob("*.whl")
     place = folder / "venv"
     venv.create(place, symlinks=True)
-    pip = [str(PYTHON), "-m", "pip", "--python", str(place / "bin" / "python")]
+    pip = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python")]
     install = ["install", "--quiet", "--no-compile", "--disable-pip-version-check", str(file)]
     subprocess.run([*pip, *install], check=True)
     yield _in_folder(place / "bin" / "pycrictl", folder, pages=str(place / "share" / "man"))

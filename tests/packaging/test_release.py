@@ -93,8 +93,8 @@ def test_what_is_not_ready_is_not_released(tmp_path: Path, tag: bool, said: str)
     assert not (clone / "build").exists()
 
 
-def test_the_python_packages_are_as_the_index_wants_them(dist: Path) -> None:
-    files = [*dist.glob("*.whl"), *dist.glob("*.tar.gz")]
+def test_the_python_packages_are_as_the_index_wants_them(released: Path) -> None:
+    files = [*released.glob("*.whl"), *released.glob("*.tar.gz")]
     assert len(files) == 2  # no other file looks like an sdist
     command = [str(PYTHON), "-m", "twine", "check", "--strict", *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
