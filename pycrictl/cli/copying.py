@@ -227,10 +227,8 @@ def _check_streams(
             raise UsageError(
                 "refusing to write an archive to a terminal", hint="redirect standard output"
             )
-        rules = options.rules
-        for option, is_given in (("no-clobber", rules.no_clobber), ("in-place", rules.in_place)):
-            if is_given:
-                raise UsageError(f"--{option} does not apply to an archive")
+        if options.rules.no_clobber:
+            raise UsageError("--no-clobber does not apply to an archive")
         _descriptor(env.stdout, "standard output")
     elif request.source.is_stream:
         if env.stdin_is_terminal:

@@ -52,8 +52,8 @@ def test_what_is_mounted_stays(
         (tmp_path / name).write_text("new")
     (tmp_path / "links").mkdir()
     (tmp_path / "links/hosts").symlink_to("nowhere")
-    # The calls of the method rpc have no such options.
-    in_place, keep = ((), ()) if method == "rpc" else (("--in-place",), ("--no-clobber",))
+    # The calls of the method rpc have no such option.
+    keep = () if method == "rpc" else ("--no-clobber",)
     refused = [
         (f"{tmp_path}/tree/.", "C:/etc"),
         (tmp_path / "tree/hosts", "C:/etc/"),
@@ -62,7 +62,6 @@ def test_what_is_mounted_stays(
         (tmp_path / "links/hosts", "C:/etc/hosts"),
         (tmp_path / "conf/app.conf", "C:/data"),
         (f"{tmp_path}/conf/.", "C:/data"),
-        (*in_place, f"{tmp_path}/tree/.", "C:/etc"),
     ]
     for words in refused:
         assert "is mounted there and cannot be replaced" in cp.refused(*words)
@@ -80,8 +79,4 @@ def test_what_is_mounted_stays(
     assert mounts(cp) == before
     assert [(folder / name).read_text() for name in ("hosts", "app.conf")] == ["mounted"] * 2
     assert (folder / "volume/new").read_text() == "new"
-    if in_place:
-        cp.ok(*in_place, tmp_path / "tree/hosts", "C:/etc/")
-        assert (folder / "hosts").read_text() == "new"
-        assert mounts(cp) == before
     assert stages_in(cp.root) == []

@@ -26,8 +26,6 @@ from pycrictl.errors import (
 
 log = logging.getLogger("pycrictl.agent")
 
-_ALONE: Final = "--in-place"
-
 _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (Gone, 410),
     (UsageError, 422),
@@ -63,8 +61,7 @@ def refused(exc: Exception) -> Refused:
     code = next((code for kind, code in _CODES if isinstance(exc, kind)), 500)
     if isinstance(exc, PycrictlError):
         # Advice for somebody on the node is of no use to a client in the cluster.
-        is_for_node = isinstance(exc, ConnectError) or _ALONE in (exc.hint or "")
-        hint = "" if is_for_node else exc.hint
+        hint = "" if isinstance(exc, ConnectError) else exc.hint
         return Refused(code, f"{exc.message} ({hint})" if hint else exc.message)
     log.error("a copy failed", exc_info=exc)
     return Refused(code, f"the agent failed: {type(exc).__name__}: {exc}")

@@ -19,10 +19,6 @@ def cp(
     destination: Annotated[str, options.copy_destination(complete.container_paths)] = "",
     archive: options.Archive = False,
     follow_link: options.FollowLink = False,
-    in_place: Annotated[
-        bool,
-        typer.Option("--in-place", help="Write into a single file that is mounted at DST."),
-    ] = False,
     max_entries: Annotated[
         int,
         typer.Option(
@@ -75,7 +71,6 @@ def cp(
         rules=Rules(
             archive=archive,
             no_clobber=no_clobber,
-            in_place=in_place,
             max_size_bytes=max_size,
             max_entries=max_entries,
         ),

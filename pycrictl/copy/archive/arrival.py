@@ -16,13 +16,11 @@ verified them.
 from __future__ import annotations
 
 import os
-from typing import Final
 
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Item, Judge, Make, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
 from pycrictl.copy.tree.commit import Merge, existing_kind, move_new
-from pycrictl.copy.tree.in_place import MountedFile
 from pycrictl.copy.tree.janitor import COMMIT, COMMIT_NEW, TOP
 from pycrictl.copy.tree.places import Destination
 from pycrictl.copy.tree.rootfs import Directory, to_error
@@ -31,9 +29,6 @@ from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
 from pycrictl.wire.tar.header import Entry
-
-_LINK_OVER_MOUNTED: Final = "-L copies what the link points to"
-_FILE_OVER_MOUNTED: Final = "--in-place writes into it, which others may see half written"
 
 
 class Arrival:
@@ -69,7 +64,6 @@ class Arrival:
         self._name = b""
         self._meeting: Meeting | None = None
         self._stage: Stage | None = None
-        self._mounted: MountedFile | None = None
         self._item: Item | None = None
         self._fd = -1
         self._last_skipped: Skipped | None = None
@@ -108,21 +102,15 @@ class Arrival:
         return None
 
     def _begin(self, item: Item) -> int | None:
-        is_file = item.make is Make.FILE
         if self._meeting is None:
             is_leaf = item.make is not Make.DIRECTORY and not item.path
             self._place(SourceKind.FILE if is_leaf else SourceKind.DIRECTORY)
         if self._meeting is Meeting.KEEP:
             return None
         self.summary.count(item)
-        if self._stage is None and is_file and self._meeting is Meeting.REPLACE:
-            if self._rules.in_place and self._directory.is_mount_point(self._name):
-                archive = self._rules.archive
-                self._mounted = MountedFile(self._directory, self._name, archive=archive)
-                self._item, self._fd = item, self._mounted.create()
-                return self._fd
-            self._directory.refuse_mounted(self._name, hint=_FILE_OVER_MOUNTED)
         if self._stage is None:
+            if self._meeting is Meeting.REPLACE:
+                self._directory.refuse_mounted(self._name)
             folder = self._spread or self._directory
             container_id = self._destination.root.container_id
             self._stage = Stage(folder, self._host_owner, container_id)
@@ -136,16 +124,11 @@ class Arrival:
         if item is None:
             return
         try:
-            owner = self._host_owner(item.owner)
-            if self._mounted is not None:
-                self._mounted.finish(item, owner)
-            else:
-                finish(fd, item, owner)
+            finish(fd, item, self._host_owner(item.owner))
         except OSError as exc:
             raise self.failure(exc, item.path) from exc
         finally:
-            if self._mounted is None:
-                os.close(fd)
+            os.close(fd)
 
     def skip(self, skipped: Skipped) -> None:
         self.summary.skipped += 1
@@ -157,9 +140,7 @@ class Arrival:
         if self._meeting is None:
             raise nothing_copied(self._last_skipped)
         try:
-            if self._mounted is not None:
-                self._mounted.commit()
-            elif self._stage is not None:
+            if self._stage is not None:
                 late = self._stage.finish()
                 if self._spread is None:
                     self._move(self._stage, late)
@@ -171,11 +152,9 @@ class Arrival:
         return self.summary
 
     def close(self) -> None:
-        if self._mounted is not None:
-            self._mounted.close()
-        elif self._fd >= 0:
+        if self._fd >= 0:
             os.close(self._fd)
-        self._mounted, self._fd = None, -1
+        self._fd = -1
         stage, self._stage = self._stage, None
         try:
             if stage is not None:
@@ -229,8 +208,7 @@ class Arrival:
         """Move what is in the stage to a name that nothing has, or that of a link."""
         if self._meeting is Meeting.REPLACE:
             # It may have been mounted since the copy began.
-            hint = _LINK_OVER_MOUNTED if self.summary.links else _FILE_OVER_MOUNTED
-            self._directory.refuse_mounted(self._name, hint=hint)
+            self._directory.refuse_mounted(self._name)
             stage.directory.move(TOP, self._directory, self._name)
         else:
             move_new(stage.directory, TOP, self._directory, self._name)

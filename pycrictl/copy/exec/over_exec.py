@@ -177,16 +177,12 @@ def _unfinished() -> CopyError:
 
 
 def _require_plain(rules: Rules) -> None:
-    for is_asked, what in (
-        (rules.no_clobber, "leave existing files alone (--no-clobber)"),
-        (rules.in_place, "write in place (--in-place)"),
-    ):
-        if is_asked:
-            raise Unimplemented(
-                f"tar in the container cannot {what}",
-                code="Unimplemented",
-                hint="--method node can do it",
-            )
+    if rules.no_clobber:
+        raise Unimplemented(
+            "tar in the container cannot leave existing files alone (--no-clobber)",
+            code="Unimplemented",
+            hint="--method node can do it",
+        )
 
 
 def _left(folder: bytes, cleaner: Cleaner) -> str:

@@ -39,7 +39,6 @@ class Rules(NamedTuple):
     Attributes:
         archive: keep modes (set-id and sticky bits too), times and owners.
         no_clobber: keep existing files.
-        in_place: write into a file that is mounted where it is, since it cannot be replaced.
         max_size_bytes: the most content in all files together, or None.
         max_entries: the most files, directories and links; 0 for any number. Each takes memory.
         max_entries_name: of the option that sets it.
@@ -48,7 +47,6 @@ class Rules(NamedTuple):
 
     archive: bool = False
     no_clobber: bool = False
-    in_place: bool = False
     max_size_bytes: int | None = None
     max_entries: int = MAX_ENTRIES
     max_entries_name: str = "--max-entries"

@@ -4,7 +4,7 @@ A call carries the size and checksum of the archive, and the answer has a URL; t
 through that. Whoever receives it shows nothing of it before it has arrived whole.
 
 The calls name a container and a path, and nothing else. They cannot ask for other ways to make
-files in the container (``-a``, ``--no-clobber``, ``--in-place``), or to follow its links (``-L``).
+files in the container (``-a``, ``--no-clobber``), or to follow its links (``-L``).
 """
 
 from __future__ import annotations
@@ -123,7 +123,6 @@ class OverRpc:
         for is_asked, what in (
             (rules.archive, "keep modes, times and owners (-a)"),
             (rules.no_clobber, "leave existing files alone (--no-clobber)"),
-            (rules.in_place, "write in place (--in-place)"),
         ):
             if is_asked:
                 raise _unable(f"CopyToContainer cannot {what}")

@@ -24,7 +24,6 @@ from pycrictl.signals import undisturbed
 from pycrictl.units import quote
 
 _UNKNOWN_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS})
-_ALONE: Final = "copied alone, with --in-place, a file is written into it"
 
 
 def existing_kind(status: os.stat_result | None) -> Existing:
@@ -93,7 +92,7 @@ class Merge:
             shown=quote(os.fsdecode(target.shown_path(name))),
         )
         if meeting is Meeting.REPLACE:
-            target.refuse_mounted(name, hint=_ALONE)
+            target.refuse_mounted(name)
         return meeting
 
     def _check(self, staged: Directory, target: Directory, *, mounted: bytes) -> None:

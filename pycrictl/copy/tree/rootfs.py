@@ -47,9 +47,10 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 RENAME_NOREPLACE: Final = 1
 _AT_EMPTY_PATH: Final = 0x1000
 
+_MOUNTED: Final = "what is mounted can only be written into: exec -i CONTAINER tee FILE"
 _HINTS: Final = {
     errno.EROFS: "copy to a writable volume",
-    errno.EBUSY: "a single mounted file can only be written with --in-place",
+    errno.EBUSY: _MOUNTED,
     errno.EACCES: "run as root",
     errno.EPERM: "run as root",
     errno.EMFILE: "raise the limit of open files with ulimit -n",
@@ -198,11 +199,11 @@ class Directory:
         except FileNotFoundError:  # it is gone by now
             return False
 
-    def refuse_mounted(self, name: bytes, *, hint: str) -> None:
+    def refuse_mounted(self, name: bytes) -> None:
         """Refuse to replace something that is mounted there."""
         if self.is_mount_point(name):
             shown = quote(os.fsdecode(self.shown_path(name)))
-            raise CopyError(f"{shown} is mounted there and cannot be replaced", hint=hint)
+            raise CopyError(f"{shown} is mounted there and cannot be replaced", hint=_MOUNTED)
 
     def read_link(self, name: bytes) -> bytes:
         """Return the target of a symbolic link."""

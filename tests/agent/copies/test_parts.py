@@ -58,7 +58,6 @@ def test_the_end_of_a_long_path_is_not_hidden() -> None:
     ("error", "code", "message"),
     [
         (CopyError("no", hint="try again"), 422, "no (try again)"),
-        (CopyError("no", hint="--in-place writes into it"), 422, "no"),
         (ConnectError("cannot reach the runtime", hint="name its socket with -r"), 503, "cannot "),
     ],
 )
@@ -69,7 +68,6 @@ def test_no_advice_that_only_the_node_can_take(
     assert found.code == code
     assert found.message.startswith(message)
     assert "-r" not in found.message
-    assert "--in-place" not in found.message
 
 
 COPIES = "/node/v1alpha1/namespaces/default/pods/web/containercopies"

@@ -133,21 +133,6 @@ def test_a_file_that_is_mounted_stays(
 
 
 @both_ways
-def test_in_place(copy: Copy, container: Container, source: Path) -> None:
-    in_place = Rules(in_place=True)
-    before = container.state()
-    for what in ("tree/.", "links/."):
-        with pytest.raises(CopyError, match="is mounted there"):
-            copy(f"{source}/{what}", container.root / "etc", in_place)
-    with pytest.raises(CopyError, match="is mounted there"):
-        copy(source / "links/hosts", container.root / "etc/hosts", in_place)
-    assert container.state() == before
-    copy(source / "tree/hosts", container.root / "etc/hosts", in_place)
-    assert (container.volume / "hosts").read_text() == "new"
-    assert container.mounts() == before[0]
-
-
-@both_ways
 def test_a_file_that_was_mounted_meanwhile(
     copy: Copy, container: Container, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -296,9 +296,7 @@ def test_a_large_file_that_changes_while_it_is_sent(
 # What the calls cannot carry, and runtimes without them
 
 
-@pytest.mark.parametrize(
-    "rules", [Rules(archive=True), Rules(no_clobber=True), Rules(in_place=True)]
-)
+@pytest.mark.parametrize("rules", [Rules(archive=True), Rules(no_clobber=True)])
 def test_rules_that_the_call_cannot_carry(
     fake: FakeServer, copier: Copier, tree: Path, rules: Rules
 ) -> None:
