@@ -1,8 +1,7 @@
 """Finding things inside a root, as the kernel sees them.
 
 ``openat2`` (Linux 5.6) resolves a whole path inside a root in one step that nothing can come
-between. Where it is missing or forbidden, the path is walked one component at a time, each held
-open, none of them a link.
+between. Where it is missing or forbidden, other methods than ``node`` are left.
 """
 
 from __future__ import annotations
@@ -11,16 +10,11 @@ import ctypes
 import errno
 import os
 import platform
-import stat
-from collections import deque
 from functools import cache
 from typing import Final
 
-from pycrictl.errors import CopyError
+from pycrictl.errors import CopyError, Unimplemented
 from pycrictl.units import quote
-
-MAX_LINKS: Final = 40
-"""As many as Linux follows for one path."""
 
 _MAX_TRIES: Final = 64
 """openat2 answers EAGAIN when a rename elsewhere makes ``..`` doubtful."""
@@ -31,11 +25,7 @@ _CLOEXEC_PATH: Final = os.O_PATH | os.O_CLOEXEC
 _OPENAT2: Final = 437
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_IN_ROOT: Final = 0x10
-_AT_FDCWD: Final = -100
-
-# <linux/stat.h>, <linux/fcntl.h>
-_ATTR_MOUNT_ROOT: Final = 0x2000
-_NOT_FOLLOWED: Final = 0x100 | 0x800  # AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT
+_NO_CALL: Final = frozenset({errno.ENOSYS, errno.EPERM})
 
 PROC_MAGIC: Final = 0x9FA0
 KERNEL_FILE_SYSTEMS: Final = {
@@ -87,17 +77,6 @@ class _StatFs(ctypes.Structure):
     )
 
 
-class _StatX(ctypes.Structure):
-    # Only the attributes are read, and which of them the kernel supports; struct statx of statx(2).
-    _fields_ = (
-        ("before", ctypes.c_char * 8),
-        ("attributes", ctypes.c_uint64),
-        ("between", ctypes.c_char * 40),
-        ("attributes_mask", ctypes.c_uint64),
-        ("after", ctypes.c_char * 192),
-    )
-
-
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -127,13 +106,6 @@ def is_mount_point(directory_fd: int, name: bytes) -> bool:
     The kernel refuses to rename over it, or to remove it, only in the same mount namespace: from
     outside, that silently takes the mount away from the container.
     """
-    found = _StatX()
-    try:
-        is_known = not libc.statx(directory_fd, name, _NOT_FOLLOWED, 0, ctypes.byref(found))
-    except AttributeError:  # a C library that does not know it
-        is_known = False
-    if is_known and found.attributes_mask & _ATTR_MOUNT_ROOT:  # Linux 5.8
-        return bool(found.attributes & _ATTR_MOUNT_ROOT)
     pinned = os.open(name, _CLOEXEC_PATH | os.O_NOFOLLOW, dir_fd=directory_fd)
     try:
         return mount_number(pinned) != mount_number(directory_fd)
@@ -160,69 +132,32 @@ def resolve(root_fd: int, path: bytes, *, follow: bool = True) -> int:
 
     Returns:
         An O_PATH descriptor.
+
+    Raises:
+        Unimplemented: the system has no openat2.
     """
-    if kernel_resolves():
-        return resolve_by_kernel(root_fd, path, follow=follow)
-    return resolve_by_steps(root_fd, path, follow=follow)
-
-
-@cache
-def kernel_resolves() -> bool:
-    """Return whether openat2 can be used: old kernels lack it, old seccomp profiles forbid it."""
-    try:
-        os.close(_openat2(_AT_FDCWD, b"/", _CLOEXEC_PATH, 0))
-    except OSError:
-        return False
-    return True
-
-
-def resolve_by_kernel(root_fd: int, path: bytes, *, follow: bool) -> int:
-    """Do what ``resolve`` does, with one system call."""
     flags = _CLOEXEC_PATH | (0 if follow else os.O_NOFOLLOW)
-    return _openat2(root_fd, path, flags, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
-
-
-def resolve_by_steps(root_fd: int, path: bytes, *, follow: bool) -> int:
-    """Do what ``resolve`` does one component at a time, each without following a link."""
-    stack = [os.open(b".", _CLOEXEC_PATH | os.O_DIRECTORY, dir_fd=root_fd)]
-    todo = deque(path.split(b"/"))
-    # "name/" and "name/." follow name as a directory.
-    follow = follow or todo[-1] in (b"", b".")
-    links = 0
-    try:
-        while todo:
-            component = todo.popleft()
-            if component in (b"", b"."):
-                continue
-            if not stat.S_ISDIR(os.fstat(stack[-1]).st_mode):
-                raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-            if component == b"..":
-                if len(stack) > 1:
-                    os.close(stack.pop())
-                continue
-            stack.append(os.open(component, _CLOEXEC_PATH | os.O_NOFOLLOW, dir_fd=stack[-1]))
-            if not stat.S_ISLNK(os.fstat(stack[-1]).st_mode) or not (follow or todo):
-                continue
-            links += 1
-            if links > MAX_LINKS or file_system_type(stack[-1]) == PROC_MAGIC:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            link_fd = stack.pop()
-            try:
-                target = os.readlink(b"", dir_fd=link_fd)
-            finally:
-                os.close(link_fd)
-            todo.extendleft(reversed(target.split(b"/")))
-            if target.startswith(b"/"):
-                while len(stack) > 1:
-                    os.close(stack.pop())
-        found = stack.pop()
-        if path.endswith(b"/") and not stat.S_ISDIR(os.fstat(found).st_mode):
-            stack.append(found)
-            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        return found
-    finally:
-        for fd in stack:
-            os.close(fd)
+    how = _OpenHow(flags, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
+    for _ in range(_MAX_TRIES):
+        fd: int = libc.syscall(
+            ctypes.c_long(_OPENAT2),
+            ctypes.c_long(root_fd),
+            ctypes.c_char_p(path),
+            ctypes.byref(how),
+            ctypes.c_size_t(ctypes.sizeof(how)),
+        )
+        if fd >= 0:
+            return fd
+        error = last_error(path)
+        if error.errno in _NO_CALL:
+            raise Unimplemented(
+                "paths in containers need the system call openat2: Linux 5.6 has it,"
+                " and no seccomp profile may forbid it",
+                code="Unimplemented",
+            )
+        if error.errno != errno.EAGAIN:
+            break
+    raise error
 
 
 def own_descriptors() -> int:
@@ -240,24 +175,6 @@ def _own_descriptors(_pid: int) -> int:
         return os.open("self/fd", _CLOEXEC_PATH | os.O_DIRECTORY, dir_fd=proc)
     finally:
         os.close(proc)
-
-
-def _openat2(dir_fd: int, path: bytes, flags: int, rules: int) -> int:
-    how = _OpenHow(flags, 0, rules)
-    for _ in range(_MAX_TRIES):
-        fd: int = libc.syscall(
-            ctypes.c_long(_OPENAT2),
-            ctypes.c_long(dir_fd),
-            ctypes.c_char_p(path),
-            ctypes.byref(how),
-            ctypes.c_size_t(ctypes.sizeof(how)),
-        )
-        if fd >= 0:
-            return fd
-        error = last_error(path)
-        if error.errno != errno.EAGAIN:
-            break
-    raise error
 
 
 def last_error(path: bytes | None = None) -> OSError:

@@ -1,9 +1,9 @@
 """The only door of a copy to a file system.
 
-A path is resolved once, inside a root, by the kernel (``openat2``, Linux 5.6) or, where that is
-missing or forbidden, one component at a time. What comes out is a directory that is held open; from
-there on everything is done to single names in an open directory, and no link is ever followed. It
-does not matter what is renamed in the meantime: there is no time between a check and a use.
+A path is resolved once, inside a root, by the kernel (``tree.resolve``). What comes out is a
+directory that is held open; from there on everything is done to single names in an open directory,
+and no link is ever followed. It does not matter what is renamed in the meantime: there is no time
+between a check and a use.
 
 Regular files are the only ones that are opened for their content, and only after their type is
 known: opening a named pipe blocks, and opening a device may do anything. Nothing is written to or
@@ -15,7 +15,6 @@ something. ``to_error`` turns the first into the second.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import resource
@@ -101,19 +100,6 @@ def set_owner(pinned: int, uid: int, gid: int) -> None:
     """Change the owner of what an O_PATH descriptor pins, a symbolic link too."""
     if libc.fchownat(pinned, b"", uid, gid, _AT_EMPTY_PATH):
         raise last_error()
-
-
-class _TimeSpec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-
-def set_link_time(pinned: int, mtime_ns: int) -> None:
-    """Set the times of a symbolic link; nothing happens where Linux cannot (before 5.8)."""
-    time = _TimeSpec(*divmod(mtime_ns, 10**9))
-    if libc.utimensat(pinned, b"", (_TimeSpec * 2)(time, time), _AT_EMPTY_PATH):
-        error = last_error()
-        if error.errno not in (errno.EINVAL, errno.ENOENT):
-            raise error
 
 
 class Directory:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from pycrictl.copy.rules.policy import Item, Make, Path
 from pycrictl.copy.tree.janitor import TOP, Note, random_name, remove_stage
-from pycrictl.copy.tree.rootfs import Directory, descend, set_link_time, set_owner
+from pycrictl.copy.tree.rootfs import Directory, descend, set_owner
 from pycrictl.errors import CopyError
 
 IMPLIED_MODE: Final = 0o755
@@ -208,7 +208,8 @@ class Stage:
             if owner is not None:
                 set_owner(pinned, *owner)
             if item.mtime_ns is not None:
-                set_link_time(pinned, item.mtime_ns)
+                times = (item.mtime_ns, item.mtime_ns)
+                os.utime(name, ns=times, dir_fd=parent.fd, follow_symlinks=False)
         finally:
             os.close(pinned)
 

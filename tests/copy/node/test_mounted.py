@@ -14,7 +14,6 @@ import pytest
 
 from pycrictl.copy.archive.arrival import Arrival
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.tree import resolve
 from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.janitor import COMMIT, Note, sweep_root
 from pycrictl.copy.tree.places import open_destination
@@ -78,13 +77,6 @@ def container(tmp_path: Path) -> Iterator[Container]:
     container.process.communicate()
 
 
-@pytest.fixture(params=["statx", "numbers"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways of finding out, of which the second is for old kernels."""
-    if request.param == "numbers":
-        monkeypatch.setattr(resolve, "_ATTR_MOUNT_ROOT", 0)
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     top = tmp_path / "source"
@@ -96,7 +88,6 @@ def source(tmp_path: Path) -> Path:
     return top
 
 
-@pytest.mark.usefixtures("way")
 def test_mount_points(container: Container) -> None:
     etc = os.open(container.root / "etc", os.O_PATH)
     try:
@@ -109,7 +100,6 @@ def test_mount_points(container: Container) -> None:
 
 
 @both_ways
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     ("what", "where"),
     [
