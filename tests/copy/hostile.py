@@ -7,9 +7,6 @@ case, nothing but ``dest`` may change; if it is refused, ``dest`` may not change
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -180,19 +177,10 @@ DEEP_PATH: Final = b"/".join([b"d"] * 512)
 HOSTILE: Final[dict[str, Case]] = {
     # Names that lead out
     "dotdot": bad("dot-dot", evil(b"../secret")),
-    "dotdot-deep": bad("dot-dot", evil(b"a/b/../../../secret")),
-    "dotdot-inside": bad("dot-dot", evil(b"a/../b")),
-    "dotdot-only": bad("dot-dot", member(b"..", FOLDER, mode=0o777)),
-    "dotdot-end": bad("dot-dot", evil(b"a/..")),
-    "dotdot-slashes": bad("dot-dot", evil(b"a//..//../secret")),
-    "dotdot-prefixname": bad("dot-dot", evil(b"../dest-sibling/file")),
     "dotdot-dir-chmod": bad("dot-dot", member(b"../outside/", FOLDER, mode=0o777)),
     "dotdot-second": bad("dot-dot", evil(b"good"), evil(b"../secret")),
     "absolute-dotdot": bad("dot-dot", evil(b"/../secret")),
-    "absolute-dotdot-deep": bad("dot-dot", evil(b"//a/../../secret")),
-    "absolute-pax-dotdot": bad("dot-dot", pax((b"path", b"/../secret")), evil(b"x")),
     "absolute-file-root": bad("top", evil(b"/")),
-    "absolute-sym-root": bad("top", sym(b"/", b"outside")),
     "ustar-prefix": bad("dot-dot", patch(evil(b"secret"), 345, b"..")),
     "pax-path-override": bad("dot-dot", pax((b"path", b"../secret")), evil(b"good")),
     "gnu-longname": bad("dot-dot", member(b"L", b"L", b"../secret\0"), evil(b"good")),
@@ -200,8 +188,6 @@ HOSTILE: Final[dict[str, Case]] = {
     # Links that lead out
     "sym-abs-dir": bad("below", sym(b"l", b"/tmp"), evil(b"l/x")),
     "sym-rel-dir": bad("below", sym(b"l", b"../outside"), evil(b"l/x")),
-    "sym-trailing-slash": bad("below", sym(b"l", b"../dest-sibling/"), evil(b"l/file")),
-    "sym-two-links": bad("below", sym(b"a", b"."), sym(b"a/b", b".."), evil(b"a/b/secret")),
     "sym-four-links": bad(
         "below",
         folder(b"d"),
@@ -210,22 +196,12 @@ HOSTILE: Final[dict[str, Case]] = {
         sym(b"c", b"b/.."),
         evil(b"c/secret"),
     ),
-    "sym-proc-fd": bad("below", sym(b"l", b"/proc/self/fd/7"), evil(b"l/x")),
-    "sym-realpath-limit": bad(
-        "below",
-        folder(b"d"),
-        *(sym(b"/".join([b"d"] * 1) + b"/l%d" % n, b"d" * 200) for n in range(20)),
-        sym(b"e", b"d/l0/../../../outside"),
-        evil(b"e/secret"),
-    ),
     "sym-empty": bad("link-target", member(b"l", LINK)),
     "sym-too-long": bad("link-target", member(b"K", b"K", b"x" * 4096 + b"\0"), member(b"l", LINK)),
-    "sym-root": bad("top", sym(b".", b"/")),
     "file-root": bad("top", evil(b"./")),
     "pipe-root": bad("top", member(b".", PIPE)),
     # Hard links
     "hard-abs": bad("hard-link", hard(b"h", b"/etc/passwd")),
-    "hard-abs-dotdot": bad("dot-dot", hard(b"h", b"/../secret")),
     "hard-dotdot": bad("dot-dot", hard(b"h", b"../secret")),
     "hard-missing": bad("hard-link", hard(b"h", b"nothing")),
     "hard-itself": bad("hard-link", hard(b"h", b"h")),
@@ -236,67 +212,30 @@ HOSTILE: Final[dict[str, Case]] = {
     "hard-below": bad("not-a-directory", evil(b"f"), hard(b"h", b"f"), evil(b"h/x")),
     # Names that cannot be
     "name-empty": bad("empty", patch(evil(b"x"), 0, b"\0")),
-    "name-nul": bad("NUL", pax((b"path", b"a\x00b")), evil(b"x")),
-    "name-too-long": bad("too-long", pax((b"path", TOO_LONG)), evil(b"x")),
     "path-too-long": bad("too-long", pax((b"path", b"/".join([LONG] * 17))), evil(b"x")),
     "too-deep": bad("too-deep", pax((b"path", DEEP_PATH + b"/x")), evil(b"x")),
-    "longname-huge": Case(member(b"L", b"L", size=2**40) + bytes(4096), "too long"),
-    "longname-chain": Case(
-        b"".join(member(b"L", b"L", b"x\0") for _ in range(3000)), "two long names"
-    ),
-    "pax-chain": Case(b"".join(pax((b"path", b"x")) for _ in range(3000)), "two pax headers"),
     "aregtype-longname-slash": bad(
         "trailing-slash", member(b"L", b"L", b"n" * 150 + b"/\0"), member(b"x", b"\0", MARKER)
     ),
     # Names twice, and kinds that change
     "dup-then-below": bad("below", evil(b"a"), sym(b"a", b"../outside"), evil(b"a/secret")),
-    "dup-inside-then-below": bad("below", folder(b"d"), evil(b"a"), sym(b"a", b"d"), evil(b"a/x")),
-    "dir-sym-below": bad("below", folder(b"d"), sym(b"d", b"."), evil(b"d/x")),
     "dir-outward-below": bad("below", folder(b"d"), sym(b"d", b"../outside"), evil(b"d/secret")),
     "filled-dir-sym": bad("type-change", evil(b"d/x"), sym(b"d", b"../outside")),
     "filled-dir-file": bad("type-change", evil(b"x/y"), evil(b"x")),
-    "filled-dir-pipe": bad("type-change", member(b"x/y", PIPE), member(b"x", PIPE)),
     "hard-to-replaced": bad("hard-link", evil(b"f"), folder(b"f"), hard(b"h", b"f")),
     "hard-to-itself-again": bad("hard-link", evil(b"f"), hard(b"f", b"f")),
     "file-below-file": bad("not-a-directory", evil(b"x"), evil(b"x/y")),
     "below-skipped": bad("not-a-directory", member(b"x", PIPE), evil(b"x/y")),
-    # Numbers
-    "size-negative": bad("invalid size", patch(evil(b"x"), 124, b"\xff" * 12)),
-    "size-minus": bad("invalid size", patch(evil(b"x"), 124, b"-0000000007\0")),
+    # What the reader refuses, in the middle and at the end of an archive
     "size-huge": Case(member(b"x", size=2**62), "too early"),
-    "size-beyond": bad("larger than any file", patch(evil(b"x"), 124, b"\x80" + b"\xff" * 11)),
-    "pax-size-two": bad("two sizes", pax((b"size", b"1024")), file(b"x", b"y" * 512)),
-    "pax-size-negative": bad("invalid size", pax((b"size", b"-1")), evil(b"x")),
-    "pax-len-zero": bad("wrong length", member(b"p", b"x", b"0 path=x\n"), evil(b"x")),
-    "pax-len-huge": bad("wrong length", member(b"p", b"x", b"9999999999 path=x\n"), evil(b"x")),
     "pax-twice": bad("twice", pax((b"path", b"a"), (b"path", b"../b")), evil(b"x")),
-    "pax-mtime-nan": bad("invalid time", pax((b"mtime", b"nan")), evil(b"x")),
-    "pax-global-path": bad("global header", pax((b"path", b"../secret"), kind=b"g"), evil(b"x")),
-    "pax-regex-dos": bad("wrong length", member(b"p", b"x", b"1" * 200_000), evil(b"x")),
-    "uid-negative": bad("invalid owner", patch(evil(b"x"), 108, b"\xff" * 8)),
-    # Sparse forms
-    "sparse-gnu": bad("sparse", member(b"x", b"S", b"y" * 512)),
     "sparse-pax": bad(
         "sparse", pax((b"GNU.sparse.major", b"1"), (b"GNU.sparse.realsize", b"9" * 15)), evil(b"x")
     ),
-    # Content where none belongs
-    "link-with-data": bad("content", member(b"l", LINK, MARKER, link=b"x")),
-    "hard-with-data": bad("has content", evil(b"f"), member(b"h", HARD, MARKER, link=b"f")),
-    "dir-with-data": bad("has content", member(b"d", FOLDER, MARKER)),
-    "type-unknown": bad("unknown type", member(b"x", b"M", MARKER)),
-    # Not a whole plain archive
-    "gz-plain": Case(gzip.compress(archive(evil(b"x"))).ljust(512, b"x"), "gzip"),
-    "bz2-plain": Case(bz2.compress(archive(evil(b"x"))).ljust(512, b"x"), "bzip2"),
-    "xz-plain": Case(lzma.compress(archive(evil(b"x"))).ljust(512, b"x"), "xz"),
-    "gz-bomb": Case(gzip.compress(bytes(2**24)), "gzip"),
     "text": Case(b"tar: /x: No such file\n".ljust(512), "not a tar archive"),
     "nothing": Case(b"", "too early"),
-    "trunc-header": Case(archive(evil(b"x"))[:300], "too early"),
     "trunc-content": Case(archive(file(b"x", b"y" * 2000))[:1000], "too early"),
-    "trunc-padding": Case(evil(b"x")[:600], "too early"),
     "no-eof": Case(evil(b"x"), "too early"),
-    "half-eof": Case(evil(b"x") + bytes(512), "too early"),
-    "lone-zero-block": Case(evil(b"x") + bytes(512) + archive(evil(b"y")), "end mark"),
     "data-after-end": Case(archive(evil(b"x")) + archive(evil(b"y")), "follows the end"),
     "checksum": Case(evil(b"x") + archive(b"Y" + evil(b"x")[1:]), "checksum"),
     # What is there already
@@ -310,7 +249,6 @@ HOSTILE: Final[dict[str, Case]] = {
         evil(b"dir/inner/file"),
         before=_link_in_dest("../outside"),
     ),
-    "pre-sym-self": bad("directory over the file", evil(b"dir/x"), before=_link_in_dest("..")),
     "pre-dir-in-the-way": bad(
         "file over the directory", evil(b"a"), evil(b"x"), before=_folder_in_dest
     ),

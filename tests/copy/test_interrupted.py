@@ -36,7 +36,8 @@ def killed(
     """Copy in another process.
 
     Args:
-        how: what the file system is able to: ``links`` to the old files, or ``moves`` alone.
+        how: what the file system is able to: ``links`` to the old files, or ``moves`` alone, which
+            replace what is in their way.
         fails_at: the move that fails.
         killed_at: the move before which the process is killed.
 
@@ -57,6 +58,9 @@ def killed(
             os.kill(os.getpid(), signal.SIGKILL)
         if moves == fails_at:
             raise OSError(errno.EIO, "disk")
+        if flags and how == "moves":
+            moves -= 1
+            raise OSError(errno.EINVAL, "flags")
         move(self, name, to, to_name, flags=flags)
 
     def linked(self: Directory, other: Directory, other_name: bytes, name: bytes) -> None:
@@ -132,6 +136,7 @@ def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str, rules:
     seen = []
     for fails_at in (3, 6, 1000):
         for killed_at in range(1, 40):
+            before = snapshot(into)
             was_killed = killed(
                 source, into, how, rules=rules, fails_at=fails_at, killed_at=killed_at
             )
@@ -139,6 +144,8 @@ def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str, rules:
             assert sweep_root(LocalRoot()) == was_killed
             seen.append(found(into))
             assert seen[-1] in (OLD, complete), (fails_at, killed_at)
+            if not was_killed and seen[-1] == OLD:
+                assert snapshot(into) == before
             shutil.rmtree(into)
             fill(into, OLD)
             if not was_killed:

@@ -29,10 +29,6 @@ def methods(fake: FakeServer) -> list[Method]:
         return [OverRpc(client, "c"), node, OverExec(Remote(client, "c"))]
 
 
-def test_the_methods_have_their_names(methods: list[Method]) -> None:
-    assert tuple(method.name for method in methods) == NAMES
-
-
 @pytest.mark.parametrize("serves", NAMES)
 def test_the_first_that_serves(
     methods: list[Method], serves: str, caplog: pytest.LogCaptureFixture
@@ -53,12 +49,6 @@ def test_the_first_that_serves(
         ]
     expected += [f"= trying the method {serves}", f"= the method {serves} is used"]
     assert [record.getMessage() for record in caplog.records] == expected
-
-
-def test_none_is_asked_for_after_the_one_that_serves(methods: list[Method]) -> None:
-    left = iter(methods)
-    assert first_to_serve(left, lambda method: method.name) == "rpc"
-    assert next(left).name == "node"
 
 
 def refuse(method: Method) -> None:

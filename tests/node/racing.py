@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,16 +17,24 @@ from tests.copy.trees import listing, stages_in
 SECRET: Final = "SECRET OF THE NODE"
 
 
-def make_playground(play: Path, outside: Path, link: str | None = None) -> None:
+def make_playground(play: Path, outside: Path, link: str) -> None:
     (play / "dir/sub").mkdir(parents=True)
     (outside / "sub").mkdir(parents=True)
     for path in ("data", "sub/data"):
         (outside / path).write_text(SECRET)
         (play / "dir" / path).write_text("of the container")
-    (play / "evil").symlink_to(link or outside)
+    (play / "evil").symlink_to(link)
 
 
-def race(method: Method, play: Path, path: str, folder: Path, *, at_least_s: float) -> None:
+def race(
+    method: Method,
+    play: Path,
+    path: str,
+    folder: Path,
+    *,
+    at_least_s: float,
+    is_relative: bool = False,
+) -> None:
     """Copy meanwhile: what is outside is neither read nor changed.
 
     Args:
@@ -36,11 +43,15 @@ def race(method: Method, play: Path, path: str, folder: Path, *, at_least_s: flo
         path: the same, as the container names it.
         folder: an empty one of the node.
         at_least_s: for how long.
+        is_relative: the link leads up out of the container; else it is absolute.
     """
     outside, local = folder / "outside", folder / "local"
-    make_playground(play, outside)
+    link = f"../../../../../..{outside}" if is_relative else str(outside)
+    make_playground(play, outside, link)
     local.mkdir()
-    (folder / "data").write_text("from the user")
+    (folder / "tree").mkdir()
+    for name in ("data", "tree/data"):
+        (folder / name).write_text("from the user")
     before = listing(outside)
     ended = {"done": 0, "failed": 0}
     with flipping(play, "dir", "evil"):
@@ -49,19 +60,20 @@ def race(method: Method, play: Path, path: str, folder: Path, *, at_least_s: flo
             min(ended.values()) <= 3 and now < enough_at + 60
         ):
             number += 1
-            for attempt in (
-                partial(ends.copy_to, method, bytes(folder / "data"), f"{path}/dir/data".encode()),
-                partial(ends.copy_to, method, bytes(folder / "data"), f"{path}/dir/sub".encode()),
-                partial(
-                    ends.copy_from, method, f"{path}/dir/sub".encode(), bytes(local / f"{number}")
-                ),
+            for act, source, target in (
+                (ends.copy_to, f"{folder}/data", f"{path}/dir/data"),
+                (ends.copy_to, f"{folder}/data", f"{path}/dir/sub"),
+                (ends.copy_to, f"{folder}/tree/.", f"{path}/dir/sub"),
+                (ends.copy_from, f"{path}/dir/sub", f"{local}/{number}"),
+                (ends.copy_from, path, f"{local}/tree-{number}"),
             ):
                 try:
-                    attempt(Rules(), UNWATCHED)
+                    act(method, source.encode(), target.encode(), Rules(), UNWATCHED)
                     ended["done"] += 1
                 except PycrictlError:
                     ended["failed"] += 1
     assert listing(outside) == before
-    assert [path for path in local.rglob("data") if SECRET in path.read_text()] == []
+    copied = [path for path in local.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert [path for path in copied if SECRET in path.read_text()] == []
     assert min(ended.values()) > 3, ended
     assert stages_in(play) == []

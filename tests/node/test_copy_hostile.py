@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pycrictl.errors import PycrictlError
 from tests.copy.archive.test_hostile import made_in
 from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
-from tests.copy.racer import flipping
-from tests.copy.trees import listing, stages_in
+from tests.copy.trees import stages_in
 
 from .forked import Ended, Program
-from .racing import SECRET, make_playground
+from .racing import race
 from .test_copy_node import Container, client, container
 
 if TYPE_CHECKING:
@@ -41,10 +35,6 @@ cat /evil
 
 _BESIDES: Final = ("pycrictl: warning:", "hint:")
 """How lines begin that are not the error itself."""
-
-
-RACE_S: Final = 5
-"""How long each of two races lasts at least."""
 
 
 @pytest.fixture
@@ -110,8 +100,8 @@ def test_archives_into_a_container(
 def test_archives_into_a_container_by_exec(container: Container, program: Program) -> None:
     """Judged by the same rules: a few of each kind show that they are asked."""
     left_out = ("empty-archive", "name-not-utf-8")
-    honest = [name for name in HONEST if HONEST[name].by_exec and name not in left_out]
-    chosen = {**each(HOSTILE, 15), **each({name: HONEST[name] for name in honest}, 8)}
+    honest = {n: case for n, case in HONEST.items() if case.by_exec and n not in left_out}
+    chosen = {**each(HOSTILE, 15), **each(honest, 8)}
     assert judge_into(container, program, chosen, "exec") == {}
 
 
@@ -152,64 +142,10 @@ def each(cases: dict[str, Case], step: int) -> dict[str, Case]:
     return dict(islice(cases.items(), 0, None, step))
 
 
-@pytest.mark.parametrize("target", ["absolute", "relative"])
+@pytest.mark.parametrize("is_relative", [False, True], ids=["absolute", "relative"])
 def test_no_escape_while_a_component_is_exchanged(
-    container: Container,
-    folder: Path,
-    target: str,
+    container: Container, folder: Path, is_relative: bool
 ) -> None:
     """Whatever the container does to its directories, the node's files stay out of reach."""
-    root = container.root
-    outside, local = folder / "outside", folder / "local"
-    link = None if target == "absolute" else "../../../../../.." + str(outside)
-    make_playground(root / "play", outside, link)
-    before = listing(outside)
-    for name in ("tree", "out"):
-        (local / name).mkdir(parents=True)
-    for name in ("data", "tree/data"):
-        (local / name).write_text("from the user")
-    done = failed = attacked = 0
-    with flipping(root / "play", "dir", "evil") as flips:
-        enough_at = time.monotonic() + RACE_S
-        for number in count():
-            for attempt in (
-                partial(container.copy_from, "/play/dir/data", local / f"out/{number}"),
-                partial(container.copy_from, "/play", local / f"out/tree-{number}"),
-                partial(container.copy_from, "/play/dir/sub", local / f"out/sub-{number}"),
-                partial(container.copy_to, local / "data", "/play/dir/data"),
-                partial(container.copy_to, local / "data", "/play/dir/"),
-                partial(container.copy_to, local / "tree/.", "/play/dir/sub"),
-            ):
-                flips_before = flips()
-                try:
-                    attempt()
-                    done += 1
-                except PycrictlError:
-                    failed += 1
-                attacked += flips() > flips_before
-            is_attacked = done > 20 and failed > 20 and attacked > 40
-            if (now := time.monotonic()) > enough_at and (is_attacked or now > enough_at + 60):
-                break
-    figures = f"{done} copies done, {failed} refused, {attacked} attacked"
-    assert listing(outside) == before
-    stolen = [
-        path
-        for path in (local / "out").rglob("*")
-        if not path.is_symlink() and path.is_file() and SECRET in path.read_text()
-    ]
-    assert stolen == []
-    logging.getLogger(__name__).warning("%s, 0 escapes", figures)
-    assert done > 20, figures
-    assert failed > 20, figures
-    assert attacked > 40, figures
-    assert stages_in(local) == []
-    assert stages_in(root / "play") == []
-
-
-def test_archives_that_are_no_files(program: Program, container: Container) -> None:
-    """An endless archive is refused as soon as its first block is there."""
-    for data in (b"\0" * 3 * 1024 * 1024 + b"x", os.urandom(100_000)):
-        ended = program.run("cp", "--method", "node", "-", f"{container.id}:/tmp", stdin=data)
-        assert ended.status == 1
-        assert len(ended.stderr.splitlines()) <= 2
-    assert list((container.root / "tmp").iterdir()) == []
+    play = container.root / "play"
+    race(container.method, play, "/play", folder, at_least_s=2, is_relative=is_relative)

@@ -16,11 +16,9 @@ from pycrictl.copy.node import on_node
 from pycrictl.copy.node.on_node import OnNode
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.tree.identity import ContainerRoot
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import CopyError, FailedPrecondition
-from tests.copy.trees import stages_in
+from pycrictl.errors import CopyError
 
 from .lab import MIB
 
@@ -137,47 +135,6 @@ def make_tree(top: Path) -> None:
         os.utime(path, ns=(MTIME_NS, MTIME_NS), follow_symlinks=False)
 
 
-def test_read_only_file_systems_and_volumes(lab: Lab, client: CriClient, folder: Path) -> None:
-    for name in ("volume", "closed"):
-        (folder / name).mkdir()
-    (folder / "single").write_text("old")
-    (folder / "f").write_text("1")
-    container = start(
-        lab,
-        client,
-        mounts=[
-            (folder / "volume", "/volume", False),
-            (folder / "closed", "/volume/closed", True),
-            (folder / "single", "/etc/single", False),
-        ],
-        read_only=True,
-    )
-    for path in ("/f", "/volume/closed/f"):
-        with pytest.raises(CopyError, match="read-only file system") as info:
-            container.copy_to(folder / "f", path)
-        assert info.value.hint is not None
-    container.copy_to(folder / "f", "/volume")
-    assert (folder / "volume/f").read_text() == "1"
-    with pytest.raises(CopyError, match="mounted there") as info:
-        container.copy_to(folder / "f", "/etc/single")
-    assert "tee" in str(info.value.hint)
-    assert (folder / "single").read_text() == "old"
-    summary = container.copy_from("/volume", folder / "out")
-    assert (summary.files, summary.directories) == (1, 2)
-    # A directory that is a mount of its own is merged with, from within.
-    (folder / "closing/volume").mkdir(parents=True)
-    (folder / "closing/volume/g").write_text("2")
-    container.copy_to(folder / "closing/volume", "/")
-    assert (folder / "volume/g").read_text() == "2"
-    (folder / "closing/volume/closed").mkdir()
-    (folder / "closing/volume/closed/h").write_text("3")
-    (folder / "closing/volume/g").write_text("3")
-    with pytest.raises(CopyError):
-        container.copy_to(folder / "closing/volume", "/")
-    assert (folder / "volume/g").read_text() == "2"
-    assert stages_in(folder) == []
-
-
 def test_file_systems_of_the_kernel(container: Container, folder: Path) -> None:
     (folder / "f").write_text("1")
     (folder / "d").mkdir()
@@ -237,23 +194,6 @@ def test_trees_that_reach_into_file_systems_of_the_kernel(
     assert Path("/proc/sys/kernel/core_pattern").read_text() == pattern
 
 
-def test_pipes_never_block(container: Container, folder: Path) -> None:
-    root = container.root
-    os.mkfifo(root / "root/pipe")
-    (folder / "f").write_text("1")
-    with pytest.raises(CopyError, match="never copied"):
-        container.copy_from("/root/pipe", folder / "out")
-    container.copy_from("/root", folder / "out")
-    assert [each.path for each in container.skipped] == [b"root/pipe"]
-    with pytest.raises(CopyError, match="never replaced"):
-        container.copy_to(folder / "f", "/root/pipe")
-    (folder / "pipe").write_text("1")
-    for source in (folder / "pipe", f"{folder}/."):
-        with pytest.raises(CopyError, match="never replaced"):
-            container.copy_to(source, "/root")
-    assert (root / "root/pipe").is_fifo()
-
-
 def test_links_of_the_container_stay_in_it(container: Container, folder: Path) -> None:
     (folder / "f").write_text("new")
     root = container.root
@@ -277,22 +217,3 @@ def test_links_of_the_container_stay_in_it(container: Container, folder: Path) -
     assert (folder / "host/file").read_text() == "of the node"
     container.copy_from("/root/abs/file", folder / "out")
     assert (folder / "out").read_text() == "new"
-
-
-def test_a_container_that_does_not_run(lab: Lab, client: CriClient, folder: Path) -> None:
-    container = start(lab, client)
-    (folder / "f").write_text("1")
-    with ContainerRoot(container.locate) as root:
-        assert root.is_running()
-        request = cri_pb2.StopContainerRequest(container_id=container.id, timeout=0)
-        client.call("StopContainer", request)
-        assert not root.is_running()
-        with pytest.raises(FailedPrecondition, match="has stopped"):
-            root.check_running()
-    for copy in (
-        partial(container.copy_from, "/etc/passwd", folder / "out"),
-        partial(container.copy_to, folder / "f", "/f"),
-    ):
-        with pytest.raises(FailedPrecondition, match="is not running"):
-            copy()
-    assert not (folder / "out").exists()

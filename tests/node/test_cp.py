@@ -151,36 +151,6 @@ def test_the_rules_of_the_destination(cp: Cp, folder: Path, direction: str) -> N
     assert stages_in(outside, inside) == []
 
 
-def test_a_thousand_files(cp: Cp, folder: Path) -> None:
-    for number in range(10):
-        (folder / f"tree/{number}").mkdir(parents=True)
-        for inner in range(100):
-            (folder / f"tree/{number}/{inner}").write_bytes(b"%d" % number * 1000)
-    there = cp.ok(folder / "tree", "C:/root")
-    back = cp.ok("C:/root/tree", folder / "back")
-    assert there.startswith("copied 1000 files, 11 directories (")
-    assert back.startswith("copied 1000 files, 11 directories (")
-    for number in (0, 7, 9):
-        assert (folder / f"back/{number}/99").read_bytes() == b"%d" % number * 1000
-    assert len(list((folder / "back").rglob("*"))) == 1_010
-
-
-def test_a_sparse_file(cp: Cp, folder: Path) -> None:
-    # In an archive the holes are zeros, which take their time.
-    size_bytes = (5 * 1024 if cp.method == "node" else 100) * MIB
-    with (folder / "sparse").open("wb") as file:
-        file.truncate(size_bytes)
-        file.seek(size_bytes // 2)
-        file.write(b"an island")
-    cp.ok(folder / "sparse", "C:/root/sparse")
-    cp.ok("C:/root/sparse", folder / "back")
-    status = (folder / "back").stat()
-    assert (status.st_size, status.st_blocks * 512 < MIB) == (size_bytes, True)
-    with (folder / "back").open("rb") as back:
-        back.seek(size_bytes // 2 - 1)
-        assert back.read(11) == b"\0an island\0"
-
-
 def test_archives_on_the_standard_streams(cp: Cp, folder: Path) -> None:
     make_tree(folder / "tree")
     buffer = io.BytesIO()

@@ -6,16 +6,25 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from pycrictl.copy import ends
+from pycrictl.copy.exec import over_exec
+from pycrictl.copy.exec.remote import Remote
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import CopyError
+from tests.copy.node.test_on_node import UNWATCHED
 from tests.copy.trees import listing
 from tests.waiting import wait_until
 
 from .copying import (
     PYCRICTL,
-    WAIT_S,
     Cp,
     Start,
     gnu,
@@ -116,17 +125,26 @@ def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -
     assert 'cannot copy "/nowhere": no such file or directory' in failed.stderr
 
 
-def test_tar_that_is_killed(start_container: Start, folder: Path) -> None:
+def test_tar_that_is_killed(
+    start_container: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime does not report the end of a program that has left input unread."""
+    monkeypatch.setattr(over_exec, "_IDLE_S", 3.0)
     cp = start_container("exec")
     with (folder / "big").open("wb") as file:
         file.truncate(4096 * MIB)
-    with cp.start(folder / "big", "C:/tmp/new") as process:
+
+    def kill() -> None:
         wait_until(lambda: (cp.root / "tmp/new").exists() and kill_tar(cp) > 0)
-        _, stderr = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1, stderr
-    line, hint = stderr.decode().splitlines()
-    assert line.endswith("the copy is incomplete")
-    assert hint == 'hint: what had arrived was left in "/tmp/new"'
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with CriClient(cp.endpoint.removeprefix("unix://"), timeout_s=30) as client:
+        method = over_exec.OverExec(Remote(client, cp.id))
+        with pytest.raises(CopyError, match="the copy is incomplete") as info:
+            ends.copy_to(method, bytes(folder / "big"), b"/tmp/new", Rules(), UNWATCHED)
+    killer.join()
+    assert info.value.hint == 'what had arrived was left in "/tmp/new"'
 
 
 def kill_tar(cp: Cp) -> int:

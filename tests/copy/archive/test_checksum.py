@@ -48,12 +48,3 @@ def test_a_part_that_is_not_all_there(checksum: Checksum, tmp_path: Path, missin
         # Nothing reads on behind the caller's back, and the next part is as good as any.
         checksum.add_file(file.fileno(), 0, 3_000_000 - missing)
     assert checksum.value == zlib.crc32(bytes(3_000_000 - missing))
-
-
-def test_the_value_outlives_the_thread(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(bytes(3_000_000))
-    with (tmp_path / "f").open("rb") as file, Checksum() as checksum:
-        checksum.add_file(file.fileno(), 0, 3_000_000)
-    checksum.close()
-    checksum.add(b"more")
-    assert checksum.value == zlib.crc32(bytes(3_000_000) + b"more")

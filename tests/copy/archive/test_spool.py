@@ -10,7 +10,6 @@ import pytest
 
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.errors import CopyError, NoSpace
-from tests.copy.over_quota import exceeding_quota
 
 MIB = 1 << 20
 
@@ -98,15 +97,19 @@ def test_the_reserve_of_the_disk_is_left_alone(
             spool.write(bytes(MIB))
 
 
-def test_a_quota_that_is_exceeded(tmp_path: Path) -> None:
-    def fill() -> None:
-        with Spool(str(tmp_path)) as spool:
-            for _ in range(4):
-                spool.write(os.urandom(MIB))
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_or_quota_that_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def write(*_: object) -> int:
+        raise OSError(number, "full")
 
-    with pytest.raises(NoSpace, match="there is not enough space for the copy in"):
-        exceeding_quota(fill, 2 * MIB)
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(os, "pwrite", write)
+    with (
+        Spool(str(tmp_path)) as spool,
+        pytest.raises(NoSpace, match="there is not enough space for the copy in"),
+    ):
+        spool.write(b"x")
 
 
 def test_no_such_folder(tmp_path: Path) -> None:

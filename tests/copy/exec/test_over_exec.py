@@ -302,15 +302,6 @@ def test_what_tar_must_not_write(
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["f", "f", "out"]
 
 
-def test_an_archive_of_more_than_is_allowed(copies: Copies, tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("content")
-    path = os.fsencode(tmp_path / "f")
-    with pytest.raises(PycrictlError, match="more than 6 bytes would be copied"):
-        next(ends.pack_from(copies.method, path, Rules(max_size_bytes=6), copies.watch))
-    pieces = ends.pack_from(copies.method, path, Rules(max_size_bytes=7), copies.watch)
-    assert b"content" in b"".join(pieces)
-
-
 def test_complaints_of_a_tar_that_went_on(copies: Copies, tmp_path: Path) -> None:
     complaints = (
         b"tar: ./f: file changed as we read it\n",

@@ -22,7 +22,7 @@ from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.header import Entry, EntryType
 from tests.copy.hostile import snapshot
-from tests.copy.trees import LOCAL, Copy, both_ways, directly, ignore, needs_root, nothing_is_left
+from tests.copy.trees import LOCAL, Copy, both_ways, ignore, needs_root, nothing_is_left
 
 __all__ = ["nothing_is_left"]
 
@@ -199,17 +199,3 @@ def test_a_directory_that_is_mounted(copy: Copy, container: Container, source: P
     copy(f"{source}/all/.", container.root / "etc", Rules(no_clobber=True))
     copy(source / "all/volume", container.root / "etc")
     assert (container.volume / "hosts").read_text() == "new"
-
-
-def test_what_is_mounted_here(tmp_path: Path, source: Path) -> None:
-    """Also where the kernel would refuse it."""
-    place = tmp_path / "place"
-    place.mkdir()
-    (place / "hosts").write_text("below")
-    subprocess.run(["mount", "--bind", source / "tree/another", place / "hosts"], check=True)
-    try:
-        with pytest.raises(CopyError, match='place/hosts" is mounted there'):
-            directly(source / "tree/hosts", place)
-    finally:
-        subprocess.run(["umount", place / "hosts"], check=True)
-    assert (place / "hosts").read_text() == "below"

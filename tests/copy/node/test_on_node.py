@@ -26,7 +26,6 @@ from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import (
     CopyError,
     FailedPrecondition,
-    PycrictlError,
     Unimplemented,
 )
 from tests.copy.trees import open_fds
@@ -368,17 +367,6 @@ def test_a_container_that_stops_meanwhile(
             Watch(lambda _: stop(other), ignore),
         )
     assert list((tmp_path / "here").iterdir()) == []
-
-
-@needs_root
-def test_a_stream_that_breaks(container: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    read, write = os.pipe()
-    os.write(write, b"not an archive")
-    os.close(write)
-    with pytest.raises(PycrictlError):
-        ends.unpack_to(OnNode(told(container.pid)), read, b"/etc", Rules(), UNWATCHED)
-    os.close(read)
-    assert [path.name for path in (tmp_path / "root/etc").iterdir()] == ["f"]
 
 
 @needs_root

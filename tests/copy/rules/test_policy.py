@@ -138,19 +138,6 @@ def test_a_target_inside_never_rises_above_the_top(target: bytes, depth: int) ->
         assert not target.startswith(b"/")
 
 
-def test_links() -> None:
-    kept, skipped, lone = (
-        verdicts(Entry(b"d/l", L, link=b"../f"), single=False)[0],
-        verdicts(Entry(b"d/l", L, link=b"../../f"), single=False)[0],
-        verdicts(Entry(b"l", L, link=b"f"))[0],
-    )
-    assert isinstance(kept, Item)
-    assert (kept.make, kept.target, kept.path) == (Make.SYMLINK, b"../f", (b"d", b"l"))
-    assert skipped == Skipped(b"d/l", "outward-link", 'it points outside, to "../../f"')
-    assert isinstance(lone, Item)
-    assert lone.path == ()
-
-
 def test_a_link_counts_from_the_top_of_what_is_copied() -> None:
     [_, inner] = verdicts(Entry(b"top", D), Entry(b"top/l", L, link=b"../beside"))
     assert isinstance(inner, Skipped)
@@ -176,24 +163,6 @@ def test_hard_links() -> None:
     assert rule_of(Entry(b"h", H, link=b"missing"), single=False) == "hard-link"
 
 
-def test_hard_links_to_links_are_links() -> None:
-    [_, shifted, kept] = verdicts(
-        Entry(b"a/b/l", L, link=b"../../x"),
-        Entry(b"m", H, link=b"a/b/l"),
-        Entry(b"a/b/n", H, link=b"a/b/l"),
-        single=False,
-    )
-    assert isinstance(shifted, Skipped)
-    assert isinstance(kept, Item)
-    assert (kept.make, kept.target) == (Make.SYMLINK, b"../../x")
-
-
-def test_hard_links_to_what_was_skipped() -> None:
-    [_, skipped] = verdicts(Entry(b"p", EntryType.FIFO), Entry(b"q", H, link=b"p"), single=False)
-    assert isinstance(skipped, Skipped)
-    assert skipped.rule == "hard-link-to-skipped"
-
-
 # The top
 
 
@@ -207,19 +176,6 @@ def test_the_first_entry_names_the_top() -> None:
             judge.judge(Entry(name, F))
 
 
-def test_a_top_of_the_expected_name_only() -> None:
-    assert rule_of(Entry(b"other", F), name=b"top") == "beside"
-    [item] = verdicts(Entry(b"top", F), name=b"top")
-    assert isinstance(item, Item)
-
-
-def test_contents() -> None:
-    [top, item] = verdicts(Entry(b".", D), Entry(b"./a", F))
-    assert isinstance(top, Item)
-    assert isinstance(item, Item)
-    assert (top.path, item.path) == ((), (b"a",))
-
-
 @pytest.mark.parametrize("kind", [F, L, H, EntryType.FIFO])
 def test_the_top_of_an_archive_is_a_directory(kind: EntryType) -> None:
     assert rule_of(Entry(b".", kind, link=b"x"), single=False) == "top"
@@ -227,21 +183,6 @@ def test_the_top_of_an_archive_is_a_directory(kind: EntryType) -> None:
 
 
 # Twice, and in the way
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "rule"),
-    [
-        (Entry(b"x", F), Entry(b"x", H, link=b"x"), "hard-link"),
-        (Entry(b"x/y", F), Entry(b"x", F), "type-change"),
-        (Entry(b"x", F), Entry(b"x/y", F), "not-a-directory"),
-        (Entry(b"x", L, link=b"y"), Entry(b"x/y", F), "not-a-directory"),
-        (Entry(b"x", L, link=b"/"), Entry(b"x/y/z", F), "not-a-directory"),
-        (Entry(b"x", EntryType.CHARACTER), Entry(b"x/y", F), "not-a-directory"),
-    ],
-)
-def test_one_name_for_one_thing(first: Entry, second: Entry, rule: str) -> None:
-    assert rule_of(first, second, single=False) == rule
 
 
 @pytest.mark.parametrize(
@@ -273,11 +214,6 @@ def test_the_top_is_not_replaced(second: Entry) -> None:
     assert rule_of(Entry(b"t", F), second) in ("duplicate", "type-change")
 
 
-def test_a_directory_may_come_twice_and_late() -> None:
-    found = verdicts(Entry(b"d/x", F), Entry(b"d", D), Entry(b"d/", D), single=False)
-    assert all(isinstance(item, Item) for item in found)
-
-
 # What is kept
 
 
@@ -305,13 +241,6 @@ def test_impossible_owners(uid: int, gid: int) -> None:
     assert isinstance(verdicts(Entry(b"f", F, uid=uid, gid=gid))[0], Item)
 
 
-@pytest.mark.parametrize("kind", [EntryType.CHARACTER, EntryType.BLOCK, EntryType.FIFO])
-def test_devices_are_skipped_even_with_archive(kind: EntryType) -> None:
-    [skipped] = verdicts(Entry(b"f", kind), rules=KEEP)
-    assert isinstance(skipped, Skipped)
-    assert skipped.rule == "special"
-
-
 # Limits
 
 
@@ -325,12 +254,3 @@ def test_sizes_are_added_up() -> None:
     assert rule_of(Entry(b"t", F, -1)) == "size"
     assert rule_of(Entry(b"t", F, 1), rules=Rules(max_size_bytes=0)) == "too-large"
     assert isinstance(verdicts(Entry(b"t", F, 0), rules=Rules(max_size_bytes=0))[0], Item)
-
-
-def test_entries_are_counted() -> None:
-    rules = Rules(max_entries=2)
-    assert rule_of(Entry(b"t", D), Entry(b"t/a", F), Entry(b"t/b", F), rules=rules) == "too-many"
-
-
-def test_a_file_has_no_slash_behind_its_name() -> None:
-    assert rule_of(Entry(b"f/", F)) == "trailing-slash"

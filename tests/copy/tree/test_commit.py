@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
@@ -10,13 +9,11 @@ import pytest
 
 from pycrictl.copy.archive.arrival import Arrival
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.places import open_destination
-from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.header import Entry, EntryType
 from tests.copy.hostile import snapshot
-from tests.copy.trees import LOCAL, PLAIN, Copy, both_ways, directly, ignore, nothing_is_left, tree
+from tests.copy.trees import LOCAL, PLAIN, Copy, both_ways, ignore, nothing_is_left, tree
 
 __all__ = ["nothing_is_left", "tree"]
 
@@ -56,68 +53,6 @@ def test_nothing_happens_where_something_is_in_the_way(
     before = snapshot(tmp_path / "into")
     with pytest.raises(CopyError, match="cannot copy a"):
         copy(tree, tmp_path / "into")
-    assert snapshot(tmp_path / "into") == before
-
-
-@pytest.mark.parametrize("can", ["link", "move"])
-def test_a_merge_that_fails_halfway_is_taken_back(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can: str
-) -> None:
-    """The last step of a merge fails, as when the destination changes meanwhile."""
-    into = tmp_path / "into/tree"
-    (into / "sub").mkdir(parents=True)
-    for name in ("f", "sub/big", "sub/up"):
-        (into / name).write_text("old")
-    before = snapshot(tmp_path / "into")
-    move, moves, last = Directory.move, 0, 0
-
-    def failing(
-        self: Directory, name: bytes, to: Directory, to_name: bytes, *, flags: int = 0
-    ) -> None:
-        if flags and can == "move":
-            raise OSError(errno.EINVAL, "flags")
-        nonlocal moves
-        moves += 1
-        if moves == last:
-            raise OSError(errno.EIO, "disk")
-        move(self, name, to, to_name, flags=flags)
-
-    link = Directory.link
-
-    def of_others(self: Directory, source: Directory, source_name: bytes, name: bytes) -> None:
-        if name.startswith(b"old-"):
-            raise OSError(errno.EPERM, "links")
-        link(self, source, source_name, name)
-
-    monkeypatch.setattr(Directory, "move", failing)
-    if can != "link":
-        monkeypatch.setattr(Directory, "link", of_others)
-    for step in range(1, 5):
-        moves, last = 0, step
-        with pytest.raises(CopyError, match="input/output error"):
-            directly(tree, tmp_path / "into")
-        assert snapshot(tmp_path / "into") == before
-    last = 0
-    directly(tree, tmp_path / "into")
-    assert (into / "f").read_text() == "hello"
-    assert (into / "sub/up").readlink() == Path("../f")
-
-
-def test_ctrl_c_in_the_middle_of_a_merge(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "into/tree").mkdir(parents=True)
-    (tmp_path / "into/tree/f").write_text("old")
-    before = snapshot(tmp_path / "into")
-    merge = Merge._replace
-
-    def interrupted(self: Merge, *arguments: object) -> None:
-        merge(self, *arguments)  # type: ignore[arg-type]  # any
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Merge, "_replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        directly(tree, tmp_path / "into")
     assert snapshot(tmp_path / "into") == before
 
 
