@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl.wire.tar.header import encode_block, encode_record
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.wire.archives import member, patch, pax
 
 MARKER: Final = b"HOSTILE"
 FILE, HARD, LINK, CHAR, BLOCK, FOLDER, PIPE = b"0", b"1", b"2", b"3", b"4", b"5", b"6"
@@ -40,44 +40,6 @@ class Case:
     made: dict[str, bytes | None] | None = None
     before: Callable[[Path], None] | None = None
     by_exec: bool = True
-
-
-def member(
-    name: bytes,
-    kind: bytes = FILE,
-    data: bytes = b"",
-    *,
-    link: bytes = b"",
-    size: int | None = None,
-    mode: int = 0o644,
-    uid: int = 0,
-    gid: int = 0,
-    mtime_s: int = 0,
-) -> bytes:
-    header = encode_block(
-        name,
-        kind,
-        size=len(data) if size is None else size,
-        mode=mode,
-        uid=uid,
-        gid=gid,
-        mtime_s=mtime_s,
-        link=link,
-    )
-    return header + data + bytes(-len(data) % 512)
-
-
-def pax(*records: tuple[bytes, bytes], kind: bytes = b"x") -> bytes:
-    return member(b"pax", kind, b"".join(encode_record(*record) for record in records))
-
-
-def patch(header: bytes, offset: int, data: bytes) -> bytes:
-    """Other bytes in one place of a header, whose checksum is made right again."""
-    changed = bytearray(header[:512])
-    changed[offset : offset + len(data)] = data
-    changed[148:156] = b" " * 8
-    changed[148:156] = b"%06o\0 " % sum(changed)
-    return bytes(changed) + header[512:]
 
 
 def archive(*members: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,19 +15,18 @@ from pycrictl.copy import ends
 from pycrictl.copy.node import on_node
 from pycrictl.copy.node.on_node import OnNode
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
+from tests.copy.trees import PLAIN, ignore
 
 from .lab import MIB
 
 if TYPE_CHECKING:
     from .lab import Lab
 
-GIB = 1024 * MIB
 MTIME_NS = 1_700_000_000_123_456_789
-PLAIN = Rules()
 
 
 class Container:
@@ -38,29 +37,19 @@ class Container:
         self.locate = partial(on_node.locate, client, container_id)
         self.method = OnNode(self.locate)
         self.skipped: list[Skipped] = []
-        self.bytes = 0
-        self.watch = Watch(self.count, self.skipped.append)
+        self.watch = Watch(ignore, self.skipped.append)
 
     @property
     def root(self) -> Path:
         return Path(f"/proc/{self.locate().pid}/root")
 
-    def count(self, count: int) -> None:
-        self.bytes += count
-
-    def copy_from(
-        self, path: str, local: Path | str, rules: Rules = PLAIN, *, follow: bool = False
-    ) -> Summary:
+    def copy_from(self, path: str, local: Path, *, follow: bool = False) -> Summary:
         return ends.copy_from(
-            self.method, os.fsencode(path), os.fsencode(local), rules, self.watch, follow=follow
+            self.method, os.fsencode(path), os.fsencode(local), PLAIN, self.watch, follow=follow
         )
 
-    def copy_to(
-        self, local: Path | str, path: str, rules: Rules = PLAIN, *, follow: bool = False
-    ) -> Summary:
-        return ends.copy_to(
-            self.method, os.fsencode(local), os.fsencode(path), rules, self.watch, follow=follow
-        )
+    def copy_to(self, local: Path | str, path: str) -> Summary:
+        return ends.copy_to(self.method, os.fsencode(local), os.fsencode(path), PLAIN, self.watch)
 
 
 @pytest.fixture
@@ -69,38 +58,13 @@ def client(lab: Lab) -> Iterator[CriClient]:
         yield client
 
 
-def start(
-    lab: Lab,
-    client: CriClient,
-    *,
-    mounts: Sequence[tuple[Path, str, bool]] = (),
-    read_only: bool = False,
-) -> Container:
-    """Start a container; ``mounts`` are (of the node, in the container, read-only)."""
+def start(lab: Lab, client: CriClient, *mounts: cri_pb2.Mount) -> Container:
     kubelet = lab.node.kubelet
     image = lab.reference(lab.busybox)
     kubelet.pull(image)
-    pod = kubelet.run_pod("copy")
-    context = pod.config.linux.security_context
-    config = cri_pb2.ContainerConfig(
-        metadata=cri_pb2.ContainerMetadata(name="main"),
-        image=cri_pb2.ImageSpec(image=image),
-        command=["sleep", "1000000"],
-        mounts=[
-            cri_pb2.Mount(host_path=str(host), container_path=inside, readonly=is_read_only)
-            for host, inside, is_read_only in mounts
-        ],
-        linux=cri_pb2.LinuxContainerConfig(
-            security_context=cri_pb2.LinuxContainerSecurityContext(
-                namespace_options=context.namespace_options, readonly_rootfs=read_only
-            )
-        ),
-    )
-    answer = kubelet.ask(
-        "CreateContainer", pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config
-    )
-    kubelet.start_container(answer.container_id)
-    return Container(client, answer.container_id)
+    container_id = kubelet.create_container(kubelet.run_pod("copy"), image, mounts=mounts)
+    kubelet.start_container(container_id)
+    return Container(client, container_id)
 
 
 @pytest.fixture
@@ -175,7 +139,8 @@ def test_trees_that_reach_into_file_systems_of_the_kernel(
     lab: Lab, client: CriClient, folder: Path
 ) -> None:
     """Through directories that are there, or under another name: nothing is written."""
-    container = start(lab, client, mounts=[(Path("/proc/sys/kernel"), "/volume", False)])
+    mount = cri_pb2.Mount(host_path="/proc/sys/kernel", container_path="/volume")
+    container = start(lab, client, mount)
     root = container.root
     (root / "tmp/kept").write_text("1")
     pattern = Path("/proc/sys/kernel/core_pattern").read_text()

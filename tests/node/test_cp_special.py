@@ -85,17 +85,6 @@ def test_special_files_stay(
     assert kinds(by_node.root / "root") == before
 
 
-@pytest.mark.parametrize("name", ["null", "link"])
-def test_no_clobber_leaves_them_alone_too(
-    start_container: Callable[..., Cp], folder: Path, name: str
-) -> None:
-    cp = start_container("node")
-    make_special(folder)
-    before = kinds(folder)
-    cp("--no-clobber", "C:/etc/passwd", folder / "d" / name)
-    assert kinds(folder) == before
-
-
 @pytest.mark.parametrize("how", ["copy", "sweep"])
 def test_what_a_killed_copy_has_left(containers: Containers, folder: Path, how: str) -> None:
     """The next copy from the same container removes it, wherever it goes, and so does --sweep."""

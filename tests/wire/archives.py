@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pycrictl.wire.tar.header import encode_block, encode_record
 from pycrictl.wire.tar.reader import (
     ArchiveFinished,
     DataReceived,
@@ -63,3 +64,42 @@ def packed(*members: tuple[Entry, bytes], busybox: bool = False) -> bytes:
         )
         + END_OF_ARCHIVE
     )
+
+
+def member(
+    name: bytes = b"name",
+    kind: bytes = b"0",
+    data: bytes = b"",
+    *,
+    link: bytes = b"",
+    size: int | None = None,
+    mode: int = 0o644,
+    uid: int = 0,
+    gid: int = 0,
+    mtime_s: int = 0,
+) -> bytes:
+    header = encode_block(
+        name,
+        kind,
+        size=len(data) if size is None else size,
+        mode=mode,
+        uid=uid,
+        gid=gid,
+        mtime_s=mtime_s,
+        link=link,
+    )
+    return header + data + bytes(-len(data) % 512)
+
+
+def pax(*records: tuple[bytes, bytes], kind: bytes = b"x") -> bytes:
+    return member(b"pax", kind, b"".join(encode_record(*record) for record in records))
+
+
+def patch(header: bytes, offset: int, data: bytes, *, checksum: bool = True) -> bytes:
+    """Other bytes in one place of a header and, if wanted, a checksum that is right again."""
+    changed = bytearray(header[:512])
+    changed[offset : offset + len(data)] = data
+    if checksum:
+        changed[148:156] = b" " * 8
+        changed[148:156] = b"%06o\0 " % sum(changed)
+    return bytes(changed) + header[512:]

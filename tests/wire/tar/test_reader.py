@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.errors import RemoteProtocolError, StreamError
-from pycrictl.wire.tar.header import BLOCK_BYTES, MAX_SIZE_BYTES, encode_block, encode_record
+from pycrictl.wire.tar.header import BLOCK_BYTES, MAX_SIZE_BYTES
 from pycrictl.wire.tar.reader import (
     MAX_EXTENSION_BYTES,
     MAX_GLOBAL_HEADERS,
@@ -23,50 +23,12 @@ from pycrictl.wire.tar.reader import (
     TarReader,
 )
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
-from tests.wire.archives import NS, content_of, events_of, packed
-
-
-def block(
-    name: bytes = b"name",
-    kind: bytes = b"0",
-    *,
-    size: int = 0,
-    mode: int = 0o644,
-    uid: int = 0,
-    gid: int = 0,
-    mtime_s: int = 0,
-    link: bytes = b"",
-) -> bytes:
-    return encode_block(
-        name, kind, size=size, mode=mode, uid=uid, gid=gid, mtime_s=mtime_s, link=link
-    )
-
-
-def patched(header: bytes, offset: int, data: bytes, *, checksum: bool = True) -> bytes:
-    """``header`` with other bytes in one place and, if wanted, a checksum that is right again."""
-    changed = bytearray(header)
-    changed[offset : offset + len(data)] = data
-    if checksum:
-        changed[148:156] = b" " * 8
-        changed[148:156] = b"%06o\0 " % sum(changed)
-    return bytes(changed)
+from tests.wire.archives import NS, content_of, events_of, member, packed, patch, pax
 
 
 def signed(header: bytes) -> bytes:
     """``header``, which has one byte above 127, with the checksum of old programs."""
-    return patched(header, 148, b"%06o" % (int(header[148:154], 8) - 256), checksum=False)
-
-
-def body(data: bytes) -> bytes:
-    return data + bytes(-len(data) % BLOCK_BYTES)
-
-
-def extension(kind: bytes, data: bytes) -> bytes:
-    return block(b"extension", kind, size=len(data)) + body(data)
-
-
-def pax(*records: tuple[bytes, bytes], kind: bytes = b"x") -> bytes:
-    return extension(kind, b"".join(encode_record(*record) for record in records))
+    return patch(header, 148, b"%06o" % (int(header[148:154], 8) - 256), checksum=False)
 
 
 def only(*headers: bytes) -> Entry:
@@ -84,7 +46,7 @@ def violation(*pieces: bytes, eof: bool = False) -> str:
     assert isinstance(reader.error, StreamError)
     assert reader.is_finished
     before = reader.error
-    reader.receive_data(block() + END_OF_ARCHIVE)
+    reader.receive_data(member() + END_OF_ARCHIVE)
     reader.receive_eof()
     assert reader.error is before
     assert not any(isinstance(event, ArchiveFinished) for event in reader.events_received())
@@ -95,10 +57,8 @@ def violation(*pieces: bytes, eof: bool = False) -> str:
 
 
 def test_a_file() -> None:
-    header = block(b"dir/f", size=5, mode=0o4755, uid=7, gid=8, mtime_s=9)
-    archive = header + body(b"hello") + END_OF_ARCHIVE
-    events = events_of(archive)
-    assert events == [
+    archive = member(b"dir/f", data=b"hello", mode=0o4755, uid=7, gid=8, mtime_s=9)
+    assert events_of(archive + END_OF_ARCHIVE) == [
         EntryStarted(Entry(b"dir/f", EntryType.FILE, 5, 0o4755, 9 * NS, 7, 8)),
         DataReceived(memoryview(b"hello")),
         EntryFinished(),
@@ -107,7 +67,7 @@ def test_a_file() -> None:
 
 
 def test_content_is_not_copied() -> None:
-    data = bytearray(block(size=2000) + bytes(2048))
+    data = bytearray(member(size=2000) + bytes(2048))
     reader = TarReader()
     reader.receive_data(data)
     [_, received, _] = reader.events_received()
@@ -149,24 +109,26 @@ def test_empty_pieces_and_an_empty_archive() -> None:
     ],
 )
 def test_kinds(type_: bytes, kind: EntryType) -> None:
-    entry = only(block(kind=type_, link=b"target"))
+    entry = only(member(kind=type_, link=b"target"))
     assert entry.kind is kind
     assert entry.link == (b"target" if kind in (EntryType.HARDLINK, EntryType.SYMLINK) else b"")
 
 
 def test_variants_of_the_header() -> None:
-    prefixed = patched(block(b"name"), 345, b"some/prefix")
+    prefixed = patch(member(b"name"), 345, b"some/prefix")
     assert only(prefixed).name == b"some/prefix/name"
-    assert only(patched(prefixed, 257, b"ustar  \0")).name == b"name"  # GNU has times there
-    assert only(patched(prefixed, 257, bytes(8))).name == b"name"
+    assert only(patch(prefixed, 257, b"ustar  \0")).name == b"name"  # GNU has times there
+    assert only(patch(prefixed, 257, bytes(8))).name == b"name"
 
 
 def test_a_directory_loses_one_slash_and_a_file_none() -> None:
-    assert only(block(b"d/", b"5")).name == b"d"
-    assert only(block(b"d//", b"5")).name == b"d/"
-    assert only(block(b"/", b"5")).name == b"/"
-    assert only(block(b"f/")).name == b"f/"
-    assert only(extension(b"L", b"n" * 120 + b"/\0"), block(kind=b"\0")).name == b"n" * 120 + b"/"
+    assert only(member(b"d/", b"5")).name == b"d"
+    assert only(member(b"d//", b"5")).name == b"d/"
+    assert only(member(b"/", b"5")).name == b"/"
+    assert only(member(b"f/")).name == b"f/"
+    assert (
+        only(member(b"x", b"L", b"n" * 120 + b"/\0"), member(kind=b"\0")).name == b"n" * 120 + b"/"
+    )
 
 
 def test_pax_records_win() -> None:
@@ -180,7 +142,7 @@ def test_pax_records_win() -> None:
         (b"SCHILY.xattr.security.capability", b"\0\1"),
         (b"hdrcharset", b"BINARY"),
     )
-    entry = only(records, block(b"short", b"2", link=b"x", uid=1, gid=2, mtime_s=9))
+    entry = only(records, member(b"short", b"2", link=b"x", uid=1, gid=2, mtime_s=9))
     assert entry == Entry(
         b"p\xff/q", EntryType.SYMLINK, 0, 0o644, -1_250_000_000, 2**32, 3, link=b"l"
     )
@@ -188,117 +150,124 @@ def test_pax_records_win() -> None:
 
 def test_pax_size_counts_for_the_file_only() -> None:
     for in_header in (0, 5):
-        archive = pax((b"size", b"5")) + block(size=in_header) + body(b"hello") + END_OF_ARCHIVE
+        archive = pax((b"size", b"5")) + member(data=b"hello", size=in_header) + END_OF_ARCHIVE
         assert content_of(archive)[0][1] == b"hello"
-    long = pax((b"size", b"5")) + extension(b"L", b"a" * 150 + b"\0") + block() + body(b"hello")
+    long = (
+        pax((b"size", b"5"))
+        + member(b"x", b"L", b"a" * 150 + b"\0")
+        + member(data=b"hello", size=0)
+    )
     [(entry, data)] = content_of(long + END_OF_ARCHIVE)
     assert (entry.name, data) == (b"a" * 150, b"hello")
 
 
 def test_records_do_not_reach_the_next_entry() -> None:
-    archive = pax((b"path", b"first")) + extension(b"K", b"link") + block(kind=b"2")
-    first, second = content_of(archive + block(b"second") + END_OF_ARCHIVE)
+    archive = pax((b"path", b"first")) + member(b"x", b"K", b"link") + member(kind=b"2")
+    first, second = content_of(archive + member(b"second") + END_OF_ARCHIVE)
     assert (first[0].name, first[0].link) == (b"first", b"link")
     assert (second[0].name, second[0].link) == (b"second", b"")
 
 
 def test_global_headers_and_labels_are_passed_over() -> None:
     archive = [pax((b"comment", b"a hash"), kind=b"g")] * MAX_GLOBAL_HEADERS
-    label = block(b"label", b"V")
-    assert only(*archive, label, block(b"f")).name == b"f"
-    assert only(pax((b"path", b"p")), *archive, block(b"f")).name == b"p"
+    label = member(b"label", b"V")
+    assert only(*archive, label, member(b"f")).name == b"f"
+    assert only(pax((b"path", b"p")), *archive, member(b"f")).name == b"p"
 
 
 def test_binary_numbers() -> None:
-    assert only(block(uid=8**7, mtime_s=-5)) == Entry(
+    assert only(member(uid=8**7, mtime_s=-5)) == Entry(
         b"name", EntryType.FILE, mtime_ns=-5 * NS, uid=8**7
     )
-    [started] = events_of(block(size=9 * 1024**3), eof=False)
+    [started] = events_of(member(size=9 * 1024**3), eof=False)
     assert isinstance(started, EntryStarted)
     assert started.entry.size_bytes == 9 * 1024**3
 
 
 def test_blank_numbers_are_0() -> None:
-    assert only(patched(block(uid=5), 108, bytes(16))) == Entry(b"name", EntryType.FILE)
-    assert only(patched(block(), 100, b"   644 \0")) == Entry(b"name", EntryType.FILE)
+    assert only(patch(member(uid=5), 108, bytes(16))) == Entry(b"name", EntryType.FILE)
+    assert only(patch(member(), 100, b"   644 \0")) == Entry(b"name", EntryType.FILE)
 
 
 # What is refused
 
-LONG_SIZE = patched(block(), 124, b"\x80" + (2**63).to_bytes(11, "big"))
+LONG_SIZE = patch(member(), 124, b"\x80" + (2**63).to_bytes(11, "big"))
 REFUSED = {
-    "checksum": (block() + patched(block(), 0, b"N", checksum=False), "checksum"),
-    "no checksum": (block(b"f") + patched(block(), 148, bytes(8), checksum=False), "checksum"),
-    "signed checksum": (block(b"f") + signed(block(b"\xff")), "wrong checksum"),
-    "unknown variant": (block(b"f") + patched(block(), 257, b"ustar\x0099"), "variant"),
-    "not octal": (block(b"f") + patched(block(), 100, b"0000648\0"), "invalid mode"),
-    "after NUL": (block(b"f") + patched(block(), 108, b"000\x00001\0"), "invalid owner"),
-    "plus": (block(b"f") + patched(block(), 116, b"+000644\0"), "invalid group"),
-    "minus": (block(b"f") + patched(block(), 124, b"-0000000001\0"), "invalid size"),
-    "binary minus": (block(b"f") + patched(block(), 124, b"\xff" * 12), "invalid size"),
-    "negative owner": (block(b"f") + patched(block(), 108, b"\xff" * 8), "invalid owner"),
-    "underscore": (block(b"f") + patched(block(), 124, b"00000000_01\0"), "invalid size"),
-    "no size": (block(b"f") + patched(block(), 124, bytes(12)), "no size"),
-    "huge": (block(b"f") + LONG_SIZE, "larger than any file"),
-    "data on a directory": (block(kind=b"5", size=1), "directory of the archive has content"),
-    "data on a link": (block(kind=b"2", size=1, link=b"x"), "symbolic link of the archive has"),
-    "data on a hard link": (block(kind=b"1", size=1, link=b"x"), "hard link of the archive has"),
-    "data on a device": (block(kind=b"3", size=1), "character device of the archive has"),
-    "data on a pipe": (block(kind=b"6", size=1), "named pipe of the archive has content"),
-    "data on a label": (block(kind=b"V", size=1), "label"),
-    "old sparse": (block(kind=b"S", size=512), "sparse"),
+    "checksum": (member() + patch(member(), 0, b"N", checksum=False), "checksum"),
+    "no checksum": (member(b"f") + patch(member(), 148, bytes(8), checksum=False), "checksum"),
+    "signed checksum": (member(b"f") + signed(member(b"\xff")), "wrong checksum"),
+    "unknown variant": (member(b"f") + patch(member(), 257, b"ustar\x0099"), "variant"),
+    "not octal": (member(b"f") + patch(member(), 100, b"0000648\0"), "invalid mode"),
+    "after NUL": (member(b"f") + patch(member(), 108, b"000\x00001\0"), "invalid owner"),
+    "plus": (member(b"f") + patch(member(), 116, b"+000644\0"), "invalid group"),
+    "minus": (member(b"f") + patch(member(), 124, b"-0000000001\0"), "invalid size"),
+    "binary minus": (member(b"f") + patch(member(), 124, b"\xff" * 12), "invalid size"),
+    "negative owner": (member(b"f") + patch(member(), 108, b"\xff" * 8), "invalid owner"),
+    "underscore": (member(b"f") + patch(member(), 124, b"00000000_01\0"), "invalid size"),
+    "no size": (member(b"f") + patch(member(), 124, bytes(12)), "no size"),
+    "huge": (member(b"f") + LONG_SIZE, "larger than any file"),
+    "data on a directory": (member(kind=b"5", size=1), "directory of the archive has content"),
+    "data on a link": (member(kind=b"2", size=1, link=b"x"), "symbolic link of the archive has"),
+    "data on a hard link": (member(kind=b"1", size=1, link=b"x"), "hard link of the archive has"),
+    "data on a device": (member(kind=b"3", size=1), "character device of the archive has"),
+    "data on a pipe": (member(kind=b"6", size=1), "named pipe of the archive has content"),
+    "data on a label": (member(kind=b"V", size=1), "label"),
+    "old sparse": (member(kind=b"S", size=512), "sparse"),
     "pax sparse": (pax((b"GNU.sparse.major", b"1")), "sparse"),
     "star sparse": (pax((b"SCHILY.realsize", b"1")), "sparse"),
-    "unknown type": (block(kind=b"M"), 'unknown type "M"'),
-    "escape in a type": (block(kind=b"\x1b"), r'unknown type "\\x1b"'),
-    "lone zero block": (bytes(512) + block(), "end mark"),
+    "unknown type": (member(kind=b"M"), 'unknown type "M"'),
+    "escape in a type": (member(kind=b"\x1b"), r'unknown type "\\x1b"'),
+    "lone zero block": (bytes(512) + member(), "end mark"),
     "data after the end": (END_OF_ARCHIVE + b"x", "follows the end"),
-    "second archive": (END_OF_ARCHIVE + block() + END_OF_ARCHIVE, "follows the end"),
+    "second archive": (END_OF_ARCHIVE + member() + END_OF_ARCHIVE, "follows the end"),
     "endless end": (END_OF_ARCHIVE + bytes(MAX_TRAILER_BYTES + 1), "follows the end"),
     "end after a header": (pax((b"path", b"x")) + END_OF_ARCHIVE, "ends after an extended"),
-    "empty pax": (block(kind=b"x"), "empty or too long"),
-    "huge pax": (block(kind=b"x", size=MAX_EXTENSION_BYTES + 1), "empty or too long"),
-    "huge name": (block(kind=b"L", size=2**40), "empty or too long"),
+    "empty pax": (member(kind=b"x"), "empty or too long"),
+    "huge pax": (member(kind=b"x", size=MAX_EXTENSION_BYTES + 1), "empty or too long"),
+    "huge name": (member(kind=b"L", size=2**40), "empty or too long"),
     "two pax": (pax((b"path", b"x")) * 2, "two pax headers"),
-    "two long names": (extension(b"L", b"x") * 2, "two long names"),
-    "two long links": (extension(b"K", b"x") * 2, "two long link names"),
+    "two long names": (member(b"x", b"L", b"x") * 2, "two long names"),
+    "two long links": (member(b"x", b"K", b"x") * 2, "two long link names"),
     "many global": (pax((b"a", b"b"), kind=b"g") * (MAX_GLOBAL_HEADERS + 1), "too many global"),
     "global path": (pax((b"path", b"x"), kind=b"g"), "global header"),
     "global size": (pax((b"size", b"1"), kind=b"g"), "global header"),
     "global mtime": (pax((b"mtime", b"1"), kind=b"g"), "global header"),
-    "two names": (pax((b"path", b"x")) + extension(b"L", b"y") + block(), "two names"),
+    "two names": (pax((b"path", b"x")) + member(b"x", b"L", b"y") + member(), "two names"),
     "two links": (
-        pax((b"linkpath", b"x")) + extension(b"K", b"y") + block(kind=b"2"),
+        pax((b"linkpath", b"x")) + member(b"x", b"K", b"y") + member(kind=b"2"),
         "two names",
     ),
-    "link of a file": (pax((b"linkpath", b"x")) + block(), "file of the archive has a link"),
-    "long link of a file": (extension(b"K", b"x") + block(), "file of the archive has a link"),
-    "NUL in a pax path": (pax((b"path", b"a\0b")) + block(), "NUL"),
-    "NUL in a pax link": (pax((b"linkpath", b"a\0b")) + block(kind=b"2"), "NUL"),
-    "NUL in a long name": (extension(b"L", b"a\0b\0"), "NUL"),
-    "two sizes": (pax((b"size", b"5")) + block(size=6), "two sizes"),
-    "pax size huge": (pax((b"size", b"9223372036854775808")) + block(), "two sizes"),
-    "pax size negative": (pax((b"size", b"-1")) + block(), "invalid size"),
-    "pax size float": (pax((b"size", b"1e3")) + block(), "invalid size"),
-    "pax size blank": (pax((b"size", b"")) + block(), "invalid size"),
-    "pax size long": (pax((b"size", b"9" * 30)) + block(), "invalid size"),
-    "pax uid": (pax((b"uid", b"-1")) + block(), "invalid owner"),
-    "pax gid": (pax((b"gid", b"0x1")) + block(), "invalid group"),
-    "pax nan": (pax((b"mtime", b"nan")) + block(), "invalid time"),
-    "pax inf": (pax((b"mtime", b"inf")) + block(), "invalid time"),
-    "pax exponent": (pax((b"mtime", b"1e9")) + block(), "invalid time"),
-    "pax size on a directory": (pax((b"size", b"5")) + block(kind=b"5"), "content"),
+    "link of a file": (pax((b"linkpath", b"x")) + member(), "file of the archive has a link"),
+    "long link of a file": (
+        member(b"x", b"K", b"x") + member(),
+        "file of the archive has a link",
+    ),
+    "NUL in a pax path": (pax((b"path", b"a\0b")) + member(), "NUL"),
+    "NUL in a pax link": (pax((b"linkpath", b"a\0b")) + member(kind=b"2"), "NUL"),
+    "NUL in a long name": (member(b"x", b"L", b"a\0b\0"), "NUL"),
+    "two sizes": (pax((b"size", b"5")) + member(size=6), "two sizes"),
+    "pax size huge": (pax((b"size", b"9223372036854775808")) + member(), "two sizes"),
+    "pax size negative": (pax((b"size", b"-1")) + member(), "invalid size"),
+    "pax size float": (pax((b"size", b"1e3")) + member(), "invalid size"),
+    "pax size blank": (pax((b"size", b"")) + member(), "invalid size"),
+    "pax size long": (pax((b"size", b"9" * 30)) + member(), "invalid size"),
+    "pax uid": (pax((b"uid", b"-1")) + member(), "invalid owner"),
+    "pax gid": (pax((b"gid", b"0x1")) + member(), "invalid group"),
+    "pax nan": (pax((b"mtime", b"nan")) + member(), "invalid time"),
+    "pax inf": (pax((b"mtime", b"inf")) + member(), "invalid time"),
+    "pax exponent": (pax((b"mtime", b"1e9")) + member(), "invalid time"),
+    "pax size on a directory": (pax((b"size", b"5")) + member(kind=b"5"), "content"),
     "record twice": (pax((b"path", b"x"), (b"path", b"x")), "twice"),
-    "record length 0": (extension(b"x", b"0 path=x\n"), "wrong length"),
-    "record too long": (extension(b"x", b"99 path=x\n"), "wrong length"),
-    "record too short": (extension(b"x", b"5 path=x\n"), "wrong length"),
-    "record within its length": (extension(b"x", b"2 path=x\n"), "wrong length"),
-    "record without a length": (extension(b"x", b"path=x\n"), "wrong length"),
-    "record without a line end": (extension(b"x", b"10 path=xyz"), "wrong length"),
-    "record with zeros": (extension(b"x", b"009 path=x\n"), "wrong length"),
-    "record without =": (extension(b"x", b"7 path\n"), "invalid record"),
-    "record without a keyword": (extension(b"x", b"5 =x\n"), "invalid record"),
-    "slow length": (extension(b"x", b"1" * 200_000), "wrong length"),
+    "record length 0": (member(b"x", b"x", b"0 path=x\n"), "wrong length"),
+    "record too long": (member(b"x", b"x", b"99 path=x\n"), "wrong length"),
+    "record too short": (member(b"x", b"x", b"5 path=x\n"), "wrong length"),
+    "record within its length": (member(b"x", b"x", b"2 path=x\n"), "wrong length"),
+    "record without a length": (member(b"x", b"x", b"path=x\n"), "wrong length"),
+    "record without a line end": (member(b"x", b"x", b"10 path=xyz"), "wrong length"),
+    "record with zeros": (member(b"x", b"x", b"009 path=x\n"), "wrong length"),
+    "record without =": (member(b"x", b"x", b"7 path\n"), "invalid record"),
+    "record without a keyword": (member(b"x", b"x", b"5 =x\n"), "invalid record"),
+    "slow length": (member(b"x", b"x", b"1" * 200_000), "wrong length"),
 }
 
 
@@ -325,7 +294,7 @@ def test_no_archive_at_all(data: bytes, message: str) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 511, 512, 600, 1024, 1536, 2047])
 def test_truncated(length: int) -> None:
-    archive = block(size=5) + body(b"hello") + END_OF_ARCHIVE
+    archive = member(data=b"hello") + END_OF_ARCHIVE
     assert len(archive) == 2048
     assert "too early" in violation(archive[:length], eof=True)
 
@@ -341,7 +310,7 @@ def test_the_end_of_an_ended_archive_is_told_once() -> None:
 
 def test_events_before_an_error_are_delivered() -> None:
     reader = TarReader()
-    reader.receive_data(block(b"good") + block(kind=b"S"))
+    reader.receive_data(member(b"good") + member(kind=b"S"))
     assert isinstance(reader.error, RemoteProtocolError)
     assert [type(event) for event in reader.events_received()] == [EntryStarted, EntryFinished]
 
@@ -349,7 +318,7 @@ def test_events_before_an_error_are_delivered() -> None:
 @given(st.binary(max_size=3000), st.booleans())
 def test_any_bytes_give_an_error_or_events(data: bytes, is_headed: bool) -> None:
     reader = TarReader()
-    reader.receive_data(block(size=100) + data if is_headed else data)
+    reader.receive_data(member(size=100) + data if is_headed else data)
     reader.receive_eof()
     assert reader.is_finished
     reader.events_received()
@@ -359,10 +328,9 @@ def test_any_bytes_give_an_error_or_events(data: bytes, is_headed: bool) -> None
 def test_a_changed_archive_gives_an_error_or_events(data: st.DataObject) -> None:
     archive = bytearray(
         pax((b"path", b"p"), (b"mtime", b"1.5"))
-        + extension(b"K", b"target")
-        + block(kind=b"2")
-        + block(size=5)
-        + body(b"hello")
+        + member(b"x", b"K", b"target")
+        + member(kind=b"2")
+        + member(data=b"hello")
         + END_OF_ARCHIVE
     )
     for _ in range(data.draw(st.integers(1, 4))):
