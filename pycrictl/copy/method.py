@@ -37,9 +37,6 @@ class Method(Protocol):
     anything was done or read from a stream: the next method may be tried. Any other error is about
     the copy itself, and another method would not help. After an error the destination is as it was,
     unless the message says otherwise.
-
-    Attributes:
-        name: one of ``NAMES``.
     """
 
     name: str
@@ -51,7 +48,7 @@ class Method(Protocol):
 
         Args:
             path: absolute, without ``..``.
-            rules: what the user allows; whoever takes the archive holds them, too.
+            rules: those who take the archive hold them, too.
             follow: copy what the path points to, if it is a link.
         """
 
@@ -60,11 +57,7 @@ class Method(Protocol):
 
 
 def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
-    """Do something by the first method that can be used.
-
-    Args:
-        methods: at least one; the best first. The next is only asked for if it is needed.
-    """
+    """Do something by the first method that can be used; the next is not looked at before."""
     refusals: list[tuple[str, Unimplemented]] = []
     for method in methods:
         log.debug("= trying the method %s", method.name)
@@ -83,13 +76,6 @@ def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
 
 
 class CopyOptions(NamedTuple):
-    """How to copy.
-
-    Attributes:
-        method: one of ``NAMES``, or ``auto`` for the first that can be used.
-        follow: copy what the source points to, if it is a link.
-    """
-
     rules: Rules
     method: str = "auto"
     follow: bool = False
@@ -100,12 +86,7 @@ class CopyOptions(NamedTuple):
 def on_this_node(
     client: CriClient, container: ContainerPath, options: CopyOptions
 ) -> Iterator[Method]:
-    """Return the methods to try for a container of the runtime that is asked."""
-    return _methods(client, _find(client, container), options)
-
-
-def _methods(client: CriClient, container_id: str, options: CopyOptions) -> Iterator[Method]:
-    """Yield the methods to try. What each needs is loaded when its turn comes."""
+    container_id = _find(client, container)
     raise_descriptor_limit()
     names = NAMES if options.method == "auto" else (options.method,)
     if "rpc" in names:

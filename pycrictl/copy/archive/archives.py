@@ -37,11 +37,9 @@ class Outgoing:
             the latest instead of its end. After ``BeginAnew`` it can be asked for again.
         name: what its single file or directory is called; ``.`` where what is in that is copied.
         check: requires that it was not cut off: after the last piece, or the copy of the tree.
-        tree: what it is made of, if that is a tree of a file system that can be reached from here:
-            copied directly, that takes less time.
+        tree: what it is made of, where that can be reached: to copy it directly takes less time.
         is_counted: ``watch.on_bytes`` is told of its bytes while they come.
-        is_whole: what comes is what shall come; else it is spooled before anybody gets some of it
-            that cannot be taken back.
+        is_whole: nothing of it will be taken back; else it is spooled first.
         skipped: how much was left out, once it is over, and is not in the summary.
     """
 
@@ -88,11 +86,7 @@ class Incoming(Protocol):
 
 
 class TreeArchive:
-    """An ``Incoming`` that is made of a tree of this machine.
-
-    Args:
-        on_skip: called with what is left out, unless ``measured`` has told of that.
-    """
+    """An ``Incoming`` that is made of a tree of this machine."""
 
     def __init__(self, source: Source, on_skip: OnSkip) -> None:
         self.tree: Source | None = source
@@ -113,10 +107,7 @@ class TreeArchive:
 
 
 class StreamArchive:
-    """An ``Incoming`` that comes from a descriptor. It is spooled where it has to be measured.
-
-    Use it as a context manager.
-    """
+    """An ``Incoming`` that comes from a descriptor. It is spooled where it has to be measured."""
 
     tree: Source | None = None
     kind: SourceKind | None = SourceKind.ARCHIVE

@@ -82,10 +82,6 @@ class Arrival:
         Returns:
             For a file, a writable descriptor for its content, valid until ``end``. None: the
             content is dropped.
-
-        Raises:
-            EntryRefused: a rule is broken.
-            CopyError: something is in the way.
         """
         verdict = self._judge.judge(entry)
         try:

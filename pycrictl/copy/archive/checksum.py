@@ -47,12 +47,7 @@ class Checksum:
         self.value = crc32(data, self.value)
 
     def add_file(self, fd: int, offset: int, size_bytes: int) -> None:
-        """Take in a part of a file; two processors share the work on a large one.
-
-        Raises:
-            CopyError: the file ends before that part does.
-            OSError: it cannot be read.
-        """
+        """Take in a part of a file; two processors share the work on a large one."""
         if _combine is None or size_bytes < _HALVED_BYTES:
             self.value = _checksum_of(fd, offset, size_bytes, self.value)
             return

@@ -30,11 +30,7 @@ OnEntry = Callable[[Entry], None]
 
 
 class FilePart(NamedTuple):
-    """Content that is still in its file.
-
-    Attributes:
-        fd: the file, readable until the next piece of the archive is asked for.
-    """
+    """Content that is still in its file, readable until the next piece is asked for."""
 
     fd: int
     offset: int

@@ -33,15 +33,8 @@ class Spool:
     What the system reserves for root is not used: other programs of the node need a disk that is
     not full.
 
-    Args:
-        folder: where the file is; None for where this user's temporary files are to be.
-
-    Attributes:
-        fd: the file, readable.
-        size_bytes: how much it holds.
-
     Raises:
-        NoSpace: there is no space.
+        NoSpace: there is no space; so does ``write``.
         CopyError: no file can be made there.
     """
 
@@ -74,12 +67,6 @@ class Spool:
         return self._checksum.value
 
     def write(self, data: bytes | memoryview) -> None:
-        """Take in the next bytes.
-
-        Raises:
-            NoSpace: there is no space for them.
-            CopyError: they cannot be written.
-        """
         view = memoryview(data)
         self._unchecked_bytes += len(view)
         if self._unchecked_bytes >= _CHECK_BYTES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from typing import Final
 
@@ -16,7 +16,7 @@ from pycrictl.copy.tree.content import OnBytes, SparseWriter, copy_content
 from pycrictl.copy.tree.places import Destination, Source
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import Watch, walk
-from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, TarReader
+from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, read
 
 _TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 """Errors that only the side that is written to can have."""
@@ -45,16 +45,20 @@ def put(
             _copy_tree(archive.tree, arrival, on_bytes=watch.on_bytes)
             check()
         else:
-            unpacker = Unpacker(arrival, on_bytes=watch.on_bytes)
-            with closing(archive.pieces()) as pieces:
-                for piece in pieces:
-                    unpacker.receive_data(piece)
-            check()
-            unpacker.receive_eof()
+            with closing(_checked(archive.pieces(), check)) as pieces:
+                _unpack(pieces, arrival, on_bytes=watch.on_bytes)
         summary = arrival.commit()
         if archive.kind is SourceKind.ARCHIVE:
             watch.note_names(has_absolute=arrival.has_absolute)
         return summary
+
+
+def _checked(
+    pieces: Generator[memoryview, None, None], check: Callable[[], None]
+) -> Generator[memoryview, None, None]:
+    with closing(pieces):
+        yield from pieces
+    check()
 
 
 def _copy_tree(source: Source, arrival: Arrival, *, on_bytes: OnBytes) -> None:
@@ -73,37 +77,21 @@ def _copy_tree(source: Source, arrival: Arrival, *, on_bytes: OnBytes) -> None:
         raise to_error(exc, "copy", shown) from exc
 
 
-class Unpacker:
-    def __init__(self, arrival: Arrival, *, on_bytes: OnBytes) -> None:
-        self._arrival = arrival
-        self._on_bytes = on_bytes
-        self._reader = TarReader()
-        self._writer: SparseWriter | None = None
-
-    def receive_data(self, data: bytes | memoryview) -> None:
-        self._reader.receive_data(data)
-        self._deal()
-
-    def receive_eof(self) -> None:
-        self._reader.receive_eof()
-        self._deal()
-
-    def _deal(self) -> None:
+def _unpack(pieces: Iterable[memoryview], arrival: Arrival, *, on_bytes: OnBytes) -> None:
+    writer: SparseWriter | None = None
+    for event in read(pieces):
         try:
-            for event in self._reader.events_received():
-                if isinstance(event, DataReceived):
-                    if self._writer is not None:
-                        self._writer.write(event.data)
-                        self._on_bytes(len(event.data))
-                elif isinstance(event, EntryStarted):
-                    fd = self._arrival.begin(event.entry)
-                    if fd is not None:
-                        self._writer = SparseWriter(fd, event.entry.size_bytes)
-                elif isinstance(event, EntryFinished) and self._writer is not None:
-                    self._writer.finish()
-                    self._writer = None
-                    self._arrival.end()
+            if isinstance(event, DataReceived):
+                if writer is not None:
+                    writer.write(event.data)
+                    on_bytes(len(event.data))
+            elif isinstance(event, EntryStarted):
+                fd = arrival.begin(event.entry)
+                if fd is not None:
+                    writer = SparseWriter(fd, event.entry.size_bytes)
+            elif isinstance(event, EntryFinished) and writer is not None:
+                writer.finish()
+                writer = None
+                arrival.end()
         except OSError as exc:
-            raise self._arrival.failure(exc) from exc
-        if self._reader.error is not None:
-            raise self._reader.error
+            raise arrival.failure(exc) from exc

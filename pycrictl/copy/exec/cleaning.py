@@ -26,7 +26,7 @@ from pycrictl.copy.rules.policy import (
 from pycrictl.copy.tree.content import OnBytes
 from pycrictl.copy.tree.walk import OnSkip
 from pycrictl.wire.tar.header import NS_PER_S, Entry, EntryType
-from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, TarReader
+from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, read
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 _KINDS: Final = {
@@ -66,7 +66,6 @@ class Cleaner:
         self.summary = Summary()
         self.made: dict[bytes, None] = {}
         self._is_single = name is not None
-        self._reader = TarReader()
         self._judge = Judge(rules, single=self._is_single, name=name)
         self._on_skip = on_skip
         self._on_bytes = on_bytes
@@ -75,7 +74,6 @@ class Cleaner:
         self._now_ns = time.time_ns() // NS_PER_S * NS_PER_S
         self._directories: dict[Path, Entry] = {}
         self._files: dict[Path, Item] = {}
-        self._current: Entry | None = None
         self._last_skipped: Skipped | None = None
 
     @property
@@ -84,11 +82,18 @@ class Cleaner:
 
     def clean(self, pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
         """Yield the new archive; each piece is used before the next is asked for."""
-        for piece in pieces:
-            self._reader.receive_data(piece)
-            yield from self._deal()
-        self._reader.receive_eof()
-        yield from self._deal()
+        current: Entry | None = None
+        for event in read(pieces):
+            if isinstance(event, EntryStarted):
+                current = self._judged(event.entry)
+                if current is not None:
+                    yield self._encoded(current)
+            elif isinstance(event, DataReceived):
+                if current is not None:
+                    self._on_bytes(len(event.data))
+                    yield event.data
+            elif isinstance(event, EntryFinished) and current is not None:
+                yield padding_after(current.size_bytes)
         if self._is_single and not (self.made or self.summary.directories):
             raise nothing_copied(self._last_skipped)
         yield from self.directories()
@@ -98,21 +103,6 @@ class Cleaner:
         for entry in reversed(self._directories.values()):
             yield self._encoded(entry)
         yield END_OF_ARCHIVE
-
-    def _deal(self) -> Iterator[bytes | memoryview]:
-        for event in self._reader.events_received():
-            if isinstance(event, EntryStarted):
-                self._current = self._judged(event.entry)
-                if self._current is not None:
-                    yield self._encoded(self._current)
-            elif isinstance(event, DataReceived):
-                if self._current is not None:
-                    self._on_bytes(len(event.data))
-                    yield event.data
-            elif isinstance(event, EntryFinished) and self._current is not None:
-                yield padding_after(self._current.size_bytes)
-        if self._reader.error is not None:
-            raise self._reader.error
 
     def _judged(self, entry: Entry) -> Entry | None:
         """Return the entry as it goes on; None if it is left out."""

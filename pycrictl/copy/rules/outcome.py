@@ -31,12 +31,10 @@ class Summary:
     """What a copy did.
 
     Attributes:
-        files: how many were copied, hard links included.
-        directories: how many were made or merged.
-        links: how many symbolic links were made.
-        size_bytes: content of the files that were copied.
-        kept: how many files were there already and stayed (``--no-clobber``).
-        skipped: how many entries were left out.
+        files: with hard links.
+        directories: made or merged.
+        links: symbolic ones.
+        kept: existing files that stayed (``--no-clobber``).
     """
 
     files: int = 0
@@ -61,13 +59,7 @@ _NUMBERS: Final = tuple(field.name for field in fields(Summary))
 
 
 class Outcome(NamedTuple):
-    """How a copy ended at the server.
-
-    Attributes:
-        failure: why it did not happen; empty if it did.
-        copied: what was done; None if the server does not say.
-        skipped: what was left out, as far as it is listed.
-    """
+    """How a copy ended, as far as the server says so; ``failure`` is empty after a success."""
 
     failure: str = ""
     copied: Summary | None = None

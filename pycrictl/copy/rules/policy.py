@@ -38,9 +38,8 @@ class Rules(NamedTuple):
 
     Attributes:
         archive: keep modes (set-id and sticky bits too), times and owners.
-        no_clobber: keep existing files.
-        max_size_bytes: the most content in all files together, or None.
-        max_entries: the most files, directories and links; 0 for any number. Each takes memory.
+        max_size_bytes: of all files together.
+        max_entries: files, directories and links, each of which takes memory; 0 for any number.
         max_entries_name: of the option that sets it.
         umask: permission bits that are taken away unless ``archive``.
     """
@@ -66,10 +65,6 @@ class Item(NamedTuple):
     """Something to make.
 
     Attributes:
-        path: below the top of what is copied.
-        make: what it is.
-        size_bytes: of a file's content.
-        mode: as it is to be set.
         mtime_ns: None: the time of the copy.
         owner: user and group number as the source knows them; None: the destination's own.
         target: of a symbolic link, as text that is never followed.
@@ -87,13 +82,7 @@ class Item(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """An entry that is left out.
-
-    Attributes:
-        path: its name as it came.
-        rule: the short, stable name of the rule.
-        reason: why, for people.
-    """
+    """An entry that is left out: its name as it came, the stable name of the rule, and why."""
 
     path: bytes
     rule: str
@@ -103,10 +92,8 @@ class Skipped(NamedTuple):
 class Replaced(NamedTuple):
     """An entry whose name comes again: the last one counts, as for tar.
 
-    Attributes:
-        path: of both.
-        before: what the earlier one has made; None: it was skipped.
-        after: what the later one makes; None: it is skipped.
+    ``before`` is what the earlier one has made, ``after`` what the later one makes; None: it was
+    skipped.
     """
 
     path: Path
@@ -124,8 +111,6 @@ class Judge:
 
     Attributes:
         top: the name of the top, ``.`` where the archive has none. Known after the first entry.
-        entries: how many have been judged.
-        size_bytes: content of all files so far, as announced.
         has_absolute: a name began with a slash, which was left out.
         replaced: what the last entry takes the place of, which is to be removed first.
     """
@@ -290,11 +275,8 @@ def take_apart(name: bytes, *, what: bytes) -> Path:
 
 
 def stays_inside(target: bytes, *, depth: int) -> bool:
-    """Whether a link's target lies below the top, whatever else is there.
+    """Whether the target of a link ``depth`` directories below the top lies below that, too.
 
-    Args:
-        target: the link's text.
-        depth: how many directories below the top the link is.
     ``..`` counts only at the beginning: after a name, which may itself be a link, it is not known
     where it goes.
     """

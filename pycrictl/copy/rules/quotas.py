@@ -33,10 +33,10 @@ class Quotas:
 
     Args:
         size_limit_bytes: ``ContainerCopySizeLimit``, of the archive; 0 for none.
-        copies_per_pod: ``ContainerCopiesPerPod``; 0 for none.
+        copies_per_pod: 0 for none.
 
     Attributes:
-        refused: how many copies were refused, by ``copy_size``, ``copies_per_pod`` or ``copies``.
+        refused: by ``copy_size``, ``copies_per_pod`` or ``copies``.
     """
 
     def __init__(self, *, size_limit_bytes: int = 0, copies_per_pod: int = 0) -> None:
@@ -65,11 +65,7 @@ class Quotas:
             )
 
     def take(self, pod: str) -> None:
-        """Count a copy; ``give`` ends that.
-
-        Args:
-            pod: the ID of its sandbox.
-        """
+        """Count a copy of a sandbox, by its ID; ``give`` ends that."""
         held = self._taken[pod]
         if self.is_full(pod):
             self.refused["copies_per_pod"] += 1

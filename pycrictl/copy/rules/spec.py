@@ -72,12 +72,7 @@ class CopyFrom(NamedTuple):
 
 
 def parse(source: str, destination: str, *, form: str = "CONTAINER:PATH") -> CopyTo | CopyFrom:
-    """Work out what the two arguments name.
-
-    Args:
-        source, destination: as typed.
-        form: how a path in a container is written, for messages.
-    """
+    """Work out what the two arguments name; ``form`` is a path in a container, for messages."""
     first, second = parse_side(source), parse_side(destination)
     if isinstance(first, LocalPath) and isinstance(second, ContainerPath):
         return CopyTo(first, second)
@@ -141,7 +136,7 @@ class PathText(NamedTuple):
     """A path as it was typed, taken apart.
 
     Attributes:
-        path: without what only says how to take it: final slashes and ``/.``.
+        path: without final slashes and ``/.``.
         name: the last component; empty for ``/``, ``.`` and ``..``.
         wants_directory: it ended in a slash, or in what only a directory is called.
         wants_contents: it ended in ``.`` or ``..`` or is ``/``: not the directory but what is in
@@ -251,10 +246,7 @@ def _special(shown: str) -> CopyError:
 
 
 def reaches_into(mounted: bytes) -> CopyError:
-    """Return the error for a copy into another file system below the destination.
-
-    Nothing can be renamed from the stage to there.
-    """
+    """Return the error where another file system is in the way of renaming from the stage."""
     shown = quote(os.fsdecode(mounted))
     return CopyError(
         f"another file system is mounted at {shown}, which the copy reaches into",

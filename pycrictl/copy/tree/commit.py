@@ -27,11 +27,7 @@ _UNKNOWN_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS})
 
 
 def existing_kind(status: os.stat_result | None) -> Existing:
-    """Return the kind of a destination, as its rules name it.
-
-    Devices, pipes and sockets are special wherever they are, since others need them: the node's
-    ``/dev/null`` for one.
-    """
+    """Return the kind of a destination; what others need, such as ``/dev/null``, is special."""
     if status is None:
         return Existing.NOTHING
     if stat.S_ISDIR(status.st_mode):
@@ -44,10 +40,8 @@ class Merge:
     """Merges a directory of the stage into one of the destination.
 
     Args:
-        staged: the directory that was put together.
-        target: the directory that is there; both are not closed here.
+        staged: what was put together; none of the three is closed here.
         spare: where files are put that are replaced; the stage.
-        no_clobber: keep existing files.
 
     Attributes:
         kept: how many files were there already and stayed.

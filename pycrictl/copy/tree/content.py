@@ -79,8 +79,6 @@ def copy_content(
     """Copy a regular file's content into an empty file.
 
     Args:
-        source: readable.
-        target: writable, empty.
         size_bytes: how long the source is; what is appended to it in the meantime is left out.
         shown: the source, for messages.
         on_bytes: counts holes too.
@@ -168,12 +166,7 @@ def _reserve(target: int, position: int, count: int) -> bool:
 
 
 class SparseWriter:
-    """Writes content as it comes from a stream; runs of zeros become holes.
-
-    Args:
-        target: writable, empty.
-        size_bytes: how much will come.
-    """
+    """Writes content that comes from a stream to an empty file; runs of zeros become holes."""
 
     def __init__(self, target: int, size_bytes: int) -> None:
         self._target = target

@@ -34,10 +34,7 @@ _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 class FirstProcess(NamedTuple):
     """What a runtime says about the first process of a running container.
 
-    Attributes:
-        pid: its number on the node.
-        started_at_ns: when the container was started.
-        uid: the user it was started as, in the numbers of the container; gid likewise.
+    ``pid`` is its number on the node, ``uid`` and ``gid`` are numbers of the container.
     """
 
     container_id: str
@@ -52,13 +49,7 @@ Locate = Callable[[], FirstProcess]
 
 
 class ContainerRoot:
-    """The root directory of a running container, held open.
-
-    Attributes:
-        fd: an O_PATH descriptor of the directory.
-        process: what the runtime said.
-        uids: its user numbers; gids its group numbers.
-    """
+    """The root directory of a running container, held open: ``fd`` is an O_PATH descriptor."""
 
     def __init__(self, locate: Locate) -> None:
         """Open the root of the container that ``locate`` asks the runtime for, twice.

@@ -48,14 +48,7 @@ _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Noted(NamedTuple):
-    """Where a stage is, or was.
-
-    Attributes:
-        container_id: of the container; empty for this machine.
-        folder: the directory that it is in.
-        name: its name there.
-        age_s: since when.
-    """
+    """Where a stage is, or was; without a container ID, on this machine."""
 
     container_id: str
     folder: bytes

@@ -61,10 +61,7 @@ class Root(Protocol):
         """User and group of what is made there, in its own numbers; None: this program's."""
 
     def find(self, path: bytes, *, follow: bool) -> int:
-        """Return an O_PATH descriptor of what is at ``path``.
-
-        ``follow`` is about its last component.
-        """
+        """Return an O_PATH descriptor; ``follow`` is about the last component of the path."""
 
 
 class LocalRoot:
@@ -81,14 +78,7 @@ class LocalRoot:
 
 
 class Source(NamedTuple):
-    """What is copied, held open.
-
-    Attributes:
-        root: where it is.
-        fd: an O_PATH descriptor of it.
-        text: its path.
-        kind: what it is; a symbolic link counts as a file.
-    """
+    """What is copied, held open by an O_PATH descriptor; a symbolic link counts as a file."""
 
     root: Root
     fd: int
@@ -114,11 +104,7 @@ class Source(NamedTuple):
 def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
     """Find what is to be copied.
 
-    Args:
-        root: where it is.
-        path: as typed.
-        follow: copy what a link points to. Without it, a link is copied as a link unless a
-            slash follows its name.
+    Without ``follow``, a link is copied as a link unless a slash follows its name.
     """
     text = take_apart(path)
     try:
@@ -144,8 +130,6 @@ class Destination(NamedTuple):
     """Where a copy goes.
 
     Attributes:
-        root: where it is.
-        text: its path.
         existing: its kind; a link to a directory counts as the directory.
         directory: the destination if it is a directory, else its parent.
     """

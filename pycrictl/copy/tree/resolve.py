@@ -126,8 +126,6 @@ def resolve(root_fd: int, path: bytes, *, follow: bool = True) -> int:
     links of procfs, such as those to open files, are refused.
 
     Args:
-        root_fd: the root, open.
-        path: absolute or relative to the root.
         follow: follow a link in the last component too (a final slash does so anyway).
 
     Returns:

@@ -70,10 +70,8 @@ def reopen_regular(pinned: int, status: os.stat_result, *, device: int | None, s
     """Open a pinned file for reading, if it is a regular one.
 
     Args:
-        pinned: an O_PATH descriptor of anything.
-        status: what that is like.
+        pinned: an O_PATH descriptor of anything; ``status`` is its.
         device: a file system that is known to be storage; None: look at it.
-        shown: for messages.
     """
     if not stat.S_ISREG(status.st_mode):
         raise CopyError(f"{quote(os.fsdecode(shown))} is not a regular file")
@@ -107,7 +105,7 @@ class Directory:
 
     Attributes:
         fd: an O_PATH descriptor.
-        device: its file system, which has been looked at: it is storage.
+        device: its file system, which is storage.
         shown: its path, for messages only.
     """
 

@@ -44,8 +44,7 @@ class Stage:
 
     Args:
         place: the directory that the copy goes into; not closed here.
-        host_owner: gives the owner of things on this machine.
-        container_id: of the container that the directory is in; empty for this machine.
+        container_id: empty for this machine.
 
     Attributes:
         directory: the stage itself.
@@ -70,11 +69,7 @@ class Stage:
             raise
 
     def make(self, item: Item) -> int | None:
-        """Make one item.
-
-        Returns:
-            For a file, a writable descriptor, which the caller gives to ``finish`` and closes.
-        """
+        """Make an item; return the descriptor of a file, which the caller finishes and closes."""
         if item.make is Make.FILE:
             parent, name = self._parent(item)
             return parent.create(name)
@@ -144,11 +139,7 @@ class Stage:
         self._remove()
 
     def leave(self) -> bytes:
-        """Let go of the stage of a merge that is not finished: what was replaced is in it.
-
-        Returns:
-            Its path, for messages.
-        """
+        """Keep the stage of an unfinished merge, with what was replaced; return its path."""
         self._leave(0)
         self.directory.close()
         self._note.close(is_removed=False)

@@ -102,14 +102,9 @@ def walk(source: Source, *, on_skip: OnSkip, opens: bool = True) -> Generator[Fo
     """Yield everything in a tree, directories before what is in them.
 
     Args:
-        source: a directory, a file or a link.
         on_skip: called with what is left out: devices, pipes, sockets, file systems of the kernel.
         opens: open the files; without it, a file of the kernel's that is mounted alone is not seen
             to be one.
-
-    Raises:
-        CopyError: the tree is too deep, or the top cannot be copied.
-        OSError: something cannot be read.
     """
     return _Walk(source.root, on_skip, opens).run(source)
 

@@ -70,11 +70,10 @@ class Entry(NamedTuple):
 
     Attributes:
         name: as it stands in the archive; one final slash of a directory is left out.
-        size_bytes: how many bytes of content follow; not 0 for files only.
+        size_bytes: of the content that follows a file.
         mode: permission, set-id and sticky bits; no file type.
-        mtime_ns: nanoseconds since 1970, maybe negative.
-        uid: the owner's number, not negative, of any size; gid likewise.
-        link: what a link points to; empty for others.
+        mtime_ns: maybe before 1970.
+        uid: not negative, of any size; gid likewise.
     """
 
     name: bytes
@@ -103,15 +102,7 @@ class Block(NamedTuple):
 # The headers of pax headers are the same for most entries of an archive.
 @lru_cache(maxsize=64)
 def decode_block(block: bytes) -> Block:
-    """Decode one header block.
-
-    Args:
-        block: BLOCK_BYTES bytes that are not all zero.
-
-    Raises:
-        WrongChecksum: it is not a header block.
-        RemoteProtocolError: unknown variant, or a field that is not a number.
-    """
+    """Decode one header block, not all zero; raise ``WrongChecksum`` if it is no header."""
     name, mode, uid, gid, size, mtime, checksum, kind, link, magic, prefix = _LAYOUT.unpack(block)
     # The checksum is taken with its own field full of spaces.
     expected = _sum(block) - sum(checksum) + 8 * ord(" ")
@@ -169,12 +160,7 @@ def cut(field: bytes) -> bytes:
 
 
 def decode_records(data: bytes) -> dict[bytes, bytes]:
-    """Decode the body of a pax extended header.
-
-    Raises:
-        RemoteProtocolError: a record whose length is wrong, a keyword that is there twice, or one
-            that describes a file with holes in a form of its own.
-    """
+    """Decode the body of a pax extended header, in which no keyword may stand twice."""
     records: dict[bytes, bytes] = {}
     position = 0
     while position < len(data):

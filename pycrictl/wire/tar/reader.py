@@ -14,6 +14,7 @@ Whether an entry's *name* is acceptable is not decided here but in ``copy.rules.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from pycrictl.errors import RemoteProtocolError, StreamError
@@ -43,6 +44,7 @@ __all__ = [
     "EntryType",
     "Event",
     "TarReader",
+    "read",
 ]
 
 MAX_EXTENSION_BYTES: Final = 1024 * 1024
@@ -327,6 +329,25 @@ class TarReader:
         if size_bytes and kind is not EntryType.FILE:
             raise RemoteProtocolError(f"a {kind.value} of the archive has content")
         return Entry(name, kind, size_bytes, mode, mtime_ns, uid, gid, link if is_link else b"")
+
+
+def read(pieces: Iterable[bytes | memoryview]) -> Iterator[Event]:
+    """Yield what is in an archive, and raise what is wrong with it.
+
+    An event is dealt with before the next is asked for.
+    """
+    reader = TarReader()
+    for piece in pieces:
+        reader.receive_data(piece)
+        yield from _events(reader)
+    reader.receive_eof()
+    yield from _events(reader)
+
+
+def _events(reader: TarReader) -> Iterator[Event]:
+    yield from reader.events_received()
+    if reader.error is not None:
+        raise reader.error
 
 
 def _named_link(kind: EntryType) -> RemoteProtocolError:

@@ -51,13 +51,8 @@ _GNU_NAME: Final = b"././@LongLink"
 def encode_entry(entry: Entry, *, busybox: bool = False) -> bytes:
     """Encode all headers of one entry.
 
-    Args:
-        entry: what to write. The content of a file follows; others have none.
-        busybox: write what does not fit into the header in GNU's way, which BusyBox understands;
-            it skips pax headers. Every other reader understands both.
-
-    Raises:
-        LocalProtocolError: a name that no archive can hold, or a size out of range.
+    With ``busybox``, what does not fit into the header is written in GNU's way: BusyBox skips pax
+    headers, every other reader understands both.
     """
     if not entry.name or b"\0" in entry.name or b"\0" in entry.link:
         raise LocalProtocolError("a name is empty or holds a NUL")
