@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
-import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,43 +24,29 @@ from .copying import (
 from .lab import MIB, Lab
 
 Containers = Callable[[str], Cp]
-COUNT = 300
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, "refused"])
-def test_tar_is_ended_with_a_copy_and_what_is_left_is_named(
-    containers: Containers, folder: Path, how: signal.Signals | str
-) -> None:
+def test_tar_is_ended_with_a_copy_that_is_killed(containers: Containers, folder: Path) -> None:
     cp = containers("exec")
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for number in range(COUNT):
-            member = tarfile.TarInfo(f"top/{number}")
-            member.size = 10_000
-            tar.addfile(member, io.BytesIO(bytes(member.size)))
-        tar.addfile(tarfile.TarInfo("top/../f"))
+    (folder / "top").mkdir()
+    for number in range(300):
+        (folder / f"top/{number}").write_bytes(bytes(10_000))
+    archive = subprocess.check_output(["tar", "-c", "-C", folder, "top"])
     (cp.root / "tmp/dst").mkdir()
     with cp.start("-", "C:/tmp/dst", stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
-        if isinstance(how, str):
-            _, stderr = process.communicate(buffer.getvalue(), timeout=WAIT_S)
-        else:
-            process.stdin.write(buffer.getvalue()[: COUNT * 5_000])
-            process.stdin.flush()
-            wait_until((cp.root / "tmp/dst/top").exists)
-            process.send_signal(how)
-            _, stderr = process.communicate(timeout=WAIT_S)
+        process.stdin.write(archive[: len(archive) // 2])
+        process.stdin.flush()
+        wait_until((cp.root / "tmp/dst/top").exists)
+        process.kill()
+        process.communicate(timeout=WAIT_S)
     assert settled(lambda: cp.processes() == {}), cp.processes()
-    if how is not signal.SIGKILL:
-        assert process.returncode == (1 if how == "refused" else 128 + signal.SIGINT)
-        assert b"the copy is incomplete" in stderr
-        assert b'what had arrived was left in "/tmp/dst/top"' in stderr
     left = contents(cp.root / "tmp/dst")
     time.sleep(1)
     assert contents(cp.root / "tmp/dst") == left
 
 
-@pytest.mark.parametrize("direction", ["in", "out", "stdout"])
+@pytest.mark.parametrize("direction", ["in", "out"])
 @pytest.mark.parametrize("has_gnu", [False, True], ids=["busybox", "gnu"])
 def test_no_program_outlives_this_one_in_the_container(
     shared_lab: Lab, start_container: Start, folder: Path, has_gnu: bool, direction: str
@@ -71,11 +55,7 @@ def test_no_program_outlives_this_one_in_the_container(
     for path in (folder / "big", cp.root / "root/big"):
         with path.open("wb") as file:
             file.truncate(4096 * MIB)
-    words = {
-        "in": (str(folder / "big"), "C:/tmp/new"),
-        "out": ("C:/root/big", str(folder / "new")),
-        "stdout": ("C:/root/big", "-"),
-    }[direction]
+    words = (folder / "big", "C:/tmp/new") if direction == "in" else ("C:/root/big", folder / "new")
     for number, more_s in ((signal.SIGKILL, 0.0), (signal.SIGKILL, 0.5), (signal.SIGINT, 0.2)):
         with cp.start(*words) as process:
             wait_until(lambda: any(words.startswith("tar ") for words in cp.processes().values()))

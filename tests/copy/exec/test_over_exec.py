@@ -22,12 +22,9 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.streaming.pump import Ends
 from pycrictl.wire.command import ExitReported
-from pycrictl.wire.tar.header import Entry, EntryType
-from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
-from tests.copy.trees import listing, stages_in
-
-KEEP = Rules(archive=True)
-PLAIN = Rules()
+from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.copy.hostile import archive, file, member
+from tests.copy.trees import KEEP, PLAIN, listing, stages_in
 
 
 class ThisMachine(Remote):
@@ -227,13 +224,13 @@ def test_what_tar_cannot_do_is_left_to_other_methods(copies: Copies, tmp_path: P
 def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> None:
     """Nothing where nothing had been sent yet."""
     (tmp_path / "dst").mkdir()
-    large = named(b"top/1", b"x" * 300_000)[: -len(END_OF_ARCHIVE)]
-    bad = named(b"top/../f")
+    large = file(b"top/1", b"x" * 300_000)
+    bad = archive(member(b"top/../f"))
     for data, is_left in ((bad, False), (large + bad, True)):
         (tmp_path / "a.tar").write_bytes(data)
-        with (tmp_path / "a.tar").open("rb") as file, pytest.raises(CopyError) as info:
+        with (tmp_path / "a.tar").open("rb") as tar, pytest.raises(CopyError) as info:
             ends.unpack_to(
-                copies.method, file.fileno(), bytes(tmp_path / "dst"), PLAIN, copies.watch
+                copies.method, tar.fileno(), bytes(tmp_path / "dst"), PLAIN, copies.watch
             )
         assert 'contains ".."' in info.value.message
         assert info.value.message.endswith("the copy is incomplete") is is_left
@@ -241,29 +238,7 @@ def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> 
         assert info.value.hint == (hint if is_left else None)
 
 
-def test_an_archive_with_nothing_in_it(copies: Copies, tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(END_OF_ARCHIVE)
-    (tmp_path / "dst").mkdir()
-    with (tmp_path / "a.tar").open("rb") as file:
-        summary = ends.unpack_to(
-            copies.method, file.fileno(), bytes(tmp_path / "dst"), PLAIN, copies.watch
-        )
-    assert summary == Summary()
-    assert list((tmp_path / "dst").iterdir()) == []
-
-
-def archive(*entries: tuple[Entry, bytes]) -> bytes:
-    parts = [encode_entry(entry) + data + padding_after(len(data)) for entry, data in entries]
-    return b"".join(parts) + END_OF_ARCHIVE
-
-
-def named(
-    name: bytes, data: bytes = b"x", kind: EntryType = EntryType.FILE, link: bytes = b""
-) -> bytes:
-    return archive((Entry(name, kind, len(data), link=link), data))
-
-
-GOOD = named(b"./f", b"new")
+GOOD = archive(file(b"./f", b"new"))
 
 
 @pytest.mark.parametrize(
@@ -277,10 +252,10 @@ GOOD = named(b"./f", b"new")
         ((GOOD, b"Killed\n", 137), "Killed"),
         ((GOOD, b"", 1), "it ended with status 1"),
         ((b"", b"tar: ./f: No such file or directory\n", 1), "no such file or directory"),
-        ((named(b"../f"), b"", 0), 'contains ".."'),
-        ((named(b"/../f"), b"", 0), 'contains ".."'),
-        ((named(b"./g"), b"", 0), "not below"),
-        ((GOOD[:-1024] + named(b"./f", b"2"), b"", 0), "the same name came before"),
+        ((archive(member(b"../f")), b"", 0), 'contains ".."'),
+        ((archive(member(b"/../f")), b"", 0), 'contains ".."'),
+        ((archive(member(b"./g")), b"", 0), "not below"),
+        ((GOOD[:-1024] + archive(file(b"./f", b"2")), b"", 0), "the same name came before"),
         ((GOOD + b"x" * 512, b"", 0), "something follows the end"),
     ],
 )
@@ -347,8 +322,8 @@ def test_tar_does_not_begin_before_what_is_to_end_it(copies: Copies, tmp_path: P
 
 
 def test_nothing_more_is_read_when_tar_has_ended(copies: Copies, tmp_path: Path) -> None:
-    with (tmp_path / "f").open("wb") as file:
-        file.truncate(4 << 30)
+    with (tmp_path / "f").open("wb") as large:
+        large.truncate(4 << 30)
     (tmp_path / "out").mkdir()
     copies.remote.tar = (b"", b"tar: No space left on device", 1)
     with pytest.raises(CopyError, match="no space left on device"):

@@ -76,14 +76,11 @@ def test_wrong_sides(text: str, message: str) -> None:
         parse_side(text)
 
 
-def test_only_a_lone_dash_is_a_stream() -> None:
-    assert LocalPath(b"-").is_stream
-    assert not LocalPath(b"./-").is_stream
-
-
 def test_directions() -> None:
     assert parse("f", "web:/f") == CopyTo(LocalPath(b"f"), ContainerPath("", "web", b"/f"))
     assert parse("web:/f", "-") == CopyFrom(ContainerPath("", "web", b"/f"), LocalPath(b"-"))
+    assert LocalPath(b"-").is_stream
+    assert not LocalPath(b"./-").is_stream
 
 
 @pytest.mark.parametrize(
@@ -200,18 +197,17 @@ def test_places(
         (FILE, DIRECTORY, True, None),
         (DIRECTORY, FILE, False, None),
         (DIRECTORY, FILE, True, None),
+        *((new, SPECIAL, keep, None) for new in (FILE, DIRECTORY) for keep in (False, True)),
     ],
 )
 def test_meetings(new: Existing, old: Existing, no_clobber: bool, result: Meeting | None) -> None:
     if result is None:
-        with pytest.raises(CopyError, match=f'a {new.value} over the {old.value} "x"'):
-            meet(new, old, no_clobber=no_clobber, shown='"x"')
+        why = (
+            f"a {new.value} over the {old.value} x"
+            if old is not SPECIAL
+            else f"^x is a {old.value}"
+        )
+        with pytest.raises(CopyError, match=why):
+            meet(new, old, no_clobber=no_clobber, shown="x")
     else:
         assert meet(new, old, no_clobber=no_clobber, shown="x") is result
-
-
-@pytest.mark.parametrize("new", [FILE, DIRECTORY])
-@pytest.mark.parametrize("no_clobber", [True, False])
-def test_special_files_are_never_met(new: Existing, no_clobber: bool) -> None:
-    with pytest.raises(CopyError, match=r"^x is a device, pipe or socket"):
-        meet(new, SPECIAL, no_clobber=no_clobber, shown="x")
