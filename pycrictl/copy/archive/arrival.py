@@ -229,10 +229,10 @@ class Arrival:
                 if merge.is_halfway:
                     raise self._left_behind(stage) from exc
                 raise
-        self.summary.kept = merge.kept
-        self.summary.files -= merge.kept - merge.kept_links
-        self.summary.links -= merge.kept_links
-        self.summary.size_bytes -= merge.kept_bytes
+        self.summary.kept = merge.kept.files + merge.kept.links
+        self.summary.files -= merge.kept.files
+        self.summary.links -= merge.kept.links
+        self.summary.size_bytes -= merge.kept.size_bytes
         # The stage is in the directory: its removal would change the time that is to be kept.
         self._stage = None
         stage.remove()

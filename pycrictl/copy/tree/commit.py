@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Path
 from pycrictl.copy.rules.spec import Existing, Meeting, meet, reaches_into
 from pycrictl.copy.tree.rootfs import RENAME_NOREPLACE, Directory, descend
@@ -44,9 +45,7 @@ class Merge:
         spare: where files are put that are replaced; the stage.
 
     Attributes:
-        kept: how many files were there already and stayed.
-        kept_links: how many of them the copy had as symbolic links.
-        kept_bytes: content of the copy that is left out with them.
+        kept: what of the copy is left out, as its names were there already.
         merged: directories that were there already.
         is_halfway: it failed and could not be undone: what is in the stage is still needed.
     """
@@ -59,7 +58,7 @@ class Merge:
         self._spare = spare
         self._no_clobber = no_clobber
         self._undo: list[Callable[[], None]] = []
-        self.kept = self.kept_links = self.kept_bytes = 0
+        self.kept = Summary()
         self._kept_names: Counter[int] = Counter()
         self.merged: list[Path] = []
         self.is_halfway = False
@@ -124,16 +123,16 @@ class Merge:
 
     def _keep(self, status: os.stat_result | None) -> None:
         """Count something of the stage that stays there."""
-        self.kept += 1
         if status is None:
             return
         if stat.S_ISLNK(status.st_mode):
-            self.kept_links += 1
+            self.kept.links += 1
             return
+        self.kept.files += 1
         # Content that has another name beside this one may still be wanted there.
         self._kept_names[status.st_ino] += 1
         if self._kept_names[status.st_ino] == status.st_nlink:
-            self.kept_bytes += status.st_size
+            self.kept.size_bytes += status.st_size
 
     def _replace(self, staged: Directory, target: Directory, path: Path, name: bytes) -> None:
         # Unlike those of a merge that was killed before.

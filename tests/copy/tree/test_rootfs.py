@@ -15,9 +15,7 @@ import pytest
 
 from pycrictl.copy.tree import resolve as resolving
 from pycrictl.copy.tree.resolve import (
-    PROC_MAGIC,
     KernelFileSystem,
-    file_system_type,
     own_descriptors,
     refuse_kernel_file_system,
     resolve,
@@ -36,7 +34,6 @@ from tests.copy.trees import open_fds
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
-MAX_LINKS = 40
 """As many as Linux follows for one path."""
 
 
@@ -61,18 +58,12 @@ def root(tmp_path: Path) -> Iterator[int]:
     (top / "file").write_text("file")
     (top / "dir/file").write_text("dir/file")
     for name, target in {
-        "to-file": "file",
         "to-dir": "dir",
-        "to-dir-slash": "dir/",
         "abs": "/dir/file",
-        "abs-root": "/",
         "up": "../../../../outside",
-        "dir/up": "../../outside",
         "dir/sub/back": "../../to-dir/sub/../file",
         "dangling": "nowhere",
         "loop": "loop",
-        "long-0": "file",
-        **{f"long-{number}": f"long-{number - 1}" for number in range(1, MAX_LINKS + 1)},
     }.items():
         (top / name).symlink_to(target)
     fd = os.open(top, os.O_PATH)
@@ -83,66 +74,35 @@ def root(tmp_path: Path) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("path", "follow", "found"),
     [
-        ("file", True, "file"),
-        ("/file", True, "file"),
-        ("//dir//file", True, "dir/file"),
-        ("./dir/./file", True, "dir/file"),
-        ("dir/../file", True, "file"),
-        ("../../file", True, "file"),
+        ("file", False, "file"),
+        ("//dir//./file", True, "dir/file"),
         ("../../../outside", True, "inside"),
-        ("to-file", True, "file"),
-        ("to-dir/file", True, "dir/file"),
-        ("to-dir-slash/file", True, "dir/file"),
-        ("abs", True, "dir/file"),
-        ("abs-root/abs-root/dir/file", True, "dir/file"),
-        ("up", True, "inside"),
-        ("dir/up", True, "inside"),
-        ("dir/sub/back", True, "dir/file"),
-        (f"long-{MAX_LINKS - 1}", True, "file"),
         ("to-dir/file", False, "dir/file"),
-        ("nowhere", True, errno.ENOENT),
+        ("abs", True, "dir/file"),
+        ("up", True, "inside"),
+        ("dir/sub/back", True, "dir/file"),
         ("dangling", True, errno.ENOENT),
-        ("dir/nowhere/file", True, errno.ENOENT),
-        ("file/x", True, errno.ENOTDIR),
         ("file/..", True, errno.ENOTDIR),
-        ("file/", True, errno.ENOTDIR),
-        ("to-file/", False, errno.ENOTDIR),
         ("loop", True, errno.ELOOP),
-        (f"long-{MAX_LINKS}", True, errno.ELOOP),
+        ("abs", False, stat.S_IFLNK),
+        ("to-dir/", False, stat.S_IFDIR),
+        ("..", True, stat.S_IFDIR),
     ],
 )
 def test_resolve(root: int, path: str, follow: bool, found: str | int) -> None:
     before = open_fds()
-    if isinstance(found, int):
+    if found in errno.errorcode:
         with pytest.raises(OSError) as info:  # noqa: PT011 (the errno is looked at)
             resolve(root, path.encode(), follow=follow)
         assert info.value.errno == found
-    else:
-        fd = resolve(root, path.encode(), follow=follow)
-        assert Path(f"/proc/self/fd/{fd}").read_text() == found
-        os.close(fd)
-    assert open_fds() == before
-
-
-@pytest.mark.parametrize(
-    ("path", "follow", "kind"),
-    [
-        ("to-file", False, stat.S_IFLNK),
-        ("dangling", False, stat.S_IFLNK),
-        ("loop", False, stat.S_IFLNK),
-        ("to-dir", False, stat.S_IFLNK),
-        ("to-dir/", False, stat.S_IFDIR),
-        ("to-dir/.", False, stat.S_IFDIR),
-        ("to-dir", True, stat.S_IFDIR),
-        ("/", True, stat.S_IFDIR),
-        (".", False, stat.S_IFDIR),
-        ("..", True, stat.S_IFDIR),
-    ],
-)
-def test_the_last_component(root: int, path: str, follow: bool, kind: int) -> None:
+        return
     fd = resolve(root, path.encode(), follow=follow)
-    assert stat.S_IFMT(os.fstat(fd).st_mode) == kind
+    if isinstance(found, int):
+        assert stat.S_IFMT(os.fstat(fd).st_mode) == found
+    else:
+        assert Path(f"/proc/self/fd/{fd}").read_text() == found
     os.close(fd)
+    assert open_fds() == before
 
 
 def test_links_to_open_files_are_refused() -> None:
@@ -213,15 +173,6 @@ def test_file_systems_of_the_kernel() -> None:
                 fd, os.fstat(fd), device=None, shown=b"x"
             )
         os.close(fd)
-
-
-def test_ordinary_file_systems(tmp_path: Path) -> None:
-    fd = os.open(tmp_path, os.O_PATH)
-    refuse_kernel_file_system(fd, b"x")
-    assert file_system_type(fd) != PROC_MAGIC
-    os.close(fd)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        file_system_type(fd)
 
 
 def test_a_refused_directory_is_closed() -> None:
