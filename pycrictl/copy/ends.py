@@ -14,9 +14,9 @@ from pycrictl.copy.archive.archives import (
     StreamArchive,
     TreeArchive,
 )
+from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.measure import Census
 from pycrictl.copy.archive.spool import Spool
-from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy.archive.archives import Incoming, TreeArchive
+from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.archive.measure import Measured
 from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind

@@ -5,26 +5,26 @@ Commands are lists of words, and none of them is a shell. What the programs writ
 
 from __future__ import annotations
 
+import asyncio  # noqa: TID253 (this module is loaded when a copy goes this way)
+import errno
 import os
+import threading
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.exec.running import (
-    MAX_STDERR_BYTES,
-    MISSING_STATUS,
-    Ended,
-    ProgramMissing,
-    Running,
-    is_missing,
-)
 from pycrictl.copy.rules.spec import Existing, not_running
+from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS
+from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.cri import sessions
-from pycrictl.errors import CopyError, NotFound, RuntimeFault
-from pycrictl.streaming.pump import Ends
+from pycrictl.errors import CopyError, NotFound, RuntimeFault, StreamError, Unimplemented
+from pycrictl.streaming.loop import end_tasks, new_loop
+from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.remote_command import Choice, run_command
 from pycrictl.units import quote
 from pycrictl.wire.command import ExitReported, Streams
@@ -33,7 +33,28 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.streaming.target import TlsFiles
 
-SHORT_S: Final = 60
+_MAX_STDERR_BYTES: Final = 64 * 1024
+
+_MISSING_STATUS: Final = (126, 127)
+"""The exit status that stands for a program that cannot be run."""
+
+_ERRNOS: Final = {
+    os.strerror(number).lower(): number
+    for number in (
+        *(errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EBUSY),
+        *(errno.ENOENT, errno.ENOTDIR),
+    )
+}
+_ERRNOS["resource busy"] = errno.EBUSY  # in the words of musl
+
+_STALL_S: Final = 3.0
+"""How long a program may stand still before the reason is looked for."""
+
+_QUEUE_PIECES: Final = 4
+_END_S: Final = 5.0
+_MISSING: Final = ("executable file not found", "no such file or directory")
+
+_SHORT_S: Final = 60
 """How long a program may take that only looks."""
 
 _FIND_KIND: Final = (
@@ -47,6 +68,221 @@ _KINDS: Final = {0: Existing.NOTHING, 1: Existing.FILE, 2: Existing.DIRECTORY}
 
 _ALWAYS_THERE: Final = "/."
 """The root directory, as no other path is written."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def reason(self) -> str:
+        lines = self.stderr.decode(errors="replace").splitlines()
+        return next(filter(None, map(str.strip, lines)), f"it ended with status {self.status}")
+
+    def failure(self, action: str, path: bytes) -> CopyError:
+        """Return an error that quotes it: ``cannot <action> "<path>": <reason>``."""
+        reason = self.reason.rpartition(": ")[2]
+        number = _ERRNOS.get(reason.lower())
+        if number is not None:
+            return to_error(OSError(number, reason), action, path)
+        said = quote(self.reason, limit=200)
+        return CopyError(f"cannot {action} {quote(os.fsdecode(path))}: {said}")
+
+
+class ProgramMissing(Unimplemented):
+    """A program is not in the container."""
+
+    reference = "program-missing"
+
+    def __init__(self, program: str) -> None:
+        super().__init__(
+            f"there is no {program} in the container",
+            code="Unimplemented",
+            hint="--method node needs no program in the container",
+        )
+
+
+class Running:
+    """A running program in a container. Leaving the ``with`` statement hangs up.
+
+    The connection has a thread of its own, which leaves the caller free to be interrupted.
+
+    Attributes:
+        on_stall: called again and again while nothing moves, with the seconds since something did;
+            what it raises is raised where the caller waits.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        begin: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]],
+        *,
+        stdin: bool,
+    ) -> None:
+        self.on_stall: Callable[[float], None] = lambda _: None
+        self._program = program
+        self._stderr = bytearray()
+        self._unsendable = ""
+        self._input = _QueuedInput()
+        self._output: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
+        self._loop = new_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        ends = Ends(
+            stdout=_ToFunction(self._drop if stdin else self._output.put),
+            stderr=_ToFunction(self._keep),
+            stdin=self._input if stdin else None,
+            note=self._refuse,
+        )
+        self._task = self._do(self._start(begin, ends))
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(TimeoutError):  # a connection that hangs is left to the end of the program
+            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(_END_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_END_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+        if self._task.done() and not self._task.cancelled():
+            self._task.exception()  # asyncio complains about one that was never looked at
+
+    def wait_for_streams(self) -> None:
+        """Return when the streams of a program with input are open, or it has failed before.
+
+        From then on the runtime starts it even if this program is killed.
+        """
+        self._do(self._until_over(self._input.is_read.wait()))
+
+    def pieces(self) -> Iterator[bytes]:
+        while (piece := self._do(self._until_over(self._output.get()))) is not None:
+            yield piece
+        while not self._output.empty():
+            yield self._output.get_nowait()
+
+    def send(self, data: bytes) -> bool:
+        """Send input; return False if the program has ended, and more input would be lost."""
+        return bool(self._do(self._until_over(self._put(data))))
+
+    def ended(self) -> Ended:
+        """End the input of the program, and wait for its end.
+
+        Raises:
+            ProgramMissing: it is not there.
+            StreamError: the connection broke before the end was known.
+            PycrictlError: the program could not be started.
+        """
+        self.send(b"")
+        outcome = self._do(self._wait())
+        if self._unsendable:
+            raise StreamError(
+                "this transport cannot end the input of the program",
+                hint="--transport spdy can",
+            )
+        if outcome is None:
+            raise StreamError("the connection ended before the outcome was known")
+        if outcome.exit_code is None:
+            if _is_missing(outcome.message):
+                raise ProgramMissing(self._program)
+            raise CopyError(f"cannot run {self._program} in the container: {outcome.message}")
+        if outcome.exit_code in _MISSING_STATUS and not self._stderr:
+            raise ProgramMissing(self._program)
+        return Ended(outcome.exit_code, b"", bytes(self._stderr))
+
+    @property
+    def so_far(self) -> Ended:
+        return Ended(-1, b"", bytes(self._stderr))
+
+    def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        stalled_s = 0.0
+        while True:
+            try:
+                return future.result(_STALL_S)
+            except TimeoutError:
+                if future.done():
+                    raise
+            stalled_s += _STALL_S
+            self.on_stall(stalled_s)
+
+    async def _start(
+        self, begin: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]], ends: Ends
+    ) -> asyncio.Task[ExitReported | None]:
+        return asyncio.create_task(begin(ends))
+
+    async def _until_over(self, action: Coroutine[Any, Any, T]) -> T | None:
+        acting = asyncio.create_task(action)
+        await asyncio.wait({acting, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        if acting.done():
+            return acting.result()
+        acting.cancel()
+        return None
+
+    async def _wait(self) -> ExitReported | None:
+        await asyncio.wait({self._task})
+        return None if self._task.cancelled() else self._task.result()
+
+    def _refuse(self, text: str) -> None:
+        self._unsendable = text
+        self._task.cancel()
+
+    async def _put(self, data: bytes) -> bool:
+        await self._input.queue.put(data)
+        return not self._task.done()
+
+    async def _keep(self, data: bytes) -> None:
+        self._stderr += data[: _MAX_STDERR_BYTES - len(self._stderr)]
+
+    async def _drop(self, data: bytes) -> None:
+        """Do nothing: a program that is given input has nothing to say but complaints."""
+
+
+class _ToFunction(Output):
+    def __init__(self, take: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
+        self._take = take
+
+    async def write(self, *pieces: bytes | memoryview) -> None:
+        await self._take(b"".join(pieces))
+
+
+class _QueuedInput(Input):
+    """An input that comes from a queue; an empty piece is its end."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
+        self.is_read = asyncio.Event()
+
+    async def read(self) -> bytes:
+        self.is_read.set()
+        return await self.queue.get()
+
+
+async def _cancel_all() -> None:
+    """End all tasks but this one, so that nothing is left that could complain later."""
+    await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Yield the same bytes in multiples of ``CHUNK_BYTES``, in which holes can be seen."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        if whole := len(held) // CHUNK_BYTES * CHUNK_BYTES:
+            yield bytes(held[:whole])
+            del held[:whole]
+    if held:
+        yield bytes(held)
+
+
+def _is_missing(details: str) -> bool:
+    return any(words in details for words in _MISSING)
 
 
 class Remote:
@@ -72,14 +308,14 @@ class Remote:
 
     def _run_now(self, command: Sequence[str]) -> Ended:
         try:
-            answer = sessions.exec_sync(self._client, self._container_id, command, limit_s=SHORT_S)
+            answer = sessions.exec_sync(self._client, self._container_id, command, limit_s=_SHORT_S)
         except RuntimeFault as exc:
-            if not isinstance(exc, NotFound) and is_missing(exc.details):
+            if not isinstance(exc, NotFound) and _is_missing(exc.details):
                 raise ProgramMissing(command[0]) from exc
             raise
-        if answer.exit_code in MISSING_STATUS and not answer.stdout:
+        if answer.exit_code in _MISSING_STATUS and not answer.stdout:
             raise ProgramMissing(command[0])
-        return Ended(answer.exit_code, answer.stdout, answer.stderr[:MAX_STDERR_BYTES])
+        return Ended(answer.exit_code, answer.stdout, answer.stderr[:_MAX_STDERR_BYTES])
 
     def check_running(self) -> None:
         """Check that the container is still running: the streams of a killed one do not end."""

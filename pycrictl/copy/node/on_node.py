@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.measure import Census, report_total
 from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.archive.unpack import put
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import not_running

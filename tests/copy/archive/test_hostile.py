@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.unpack import put
+from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from pycrictl.copy import ends
-from pycrictl.copy.exec.over_exec import OverExec
-from pycrictl.copy.exec.remote import Remote
-from pycrictl.copy.exec.running import Ended, ProgramMissing, Running, in_large_pieces
+from pycrictl.copy.exec.over_exec import OverExec, watchdog
+from pycrictl.copy.exec.remote import Ended, ProgramMissing, Remote, Running, in_large_pieces
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.content import CHUNK_BYTES
@@ -25,6 +27,7 @@ from pycrictl.wire.command import ExitReported
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import archive, file, member
 from tests.copy.trees import KEEP, PLAIN, listing, stages_in
+from tests.waiting import wait_until
 
 
 class ThisMachine(Remote):
@@ -364,3 +367,52 @@ def test_large_pieces() -> None:
     assert [len(piece) for piece in found] == [CHUNK_BYTES, 107]
     assert b"".join(found) == b"".join(pieces)
     assert list(in_large_pieces([])) == []
+
+
+# What ends a tar that nobody reads, by the programs that containers have
+
+PROGRAMS = ("xargs", "find", "grep", "sleep", "start-stop-daemon", "pkill")
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        ("busybox", "pkill"),
+        ("gnu", "pkill"),
+        ("gnu", "start-stop-daemon"),
+    ],
+)
+def test_what_bears_the_mark_ends(tmp_path: Path, kind: str, missing: str) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in PROGRAMS:
+        program = shutil.which("busybox" if kind == "busybox" else name, path="/usr/bin:/usr/sbin")
+        if name != missing:
+            if program is None:
+                pytest.skip(f"there is no {name} here")
+            (tmp_path / "bin" / name).symlink_to(program)
+    (tmp_path / "f").write_bytes(bytes(1_000_000))
+    marks = ("/.//.//./././/.", "/.//.//././././.")
+    tars = [
+        subprocess.Popen(
+            ["tar", "-c", "-f", "-", "-C", f"{tmp_path}{mark}", "f"], stdout=subprocess.PIPE
+        )
+        for mark in marks
+    ]
+    try:
+        with subprocess.Popen(
+            [tmp_path / "bin/xargs", *watchdog(marks[0])[1:]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": str(tmp_path / "bin")},
+        ) as dog:
+            time.sleep(0.3)
+            assert [tar.poll() for tar in tars] == [None, None]
+            assert dog.stdin is not None
+            dog.stdin.close()
+            wait_until(lambda: tars[0].poll() is not None)
+        assert [tar.poll() for tar in tars] == [-signal.SIGKILL, None]
+    finally:
+        for tar in tars:
+            tar.kill()
+            tar.communicate()
