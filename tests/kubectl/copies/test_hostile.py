@@ -61,7 +61,7 @@ def test_into_a_container(
 
     Without that, it is sent to a container of a real node (``tests/node/test_container_cp.py``).
     """
-    assert len(SMALL) >= 100
+    assert len(SMALL) >= 50
     for index, (name, case) in enumerate(SMALL.items()):
         parent = container.root / f"case{index}"
         parent.mkdir()
