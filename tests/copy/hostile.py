@@ -16,6 +16,8 @@ from typing import Any, Final
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.wire.archives import member, patch, pax
 
+__all__ = ["member", "patch", "pax"]
+
 MARKER: Final = b"HOSTILE"
 FILE, HARD, LINK, CHAR, BLOCK, FOLDER, PIPE = b"0", b"1", b"2", b"3", b"4", b"5", b"6"
 
