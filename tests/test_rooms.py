@@ -44,24 +44,23 @@ ARROWS: dict[str, set[str]] = {
         *("noderoot", "wire.codes", *_BASE),
     },
     "logs": {"logs", "wire.logline", "wire.logtime", *_BASE},
-    "kube": {"kube", "config", "environ", "noderoot", "tls", "yamltree", *_BASE},
-    "kube.events": {"kube.apiclient", "streaming.loop", "servicelog", *_BASE},
+    "kube": {
+        *("config", "environ", "kube", "noderoot", "servicelog", "streaming.loop", "tls"),
+        *("yamltree",),
+        *_BASE,
+    },
+    "progress": {
+        *("_proto", "containerd", "cri", "kube.pods", "progress", "pulls", "streaming", "wire"),
+        *_BASE,
+    },
+    "pull": {"_proto", "cri", "noderoot", "progress", "pull", "pulls", "yamltree", *_BASE},
+    "diagnosis": {
+        *("_proto", "containerd", "cri", "diagnosis", "kube", "logs", "noderoot", "progress"),
+        *("pulls", "tls"),
+        *_BASE,
+    },
     "streaming": {"streaming", "wire", "environ", "signals", "tls", *_BASE},
     "pulls": {"pulls", "wire.progress", *_BASE},
-    "progress": {
-        *(
-            "progress",
-            "pulls",
-            "wire",
-            "cri",
-            "containerd",
-            "streaming",
-            "kube.pods",
-            "_proto",
-            *_BASE,
-        ),
-    },
-    "progress.reference": _BASE,
     "progress.crio": {
         *("progress", "pulls", "containerd.daemon", "containerd.store", "wire.progress", "cri"),
         *("logs.journal", "noderoot", "_proto", *_BASE),
@@ -69,8 +68,6 @@ ARROWS: dict[str, set[str]] = {
     "progress.registry": {
         *("progress.registry", "progress.reference", "containerd.store", "_proto", "tls", *_BASE),
     },
-    "pull": {"pull", "progress", "pulls", "cri", "_proto", "yamltree", *_BASE},
-    "pull.slots": {"noderoot", *_BASE},
     "copy": set(),
     "copy.rules": {"copy.rules", "wire.tar", *_BASE},
     "copy.tree": {"copy.tree", "copy.rules", "wire.tar", "noderoot", "signals", *_BASE},
@@ -91,23 +88,6 @@ ARROWS: dict[str, set[str]] = {
         *("copy.exec", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
         *("wire", "cri", "streaming", "_proto", "signals", *_BASE),
     },
-    "diagnosis": {
-        *(
-            "diagnosis",
-            "cri",
-            "progress",
-            "pulls",
-            "logs",
-            "kube",
-            "containerd",
-            "noderoot",
-            "_proto",
-        ),
-        *_BASE,
-    },
-    "diagnosis.findings": {"diagnosis.findings", *_BASE},
-    "diagnosis.troubles": set(),
-    "diagnosis.facts": {"diagnosis.findings", "pulls.model", *_BASE},
     "diagnosis.pod": {
         *("diagnosis.findings", "diagnosis.troubles", "diagnosis.facts", "diagnosis.findings"),
         *_BASE,
@@ -115,7 +95,6 @@ ARROWS: dict[str, set[str]] = {
     "diagnosis.node_findings": {
         *("diagnosis.findings", "diagnosis.findings", "diagnosis.registry", *_BASE),
     },
-    "diagnosis.registry": {"progress.registry.requests", "tls", "foreign", "noderoot", "units"},
     "show": {"show", "_proto", "pulls", "environ", *_BASE},
     "proxy": {
         *("", "_proto", "containerd.config_toml", "containerd.daemon", "copy.rules", "copy.tree"),

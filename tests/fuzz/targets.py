@@ -8,10 +8,7 @@ import tarfile
 from collections.abc import Callable
 from typing import Any, Final
 
-from pycrictl import config, configfile, yamltree
-from pycrictl.errors import ConfigError, UsageError
 from pycrictl.show import gotemplate, jsonpath
-from pycrictl.show.columns import Columns
 from pycrictl.wire.logline import LogDecoder
 from pycrictl.wire.progress import ProgressDecoder
 from pycrictl.wire.spdy.streams import SpdyChannels
@@ -129,30 +126,9 @@ def _path(data: bytes, chance: random.Random) -> None:
     jsonpath.JsonPathTemplate(_text(data)[:2000]).render(_DOCUMENT)
 
 
-def _columns(data: bytes, chance: random.Random) -> None:
-    Columns(_text(data)[:2000])
-
-
-def _yaml(data: bytes, chance: random.Random) -> None:
-    yamltree.parse(_text(data))
-
-
-def _config(data: bytes, chance: random.Random) -> None:
-    text = _text(data)
-    config.parse_file(text)
-    changed = configfile.changed(text, {"timeout": 7})
-    assert config.parse_file(changed)["timeout"] == 7
-
-
 _SPDY_SEEDS = tuple(
     b"".join(data for side, data in pieces_ if side == "s") or b"\0"
     for pieces_ in RECORDED.values()
-)
-_YAML_SEEDS = (
-    b"metadata:\n  name: web\n  uid: 'x'\nlabels: {a: b, c: \"d\"}\n# comment\nhostname: |\n  a\n",
-    b'{"metadata": {"name": "web", "attempt": 1}, "linux": {"sysctls": {"a": "b"}}}',
-    b"port_mappings:\n- container_port: 80\n  host_port: 0x50\n- protocol: TCP\n",
-    b"a: &x 1\nb: *x\n---\nc: !!str 2\n? d\n: e\n",
 )
 
 TARGETS: Final = (
@@ -201,24 +177,5 @@ TARGETS: Final = (
         ),
         errors=(jsonpath.JsonPathError,),
         words=(b"..", b"[*]", b"[?(", b"{range ", b"{end}", b"@", b"['", b"*", b"==", b"[::2]"),
-    ),
-    Target("columns", _columns, (b"NAME:.metadata.name,ID:.id",), errors=(UsageError,)),
-    Target(
-        "yaml",
-        _yaml,
-        _YAML_SEEDS,
-        errors=(yamltree.Problem,),
-        words=(b"- ", b": ", b"\n  ", b"[", b"{", b"&a ", b"*a", b"!!", b"<<: ", b"? ", b"'", b'"'),
-    ),
-    Target(
-        "config",
-        _config,
-        (
-            b"runtime-endpoint: unix:///run/c.sock\ntimeout: 5\ndebug: false\n",
-            b'{"timeout": "5"}',
-            b"# nothing\n\ntimeout: 2 # seconds\npull-image-on-create: true\n",
-        ),
-        errors=(ConfigError,),
-        words=(b"timeout: ", b"debug: ", b"\n", b"#", b"'", b"---\n", b"max-retries: -1\n"),
     ),
 )

@@ -62,18 +62,6 @@ def test_tail_over_many_blocks(
             assert rest(log) == b"".join(pieces[-lines:])
 
 
-def test_truncated(path: Path) -> None:
-    path.write_bytes(b"before\n")
-    with LogFile(str(path)) as log:
-        assert rest(log) == b"before\n"
-        assert not log.rewind_if_truncated()
-        os.truncate(path, 0)
-        assert log.rewind_if_truncated()
-        assert not log.rewind_if_truncated()
-        path.write_bytes(b"after\n")
-        assert rest(log) == b"after\n"
-
-
 def test_successor_comes_with_its_first_bytes(path: Path) -> None:
     path.write_bytes(b"old\n")
     with LogFile(str(path)) as log:
@@ -122,9 +110,3 @@ def test_a_path_of_nonsense() -> None:
         PycrictlError, match=r'the log "/a\\x00b" cannot be read: its path has a null byte'
     ):
         LogFile("/a\0b")
-
-
-def test_a_loop_of_links(path: Path) -> None:
-    path.symlink_to(path)
-    with pytest.raises(PycrictlError, match="too many levels of symbolic links"):
-        LogFile(str(path))

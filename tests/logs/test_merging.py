@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from pycrictl.logs.merging import MAX_LINE_BYTES, LineCutter, LogLine, in_order
@@ -29,11 +27,6 @@ def test_each_line_has_its_time_and_its_prefix() -> None:
             LogLine(SECOND, "stdout", b"[x] a\n"),
             LogLine(SECOND + 10**9, "stdout", b"[x] b\n"),
         ]
-
-
-def test_times_can_be_shown() -> None:
-    (line,) = cut(stamp(0) + b"a", shows_times=True)
-    assert line.text == stamp(0) + b"a\n"
 
 
 @pytest.mark.parametrize("text", [b"no time", b"2024-99-99T00:00:00Z x", stamp(0)[:-3] + b"x"])
@@ -69,14 +62,3 @@ def test_the_limit_counts_no_prefix() -> None:
 def test_an_endless_line_is_passed_on_in_parts() -> None:
     lines = cut(stamp(0) + b"x" * MAX_LINE_BYTES, b"y" * 10 + b"\n")
     assert [len(line.text) for line in lines] == [MAX_LINE_BYTES + 1, 11]
-
-
-def test_any_number_of_logs() -> None:
-    numbers = random.Random(7)
-    sources = []
-    for number in range(5):
-        seconds = sorted(numbers.randrange(50) for _ in range(200))
-        sources.append(cut(b"".join(stamp(each) + b"%d\n" % number for each in seconds)))
-    merged = [line.time_ns for line in in_order(sources)]
-    assert merged == sorted(merged)
-    assert len(merged) == 1000

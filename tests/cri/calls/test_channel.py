@@ -66,6 +66,13 @@ def test_connecting_and_looking_take_no_longer_than_the_call_may() -> None:
         assert call.status.obstacle == obstacle.SILENT
 
 
+def test_an_acknowledgement_is_no_beginning_of_http2() -> None:
+    with hostile.answering(hostile.HTTP2_SETTINGS_ACK) as path:
+        found = obstacle.look(path, timeout_s=60)
+    assert found is not None
+    assert found.reason.startswith("it is not a gRPC server: it answers")
+
+
 def test_what_a_server_sends_never_reaches_the_terminal_by_grpcs_log() -> None:
     with hostile.answering(hostile.HTTP2_SETTINGS + GOAWAY) as path:
         code = (

@@ -154,14 +154,6 @@ class TestDiscovery:
         assert deadline_s is not None
         assert deadline_s < 0.9  # and not what is for other calls
 
-    def test_one_without_the_cri_is_passed_by(self, fake: FakeServer) -> None:
-        details = "unknown service runtime.v1.RuntimeService"
-        fake.prepare("Version", Status(grpc.StatusCode.UNIMPLEMENTED, details))
-        with serve() as other:
-            other.prepare("Version", VERSION)
-            with self.find(fake.path, other.path) as client:
-                assert client.endpoint == other.endpoint
-
     def test_none_answers(self, fake: FakeServer, folder: Path) -> None:
         details = "unknown service runtime.v1.RuntimeService"
         fake.prepare("Version", Status(grpc.StatusCode.UNIMPLEMENTED, details))

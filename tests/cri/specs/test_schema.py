@@ -75,7 +75,7 @@ POD_VALIDATOR = jsonschema.Draft202012Validator(pod_schema())
 CONTAINER_VALIDATOR = jsonschema.Draft202012Validator(container_schema())
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(document(cri_pb2.PodSandboxConfig.DESCRIPTOR), st.booleans())
 def test_pods(found: dict[str, Any], has_name: bool) -> None:
     if has_name:
@@ -84,7 +84,7 @@ def test_pods(found: dict[str, Any], has_name: bool) -> None:
     assert accepted == POD_VALIDATOR.is_valid(found)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(document(cri_pb2.ContainerConfig.DESCRIPTOR), st.booleans())
 def test_containers(found: dict[str, Any], has_name: bool) -> None:
     if has_name:
