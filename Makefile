@@ -5,7 +5,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 .NOTPARALLEL:
-.PHONY: help demo playground test failed lint compat conformance cluster bench soak fuzz kills restarts generate proto picture dist image dist-test release
+.PHONY: help demo playground test failed lint compat conformance cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
 .PHONY: node install again # what the others need
 
 help: ## the targets, as here
@@ -51,6 +51,8 @@ proto: .venv/.stamp ## the modules of proto/
 picture: node .venv/.stamp .venv-picture/.stamp ## the recording in README.md, on a terminal
 	.venv-picture/bin/termtosvg docs/image-pull-progress.svg -g 80x24 -m 500 -D 6000 -t window_frame \
 		-c '$(PYTHON) -m tests.node.demo'
+docs: .venv-docs/.stamp ## a site of README.md and the man pages, in build/site; needs mandoc
+	.venv-docs/bin/python -m tools.site
 
 FOR_ARM := aarch64-linux-gnu-strip:binutils-aarch64-linux-gnu
 dist: .venv-dist/.stamp ## the packages, as root on Debian; ARCH=arm64: for that machine
@@ -71,6 +73,7 @@ install: ; @tests/node/install.sh
 
 .venv/.stamp: WANTS := --editable . --group test --group dev
 .venv-dist/.stamp: WANTS := --group dist
+.venv-docs/.stamp: WANTS := --group docs
 .venv-picture/.stamp: WANTS := --group picture
 # Made anew for another Python.
 .venv/.stamp: $(if $(filter-out $(PYTHON3),$(file <.venv/.stamp)),again)

@@ -56,7 +56,7 @@ def test_make_takes_the_systems_python_on_debian(
     is_debian = platform.freedesktop_os_release()["ID"] == "debian"
     wanted = wanted or ("/usr/bin/python3" if is_debian else "python3")
     path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
-    command = ["make", "--dry-run", "--always-make", ".venv-picture/.stamp", *words]
+    command = ["make", "--dry-run", "--always-make", ".venv-docs/.stamp", *words]
     environment = {"PATH": path}  # without what a make around this one says
     said = subprocess.check_output(command, cwd=ROOT, env=environment, text=True)
     assert said.startswith(f"{wanted} -m venv ")
