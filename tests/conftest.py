@@ -45,7 +45,7 @@ settings.load_profile("pycrictl")
 
 pytest_plugins = ["tests.fakecri.fixtures"]
 
-_PROGRAMS = ("containerd", "runc", "busybox")
+_PROGRAMS = ("containerd", "runc", "docker-registry", "busybox")
 
 
 _SLOW = ("tools", "kubectl", "agent", "proxy", "packaging", "cli")

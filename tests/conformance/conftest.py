@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from tests.node.images import Layout
+from tests.node.registry import Registry
 from tests.node.throttle import Throttle
 
 from .cluster import Cluster, Pod
@@ -38,11 +39,14 @@ def shared_endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
         address = os.environ.get("CONFORMANCE_ENDPOINT", "")
         if address:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
-            throttle = Throttle()
+            registry = Registry(folder / "registry", in_memory=True)
+            registry.start()
+            stack.callback(registry.stop)
+            throttle = Throttle(registry.port)
             throttle.start()
             stack.callback(throttle.stop)
             settings = Settings.of_environment()
-            made = Endpoint(address, throttle, Layout(folder / "layout"), settings)
+            made = Endpoint(address, registry, throttle, Layout(folder / "layout"), settings)
         else:
             made = _ours(request, stack)
         stack.callback(made.channel.close)
@@ -76,6 +80,7 @@ def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
     )
     return Endpoint(
         proxies[0].endpoint,
+        lab.registry,
         lab.throttle,
         lab.layout,
         settings,

@@ -15,6 +15,7 @@ import grpc
 from pycrictl._proto import cri_pb2
 from tests.node.images import File, Image, Layer, Layout, busybox_files, text_file
 from tests.node.kubelet import Kubelet, Pod
+from tests.node.registry import Registry
 from tests.node.throttle import Throttle
 
 from .rules import not_implemented
@@ -86,6 +87,7 @@ class Endpoint:
     """Calls an endpoint, and takes back in the end what was made there."""
 
     address: str
+    registry: Registry
     throttle: Throttle
     layout: Layout
     settings: Settings
@@ -198,7 +200,7 @@ class Endpoint:
         full_name = f"{name}-{self._published}-{self.namespace}"
         # An image of its own: to remove it takes nobody else's with the same content.
         image = self.layout.image(f"{full_name}:1", layers, config={"Labels": {"of": full_name}})
-        self.throttle.push(self.layout, image)
+        self.registry.push(self.layout, image)
         reference = f"{self.throttle.host}/{image.name}"
         self._pulled.append(reference)
         return reference, image

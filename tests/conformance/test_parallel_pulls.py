@@ -133,7 +133,7 @@ def test_an_equal_pull_of_a_tag_that_has_moved(endpoint: Endpoint, limit: int) -
     wait_for_pull(endpoint, reference)
     layers = endpoint.layers(MIB // 2)
     moved = endpoint.layout.image(reference.partition("/")[2], layers)
-    endpoint.throttle.push(endpoint.layout, moved)
+    endpoint.registry.push(endpoint.layout, moved)
     second = endpoint.kubelet.start_pull(reference)
     endpoint.pause(0.2)
     endpoint.throttle.heal()

@@ -1,4 +1,4 @@
-"""The whole throwaway node: containerd and a slow registry, in one folder."""
+"""The whole throwaway node: containerd, a registry, and a throttle between them, in one folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 from .images import Image, Layer, Layout, busybox_files
 from .kubelet import Pod
 from .node import Node
+from .registry import Registry
 from .sweep import start_janitor, sweep
 from .throttle import Throttle
 
@@ -20,12 +21,13 @@ class Lab:
     """A context manager that starts everything and leaves no process, mount or file behind.
 
     On entry the node has one image, the sandbox's; `busybox` is in the registry and shares its
-    only layer, `base`.
+    only layer, `base`. References made by `reference()` lead through the throttle.
 
     Args:
         cri: More keys of containerd's CRI plugin, see `Node`.
     """
 
+    registry: Registry
     throttle: Throttle
     node: Node
     layout: Layout
@@ -52,7 +54,7 @@ class Lab:
         self._end()
 
     def push(self, image: Image) -> str:
-        self.throttle.push(self.layout, image)
+        self.registry.push(self.layout, image)
         return self.reference(image)
 
     def reference(self, image: Image) -> str:
@@ -91,7 +93,9 @@ class Lab:
         self.node.store.collect_garbage()
 
     def _start(self) -> None:
-        self.throttle = Throttle()
+        self.registry = Registry(self.folder / "registry")
+        self.registry.start()
+        self.throttle = Throttle(self.registry.port)
         self.throttle.start()
         self.layout = Layout(self.folder / "layout")
         self.base = self.layout.layer(busybox_files())
@@ -110,5 +114,7 @@ class Lab:
             self.node.close()
         if "throttle" in vars(self):
             self.throttle.stop()
+        if "registry" in vars(self):
+            self.registry.stop()
         sweep(self.folder)
         self._janitor.communicate()

@@ -1,27 +1,22 @@
-"""A registry behind a slow and unreliable network, which is switched while pulls run."""
+"""A slow and unreliable network in front of a registry, switched while pulls run."""
 
 from __future__ import annotations
 
 import base64
-import io
-import json
+import http.client
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from tests.serving import Handler, QuietServer
-
-from .images import Image, Layout
 
 _TLS: Final = b"\x16"
 """How a handshake of TLS begins."""
 
-_RANGE: Final = re.compile(r"bytes=(\d+)-(\d*)")
+_HOP_HEADERS: Final = {"connection", "keep-alive", "transfer-encoding"}
 _CHUNKS_PER_S: Final = 20
 _MAX_CHUNK_BYTES: Final = 256 * 1024
 
@@ -30,7 +25,7 @@ _MAX_CHUNK_BYTES: Final = 256 * 1024
 class Fault:
     """What happens to requests whose path `pattern` (a regular expression) is found in.
 
-    With `status` the request is answered so. Otherwise no byte of the
+    With `status` the request is answered so, without asking the registry. Otherwise no byte of the
     file from `after_bytes` on is sent, also not to a request that resumes with a Range: the answer
     stands still there, or the connection is cut.
     """
@@ -41,20 +36,14 @@ class Fault:
     stall: bool = False
 
 
-@dataclass(frozen=True)
-class _Content:
-    """A file of the registry; for a manifest, its media type."""
-
-    path: Path
-    digest: str
-    media_type: str = "application/octet-stream"
-
-
 class Throttle:
-    """A registry on a loopback port. Thread-safe. Images are pulled from `host`."""
+    """An HTTP proxy on a loopback port in front of `127.0.0.1:upstream_port`. Thread-safe.
 
-    def __init__(self) -> None:
-        self._contents: dict[str, _Content] = {}
+    Images are pulled through `host`. Only GET and HEAD pass: pushes go to the registry itself.
+    """
+
+    def __init__(self, upstream_port: int) -> None:
+        self.upstream_port = upstream_port
         self._changed = threading.Condition()
         self._rate_bytes_per_s: float | None = None
         self._next_byte_at = 0.0
@@ -84,34 +73,6 @@ class Throttle:
         self._thread.join()
         self._server.server_close()
 
-    # Images
-
-    def push(self, layout: Layout, image: Image) -> None:
-        repository, _, tag = image.name.rpartition(":")
-        self.add(layout.blob, repository, image.digest, tag)
-
-    def add(self, blob: Callable[[str], Path], repository: str, digest: str, tag: str = "") -> None:
-        """Serves a manifest, also by a tag, and all that it refers to."""
-        root, path = f"/v2/{repository}", blob(digest)
-        manifest = json.loads(path.read_bytes())
-        for name in filter(None, (digest, tag)):
-            content = _Content(path, digest, manifest["mediaType"])
-            self._contents[f"{root}/manifests/{name}"] = content
-        for one in manifest.get("manifests", ()):
-            self.add(blob, repository, one["digest"])
-        for one in (*manifest.get("layers", ()), *filter(None, [manifest.get("config")])):
-            self._contents[f"{root}/blobs/{one['digest']}"] = _Content(
-                blob(one["digest"]), one["digest"]
-            )
-
-    def content(self, path: str) -> _Content | None:
-        return self._contents.get(path)
-
-    def tags(self, repository: str) -> list[str]:
-        start = f"/v2/{repository}/manifests/"
-        names = [path.removeprefix(start) for path in self._contents if path.startswith(start)]
-        return [name for name in names if ":" not in name]
-
     # Switches
 
     def limit(self, bytes_per_s: float | None) -> None:
@@ -125,9 +86,11 @@ class Throttle:
         self._add(Fault(pattern, status=status))
 
     def cut(self, pattern: str, *, after_bytes: int = 0) -> None:
+        """Cuts the connection after so many bytes of the file; before the head if none is left."""
         self._add(Fault(pattern, after_bytes=after_bytes))
 
     def stall(self, pattern: str, *, after_bytes: int = 0) -> None:
+        """Stands still after so many bytes of the file (before the head if none is left)."""
         self._add(Fault(pattern, after_bytes=after_bytes, stall=True))
 
     def require_login(self, username: str, password: str) -> None:
@@ -146,17 +109,20 @@ class Throttle:
 
     @property
     def sent_bytes(self) -> int:
+        """The bytes of all bodies passed on so far."""
         with self._changed:
             return self._sent_bytes
 
     @property
     def requests(self) -> list[tuple[str, str, int]]:
+        """(method, path, status) of every request so far; status 0 where no head was sent."""
         with self._changed:
             return list(self._requests)
 
     # For the connections
 
     def fault(self, path: str) -> Fault | None:
+        """The fault for a path; the latest added wins."""
         faults = self._faults
         return next((fault for fault in reversed(faults) if re.search(fault.pattern, path)), None)
 
@@ -175,7 +141,11 @@ class Throttle:
         return int(min(max(rate / _CHUNKS_PER_S, 512), _MAX_CHUNK_BYTES))
 
     def wait_for_turn(self, size_bytes: int) -> None:
-        """Returns when the limit lets the next `size_bytes` pass."""
+        """Returns when the limit lets the next `size_bytes` pass.
+
+        Raises:
+            ConnectionAbortedError: The throttle was stopped meanwhile.
+        """
         with self._changed:
             while (wait_s := self._wait_s()) is None or wait_s > 0:
                 self._changed.wait(wait_s)
@@ -189,6 +159,7 @@ class Throttle:
             self._sent_bytes += size_bytes
 
     def wait_for_heal(self, fault: Fault) -> None:
+        """Stands still while `fault` is switched on; ConnectionAbortedError as above."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing or fault not in self._faults)
             if self._closing:
@@ -224,8 +195,7 @@ class _Handler(Handler):
     def do_GET(self) -> None:
         throttle = self.server.throttle
         fault = throttle.fault(self.path)
-        start, _ = self._range(0)
-        left_bytes = max(fault.after_bytes - start, 0) if fault else 0
+        left_bytes = max(fault.after_bytes - self._range_start(), 0) if fault else 0
         if not throttle.authorized(self.headers["Authorization"]):
             self._refuse(401)
         elif fault and fault.status:
@@ -236,73 +206,59 @@ class _Handler(Handler):
             if fault and not left_bytes:
                 throttle.wait_for_heal(fault)
                 fault = None
-            self._answer(throttle, fault, left_bytes)
+            self._pass_on(throttle, fault, left_bytes)
 
     do_HEAD = do_GET
 
-    def _answer(self, throttle: Throttle, fault: Fault | None, left_bytes: int) -> None:
-        path = self.path.partition("?")[0]
-        if path == "/v2/":
-            self._send_document({})
-        elif found := re.fullmatch("/v2/(.+)/tags/list", path):
-            self._send_document({"name": found[1], "tags": throttle.tags(found[1])})
-        elif (content := throttle.content(path)) is None:
-            kind = "MANIFEST" if "/manifests/" in path else "BLOB"
-            self._refuse(404, f"{kind}_UNKNOWN")
-        else:
-            with content.path.open("rb") as file:
-                size_bytes = file.seek(0, io.SEEK_END)
-                start, end = self._range(size_bytes)
-                if start >= end > 0:
-                    return self._refuse(416)
-                status = 206 if self.headers["Range"] else 200
-                throttle.note(self.command, self.path, status)
-                self.send_response_only(status)
-                self.send_header("Content-Type", content.media_type)
-                self.send_header("Content-Length", str(end - start))
-                self.send_header("Docker-Content-Digest", content.digest)
-                if status == 206:
-                    self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size_bytes}")
-                self.end_headers()
-                file.seek(start)
-                if self.command != "HEAD":
-                    self._send_body(throttle, file, end - start, fault, left_bytes)
+    def _pass_on(self, throttle: Throttle, fault: Fault | None, left_bytes: int) -> None:
+        upstream = http.client.HTTPConnection("127.0.0.1", throttle.upstream_port, timeout=30)
+        try:
+            # The Host header goes along, so that the registry's own links lead back here.
+            upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() not in _HOP_HEADERS:
+                    upstream.putheader(name, value)
+            upstream.endheaders()
+            answer = upstream.getresponse()
+            throttle.note(self.command, self.path, answer.status)
+            self.send_response_only(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in _HOP_HEADERS:
+                    self.send_header(name, value)
+            self.end_headers()
+            self._copy_body(throttle, answer, fault, left_bytes)
+        finally:
+            upstream.close()
 
-    def _send_body(
+    def _copy_body(
         self,
         throttle: Throttle,
-        file: IO[bytes],
-        size_bytes: int,
+        answer: http.client.HTTPResponse,
         fault: Fault | None,
         left_bytes: int,
     ) -> None:
-        while size_bytes > 0:
+        while True:
             if fault and not left_bytes:
                 if not fault.stall:
                     self.close_connection = True
                     return
                 throttle.wait_for_heal(fault)
                 fault = None
-            size = min(throttle.chunk_bytes(), size_bytes)
-            chunk = file.read(min(size, left_bytes) if fault else size)
+            size = throttle.chunk_bytes()
+            chunk = answer.read(min(size, left_bytes) if fault else size)
+            if not chunk:
+                return
             throttle.wait_for_turn(len(chunk))
             self.wfile.write(chunk)
             left_bytes -= len(chunk)
-            size_bytes -= len(chunk)
 
-    def _send_document(self, document: object) -> None:
-        self.server.throttle.note(self.command, self.path, 200)
-        self.send_document(200, document)
+    def _range_start(self) -> int:
+        found = re.match(r"bytes=(\d+)-", self.headers["Range"] or "")
+        return int(found[1]) if found else 0
 
-    def _range(self, size_bytes: int) -> tuple[int, int]:
-        found = _RANGE.fullmatch(self.headers["Range"] or "bytes=0-")
-        assert found is not None
-        return int(found[1]), min(int(found[2] or size_bytes) + 1, size_bytes)
-
-    def _refuse(self, status: int, code: str = "UNKNOWN") -> None:
+    def _refuse(self, status: int) -> None:
         self.server.throttle.note(self.command, self.path, status)
-        message = code.replace("_", " ").lower() if status == 404 else "refused on purpose"
-        body = json.dumps({"errors": [{"code": code, "message": message}]}).encode()
+        body = b'{"errors": [{"code": "UNKNOWN", "message": "refused on purpose"}]}'
         self.send_response_only(status)
         if status == 401:
             self.send_header("WWW-Authenticate", 'Basic realm="throttle"')
