@@ -14,11 +14,12 @@ from enum import StrEnum
 from typing import Final
 
 from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
-from pycrictl.agent.api.openapi import MAX_LAYERS, MAX_TEXT
+from pycrictl.agent.api.openapi import MAX_TEXT
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
 from pycrictl.progress.reference import canonical, is_same_image
-from pycrictl.pulls.model import COMPLETE, Phase, Pull, PullItem, Totals, report_of, with_sums
+from pycrictl.pulls.documents import report_of, status_of, with_sums
+from pycrictl.pulls.model import COMPLETE, Phase, Pull
 from pycrictl.units import escape, format_moment
 from pycrictl.wire import progress
 from pycrictl.wire.progress import Report
@@ -163,7 +164,8 @@ def _status(need: Need, pull: Pull | None, problem: str) -> Document:
     status: Document = {"phase": phase.value}
     reason = need.reason
     if pull is not None and pull.totals is not None:
-        status |= _numbers(pull, pull.totals, phase)
+        is_moving = pull.is_running and phase in (PullPhase.PULLING, PullPhase.EXTRACTING)
+        status |= status_of(pull, is_moving=is_moving)
     if pull is not None and pull.began_s:
         status["startTime"] = format_moment(pull.began_s)
     if phase is PullPhase.SUCCEEDED:
@@ -213,44 +215,6 @@ def _running_phase(pull: Pull) -> PullPhase:
         if has_all:
             return PullPhase.EXTRACTING
     return PullPhase.PULLING
-
-
-def _numbers(pull: Pull, totals: Totals, phase: PullPhase) -> Document:
-    found: Document = {"progressBytes": totals.progress, "totalBytes": totals.total}
-    if totals.extracted_total:
-        found |= {
-            "extractedBytes": totals.extracted,
-            "extractedTotalBytes": totals.extracted_total,
-            **({"extractedEstimated": True} if totals.is_estimated else {}),
-        }
-    if totals.percent is not None:
-        found["percent"] = totals.percent
-    if pull.is_running and phase in (PullPhase.PULLING, PullPhase.EXTRACTING):
-        if totals.rate is not None:
-            found["bytesPerSecond"] = round(totals.rate)
-        if totals.eta_whole_s is not None:
-            found["etaSeconds"] = totals.eta_whole_s
-        if totals.is_stalled:
-            found["stalledSeconds"] = int(totals.idle_s)
-    if position := max((item.queue_position for item in pull.items), default=0):
-        found["queuePosition"] = position
-    if layers := [_layer(item) for item in pull.items[:MAX_LAYERS] if item.layer]:
-        found["layers"] = layers
-    return found
-
-
-def _layer(item: PullItem) -> Document:
-    digest = item.layer if ":" in item.layer else item.digest
-    found: Document = {
-        "name": escape(item.layer),
-        **({"digest": escape(digest)} if digest else {}),
-        "phase": item.phase.value,
-        "progressBytes": item.progress,
-        "totalBytes": item.total,
-    }
-    if item.extracted_total and not item.is_estimated:
-        found |= {"extractedBytes": item.extracted, "extractedTotalBytes": item.extracted_total}
-    return found
 
 
 def wanted(pod: Pod, container: str) -> list[Need]:

@@ -12,7 +12,7 @@ from pycrictl.cri.inspection import statuses
 from pycrictl.cri.inspection.containerlog import container_log
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.diagnosis import facts
-from pycrictl.diagnosis.asking import Asking, disks_of, unmet
+from pycrictl.diagnosis.asking import Asking, disks_of
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.pulls import Pulls
 from pycrictl.errors import NotFound
@@ -208,11 +208,6 @@ class Collector(Asking):
             text = b"".join(chunk.data for chunk in reader.read()).decode("utf-8", "replace")
             lines = [line[:LOG_LINE_CHARS] for line in text.splitlines() if line.strip()]
         return tuple(lines[-LOG_LINES:])
-
-    def _problems(self) -> tuple[tuple[str, str], ...]:
-        with self._optional("runtime status"):
-            return unmet(self._client.call("Status", cri_pb2.StatusRequest()).status)
-        return ()
 
     def _disks(self) -> Iterable[Any]:
         with self._optional("disks"):

@@ -38,6 +38,12 @@ class Missing(NamedTuple):
     reason: str
 
 
+def no_sandbox_image(name: str) -> Finding:
+    text = f"the image of every pod sandbox (pause), {quote(name)}, is not on the node"
+    advice = f"'pycrictl pull {name}' shows whether the next pod can get it"
+    return Finding("sandbox-image", Weight.WARNING, text, advice, 60)
+
+
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings without repetitions, the heaviest first."""
     return sorted(dict.fromkeys(findings), key=lambda one: (-one.weight, -one.rank))

@@ -6,9 +6,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from pycrictl.diagnosis.findings import Disk, Finding, Missing, Weight, disk_findings, ranked
+from pycrictl.diagnosis.findings import (
+    Disk,
+    Finding,
+    Missing,
+    Weight,
+    disk_findings,
+    no_sandbox_image,
+    ranked,
+)
 from pycrictl.diagnosis.registry import Route
-from pycrictl.units import format_bytes, format_duration, plural, quote
+from pycrictl.units import format_bytes, format_duration, plural
 
 SKEW_S: Final = 30.0
 EXPIRES_SOON_S: Final = 30 * 86400.0
@@ -127,9 +135,7 @@ def _runtime(facts: NodeFacts) -> Iterator[Finding]:
         weight = Weight.SERIOUS if is_needed else Weight.NOTE
         yield Finding("condition", weight, text, advice, 90 if is_needed else 13)
     if name := facts.missing_sandbox_image:
-        text = f"the image of every pod sandbox (pause), {quote(name)}, is not on the node"
-        advice = f"'pycrictl pull {name}' shows whether the next pod can get it"
-        yield Finding("sandbox-image", Weight.WARNING, text, advice, 60)
+        yield no_sandbox_image(name)
     if facts.endpoint and facts.is_kubelets is False and not facts.proxy:
         text = f"the kubelet uses {facts.kubelet_endpoints[0]}, and this is {facts.endpoint}"
         advice = "name the kubelet's with -r, or as runtime-endpoint in /etc/crictl.yaml"

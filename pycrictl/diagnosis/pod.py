@@ -55,9 +55,12 @@ class PodReport(NamedTuple):
 
 
 class Look(NamedTuple):
+    """The pods of a node, and what is wrong for all of them."""
+
     reports: list[PodReport]
     disks: tuple[Disk, ...]
     missing: tuple[Missing, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 def diagnose(facts: PodFacts) -> list[Finding]:
@@ -106,6 +109,7 @@ def survey_document(look: Look) -> dict[str, Any]:
             }
             for one in sick
         ],
+        "node": [one.document() for one in look.findings],
         "missing": [one._asdict() for one in look.missing],
     }
 

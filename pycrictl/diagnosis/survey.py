@@ -13,10 +13,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.lifecycle.image_removal import sandbox_image
 from pycrictl.cri.lists.lookup import Lookup, pod_key, pod_name
 from pycrictl.diagnosis import facts
+from pycrictl.diagnosis.asking import unmet
 from pycrictl.diagnosis.collect import Collector, Sources, about, pod_named, without_sandbox
-from pycrictl.diagnosis.findings import Disk
+from pycrictl.diagnosis.findings import Disk, Finding, no_sandbox_image
 from pycrictl.diagnosis.pod import Look, PodReport, diagnose
 from pycrictl.diagnosis.pulls import Pulls, all_of, from_proxy, watch_briefly
 from pycrictl.kube.node_pods import Origin
@@ -54,6 +56,7 @@ class Survey(Collector):
         self._probes: list[JournalLine] = []
         self._conditions: tuple[tuple[str, str], ...] = ()
         self._filesystems: tuple[Disk, ...] = ()
+        self._findings: tuple[Finding, ...] = ()
 
     def look(self) -> Look:
         lookup = Lookup(self._client)
@@ -71,7 +74,8 @@ class Survey(Collector):
         listed = {one.id for one in lookup.containers}
         self._known = {key: one for key, one in self._known.items() if key[0] in listed}
         missing = tuple(dict.fromkeys(self._missing))
-        return Look(sorted(reports, key=lambda one: one.gravity), self._filesystems, missing)
+        reports.sort(key=lambda one: one.gravity)
+        return Look(reports, self._filesystems, missing, self._findings)
 
     def look_at(self, text: str) -> facts.PodFacts:
         """Return all that is known of the pod that a word stands for."""
@@ -192,8 +196,16 @@ class Survey(Collector):
         self._probes = [line for line in self._lines if "Probe failed" in line.message]
         self._note_pods()
         self._filesystems = tuple(self._disks())
-        self._conditions = self._problems()
+        self._look_at_runtime()
         self._slow_at = time.monotonic()
+
+    def _look_at_runtime(self) -> None:
+        self._conditions, self._findings = (), ()
+        with self._optional("runtime status"):
+            status = self._client.call("Status", cri_pb2.StatusRequest(verbose=True))
+            self._conditions = unmet(status.status)
+            if (name := sandbox_image(status.info)) and self._is_present(name) is False:
+                self._findings = (no_sandbox_image(name),)
 
 
 class _Seen(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from pycrictl.foreign import count, mapping, mappings, moment, parsed, text, texts
+from pycrictl.pulls.documents import reports_in
 from pycrictl.units import quote
 from pycrictl.wire.progress import Report
 
@@ -24,11 +25,7 @@ _PHASES: Final = {
     "Failed": "failed",
     "BackOff": "failed",
 }
-_LAYER_PHASES: Final = frozenset(
-    ("waiting", "downloading", "extracting", "done", "present", "failed")
-)
 _ENDED: Final = ("done", "failed")
-_ARRIVED: Final = ("done", "present")
 
 
 class ExpiredError(Exception):
@@ -177,21 +174,20 @@ class PullObjects:
         has_begun = count(status.get("totalBytes")) or status.get("startTime")
         if stands == "Succeeded" and not has_begun:
             phase = "present"
-        common = {
-            "queue_position": count(status.get("queuePosition")),
-            "started": moment(status.get("startTime")),
-            "pod": pull.pod,
-        }
-        layers = mappings(status.get("layers"))
-        sums = _sums(status, layers) if layers and phase not in _ENDED else None
-        for layer in layers:
-            yield _report(name, layer, phase, {**common, "sums": sums})
-            sums = None
         if phase == "failed":
             error = error or text(status.get("kubeletReason")) or "the pull failed"
-            yield _report(name, {**status, "error": error, "phase": phase}, phase, common)
-        elif not layers or phase in _ARRIVED:
-            yield _report(name, {**status, "phase": phase}, phase, common)
+        whole = Report(
+            name,
+            "",
+            0,
+            0,
+            error,
+            phase,
+            queue_position=count(status.get("queuePosition")),
+            started=moment(status.get("startTime")),
+            pod=pull.pod,
+        )
+        yield from reports_in(status, whole)
 
     def _is_wanted(self, namespace: str, node: str, pod: str, spec: dict[str, Any]) -> bool:
         wanted = self._wanted
@@ -210,39 +206,3 @@ class PullObjects:
         self.bad_count += 1
         if self.first_bad is None:
             self.first_bad = f"{reason}: {quote(message[:60].decode(errors='replace'), 60)}"
-
-
-def _sums(status: dict[str, Any], layers: list[dict[str, Any]]) -> dict[str, Any]:
-    percent = status.get("percent")
-    done = sum(one.get("phase") in ("done", "present") for one in layers)
-    return {
-        "progress": count(status.get("progressBytes")),
-        "total": count(status.get("totalBytes")),
-        "done": done,
-        "count": len(layers),
-        "failed": sum(one.get("phase") == "failed" for one in layers),
-        "extracted": count(status.get("extractedBytes")),
-        "extracted_total": count(status.get("extractedTotalBytes")),
-        "is_estimated": status.get("extractedEstimated"),
-        "share": None if percent is None else count(percent) / 100,
-        "rate": status.get("bytesPerSecond"),
-        "eta_s": status.get("etaSeconds"),
-        "idle_s": status.get("stalledSeconds"),
-    }
-
-
-def _report(image: str, part: dict[str, Any], phase: str, common: dict[str, Any]) -> Report:
-    own = text(part.get("phase")).lower()
-    digest, name = text(part.get("digest")), text(part.get("name"))
-    return Report(
-        image,
-        name or digest,
-        count(part.get("progressBytes")),
-        count(part.get("totalBytes")),
-        text(part.get("error")),
-        own if own in _LAYER_PHASES else phase,
-        extracted=count(part.get("extractedBytes")),
-        extracted_total=count(part.get("extractedTotalBytes")),
-        digest=digest if name and name != digest else "",
-        **common,
-    )

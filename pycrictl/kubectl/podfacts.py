@@ -159,23 +159,7 @@ def _is_of(pull: dict[str, Any], pod: Pod, reference: str) -> bool:
 def _pull(status: dict[str, Any]) -> facts.PullState:
     if place := count(status.get("queuePosition")):
         return facts.PullState(place=place)
-    total = count(status.get("totalBytes"))
-    percent = status.get("percent")
-    totals = Totals(
-        progress=count(status.get("progressBytes")),
-        total=total,
-        done=0,
-        count=0,
-        failed=0,
-        resumed=0,
-        rate=float(count(status.get("bytesPerSecond"))) or None,
-        eta_s=float(count(status.get("etaSeconds"))) or None,
-        extracted=count(status.get("extractedBytes")),
-        extracted_total=count(status.get("extractedTotalBytes")),
-        share=count(percent) / 100 if percent is not None else None,
-        idle_s=float(count(status.get("stalledSeconds"))),
-    )
-    return facts.PullState(totals)
+    return facts.PullState(Totals.from_json(status.get("sums")))
 
 
 def _lines(pod: Pod, events: Iterable[dict[str, Any]]) -> Iterator[facts.Line]:

@@ -13,7 +13,7 @@ import itertools
 import math
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -32,19 +32,21 @@ from pycrictl.progress.leases import (
     LeaseBook,
     created_at,
 )
-from pycrictl.progress.pull_bytes import PullBytes, weigh
 from pycrictl.progress.pull_names import Expected, Names
 from pycrictl.pulls.model import Phase
+from pycrictl.pulls.tracker import pull_of
+from pycrictl.units import plural
 from pycrictl.wire.progress import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Set
+    from collections.abc import Iterable, Iterator, Mapping, Set
 
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from pycrictl._proto.containerd import content_pb2, leases_pb2
     from pycrictl.containerd.grpc_client import ContainerdClient
     from pycrictl.progress.owners import ImageOwners
+    from pycrictl.pulls.model import Pull
 
 CLOCK_SLACK_S: Final = 0.5
 _RECHECK_S: Final = 5.0
@@ -144,7 +146,7 @@ class ContentWatcher:
         self._offset_s = -math.inf
 
     def expect(self, expected: Expected) -> None:
-        """Announce a pull, before it is asked for, so that it will be shown by its name.
+        """Announce a pull, before it is asked for, and so have it shown by its name.
 
         A reference by tag gets the first lease from then on that comes from its repository, so
         pulls of several tags of one repository that begin together may be mixed up.
@@ -152,16 +154,25 @@ class ContentWatcher:
         self._names.expect(expected)
 
     def forget(self, expected: Expected) -> None:
+        """Take the end of an announced pull: what is not there now has failed."""
         self._names.forget(expected)
 
-    def weigh(self, name: str, since_s: float) -> PullBytes | None:
-        return weigh(
-            self._client,
-            self._documents,
-            snapshotter=self._snapshotter,
-            name=name,
-            since_s=since_s,
-        )
+    def ended(self, image: str, started_s: float) -> Pull | None:
+        """Return a pull that is over, as the stores show its layers; None if its image is gone.
+
+        ``image`` is its canonical spelling. Bytes unpacked are those on disk.
+        """
+        images = self._client.images(f"name=={image}")
+        pull = LeasePull("", started_s, self._snapshotter)
+        pull.image = image
+        if not images or not self._identifier.read(pull, images[0].target.digest):
+            return None
+        self._confirm(pull)
+        for layer in pull.layers:
+            if layer.phase is Phase.DONE:
+                usages = (self._client.usage(pull.snapshotter, name) for name in layer.chain_ids)
+                layer.extracted_total = layer.extracted = sum(one or 0 for one in usages)
+        return replace(pull_of(list(_reports(pull))), digest=images[0].target.digest)
 
     def poll(self, tracker: Receiver, now: float, *, wall_s: float | None = None) -> PollResult:
         """Look at all pulls and report every layer of them to ``tracker``.
@@ -304,7 +315,7 @@ class ContentWatcher:
             if lease_id in running_ids or self._may_be_kept(pull, now):
                 continue
             if lease_id not in lease_ids:
-                reason = "the pull ended before all layers were there"
+                reason = "the pull ended without an image"
             elif self._book.is_outlived(pull.started_s):
                 reason = "containerd was restarted during the pull"
             else:
@@ -323,7 +334,8 @@ class ContentWatcher:
             return False
         self._identifier.conclude(pull, now)
         self._confirm(pull)
-        is_late = pull.is_missed or not self._has_all(pull)
+        is_over = pull.expected is not None and pull.expected.is_over
+        is_late = pull.is_missed or is_over or not self._has_all(pull)
         pull.is_missed = not is_late and not self._has_image(pull)
         return pull.is_missed
 
@@ -349,7 +361,7 @@ class ContentWatcher:
             pull.error = "all layers were fetched, and the runtime made no image of them"
         else:
             there = sum(layer.is_complete for layer in layers)
-            pull.error = f"{reason} ({there} of {len(layers)})"
+            pull.error = f"{reason} ({there} of {plural(len(layers), 'layer')} seen complete)"
         return EndedPull(pull.lease_id, pull.image, PullEnding.FAILED, pull.error)
 
 
@@ -390,10 +402,15 @@ def _add_ingests(
 
 def _report(tracker: Receiver, pull: LeasePull, now: float, wall_s: float) -> None:
     age_s = max(wall_s - pull.started_s, 0.0)
+    for layer, report in zip(pull.layers, _reports(pull), strict=True):
+        tracker.apply(report, now=now, idle_s=layer.idle_s, age_s=age_s)
+
+
+def _reports(pull: LeasePull) -> Iterator[Report]:
     # Where all layers are there, and yet it failed, one of them has the error.
     with_error = pull.layers.unsettled or [*pull.layers][-1:] if pull.error else []
     for layer in pull.layers:
-        report = Report(
+        yield Report(
             image=pull.image,
             layer=layer.digest,
             progress=layer.progress,
@@ -405,7 +422,6 @@ def _report(tracker: Receiver, pull: LeasePull, now: float, wall_s: float) -> No
             resumed=layer.resumed,
             pod=pull.pods,
         )
-        tracker.apply(report, now=now, idle_s=layer.idle_s, age_s=age_s)
 
 
 def _seconds(timestamp: Timestamp) -> float:

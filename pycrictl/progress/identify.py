@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Set
 
     from pycrictl.containerd.grpc_client import ContainerdClient
-    from pycrictl.progress.pull_names import Names
+    from pycrictl.progress.pull_names import Expected, Names
 
 SETTLE_S: Final = 1.0
 """How long to wait after an image's manifest for its label, its index and its config; then the
@@ -49,6 +49,7 @@ class LeasePull:
         manifests: by digest; several only if all platforms are pulled.
         unplaced: digests of manifests whose config is not read yet.
         judged: digests of blobs that were read, or need not be.
+        expected: its announcement, if it was announced.
         is_missed: it has ended, and its image was not there.
     """
 
@@ -68,6 +69,7 @@ class LeasePull:
         self.recheck_at = -math.inf
         self.pulse = 0
         self.pods = ""
+        self.expected: Expected | None = None
         self.is_shown = False
         self.is_missed = False
         self.error = ""
@@ -117,6 +119,14 @@ class Identifier:
         self._place(pull, frozenset(), now)
         if not pull.image:
             self._name(pull, 0, is_final=True)
+
+    def read(self, pull: LeasePull, digest: str) -> bool:
+        """Learn which layers an image has whose manifest or index is known, and on the node."""
+        self._read(pull, digest, 0.0)
+        for one in self._client.infos(pull.platforms):
+            self._read(pull, one, 0.0)
+        self._place(pull, frozenset(), 0.0)
+        return bool(pull.manifests)
 
     def images(self, pull: LeasePull) -> list[str]:
         """Return the names of the pulled image on the node; its ID is among them."""
@@ -169,3 +179,4 @@ class Identifier:
             earlier=nameless,
             is_final=is_final,
         )
+        pull.expected = self._names.expected_of(pull.lease_id)

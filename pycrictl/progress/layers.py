@@ -186,6 +186,7 @@ class Layers:
             if not layer.is_complete and layer.digest in blobs:
                 layer.is_complete = True
                 layer.was_there = blobs[layer.digest] < self._started_s
+                layer.resumed = layer.size_bytes if layer.was_there else layer.resumed
             found = [snapshots[name] for name in layer.chain_ids if name in snapshots]
             if found and len(found) == len(layer.chain_ids):
                 newest_s = max(snapshot.created_s for snapshot in found)

@@ -28,13 +28,14 @@ class Expected:
     """A pull that the caller has asked for and will see appear.
 
     ``since_s`` is the wall time before the call, ``lease_id`` the lease, or the directory, that was
-    found to be this pull's.
+    found to be this pull's, ``is_over`` whether the call has been answered.
     """
 
     reference: str
     since_s: float
     credentials: Credentials | None = None
     lease_id: str | None = None
+    is_over: bool = False
 
 
 class Names:
@@ -54,8 +55,12 @@ class Names:
             expected.since_s -= by_s
 
     def forget(self, expected: Expected) -> None:
+        expected.is_over = True
         if expected in self._expected:
             self._expected.remove(expected)
+
+    def expected_of(self, lease_id: str) -> Expected | None:
+        return next((one for one in self._expected if one.lease_id == lease_id), None)
 
     def choose(
         self,

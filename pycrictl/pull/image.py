@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -128,9 +129,7 @@ def _pull(
                     display.look()
                     while not call.wait(show.interval_s):
                         display.look()
-                    display.look()
-                    if call.has_failed:  # after its last byte, perhaps
-                        display.fail(reference)
+                    display.look([reference] if call.has_failed else ())
             image_ref: str = call.answer().image_ref
         finally:
             call.cancel()  # does nothing to a call that has ended
@@ -155,7 +154,7 @@ class PullDisplay:
         self._tracker = ImageTracker("", self._is_ours)
         self._endings = Endings(self._tracker, sink)
         self._watcher: ContentWatcher | CrioWatcher | None = None
-        self._expected: dict[str, float] = {}
+        self._expected: dict[str, Expected] = {}
         self._begun: set[str] = set()
         try:
             self._watcher, _ = open_watcher(client, wants_manifests=show.wants_manifests)
@@ -169,12 +168,18 @@ class PullDisplay:
         """Show a pull that began at a wall time."""
         reference = request.image.image
         if reference not in self._expected:
-            self._expected[reference] = since_s
+            expected = Expected(reference, since_s, credentials_of(request.auth))
+            self._expected[reference] = expected
             if self._watcher is not None:
-                self._watcher.expect(Expected(reference, since_s, credentials_of(request.auth)))
+                self._watcher.expect(expected)
 
-    def look(self) -> None:
+    def look(self, failed: Collection[str] = ()) -> None:
+        """Look once. Why pulls have ``failed``, their errors say, which come later."""
+        for image in failed:
+            self._forget(image)
         if (result := self._poll()) is not None:
+            for name in itertools.chain.from_iterable(map(self._names, failed)):
+                self._tracker.replace_error(name, "")
             self._show(self._awaited(result))
 
     def _poll(self) -> PollResult | None:
@@ -187,19 +192,16 @@ class PullDisplay:
             self._sink.note(f"the progress can no longer be shown: {exc.message}")
             return None
 
-    def fail(self, image: str) -> None:
-        """Show a pull that has failed; why, the runtime's error says, which comes later."""
-        if self._poll() is None:  # what failed after its last byte is known from then on
-            return
-        for name in self._names(image):
-            self._tracker.replace_error(name, "")
-        self._show(())
-
     def end(self, image: str) -> None:
-        self._expected.pop(image, None)
+        self._forget(image)
         if names := self._names(image):
             self._show(())
             self._endings.end(names, time.monotonic())
+
+    def _forget(self, image: str) -> None:
+        expected = self._expected.pop(image, None)
+        if expected is not None and self._watcher is not None:
+            self._watcher.forget(expected)
 
     def _names(self, image: str) -> list[str]:
         names = dict.fromkeys(one.image for one in self._tracker.view(time.monotonic()).items)
@@ -221,7 +223,7 @@ class PullDisplay:
             Awaited(
                 redact_text(image),
                 any(not name or is_same_image(image, name) for name in self._begun),
-                max(now_s - since_s, 0.0),
+                max(now_s - expected.since_s, 0.0),
             )
-            for image, since_s in self._expected.items()
+            for image, expected in self._expected.items()
         )

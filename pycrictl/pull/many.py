@@ -80,13 +80,12 @@ def pull_many(
                 if display is not None:
                     for place in running.values():
                         display.expect(requests[place], began_s[place])
-                    display.look()
+                    ended = [future.result() for future in done]
+                    display.look([one.image for one in ended if one.error is not None])
                 for future in done:
                     outcome = found[running.pop(future)] = future.result()
                     has_failed = has_failed or outcome.error is not None
                     if display is not None:
-                        if outcome.error is not None:
-                            display.fail(outcome.image)
                         display.end(outcome.image)
         except KeyboardInterrupt:
             raise Interrupted(f"cancelled {plural(len(running), 'pull')}") from None

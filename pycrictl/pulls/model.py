@@ -1,16 +1,15 @@
-"""Pulls and their layers at one moment, when a pull is stalled, and reports for others. Pure."""
+"""Pulls and their layers at one moment, their sums, and when a pull is stalled. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from pycrictl import foreign
 from pycrictl.units import duration_in_words, plural
-from pycrictl.wire.progress import MAX_TEXT, Report
 
 
 def stall(idle_s: float) -> str:
@@ -70,6 +69,11 @@ class PullItem:
         """Whether nothing more happens to it as far as is known: it has arrived or failed."""
         return self.phase in FINISHED
 
+    @property
+    def fetched(self) -> int:
+        """The bytes that this pull has brought."""
+        return 0 if self.phase is Phase.PRESENT else self.progress - self.resumed
+
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
@@ -118,17 +122,19 @@ class Totals:
     idle_s: float = 0.0
     has_unknown: bool = False
 
-    def to_json(self) -> dict[str, int | float | bool]:
-        """Return the object that a stream or a status has of them; 0 and False are left out."""
-        found = {
-            name: round(value, _DIGITS) if isinstance(value, float) else value
-            for name, value in asdict(self).items()
-            if value is not None and name != "began"
-        }
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that a stream, a status or an ImagePull has of them (``SUMS``).
+
+        0 and False are left out; of rate, time left and share, only what is not known.
+        """
+        found = {}
+        for name in SUMS:
+            value = getattr(self, name)
+            if value or (value is not None and name in ("rate", "eta_s", "share")):
+                found[name] = round(value, _DIGITS) if isinstance(value, float) else value
         if self.share is not None:  # rounded down, so that no percent is added
             found["share"] = math.floor(self.share * _SHARES + _EPSILON) / _SHARES
-        unknown = ("rate", "eta_s", "share")
-        return {name: value for name, value in found.items() if value or name in unknown}
+        return found
 
     @classmethod
     def from_json(cls, value: object) -> Totals | None:
@@ -136,17 +142,11 @@ class Totals:
         found = foreign.mapping(value)
         if not found:
             return None
-        numbers = {name: foreign.count(found.get(name)) for name in _COUNTS}
-        share = foreign.number(found.get("share"))
-        return cls(
-            **numbers,
-            rate=foreign.number(found.get("rate")),
-            eta_s=foreign.number(found.get("eta_s")),
-            is_estimated=found.get("is_estimated") is True,
-            share=None if share is None else min(share, 1.0),
-            idle_s=foreign.number(found.get("idle_s")) or 0.0,
-            has_unknown=found.get("has_unknown") is True,
-        )
+        read = {name: _READERS[kind](found.get(name)) for name, (kind, _) in SUMS.items()}
+        share = read["share"]
+        read["share"] = None if share is None else min(share, 1.0)
+        read["idle_s"] = read["idle_s"] or 0.0
+        return cls(**read)
 
     def at_end(self, *, is_done: bool) -> Totals:
         """Return what they are when their pull has ended."""
@@ -206,7 +206,8 @@ class Pull:
     """The pull of one image at one moment.
 
     ``items`` are its layers, or one item for all of it; ``totals`` is None while nothing is known.
-    ``began_s`` and ``ended_s`` are wall times, 0 if unknown, or not yet.
+    ``began_s`` and ``ended_s`` are wall times, 0 if unknown, or not yet. ``digest`` is of what its
+    name stands for, empty if unknown.
     """
 
     image: str
@@ -215,6 +216,7 @@ class Pull:
     is_running: bool = True
     began_s: float = 0.0
     ended_s: float = 0.0
+    digest: str = ""
 
     @property
     def has_layers(self) -> bool:
@@ -242,6 +244,16 @@ class Pull:
     def count(self, *phases: Phase) -> int:
         """Return how many items are in one of these phases."""
         return sum(item.phase in phases for item in self.items)
+
+    @property
+    def got_bytes(self) -> int:
+        """The bytes that it has brought."""
+        return sum(item.fetched for item in self.items)
+
+    @property
+    def extracted_bytes(self) -> int:
+        """The bytes that it has unpacked, as far as they are more than an estimate."""
+        return sum(item.extracted for item in self.items if not item.is_estimated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,42 +287,32 @@ class View:
         }
 
 
-_COUNTS: Final = (
-    *("progress", "total", "done", "count", "failed", "resumed", "extracted", "extracted_total"),
-    "to_come",
-)
+SUMS: Final[Mapping[str, tuple[str, str]]] = {
+    "progress": ("integer", "Compressed bytes that have arrived."),
+    "total": ("integer", "Compressed bytes in all; 0 while unknown."),
+    "done": ("integer", "Layers that have arrived, or images while no layer is known."),
+    "count": ("integer", "Layers in all."),
+    "failed": ("integer", "Layers that have failed."),
+    "resumed": ("integer", "Bytes that an earlier pull has left."),
+    "rate": ("number", "Bytes downloaded a second; absent while unknown."),
+    "eta_s": ("number", "Seconds until all is unpacked; absent while unknown."),
+    "extracted": ("integer", "Bytes unpacked."),
+    "extracted_total": ("integer", "Bytes to unpack in all."),
+    "is_estimated": ("boolean", "The bytes to unpack in all are an estimate."),
+    "share": ("number", "How much of the work is done, from 0 to 1; absent while unknown."),
+    "to_come": ("integer", "Images whose layers are not known yet, beside those that are."),
+    "idle_s": ("number", "For how long no byte has come."),
+    "has_unknown": ("boolean", "The size of a part is not known."),
+}
+"""What ``Totals`` are as JSON, wherever they are handed on: kinds (OpenAPI) and meanings."""
+
+_READERS: Final[Mapping[str, Callable[[object], Any]]] = {
+    "integer": foreign.count,
+    "number": foreign.number,
+    "boolean": lambda value: value is True,
+}
 _DIGITS: Final = 3
 _SHARES: Final = 10**4
 _EPSILON: Final = 1e-9
 ALMOST: Final = 0.995
 """The most that is said of what has not arrived."""
-
-
-def report_of(item: PullItem, image: str, *, is_done: bool = False) -> Report:
-    """Return the report on an item, seen last before its pull succeeded if ``is_done``."""
-    phase, progress = item.phase, item.progress
-    if is_done and phase not in COMPLETE:
-        phase, progress = Phase.DONE, item.total
-    extracted_total = 0 if item.is_estimated else item.extracted_total
-    return Report(
-        image=image,
-        layer=item.layer,
-        progress=progress,
-        total=item.total,
-        error=item.error[:MAX_TEXT] if phase is Phase.FAILED else "",
-        phase=phase,
-        queue_position=item.queue_position,
-        extracted=extracted_total if phase is Phase.DONE else item.extracted,
-        extracted_total=extracted_total,
-        resumed=item.resumed,
-        behind=item.behind,
-        digest=item.digest,
-        idle_s=round(item.idle_s, 1),
-    )
-
-
-def with_sums(reports: list[Report], sums: Totals | None) -> list[Report]:
-    """Return the reports on an image with its sums, which one of them carries."""
-    if reports and sums is not None:
-        reports[0] = reports[0]._replace(sums=sums.to_json())
-    return reports

@@ -254,12 +254,11 @@ def _sum(
     is_unpacked = False
     has_unknown = is_estimated = False
     for _, item in parts:
-        resumed += item.resumed
+        resumed += 0 if item.phase is Phase.PRESENT else item.resumed
         is_unpacked |= item.phase is Phase.EXTRACTING
         if item.phase is Phase.DOWNLOADING:
             idle.append(item.idle_s)
-        if item.phase is not Phase.PRESENT:
-            fetched += item.progress - item.resumed
+        fetched += item.fetched
         numbers = layers if item.layer else others
         numbers[0] += 1
         arrived += item.progress

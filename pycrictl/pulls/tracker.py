@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 
-from pycrictl.pulls.model import COMPLETE, FINISHED, Phase, PullItem, Totals, View
+from pycrictl.pulls.model import COMPLETE, FINISHED, Phase, Pull, PullItem, Totals, View
 from pycrictl.pulls.sums import Blob, Sums
 from pycrictl.wire.progress import Report
 
@@ -241,6 +241,14 @@ class Tracker:
                 tracked for tracked in found if tracked.report.image or tracked.report.layer
             ] or found
         return self._finest
+
+
+def pull_of(reports: Sequence[Report]) -> Pull:
+    """Return the pull of an image that is over, from the last reports on it."""
+    tracker = Tracker()
+    for report in reports:
+        tracker.apply(report, now=0.0)
+    return replace(tracker.view(0.0).pulls[reports[0].image], is_running=False)
 
 
 @dataclass(slots=True, eq=False)

@@ -67,11 +67,10 @@ def write_pods(
 ) -> None:
     """Write each pod with a problem, most severe first; see ``diagnosis.survey``."""
     rows = []
-    for one in document["findings"]:
-        cause = one["cause"]
+    causes = [(f"{one['pod']} ", one["cause"]) for one in document["findings"]]
+    for whose, cause in [*causes, *(("", one) for one in document["node"])]:
         advice = f"; next: {cause['advice']}" if cause["advice"] else ""
-        tone = _TONES[cause["severity"]]
-        rows.append(TextRow("", f"{one['pod']} {cause['text']}{advice}", 0, tone))
+        rows.append(TextRow("", f"{whose}{cause['text']}{advice}", 0, _TONES[cause["severity"]]))
     if not rows:
         count = plural(document["pods"], "pod")
         rows.append(TextRow("", f"{count}: nothing is wrong as far as can be seen", 0))

@@ -45,7 +45,7 @@ JOINED   POD          WAITS FOR THE PULL OF
 a/one    default/w2   default/w1
 
 FAILED   POD          AGO   ATTEMPTS   ERROR
-a/bad    default/w9   30s   1          denied
+a/bad    default/w9   30s   1          the registry refuses access to it
 
 COPYING          PATH     CONTAINER       BYTES
 to               /a\\x1b   ccccccccccccc   3.0 MiB
@@ -143,6 +143,8 @@ def test_the_table(path: str) -> None:
     run = limiter(path, "status")
     assert (run.code, run.stderr) == (0, "")
     assert run.stdout == TABLE
+    run = Run("--debug", "pull-limiter", "status", "--admin-socket", path)
+    assert "30s   1          denied\n" in run.stdout
 
 
 def test_json_and_yaml_say_the_same(path: str) -> None:

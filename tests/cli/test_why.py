@@ -277,6 +277,19 @@ def test_no_pod_is_sick(fake: FakeServer) -> None:
     assert done.stdout.startswith("2 pods: nothing is wrong as far as can be seen\n")
 
 
+def test_a_missing_pause_image_is_named(fake: FakeServer) -> None:
+    several(fake, ok=None)
+    info = {"config": json.dumps({"sandboxImage": "reg.example/pause:3"})}
+    fake.offer("Status", cri_pb2.StatusResponse(info=info))
+    fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
+    done = Run("-r", fake.endpoint, "why", "--no-kube", wall_clock=lambda: NOW)
+    assert (done.code, done.stdout.splitlines()[0]) == (
+        0,
+        'the image of every pod sandbox (pause), "reg.example/pause:3", is not on the node;'
+        " next: 'pycrictl pull reg.example/pause:3' shows whether the next pod can get it",
+    )
+
+
 @pytest.mark.parametrize("words", [("--watch", "web"), ("--watch", "-o", "json")])
 def test_watching_is_for_the_table_of_all(fake: FakeServer, words: tuple[str, ...]) -> None:
     done = Run("-r", fake.endpoint, "why", *words)

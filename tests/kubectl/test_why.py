@@ -88,7 +88,9 @@ CASES = {
     ),
     "pulling": (
         pod(),
-        Known(pulls=[pull("Pulling", percent=12, progressBytes=3 << 20, totalBytes=24 << 20)]),
+        Known(
+            pulls=[pull("Pulling", sums={"share": 0.12, "progress": 3 << 20, "total": 24 << 20})]
+        ),
         "is being pulled, 12 %, 3.0 of 24.0 MiB",
     ),
     "queued": (pod(), Known(pulls=[pull("Queued", queuePosition=2)]), "is queued, 2nd in line"),

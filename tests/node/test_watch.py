@@ -138,7 +138,7 @@ def test_a_failing_registry_and_a_retry(lab: Lab, watch: Watch) -> None:
     watch.until(lambda: watch.endings)
     ((ended, ending, reason),) = watch.endings
     assert (ended, ending) == (name, PullEnding.FAILED)
-    assert reason.startswith("the pull ended before all layers were there (")
+    assert reason.startswith("the pull ended without an image (")
     last = watch.items[name, bad]
     assert (last.phase, last.progress, last.error) == (Phase.FAILED, 0, reason)
 

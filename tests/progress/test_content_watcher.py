@@ -72,7 +72,7 @@ def test_an_aborted_and_repeated_pull_of_containerd_1_6(watch: Watch, fake: Fake
     multi = "127.0.0.1/multi@sha256:bfe240068d23"
 
     assert watch.endings == [
-        (big, PullEnding.FAILED, "the pull ended before all layers were there (1 of 6)"),
+        (big, PullEnding.FAILED, "the pull ended without an image (1 of 6 layers seen complete)"),
         (multi, PullEnding.DONE, ""),
         (big, PullEnding.DONE, ""),
     ]
@@ -86,7 +86,7 @@ def test_an_aborted_and_repeated_pull_of_containerd_1_6(watch: Watch, fake: Fake
     assert before == [Phase.DOWNLOADING]
     assert after == [Phase.WAITING, Phase.DOWNLOADING, Phase.EXTRACTING, Phase.DONE]
     failed = [item for item in watch.ways[big, others[0].layer] if item.phase is Phase.FAILED]
-    assert failed[0].error == "the pull ended before all layers were there (1 of 6)"
+    assert failed[0].error == "the pull ended without an image (1 of 6 layers seen complete)"
     assert 30_000_000 < failed[0].progress < 80_011_248
     # Layers that containerd 1.6 had not opened are there from the start, with their sizes.
     assert watch.phases(big, others[-1].layer)[0] is Phase.WAITING
@@ -322,12 +322,18 @@ def test_an_artifact_is_done_when_it_is_fetched(watch: Watch, fake: FakeContaine
     assert watch.endings == [(made.shown_name, PullEnding.DONE, "")]
 
 
-@pytest.mark.parametrize("is_artifact", [True, False])
+@pytest.mark.parametrize(
+    ("is_artifact", "is_answered"), [(True, False), (False, False), (False, True)]
+)
 def test_what_is_not_among_the_images_at_the_end_is_not_done(
-    watch: Watch, fake: FakeContainerd, is_artifact: bool
+    watch: Watch, fake: FakeContainerd, is_artifact: bool, is_answered: bool
 ) -> None:
+    """The image is looked for once more, unless the call has been answered."""
     made = Made(fake, "chart", ["a", "b"])
     made.diff_ids = [] if is_artifact else made.diff_ids
+    expected = Expected(made.shown_name, START_S)
+    if is_answered:
+        watch.watcher.expect(expected)
     made.begin("lease")
     made.download(0, 10)
     watch.poll(0.0, START_S + 1)
@@ -338,8 +344,11 @@ def test_what_is_not_among_the_images_at_the_end_is_not_done(
     watch.poll(0.3, START_S + 1.3)
     assert watch.tracker.view(0.3).totals.percent != 100
     del fake.leases["lease"]
+    if is_answered:
+        watch.watcher.forget(expected)
     watch.poll(0.6, START_S + 1.6)
-    watch.poll(0.9, START_S + 1.9)
+    if not is_answered:
+        watch.poll(0.9, START_S + 1.9)
     reason = "all layers were fetched, and the runtime made no image of them"
     assert watch.endings == [(made.shown_name, PullEnding.FAILED, reason)]
     assert [one.error for one in watch.items.values() if one.error] == [reason] * (1 + is_artifact)
@@ -352,6 +361,58 @@ def test_a_snapshotter_that_is_not_loaded(watch: Watch, fake: FakeContainerd) ->
     made.begin("lease")
     watch.poll(0.0, START_S + 1)
     assert watch.layers(made.shown_name)[0].phase is Phase.WAITING
+
+
+# Pulls that nobody has followed, as they were
+
+
+@pytest.mark.parametrize(
+    ("change", "got", "reused", "extracted"),
+    [
+        ("", 2000, 1000, 8003),
+        ("blobs discarded", 2000, 1000, 8003),
+        ("an index", 2000, 1000, 8003),
+        ("not unpacked", 2000, 1000, 0),
+        ("another snapshotter", 2000, 1000, 0),
+        ("unpacked anew", 1000, 2000, 8003),
+    ],
+)
+def test_what_a_pull_took(
+    watch: Watch, fake: FakeContainerd, change: str, got: int, reused: int, extracted: int
+) -> None:
+    """Of three layers of 1,000 bytes; the first was there a minute before the pull."""
+    image = Made(fake, "a", ["one", "two", "three"])
+    image.begin("lease")
+    for number in range(3):
+        at_s = START_S - 60 if number == 0 else START_S + 1
+        image.complete(number, at_s=at_s)
+        image.commit(number, at_s=at_s)
+        fake.snapshots[image.chain_ids[number]].usage = 4000 + number
+    fake.images["host/a:1"] = image.manifest
+    if change == "blobs discarded":
+        for layer in image.layers:
+            del fake.blobs[layer]
+    elif change == "an index":
+        fake.images["host/a:1"] = digest_of("index")
+        manifests = [{"digest": digest_of("arm")}, {"digest": image.manifest}]
+        fake.put_document(digest_of("index"), {"manifests": manifests}, START_S)
+    elif change == "not unpacked":
+        fake.put_document(image.config, {"rootfs": {"diff_ids": []}}, START_S)
+    elif change == "another snapshotter":
+        fake.snapshotter = "stargz"
+    elif change == "unpacked anew":
+        fake.blobs[image.layers[1]].created_s = START_S - 60
+    pull = watch.watcher.ended("host/a:1", START_S)
+    assert pull is not None
+    assert pull.digest == fake.images["host/a:1"]
+    assert (pull.got_bytes, pull.extracted_bytes) == (got, extracted)
+    assert sum(item.total for item in pull.items) - pull.got_bytes == reused
+
+
+def test_an_image_that_is_gone_again(watch: Watch, fake: FakeContainerd) -> None:
+    assert watch.watcher.ended("host/a:1", START_S) is None
+    fake.images["host/a:1"] = digest_of("collected")
+    assert watch.watcher.ended("host/a:1", START_S) is None
 
 
 # Leases that are no running pulls

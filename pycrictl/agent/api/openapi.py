@@ -19,10 +19,11 @@ from pycrictl.agent.api.names import (
     VERSION,
     Document,
 )
+from pycrictl.pulls.documents import MAX_LAYERS
+from pycrictl.pulls.model import SUMS
 
 _PREFIX: Final = f"dev.pycrictl.progress.{VERSION}"
 _METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
-MAX_LAYERS: Final = 200
 MAX_TEXT: Final = 1024
 """Characters of an error."""
 
@@ -111,6 +112,13 @@ _STATUS: Final = {
             "items": _LAYER,
             "maxItems": MAX_LAYERS,
             "description": "Its layers, as far as they are known.",
+        },
+        "sums": {
+            "type": "object",
+            "description": "All sums of the pull, as its progress stream has them.",
+            "properties": {
+                name: {"type": kind, "description": text} for name, (kind, text) in SUMS.items()
+            },
         },
         "startTime": _text("When the pull began.", format="date-time"),
         "stalledSeconds": _number("For how long no byte has come; absent below ten seconds."),

@@ -13,7 +13,9 @@ from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
 from pycrictl.config import Setting, socket_path
+from pycrictl.diagnosis.troubles import pull_words
 from pycrictl.errors import ConfigError, ConnectError, UsageError
+from pycrictl.progress.failures import cause
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.history import STATE_FOLDER, newest, summary_of
 from pycrictl.show import columns, limiter_tables
@@ -146,6 +148,10 @@ def _show_status(
     def write(out: TextIO) -> None:
         document = ask()
         if chosen.is_table:
+            if not app.config.debug.value:
+                for one in document["failures"]:
+                    words = pull_words(one["error"], one["image"])
+                    one["error"] = cause(one["error"]) if words is None else words.text
             limiter_tables.write_status(document, out)
         else:
             chosen.write_document(document, out)

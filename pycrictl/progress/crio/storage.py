@@ -8,14 +8,11 @@ read again only when its file has changed.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pycrictl.containerd.store import is_digest
 from pycrictl.foreign import count, mapping, mappings, parse, text, texts
-from pycrictl.progress.pull_bytes import PullBytes
-from pycrictl.progress.reference import canonical
 
 DEFAULT_ROOT: Final = "/var/lib/containers/storage"
 _LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -26,26 +23,18 @@ class StoredLayer(NamedTuple):
 
     digest: str
     size_bytes: int
-    unpacked_bytes: int
     created: str = ""
-
-    def is_new(self, since_s: float) -> bool:
-        try:
-            return datetime.fromisoformat(self.created).timestamp() >= since_s
-        except ValueError:
-            return False
 
 
 class StoredImage(NamedTuple):
     """An image; ``id`` is its config's digest without the algorithm, or made of more than that.
 
-    ``top`` is the storage's own name of its uppermost layer, ``digest`` that of its manifest.
+    ``top`` is the storage's own name of its uppermost layer.
     """
 
     id: str
     names: tuple[str, ...]
     top: str
-    digest: str = ""
 
 
 class _JsonList:
@@ -99,7 +88,6 @@ class Storage:
                     identity,
                     tuple(texts(entry.get("names"))),
                     text(entry.get("layer")),
-                    text(entry.get("digest")),
                 )
                 for entry in self._image_list.entries
                 if (identity := text(entry.get("id")))
@@ -117,19 +105,6 @@ class Storage:
             name = str(entry.get("parent"))
         return {layer.digest: layer for layer in reversed(found)}
 
-    def weigh(self, name: str, since_s: float) -> PullBytes | None:
-        """Return what an image's pull took that began then; None if the image is not there."""
-        for image in self.images():
-            if name in map(canonical, image.names):
-                layers = self.layers_of(image).values()
-                new = [layer for layer in layers if layer.is_new(since_s)]
-                got = sum(layer.size_bytes for layer in new)
-                reused = sum(layer.size_bytes for layer in layers) - got
-                return PullBytes(
-                    image.digest, got, reused, sum(layer.unpacked_bytes for layer in new)
-                )
-        return None
-
 
 def _layer(entry: dict[str, Any]) -> StoredLayer | None:
     digest = entry.get("compressed-diff-digest")
@@ -138,6 +113,5 @@ def _layer(entry: dict[str, Any]) -> StoredLayer | None:
     return StoredLayer(
         digest,
         count(entry.get("compressed-size")),
-        count(entry.get("diff-size")),
         text(entry.get("created")),
     )

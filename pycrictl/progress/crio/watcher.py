@@ -29,13 +29,13 @@ from pycrictl.progress.crio import files
 from pycrictl.progress.crio.file_layers import FileLayers
 from pycrictl.progress.crio.process import CrioProcess, Downloader, children
 from pycrictl.progress.crio.storage import DEFAULT_ROOT, Storage, StoredImage
-from pycrictl.progress.pull_bytes import PullBytes
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry.manifest import Inquiry, ask
 from pycrictl.progress.registry.requests import ManifestRequest
 from pycrictl.pulls.model import COMPLETE
 from pycrictl.pulls.tracker import Tracker
+from pycrictl.units import plural
 from pycrictl.wire.progress import Report
 
 if TYPE_CHECKING:
@@ -161,13 +161,6 @@ class CrioWatcher:
         active = tuple(ActivePull(pull.folder, pull.image, pull.started_s) for pull in pulls)
         return PollResult(active, tuple(ended))
 
-    def weigh(self, name: str, since_s: float) -> PullBytes | None:
-        """Return what a pull took that has just ended; None if its image is not there any more."""
-        for owner in self._process.look():
-            if (weight := self._storage(owner).weigh(name, since_s)) is not None:
-                return weight
-        return None
-
     def _storage(self, owner: Downloader) -> Storage:
         root = f"{files.root_of(owner.pid)}{owner.store}"
         return self._stores.setdefault(root, Storage(root))
@@ -247,8 +240,8 @@ class CrioWatcher:
         else:
             reason = "CRI-O ended during the pull" if is_orphan else "the pull ended"
             there = len(layers) - len(layers.unsettled)
-            what = f" ({there} of {len(layers)})" if len(layers) else ""
-            pull.error = f"{reason} before all layers were there{what}"
+            what = f" ({there} of {plural(len(layers), 'layer')} seen complete)" if layers else ""
+            pull.error = f"{reason} without an image{what}"
             ending = PullEnding.FAILED
         if pull.image:
             _report(tracker, pull, now, wall_s)

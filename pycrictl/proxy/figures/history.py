@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl.foreign import count, mapping, number, parse, strict, text
+from pycrictl.foreign import count, flag, mapping, moment, number, parse, strict, text
 from pycrictl.proxy.pulls.book import CallState, PullCall
 from pycrictl.servicelog import Log
 
@@ -38,7 +38,6 @@ FILE_BYTES: Final = KEPT * 1024
 """The size at which a file is full: a record takes 300 to 500 bytes, and rarely more than 1 KiB."""
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_LONGEST_S: Final = 1e9
 _MAX_NAME_CHARS: Final = 512
 _MAX_CAUSE_CHARS: Final = 300
 
@@ -125,7 +124,7 @@ class PullRecord:
 
     def document(self) -> dict[str, Any]:
         """Return it as the history has it: times in RFC 3339 and seconds, null if not known."""
-        values = {key: getattr(self, name) for key, (name, _) in _FIELDS.items()}
+        values = {key: getattr(self, name) for key, (name, *_) in _FIELDS.items()}
         return {
             **{key: None if value == "" else value for key, value in values.items()},
             "ended": _moment(self.ended_s),
@@ -136,10 +135,15 @@ class PullRecord:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> PullRecord:
         """Read what ``document`` wrote; anything else is a ValueError."""
-        try:
-            return cls(**{name: read(document[key]) for key, (name, read) in _FIELDS.items()})
-        except (KeyError, TypeError, ValueError, OverflowError):
-            raise ValueError("not the record of a pull") from None
+        found: dict[str, Any] = {}
+        for key, (name, read, empty) in _FIELDS.items():
+            value = strict(document.get(key), read)
+            found[name] = empty if value is None else value
+        found["ended_s"] = moment(found["ended_s"])
+        found["outcome"] = CallOutcome(found["outcome"])
+        if not found["ended_s"] or None in (found["waited_s"], found["pulled_s"]):
+            raise ValueError("not the record of a pull")
+        return cls(**found)
 
 
 def append(folder: Path, record: PullRecord, *, file_bytes: int = FILE_BYTES) -> None:
@@ -234,36 +238,21 @@ def _moment(at_s: float) -> str:
     return at.removesuffix("+00:00") + "Z"
 
 
-def _text(value: object) -> str:
-    return strict(value, text) or ""
-
-
-def _count(value: object) -> int | None:
-    return strict(value, count)
-
-
-def _seconds(value: object) -> float:
-    seconds = strict(value, number)
-    if seconds is None or seconds > _LONGEST_S:
-        raise ValueError
-    return seconds
-
-
-_FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
-    "ended": ("ended_s", lambda value: datetime.fromisoformat(value).timestamp()),
-    "image": ("image", _text),
-    "digest": ("digest", _text),
-    "pod": ("pod", _text),
-    "outcome": ("outcome", CallOutcome),
-    "code": ("code", _text),
-    "cause": ("cause", _text),
-    "waitedSeconds": ("waited_s", _seconds),
-    "pulledSeconds": ("pulled_s", _seconds),
-    "gotBytes": ("got_bytes", _count),
-    "reusedBytes": ("reused_bytes", _count),
-    "extractedBytes": ("extracted_bytes", _count),
-    "sizeBytes": ("size_bytes", _count),
-    "attempts": ("attempts", lambda value: _count(value) or 0),
-    "joined": ("is_joined", bool),
+_FIELDS: Final[Mapping[str, tuple[str, Callable[[object], Any], Any]]] = {
+    "ended": ("ended_s", text, ""),
+    "image": ("image", text, ""),
+    "digest": ("digest", text, ""),
+    "pod": ("pod", text, ""),
+    "outcome": ("outcome", text, ""),
+    "code": ("code", text, ""),
+    "cause": ("cause", text, ""),
+    "waitedSeconds": ("waited_s", number, None),
+    "pulledSeconds": ("pulled_s", number, None),
+    "gotBytes": ("got_bytes", count, None),
+    "reusedBytes": ("reused_bytes", count, None),
+    "extractedBytes": ("extracted_bytes", count, None),
+    "sizeBytes": ("size_bytes", count, None),
+    "attempts": ("attempts", count, 0),
+    "joined": ("is_joined", flag, False),
 }
-"""Keys of the JSON, with the fields of a record that they are and what reads them."""
+"""Keys of the JSON: the fields of a record that they are, what reads them, and what null is."""

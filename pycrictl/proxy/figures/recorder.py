@@ -85,10 +85,16 @@ class PullRecorder:
 
     async def _find_out(self, image: str, call: PullCall) -> dict[str, Any]:
         elapsed_s = self._loop.time() - (call.started or call.ended)
-        weight = await self._layers.weigh(canonical(image), time.time() - elapsed_s)
-        if weight is not None:
-            size_bytes = weight.got_bytes + weight.reused_bytes
-            return {**weight._asdict(), "size_bytes": size_bytes}
+        pull = await self._layers.ended(canonical(image), time.time() - elapsed_s)
+        if pull is not None:
+            size_bytes = sum(item.total for item in pull.items)
+            return {
+                "digest": pull.digest,
+                "got_bytes": pull.got_bytes,
+                "reused_bytes": size_bytes - pull.got_bytes,
+                "extracted_bytes": pull.extracted_bytes,
+                "size_bytes": size_bytes,
+            }
         with contextlib.suppress(CallFailed):
             request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=image))
             answer = await self._lookup.call("ImageStatus", request)

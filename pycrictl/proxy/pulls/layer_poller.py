@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError, Unimplemented
+from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.sources import open_watcher
 from pycrictl.pulls.model import Pull, Totals
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
-    from pycrictl.progress.content_watcher import ContentWatcher, PollResult
+    from pycrictl.progress.content_watcher import PollResult
     from pycrictl.progress.crio.watcher import CrioWatcher
-    from pycrictl.progress.pull_bytes import PullBytes
     from pycrictl.progress.pull_names import Expected
 
 POLL_INTERVAL_S: Final = 0.3
@@ -157,9 +157,14 @@ class LayerPoller:
             async with self.watching():
                 pass
 
-    async def weigh(self, name: str, since_s: float) -> PullBytes | None:
-        """Return what a pull took that has just ended; None if the runtime cannot say it."""
-        return await self._ask(lambda connection: connection.watcher.weigh(name, since_s))
+    async def ended(self, image: str, began_s: float) -> Pull | None:
+        """Return a pull that has just ended; None if the runtime cannot show it."""
+
+        def look(connection: _RuntimeWatch) -> Pull | None:
+            watcher = connection.watcher
+            return watcher.ended(image, began_s) if isinstance(watcher, ContentWatcher) else None
+
+        return await self._ask(look)
 
     async def close(self) -> None:
         if self._timer is not None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.progress.reference import is_same_image
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
-from pycrictl.pulls.model import Phase, Pull, PullItem, report_of, with_sums
+from pycrictl.pulls.documents import report_of, with_sums
+from pycrictl.pulls.model import Phase, Pull, PullItem
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ def manifest(**sizes: int) -> list[LayerDescriptor]:
 
 def stored(**sizes: int) -> dict[str, StoredLayer]:
     return {
-        digest(name): StoredLayer(digest(name), size, size, "2026-01-01T00:00:00Z")
+        digest(name): StoredLayer(digest(name), size, "2026-01-01T00:00:00Z")
         for name, size in sizes.items()
     }
 

@@ -30,7 +30,7 @@ def test_nothing_is_stored(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     assert (storage.layers(), storage.images()) == ({}, [])
     put(tmp_path, "layer", [layer("1", A, 5)])  # by the first pull of all
-    assert storage.layers() == {A: StoredLayer(A, 5, 99)}
+    assert storage.layers() == {A: StoredLayer(A, 5)}
 
 
 def test_a_layer_counts_when_it_is_complete(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_pull_that_fails(crio: FakeCrio) -> None:
     pull.end()
     (ended,) = bench.poll().ended
     assert ended.ending is PullEnding.FAILED
-    assert ended.reason == "the pull ended before all layers were there (1 of 2)"
+    assert ended.reason == "the pull ended without an image (1 of 2 layers seen complete)"
     assert [item.phase for item in bench.items] == [Phase.DONE, Phase.FAILED]
     assert bench.items[1].progress == 6
 
@@ -280,7 +280,9 @@ def test_crio_is_killed_and_comes_again(crio: FakeCrio) -> None:
     result = bench.poll()
     assert not result.active
     (ended,) = result.ended
-    assert ended.reason == "CRI-O ended during the pull before all layers were there (0 of 1)"
+    assert (
+        ended.reason == "CRI-O ended during the pull without an image (0 of 1 layer seen complete)"
+    )
     crio.pull().write(1, 5)
     assert len(bench.poll().active) == 1
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from pycrictl.progress.pull_bytes import PullBytes
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.registry.requests import Credentials
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
@@ -38,7 +37,7 @@ def numbers(poller: LayerPoller) -> tuple[int, int] | None:
     return None if totals is None else (totals.progress, totals.total)
 
 
-def test_a_pull_has_its_bytes_and_its_weight(crio: FakeCrio) -> None:
+def test_a_pull_has_its_bytes_and_nothing_after_it(crio: FakeCrio) -> None:
     async def main() -> None:
         log = Log("pycrictl.proxy.test")
         poller = LayerPoller(crio.path, log=log, on_look=lambda: None, wants_manifests=False)
@@ -59,8 +58,7 @@ def test_a_pull_has_its_bytes_and_its_weight(crio: FakeCrio) -> None:
             assert [(item.layer, item.digest) for item in items_of(poller)] == [
                 ("layer 1", A), ("layer 2", B),
             ]  # fmt: skip
-            assert await poller.weigh(IMAGE, began_s) == PullBytes("", 9, 7, 1)
-            assert await poller.weigh("a.io/other:1", began_s) is None
+            assert await poller.ended(IMAGE, began_s) is None
         finally:
             await poller.close()
 

@@ -1,0 +1,131 @@
+"""Pulls as others get them, and as they read them again. Pure.
+
+A progress stream has a report of each item (``wire.progress``), one of which carries the sums. An
+ImagePull object has the sums as well, and beside them, for people, the fields that its schema
+explains. Whoever has sums shows them, and adds up nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pycrictl.foreign import count, mapping, mappings, text
+from pycrictl.pulls.model import COMPLETE, Phase, Pull, PullItem, Totals
+from pycrictl.units import escape
+from pycrictl.wire.progress import MAX_TEXT, Report
+
+MAX_LAYERS: Final = 200
+"""Of an object."""
+
+_PHASES: Final = frozenset(Phase)
+
+
+def report_of(item: PullItem, image: str, *, is_done: bool = False) -> Report:
+    """Return the report on an item, seen last before its pull succeeded if ``is_done``."""
+    phase, progress = item.phase, item.progress
+    if is_done and phase not in COMPLETE:
+        phase, progress = Phase.DONE, item.total
+    extracted_total = 0 if item.is_estimated else item.extracted_total
+    return Report(
+        image=image,
+        layer=item.layer,
+        progress=progress,
+        total=item.total,
+        error=item.error[:MAX_TEXT] if phase is Phase.FAILED else "",
+        phase=phase,
+        queue_position=item.queue_position,
+        extracted=extracted_total if phase is Phase.DONE else item.extracted,
+        extracted_total=extracted_total,
+        resumed=item.resumed,
+        behind=item.behind,
+        digest=item.digest,
+        idle_s=round(item.idle_s, 1),
+    )
+
+
+def with_sums(reports: list[Report], sums: Totals | None) -> list[Report]:
+    """Return the reports on an image with its sums, which one of them carries."""
+    if reports and sums is not None:
+        reports[0] = reports[0]._replace(sums=sums.to_json())
+    return reports
+
+
+def status_of(pull: Pull, *, is_moving: bool) -> dict[str, Any]:
+    """Return what an ImagePull's status has of a pull whose sums are known.
+
+    Args:
+        is_moving: it is being pulled or unpacked, so that rate and time left mean something.
+    """
+    totals = pull.totals
+    assert totals is not None
+    found: dict[str, Any] = {
+        "progressBytes": totals.progress,
+        "totalBytes": totals.total,
+        "sums": totals.to_json(),
+    }
+    if totals.extracted_total:
+        found |= {
+            "extractedBytes": totals.extracted,
+            "extractedTotalBytes": totals.extracted_total,
+            **({"extractedEstimated": True} if totals.is_estimated else {}),
+        }
+    if totals.percent is not None:
+        found["percent"] = totals.percent
+    if is_moving:
+        if totals.rate is not None:
+            found["bytesPerSecond"] = round(totals.rate)
+        if totals.eta_whole_s is not None:
+            found["etaSeconds"] = totals.eta_whole_s
+        if totals.is_stalled:
+            found["stalledSeconds"] = int(totals.idle_s)
+    if position := max((item.queue_position for item in pull.items), default=0):
+        found["queuePosition"] = position
+    if layers := [_layer(item) for item in pull.items[:MAX_LAYERS] if item.layer]:
+        found["layers"] = layers
+    return found
+
+
+def _layer(item: PullItem) -> dict[str, Any]:
+    digest = item.layer if ":" in item.layer else item.digest
+    found: dict[str, Any] = {
+        "name": escape(item.layer),
+        **({"digest": escape(digest)} if digest else {}),
+        "phase": item.phase.value,
+        "progressBytes": item.progress,
+        "totalBytes": item.total,
+    }
+    if item.extracted_total and not item.is_estimated:
+        found |= {"extractedBytes": item.extracted, "extractedTotalBytes": item.extracted_total}
+    return found
+
+
+def reports_in(status: Mapping[str, Any], whole: Report) -> Iterator[Report]:
+    """Iterate over the reports on a pull, as the status of an ImagePull has it.
+
+    Args:
+        whole: the report on the image, in so far as it is known beside the status.
+    """
+    layers = mappings(status.get("layers"))
+    is_over = whole.phase in (Phase.DONE, Phase.FAILED)
+    sums = None if is_over else mapping(status.get("sums")) or None
+    for layer in layers:
+        yield _report(layer, whole._replace(sums=sums))
+        sums = None
+    if not layers or is_over or whole.phase == Phase.PRESENT:
+        yield _report({**status, "phase": whole.phase, "error": whole.error}, whole)
+
+
+def _report(part: Mapping[str, Any], whole: Report) -> Report:
+    phase = text(part.get("phase"))
+    digest, name = text(part.get("digest")), text(part.get("name"))
+    return whole._replace(
+        layer=name or digest,
+        progress=count(part.get("progressBytes")),
+        total=count(part.get("totalBytes")),
+        error=text(part.get("error")),
+        phase=phase if phase in _PHASES else whole.phase,
+        extracted=count(part.get("extractedBytes")),
+        extracted_total=count(part.get("extractedTotalBytes")),
+        digest=digest if name and name != digest else "",
+    )
