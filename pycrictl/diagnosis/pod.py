@@ -157,21 +157,9 @@ def _unknown(facts: PodFacts) -> Finding:
 # The pod as a whole
 
 _REJECTED: Final = (
-    *(
-        "UnexpectedAdmissionError",
-        "NodeAffinity",
-        "NodeName",
-        "NodePorts",
-        "NodeShutdown",
-        "Taints",
-    ),
-    *(
-        "AppArmor",
-        "SysctlForbidden",
-        "TopologyAffinityError",
-        "InvalidNodeInfo",
-        "PodOSNotSupported",
-    ),
+    *("UnexpectedAdmissionError", "NodeAffinity", "NodeName", "NodePorts", "NodeShutdown"),
+    *("Taints", "AppArmor", "SysctlForbidden", "TopologyAffinityError", "InvalidNodeInfo"),
+    "PodOSNotSupported",
 )
 """Reasons of the kubelet for not taking a pod (``lifecycle.PodAdmitHandler``), beside OutOf…."""
 

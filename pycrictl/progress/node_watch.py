@@ -47,7 +47,6 @@ from pycrictl.progress.endings import Pace, Sink, WatchOutcome, conclude
 from pycrictl.progress.failures import Failures
 from pycrictl.progress.owners import ImageOwners
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.registry.manifest import resolve
 from pycrictl.progress.sources import ImageTracker, open_watcher, watch_content
 from pycrictl.progress.stream_watch import Unreachable, watch_stream
 from pycrictl.streaming.target import Target, beside, parse_url
@@ -212,8 +211,7 @@ def _watch_inside(
     image, references = request.image, _references(target, knowledge.pods)
     owners = None
     if knowledge.pods is not None:
-        tags = resolve if request.wants_manifests else None
-        owners = ImageOwners(knowledge.pods.pods, tags, names_pods=references is None)
+        owners = ImageOwners(knowledge.pods.pods, names_pods=references is None)
     watcher, settings = _open_watcher(client, request, owners)
     is_crio = isinstance(watcher, CrioWatcher)
     runtime = "CRI-O" if is_crio else "containerd"

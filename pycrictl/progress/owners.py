@@ -3,13 +3,12 @@
 containerd shows of a running pull its repository, without the registry's port and without the tag,
 and the digest of its manifest. A pod names a repository and a tag. So a pull is matched to what
 pods wait for by the repository; where several of their tags fit, an image that the node has under
-the same digest decides, or the digest that a tag stands for at its registry, and else the pull is
-shown as one of them.
+the same digest decides, and else the pull is shown as one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.reference import (
@@ -22,20 +21,10 @@ from pycrictl.progress.reference import (
 
 
 class ImageOwners:
-    """Names pulls after what the node's pods need.
+    """Names pulls after what the node's pods need."""
 
-    ``resolve`` returns the digests of tags as far as they are known; None to ask nobody.
-    """
-
-    def __init__(
-        self,
-        pods: Callable[[], Sequence[Pod]],
-        resolve: Callable[[Iterable[str]], Mapping[str, str]] | None = None,
-        *,
-        names_pods: bool = True,
-    ) -> None:
+    def __init__(self, pods: Callable[[], Sequence[Pod]], *, names_pods: bool = True) -> None:
         self._pods = pods
-        self._resolve = resolve
         self._names_pods = names_pods
         self._choices: dict[str, tuple[str, ...]] = {}
 
@@ -59,10 +48,6 @@ class ImageOwners:
         if len(found) > 1:
             known = set(map(canonical, images))
             found = [one for one in found if canonical(one) in known] or found
-        if len(found) > 1 and self._resolve is not None:
-            known_digests = self._resolve(found)
-            fitting = [one for one in found if known_digests.get(one) in digests]
-            found = fitting[:1] or [one for one in found if one not in known_digests] or found
         if len(found) < 2:
             return found[0] if found else ""
         name = f"one of {', '.join(found)} ({short_digest(digests[0])})"

@@ -56,19 +56,11 @@ class ImageTracker(Tracker):
         super().__init__()
         self._wanted = image
         self._is_wanted = is_wanted
-        self._verdicts: dict[str, bool] = {}
 
     def wants(self, image: str) -> bool:
         if self._is_wanted is not None and image and not self._is_wanted(image):
             return False
-        if not self._wanted or not image:
-            return True
-        verdict = self._verdicts.get(image)
-        if verdict is None:
-            verdict = is_same_image(self._wanted, image)
-            if len(self._verdicts) < 10_000:  # names come from outside
-                self._verdicts[image] = verdict
-        return verdict
+        return not self._wanted or not image or is_same_image(self._wanted, image)
 
     def apply(
         self, report: Report, *, now: float, idle_s: float = 0.0, age_s: float | None = None

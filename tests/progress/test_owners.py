@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.owners import ImageOwners
 from pycrictl.progress.pull_names import Names
@@ -53,22 +51,6 @@ def test_a_digest_decides() -> None:
 def test_of_two_tags_the_one_that_the_node_has_under_that_digest() -> None:
     known = owners(pod("a", "registry.example/shop/web:1"), pod("b", "registry.example/shop/web:2"))
     assert name(known, images=("registry.example/shop/web:2",)) == "registry.example/shop/web:2"
-
-
-@pytest.mark.parametrize(
-    ("digests", "expected"),
-    [
-        ({"1": OTHER, "2": DIGEST}, "registry.example/shop/web:2"),
-        ({"1": OTHER}, "registry.example/shop/web:2"),
-        ({"2": DIGEST}, "registry.example/shop/web:2"),
-        ({"1": OTHER, "2": OTHER}, "one of "),
-        ({}, "one of "),
-    ],
-)
-def test_the_digest_that_a_tag_stands_for_decides(digests: dict[str, str], expected: str) -> None:
-    tags = {f"registry.example/shop/web:{tag}": digest for tag, digest in digests.items()}
-    pods = [pod(f"p{tag}", f"registry.example/shop/web:{tag}") for tag in "12"]
-    assert name(ImageOwners(lambda: pods, lambda _: tags)).startswith(expected)
 
 
 def test_two_tags_that_may_both_be_meant() -> None:

@@ -1,19 +1,15 @@
 """Which layers an image has, asked of its registry while it is being pulled.
 
 CRI-O shows the bytes that have come and never how many will. The manifest does. It is asked for
-once a pull, in a thread of its own and for two seconds at most; a pull never waits for it. Tags of
-which only the digest is wanted are asked for anonymously, and mirrors are not.
+once a pull, in a thread of its own and for two seconds at most; a pull never waits for it.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from hashlib import sha256
+from collections.abc import Callable
 from typing import Final
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
@@ -23,9 +19,6 @@ from pycrictl.progress.registry import requests
 from pycrictl.progress.registry.requests import ManifestRequest
 
 TIMEOUT_S: Final = 2.0
-TAGS_TIMEOUT_S: Final = 1.0
-MOST_TAGS: Final = 8
-"""Most tags that are asked for at once."""
 
 _ARCHITECTURES: Final = {
     "x86_64": "amd64",
@@ -94,24 +87,3 @@ def platform_digest(index: bytes, machine: str = "") -> str:
     wanted = {"armv7l": "v7", "armv6l": "v6", "aarch64": "v8"}.get(machine, "")
     fitting.sort(key=lambda found: found[0] != wanted)
     return fitting[0][1] if fitting else ""
-
-
-def resolve(references: Iterable[str], *, timeout_s: float = TAGS_TIMEOUT_S) -> dict[str, str]:
-    """Return the digests that tags stand for now, as far as their registries say so in time."""
-    found: dict[str, str] = {}
-
-    def ask(reference: str) -> None:
-        with suppress(Exception):  # whatever a registry does, the tag is not known then
-            question = ManifestRequest(reference, environ=os.environ)
-            if (content := requests.fetch(question, reference, timeout_s=timeout_s)) is not None:
-                found[reference] = f"sha256:{sha256(content).hexdigest()}"
-
-    threads = [
-        threading.Thread(target=ask, args=(one,), daemon=True) for one in [*references][:MOST_TAGS]
-    ]
-    for thread in threads:
-        thread.start()
-    give_up_at = time.monotonic() + timeout_s
-    for thread in threads:
-        thread.join(max(give_up_at - time.monotonic(), 0.0))
-    return dict(found)

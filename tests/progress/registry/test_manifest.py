@@ -1,4 +1,4 @@
-"""Manifests and digests of tags, of a registry on the loopback."""
+"""Manifests of a registry on the loopback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import json
 import time
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import Manifest
 from pycrictl.progress.registry import manifest
-from pycrictl.progress.registry.manifest import Inquiry, ask, platform_digest, resolve
+from pycrictl.progress.registry.manifest import Inquiry, ask, platform_digest
 from pycrictl.progress.registry.nodefiles import locations, login
 from pycrictl.progress.registry.requests import Credentials, ManifestRequest, credentials_of
 from tests.fakeregistry import LAYER, MANIFEST, FakeRegistry, fake_registry
@@ -156,27 +155,6 @@ def test_credentials_of_a_request() -> None:
     assert credentials_of(auth(auth="%%%")) is None
     assert credentials_of(auth(identity_token="t")) == Credentials(identity_token="t")
     assert "cret" not in repr(ME)
-
-
-def digest_of(document: object) -> str:
-    return f"sha256:{sha256(json.dumps(document).encode()).hexdigest()}"
-
-
-def test_digests_of_tags(server: FakeRegistry) -> None:
-    server.documents["/v2/b/manifests/latest"] = json.dumps(INDEX).encode()
-    host = server.host
-    odd = ["127.0.0.1:1/shop/web:1", "::/odd", f"{host}/none:1"]
-    assert resolve([f"{host}/b:1", f"{host}/b", *odd], timeout_s=30) == {
-        f"{host}/b:1": digest_of(MANIFEST),
-        f"{host}/b": digest_of(INDEX),
-    }
-
-
-def test_tags_are_not_waited_for(server: FakeRegistry) -> None:
-    server.delay_s = 3.0
-    began_at = time.monotonic()
-    assert resolve([f"{server.host}/b:1"], timeout_s=0.3) == {}
-    assert time.monotonic() - began_at < 2.5
 
 
 AUTH = {"auth": base64.b64encode(b"me:se:cret").decode()}
