@@ -12,21 +12,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl.agent.api.names import Document
-from pycrictl.agent.api.table import progress
 from pycrictl.agent.objects import PullPhase, is_waiting, objects_of
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential
 from pycrictl.kube.events import LOOK_S, TIMEOUT_S, EventRecorder, PodPullState
+from pycrictl.pulls.documents import event_text
+from pycrictl.pulls.model import Phase, Totals
 from pycrictl.servicelog import Log
-from pycrictl.units import format_duration, ordinal
+from pycrictl.units import ordinal
 
 if TYPE_CHECKING:
     from pycrictl.agent.node_pulls import NodePulls
 
 IDLE_S: Final = 60.0
 
-_BEGINNINGS: Final = frozenset({PullPhase.QUEUED, PullPhase.PULLING, PullPhase.EXTRACTING})
+_PHASES: Final = {
+    PullPhase.QUEUED: Phase.WAITING,
+    PullPhase.PULLING: Phase.DOWNLOADING,
+    PullPhase.EXTRACTING: Phase.EXTRACTING,
+    PullPhase.SUCCEEDED: Phase.DONE,
+}
+_BEGINNINGS: Final = _PHASES.keys() - {PullPhase.SUCCEEDED}
 """That a pull has failed or is put off, the kubelet's own Events say."""
 
 
@@ -67,33 +74,25 @@ class _PullStates:
 
 
 def state_of(document: Document) -> PodPullState:
-    spec, phase = document["spec"], document["status"]["phase"]
+    spec, status = document["spec"], document["status"]
+    phase = status["phase"]
     return PodPullState(
         _Pod(document["metadata"]["namespace"], spec["podName"], spec["podUID"]),
         spec["image"],
         phase,
-        partial(_message, spec["image"], document["status"]),
+        partial(_message, spec["image"], status),
         is_over=phase not in _BEGINNINGS,
         is_warning=phase in (PullPhase.FAILED, PullPhase.BACK_OFF),
     )
 
 
 def _message(image: str, status: Document, took_s: float) -> str:
-    phase = status["phase"]
-    took = format_duration(round(took_s))
-    if phase == PullPhase.QUEUED:
-        place = status.get("queuePosition", 0)
-        where = f"{ordinal(place)} in line" if place else "none is free"
-        return f"Image {image} waits for a slot: {where}"
-    if phase == PullPhase.SUCCEEDED:
-        return f"Image {image} was pulled in {took}"
-    if phase not in _BEGINNINGS:
-        return f"Image {image} was not pulled: {status.get('error', 'it was given up')}"
-    if not (done := progress(status)):
-        return f"Pulling image {image} for {took}"
-    if phase == PullPhase.EXTRACTING:
-        return f"Pulling image {image}: everything is there and is unpacked"
-    percent, eta_s = status.get("percent"), status.get("etaSeconds")
-    share = f"{done}" if percent is None else f"{percent} % ({done})"
-    eta = "" if eta_s is None else f", ETA {format_duration(eta_s)}"
-    return f"Pulling image {image}: {share}{eta}"
+    place = status.get("queuePosition", 0)
+    return event_text(
+        image,
+        _PHASES.get(status["phase"], Phase.FAILED),
+        took_s,
+        Totals.from_json(status.get("sums")),
+        place=f"{ordinal(place)} in line" if place else "",
+        error=status.get("error", ""),
+    )

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pycrictl.foreign import count, mapping, mappings, text
-from pycrictl.pulls.model import COMPLETE, Phase, Pull, PullItem, Totals
-from pycrictl.units import escape
+from pycrictl.pulls.model import COMPLETE, Phase, Pull, PullItem, Totals, stall
+from pycrictl.units import escape, format_bytes, format_duration, format_part
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 MAX_LAYERS: Final = 200
@@ -129,3 +129,32 @@ def _report(part: Mapping[str, Any], whole: Report) -> Report:
         extracted_total=count(part.get("extractedTotalBytes")),
         digest=digest if name and name != digest else "",
     )
+
+
+def event_text(
+    image: str,
+    phase: Phase,
+    took_s: float,
+    totals: Totals | None = None,
+    *,
+    place: str = "",
+    error: str = "",
+) -> str:
+    """Return what an Event says of a pull, which has taken so long."""
+    took = format_duration(round(took_s))
+    if phase is Phase.WAITING:
+        return f"Image {image} waits for a slot: {place or 'none is free'}"
+    if phase is Phase.DONE:
+        return f"Image {image} was pulled in {took}"
+    if phase is Phase.FAILED:
+        return f"Image {image} was not pulled: {error or 'it was given up'}"
+    if totals is None or totals.percent is None:
+        return f"Pulling image {image} for {took}"
+    if totals.is_unpacking:
+        return f"Pulling image {image}: {format_bytes(totals.total)} are there and are unpacked"
+    part = format_part(totals.progress, totals.total, of=" of ")
+    text = f"Pulling image {image}: {totals.percent} % ({part})"
+    if totals.is_stalled:
+        return f"{text}, {stall(totals.idle_s)}"
+    eta_s = totals.eta_whole_s
+    return text if eta_s is None else f"{text}, ETA {format_duration(eta_s)}"

@@ -25,9 +25,9 @@ from tests.waiting import wait_until
         ),
         ({"phase": "Pulling"}, False, f"Pulling image {IMAGE} for 4s"),
         (
-            {"phase": "Extracting", "progressBytes": 5, "totalBytes": 5},
+            {"phase": "Extracting", "sums": {"progress": 5, "total": 5, "share": 0.5}},
             False,
-            f"Pulling image {IMAGE}: everything is there and is unpacked",
+            f"Pulling image {IMAGE}: 5 B are there and are unpacked",
         ),
         ({"phase": "Succeeded"}, True, f"Image {IMAGE} was pulled in 4s"),
         ({"phase": "Failed", "error": "denied"}, True, f"Image {IMAGE} was not pulled: denied"),

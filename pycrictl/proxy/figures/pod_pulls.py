@@ -14,9 +14,10 @@ from pycrictl.kube.kubelet import Kubelet, find_kubelet
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier
-from pycrictl.pulls.model import Totals, stall
+from pycrictl.pulls.documents import event_text
+from pycrictl.pulls.model import Phase, Totals
 from pycrictl.servicelog import Log
-from pycrictl.units import format_bytes, format_duration, format_part, ordinal
+from pycrictl.units import ordinal
 
 if TYPE_CHECKING:
     from pycrictl.proxy.runtime_lookup import PodKey
@@ -70,47 +71,36 @@ class PodPulls:
         return PodPullState(
             pod,
             call.image,
-            phase,
-            partial(self._message, call, phase),
+            phase or "",
+            partial(self._message, call, phase or Phase.WAITING),
             since=call.asked,
-            is_over=phase in ("done", "failed"),
-            is_warning=phase == "failed",
+            is_over=phase in (Phase.DONE, Phase.FAILED),
+            is_warning=phase is Phase.FAILED,
         )
 
-    def _phase(self, call: PullCall, now: float) -> str:
+    def _phase(self, call: PullCall, now: float) -> Phase | None:
+        """Return where a pull stands; None while another attempt may follow a failed one."""
         if call.state is CallState.DONE:
-            return "done"
+            return Phase.DONE
         if call.state in (CallState.FAILED, CallState.LEFT):
-            # Another attempt may follow at once.
-            return "failed" if now - call.ended >= ATTEMPT_GAP_S else ""
+            return Phase.FAILED if now - call.ended >= ATTEMPT_GAP_S else None
         if call.state is CallState.WAITING:
-            return "waiting"
+            return Phase.WAITING
         far = self._totals(call.pull.number)
-        return "unpacking" if far is not None and far.is_unpacking else "pulling"
+        is_unpacking = far is not None and far.is_unpacking
+        return Phase.EXTRACTING if is_unpacking else Phase.DOWNLOADING
 
-    def _message(self, call: PullCall, phase: str, since_s: float) -> str:
-        if phase == "waiting":
-            return f"Image {call.name} waits for a slot: {self._place(call)}"
+    def _message(self, call: PullCall, phase: Phase, since_s: float) -> str:
         ended = call.asked + since_s if call.end is None else call.ended
         began = call.asked if call.pull.started is None else call.pull.started
-        took = format_duration(round(ended - began))
-        if phase == "done":
-            return f"Image {call.name} was pulled in {took}"
-        if phase == "failed":
-            return f"Image {call.name} was not pulled: {call.error or 'its caller gave it up'}"
-        far = self._totals(call.pull.number)
-        if far is None or far.percent is None:
-            return f"Pulling image {call.name} for {took}"
-        if far.is_unpacking:
-            return (
-                f"Pulling image {call.name}: {format_bytes(far.total)} are there and are unpacked"
-            )
-        part = format_part(far.progress, far.total, of=" of ")
-        text = f"Pulling image {call.name}: {far.percent} % ({part})"
-        if far.is_stalled:
-            return f"{text}, {stall(far.idle_s)}"
-        eta_s = far.eta_whole_s
-        return text if eta_s is None else f"{text}, ETA {format_duration(eta_s)}"
+        return event_text(
+            call.name,
+            phase,
+            ended - began,
+            self._totals(call.pull.number),
+            place=self._place(call) if phase is Phase.WAITING else "",
+            error=call.error,
+        )
 
     def _place(self, call: PullCall) -> str:
         if call.pull.next_try is not None:
