@@ -204,9 +204,9 @@ def format_age(seconds: float) -> str:
     return f"{whole // 3600 // (365 * 24)} years"
 
 
-def format_moment(wall_s: float) -> str:
-    """Write a wall time as the API server does (RFC 3339, seconds, UTC)."""
-    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def format_moment(wall_s: float, timespec: str = "seconds") -> str:
+    """Write a wall time as the API server does (RFC 3339, UTC)."""
+    return f"{datetime.fromtimestamp(wall_s, UTC).replace(tzinfo=None).isoformat('T', timespec)}Z"
 
 
 def age_in_words(seconds: float) -> str:

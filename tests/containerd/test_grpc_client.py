@@ -16,7 +16,7 @@ from pycrictl.errors import (
     Unavailable,
     Unimplemented,
 )
-from tests.containerd.fakectd import Blob, FakeContainerd, Ingest, Lease, Snapshot
+from tests.containerd.fakectd import Blob, FakeContainerd
 from tests.fakecri import serve
 
 A, B, C = ("sha256:" + letter * 64 for letter in "abc")
@@ -45,21 +45,6 @@ def test_nobody_listens(tmp_path: Path) -> None:
         client.version()
 
 
-def test_content(fake: FakeContainerd, client: ContainerdClient) -> None:
-    fake.ingests[f"layer-{A}"] = Ingest(1, 2, 1000.5)
-    (status,) = client.statuses()
-    assert (status.ref, status.offset, status.total) == (f"layer-{A}", 1, 2)
-    assert status.updated_at.ToNanoseconds() == 1_000_500_000_000
-
-    fake.blobs[A] = Blob(5, 1.0, {"a": "b"}, b"hello")
-    fake.blobs[B] = Blob(1, 1.0)
-    infos = client.infos([A, C])
-    assert infos.keys() == {A}
-    assert (infos[A].size, dict(infos[A].labels)) == (5, {"a": "b"})
-    assert client.infos([]) == {}
-    assert fake.calls["list_content"] == 1
-
-
 def test_reading_is_bounded(fake: FakeContainerd, client: ContainerdClient) -> None:
     data = bytes(range(256)) * 2000
     fake.blobs[A] = Blob(len(data), 1.0, data=data)
@@ -69,31 +54,6 @@ def test_reading_is_bounded(fake: FakeContainerd, client: ContainerdClient) -> N
     assert client.read(B, size_bytes=4) is None
     with pytest.raises(Invalid):
         client.read(A, size_bytes=4, offset=len(data) + 1)
-
-
-def test_leases(fake: FakeContainerd, client: ContainerdClient) -> None:
-    fake.leases["one"] = Lease(7.0, [("content", A)])
-    (lease,) = client.leases()
-    assert (lease.id, lease.created_at.seconds) == ("one", 7)
-    assert [(held.type, held.id) for held in client.resources("one") or ()] == [("content", A)]
-    assert client.resources("gone") is None
-
-
-def test_snapshots(fake: FakeContainerd, client: ContainerdClient) -> None:
-    fake.snapshots[A] = Snapshot("COMMITTED", 1.0)
-    fake.snapshots["extract-1 x"] = Snapshot("ACTIVE", 1.0, usage=77)
-    assert client.snapshots("overlayfs", [A, B]).keys() == {A}
-    assert client.snapshots("overlayfs", []) == {}
-    assert client.usage("overlayfs", "extract-1 x") == 77
-    assert client.usage("overlayfs", "gone") is None
-    with pytest.raises(Invalid):
-        client.snapshots("other", [A])
-
-
-def test_images(fake: FakeContainerd, client: ContainerdClient) -> None:
-    fake.images = {"host/a:1": A, "host/b:1": B}
-    assert [image.name for image in client.images(f"target.digest=={B}")] == ["host/b:1"]
-    assert len(client.images()) == 2
 
 
 @pytest.mark.parametrize(

@@ -52,15 +52,6 @@ def test_an_oci_manifest() -> None:
     assert parse_document(dump(document)) == Manifest(A, layers)
 
 
-def test_a_docker_manifest() -> None:
-    document = {
-        "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
-        "config": {"digest": A, "size": 7},
-        "layers": [{"mediaType": DOCKER_LAYER, "size": 2**40, "digest": B}],
-    }
-    assert parse_document(dump(document)) == Manifest(A, (LayerDescriptor(B, 2**40, DOCKER_LAYER),))
-
-
 def test_an_index_and_a_config() -> None:
     index = {"manifests": [{"digest": A, "platform": {"os": "linux"}}, {"digest": B}]}
     assert parse_document(dump(index)) == Index((A, B))

@@ -12,7 +12,7 @@ import pytest
 from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState, Sandbox
 from pycrictl.diagnosis.findings import Disk, Missing
 from pycrictl.diagnosis.pod import diagnose, document
-from pycrictl.diagnosis.troubles import pull_trouble, shortened
+from pycrictl.diagnosis.troubles import pull_trouble
 from pycrictl.show.diagnosis_text import write_pod
 from pycrictl.show.jsontext import document_json
 from tests.pulls.tracking import sums
@@ -263,16 +263,6 @@ def test_sources_that_are_missing_are_named() -> None:
 )
 def test_errors_of_pulls(error: str, kind: str) -> None:
     assert pull_trouble(error).kind == kind
-
-
-def test_what_is_wrong_with_a_certificate() -> None:
-    errors = ("is valid for a, not b", "has expired or is not yet valid", "signed by unknown")
-    texts = {pull_trouble(f"x509: certificate {error}").text for error in errors}
-    assert len(texts) == 3
-
-
-def test_a_chain_of_errors_keeps_its_cause() -> None:
-    assert shortened("rpc error: code = Unknown desc = something odd: unknown") == "something odd"
 
 
 def test_a_pod_that_the_kubelet_has_ended() -> None:

@@ -113,23 +113,6 @@ def test_an_image_that_is_pulled_again_is_whole_and_ends_again() -> None:
     assert stream.sink.ended == ["a", "a"]
 
 
-def test_the_rate_is_measured_anew_for_what_is_left() -> None:
-    stream = Stream()
-    for second in range(5):
-        stream.report("a", "1", "downloading", float(second), progress=second)
-        stream.report("b", "2", "waiting", float(second), progress=0)
-        view = stream.endings.show(float(second))
-    assert view.totals.rate
-    stream.endings.end(["a"], 4.0)
-    assert stream.sink.views[-1].totals.rate is None
-    stream.endings.show(9.0)
-    assert stream.sink.views[-1].totals.rate is None  # it still waits
-    stream.report("b", "2", "downloading", 10.0, progress=2)
-    stream.endings.show(10.0)
-    stream.report("b", "2", "downloading", 11.0, progress=6)
-    assert stream.endings.show(11.0).totals.rate == 3.0
-
-
 def test_names_are_not_remembered_without_limit() -> None:
     stream = Stream()
     for number in range(2 * _REMEMBERED):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.containerd.store import LayerDescriptor
-from pycrictl.progress.layers import Ingest, Layer, Layers, Sight, Snapshot
+from pycrictl.progress.layers import Ingest, Layers, Sight, Snapshot
 from pycrictl.pulls.model import Phase
 
 GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -126,15 +126,6 @@ def test_a_blob_of_before_is_present_until_it_is_unpacked() -> None:
     assert states(layers) == [(Phase.DONE, 100)]
 
 
-def test_other_snapshotters_do_not_count() -> None:
-    layers = make("a")
-    seen = sight(blobs="a")
-    seen.committed, seen.active = {("native", "chain-0")}, {("native", "chain-0"): "extract-0"}
-    look(layers, seen)
-    assert states(layers) == [(Phase.WAITING, 100)]
-    assert next(iter(layers)).extraction is None
-
-
 def test_a_layer_that_is_twice_in_an_image() -> None:
     """It is fetched once, and done when both of its places are unpacked."""
     layers = make("a", "b", "a")
@@ -218,41 +209,6 @@ def test_whatever_is_seen_the_numbers_hold(
             assert settled.get(layer.digest, layer.phase) is layer.phase
             if layer.is_settled:
                 settled[layer.digest] = layer.phase
-
-
-def test_idle_time_ends_with_the_last_byte() -> None:
-    layers = make("a")
-    look(layers, sight(ingests={"a": 99}), STARTED_S + 30)
-    assert next(iter(layers)).idle_s == 30.0
-    look(layers, sight(ingests={"a": 100}), STARTED_S + 40)
-    assert next(iter(layers)).idle_s == 0.0
-    look(layers, sight(ingests={"a": 99}), STARTED_S - 40)  # a clock that was set back
-    assert next(iter(layers)).idle_s == 0.0
-
-
-def test_extracted_bytes_stay_below_their_estimate() -> None:
-    layer = Layer("a", 100, is_gzip=True)
-    layer.extract_to(300)
-    assert layer.extracted == 300  # nothing is known of the whole
-    layer.extract_to(200)
-    assert layer.extracted == 300  # it never goes backwards
-    layer.extracted_total = 400
-    layer.extract_to(4096)
-    assert layer.extracted == 400
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "media_type", "expected"),
-    [(100, GZIP, True), (5, GZIP, False), (100, "", False)],
-)
-def test_whose_trailer_is_read(size_bytes: int, media_type: str, expected: bool) -> None:
-    layers = make("a", size_bytes=size_bytes, media_type=media_type)
-    layer = next(iter(layers))
-    assert not layer.wants_trailer
-    look(layers, sight(blobs="a"))
-    assert layer.wants_trailer is expected
-    layer.has_trailer = True
-    assert not layer.wants_trailer
 
 
 def test_the_end_of_a_fetch_without_unpacking() -> None:

@@ -39,12 +39,6 @@ def this_process(fake: FakeContainerd) -> None:
     fake.pid, fake.pidns = os.getpid(), Path("/proc/self/ns/pid").stat().st_ino
 
 
-def test_oldest_first(fake: FakeContainerd, book: LeaseBook) -> None:
-    for number in (2, 1, 3):
-        fake.leases[str(number)] = Lease(NOW_S + number)
-    assert running(fake, book, NOW_S + 5) == ["1", "2", "3"]
-
-
 def test_a_lease_of_before_the_daemon_is_dead(fake: FakeContainerd, book: LeaseBook) -> None:
     this_process(fake)
     fake.leases["dead"] = Lease(1000.0)
@@ -100,12 +94,6 @@ def test_suspects_show_signs_of_life(fake: FakeContainerd, book: LeaseBook, what
         fake.snapshots[EXTRACTION].usage += 1
     running(fake, book, NOW_S + 4)
     assert running(fake, book, NOW_S + 5) == ["old"]
-
-
-def test_a_slow_usage_breaks_nothing(fake: FakeContainerd, book: LeaseBook) -> None:
-    fake.leases["old"] = Lease(NOW_S - 1000, [("snapshots/overlayfs", EXTRACTION)])
-    fake.failures["usage"] = (grpc.StatusCode.DEADLINE_EXCEEDED, "too slow")
-    assert running(fake, book, NOW_S) == []
 
 
 def test_another_daemon(fake: FakeContainerd, book: LeaseBook) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-import tracemalloc
 
 import pytest
 from websockets.asyncio.server import ServerConnection
@@ -16,8 +15,6 @@ from websockets.asyncio.server import serve as serve_websocket
 
 from pycrictl.errors import ConnectError, StreamError, UpgradeRefused
 from pycrictl.progress.report_stream import follow
-from pycrictl.pulls.model import Phase
-from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report, encode_report
 from tests.streaming.servers import Handler, accept_upgrade, read_head, run, send, serve, write
 from tests.wire.frames import PING, TEXT, close_frame, frame
@@ -264,55 +261,3 @@ def test_a_peer_that_asks_for_pongs_and_takes_none() -> None:
         await reader.read()  # what is left unread would break the connection
 
     assert watch(handler).reports == REPORTS
-
-
-@pytest.mark.parametrize(
-    ("handler", "count"),
-    [
-        (websocket(frame(TEXT, length=100 * MIB), *[b"x" * MIB] * 100), 0),
-        (plain(NDJSON + b"\r\n" + LINES, *[bytes(MIB)] * 100, b"\n" + LINES), 6),
-    ],
-    ids=["message", "line"],
-)
-def test_memory_stays_small(handler: Handler, count: int) -> None:
-    watcher = Watcher()
-    tracemalloc.start()
-    try:
-        try:
-            watcher.watch(handler)
-        except StreamError:
-            assert not count
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(watcher.reports) == count
-    assert peak < 16 * MIB
-
-
-def test_a_flood_leaves_others_their_turn() -> None:
-    flood = text(Report("a", "l", 1, 9)) * 1000
-    tracker = Tracker()
-    gaps = []
-
-    async def tick() -> None:
-        last = time.monotonic()
-        while True:
-            await asyncio.sleep(0)
-            now = time.monotonic()
-            gaps.append(now - last)
-            last = now
-
-    def apply(report: Report) -> None:
-        tracker.apply(report, now=time.monotonic())
-
-    async def scenario() -> None:
-        async with serve(websocket(*[flood] * 50, END)) as address:
-            ticker = asyncio.ensure_future(tick())
-            await follow(f"http://{address}/x", on_report=apply, on_note=print, timeout_s=10)
-            ticker.cancel()
-            await asyncio.gather(ticker, return_exceptions=True)
-
-    run(scenario())
-    assert tracker.view(time.monotonic()).items[0].phase is Phase.DOWNLOADING
-    assert len(gaps) > 50
-    assert max(gaps) < 1.0

@@ -17,13 +17,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 from pycrictl.foreign import count, flag, mapping, moment, number, parse, strict, text
 from pycrictl.proxy.pulls.book import CallState, PullCall
+from pycrictl.units import format_moment
 
 STATE_FOLDER: Final = "/var/lib/pycrictl"
 KEPT: Final = 10_000
@@ -123,7 +123,7 @@ class PullRecord:
         values = {key: getattr(self, name) for key, (name, *_) in _FIELDS.items()}
         return {
             **{key: None if value == "" else value for key, value in values.items()},
-            "ended": _moment(self.ended_s),
+            "ended": format_moment(self.ended_s, "milliseconds"),
             "outcome": self.outcome.value,
             "bytesPerSecond": None if self.rate is None else round(self.rate),
         }
@@ -223,11 +223,6 @@ def _lines(path: Path) -> Iterator[bytes]:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             rest = file.read(2 * FILE_BYTES)
             yield from rest.splitlines()
-
-
-def _moment(at_s: float) -> str:
-    at = datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
-    return at.removesuffix("+00:00") + "Z"
 
 
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[object], Any], Any]]] = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from pycrictl.containerd.config_toml import PullSettings
@@ -16,7 +15,7 @@ from pycrictl.kube.kubelet_config import KubeletConfig
 from pycrictl.proxy.pulls.book import CallState, Policy, PullCall, QueuedPull
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.pulls.model import Totals, stall
-from pycrictl.units import format_duration
+from pycrictl.units import format_duration, format_moment
 
 CONTAINERD_DOWNLOADS: Final = 3
 CONTAINERD_TIMEOUT_S: Final = 300.0
@@ -36,10 +35,7 @@ def status_document(
     book = queue.book
 
     def moment(at: float | None) -> str | None:
-        if at is None:
-            return None
-        when = datetime.fromtimestamp(wall_s - (now - at), UTC)
-        return when.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+        return None if at is None else format_moment(wall_s - (now - at), "milliseconds")
 
     def elapsed(at: float | None) -> str:
         return format_duration(round(max(now - (now if at is None else at), 0.0), 1))

@@ -42,28 +42,6 @@ def look(layers: FileLayers, *seen: BlobFile, there: dict[str, StoredLayer] | No
     layers.look(seen, there or {}, 0.0)
 
 
-def test_a_file_is_a_layer_when_it_is_complete_and_has_its_size() -> None:
-    layers = FileLayers(manifest(a=10, b=20, c=30))
-    look(layers, *files(10, 9))
-    assert not any(layer.digest for layer in layers)  # it may go on growing
-    look(layers, *files(10, 9), there={})
-    look(layers, *files(10, 30, closed=(2,)))
-    assert [layer.digest for layer in layers] == ["", digest("c"), ""]
-    assert by_name(layers)["layer 2 of 3"].phase is Phase.WAITING  # the others come first
-    look(layers, *files(10, 30, closed=(2,)), there=stored(c=30))
-    assert [layer.phase for layer in layers][:2] == [Phase.DOWNLOADING, Phase.DONE]
-
-
-def test_a_new_file_is_not_complete_at_its_first_look() -> None:
-    """It may have been made after the look at what is open."""
-    layers = FileLayers(manifest(a=10, b=20))
-    look(layers, *files(1))
-    look(layers, *files(2, 10, closed=(2,)))
-    assert [layer.phase for layer in layers] == [Phase.DOWNLOADING] * 2
-    look(layers, *files(2, 10, closed=(2,)))
-    assert [layer.phase for layer in layers] == [Phase.DOWNLOADING, Phase.EXTRACTING]
-
-
 def test_who_comes_late_knows_what_is_complete() -> None:
     layers = FileLayers(manifest(a=10, b=20, c=30, d=40))
     look(layers, *files(20, 7, 40, closed=(1, 3)), there=stored(a=10, b=20))
@@ -83,19 +61,6 @@ def test_a_layer_that_another_pull_has_stored_meanwhile() -> None:
     layers = FileLayers(manifest(a=10, b=20, c=30))
     look(layers, *files(5, 9), there=stored(a=10))
     assert [layer.progress for layer in layers] == [10, 5, 9]
-
-
-def test_without_a_manifest_there_are_bytes_and_no_totals() -> None:
-    layers = FileLayers(None)
-    look(layers, *files(5))
-    look(layers, *files(7, 3, closed=(1,)))
-    assert [(layer.name, layer.progress, layer.size_bytes) for layer in layers] == [
-        ("layer 1", 7, 0), ("layer 2", 3, 0),
-    ]  # fmt: skip
-    layers.finish(stored(a=7, b=9))
-    assert [(layer.digest, layer.progress, layer.phase) for layer in layers] == [
-        (digest("a"), 7, Phase.DONE), (digest("b"), 9, Phase.DONE),
-    ]  # fmt: skip
 
 
 @given(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.progress.crio.storage import Storage, StoredImage, StoredLayer
+from pycrictl.progress.crio.storage import Storage, StoredImage
 
 A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
 
@@ -26,21 +26,6 @@ def put(root: Path, kind: str, document: object) -> None:
     new.rename(path)
 
 
-def test_nothing_is_stored(tmp_path: Path) -> None:
-    storage = Storage(str(tmp_path))
-    assert (storage.layers(), storage.images()) == ({}, [])
-    put(tmp_path, "layer", [layer("1", A, 5)])  # by the first pull of all
-    assert storage.layers() == {A: StoredLayer(A, 5)}
-
-
-def test_a_layer_counts_when_it_is_complete(tmp_path: Path) -> None:
-    storage = Storage(str(tmp_path))
-    put(tmp_path, "layer", [layer("1", A, 5), layer("2", B, 7, flags={"incomplete": True})])
-    assert list(storage.layers()) == [A]
-    put(tmp_path, "layer", [layer("1", A, 5), layer("2", B, 7)])
-    assert list(storage.layers()) == [A, B]
-
-
 def test_a_list_is_read_again_only_if_it_changed(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     put(tmp_path, "layer", [layer("1", A, 5)])
@@ -48,16 +33,6 @@ def test_a_list_is_read_again_only_if_it_changed(tmp_path: Path) -> None:
     assert storage.layers() is first
     put(tmp_path, "layer", [])
     assert storage.layers() == {}
-
-
-def test_the_layers_of_an_image(tmp_path: Path) -> None:
-    storage = Storage(str(tmp_path))
-    entries = [layer("1", A, 5), layer("2", B, 7, parent="1"), layer("3", C, 9, parent="1")]
-    put(tmp_path, "layer", entries)
-    put(tmp_path, "image", [{"id": "i", "names": ["a.io/b:1"], "layer": "2"}, {"id": 5}, "odd"])
-    (image,) = storage.images()
-    assert image == StoredImage("i", ("a.io/b:1",), "2")
-    assert list(storage.layers_of(image)) == [A, B]
 
 
 def test_a_circle_of_layers_ends(tmp_path: Path) -> None:

@@ -144,19 +144,6 @@ def test_a_pull_that_fails(crio: FakeCrio) -> None:
     assert bench.items[1].progress == 6
 
 
-def test_an_attempt_begins_anew(crio: FakeCrio) -> None:
-    bench = Bench(crio)
-    for attempt in range(2):
-        crio.say(f"Pulling image: {IMAGE}", attempt)
-        pull = crio.pull()
-        pull.write(1, 5 - attempt)
-        bench.poll()
-        assert bench.numbers() == [("layer 1", Phase.DOWNLOADING, 5 - attempt, 0)]
-        pull.end()
-        (ended,) = bench.poll().ended
-        assert (ended.image, ended.ending) == (IMAGE, PullEnding.FAILED)
-
-
 def test_two_pulls_at_once(crio: FakeCrio) -> None:
     other = "a.io/other:2"
     answers = {IMAGE: manifest(a=10), other: manifest(a=10, b=20)}

@@ -131,12 +131,6 @@ def test_a_slow_registry_is_given_up(server: FakeRegistry, monkeypatch: pytest.M
     assert inquiry.manifest is None
 
 
-def test_nobody_listens() -> None:
-    with fake_registry() as gone:
-        pass
-    assert ask(question(gone)) is None
-
-
 def test_machines() -> None:
     index = json.dumps(INDEX).encode()
     assert platform_digest(index, "x86_64") == platform_digest(index, "aarch64") == ONE

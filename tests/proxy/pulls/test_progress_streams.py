@@ -145,35 +145,6 @@ def test_what_is_refused(fake: FakeServer, start: Start) -> None:
     assert ask(proxy, "id-w").startswith("http://127.0.0.1:")
 
 
-def test_a_runtime_that_answers_garbage(fake: FakeServer, start: Start) -> None:
-    fake.prepare("ListPodSandbox", b"\xff\xff", Status(grpc.StatusCode.UNKNOWN, "broken"))
-    proxy = start()
-    assert code_of_asking(proxy, WEB.id) == "INTERNAL"
-    with pytest.raises(grpc.RpcError) as caught:
-        ask(proxy, WEB.id)
-    error: Any = caught.value
-    assert (error.code(), error.details()) == (grpc.StatusCode.UNKNOWN, "broken")
-
-
-def test_too_many_urls_that_nobody_opens(fake: FakeServer, start: Start) -> None:
-    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
-    proxy = start()
-    urls: set[str] = set()
-
-    def ask_on() -> None:
-        for _ in range(501):
-            urls.add(ask(proxy, WEB.id))
-
-    with pytest.raises(grpc.RpcError) as caught:
-        ask_on()
-    error: Any = caught.value
-    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "try again later" in error.details()
-    assert len(urls) == 500  # half of all
-    assert ask(proxy, DB.id) not in urls
-    assert not any(url.rpartition("/")[2] in proxy.log() for url in urls)
-
-
 def test_a_heartbeat_repeats_the_last_record(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

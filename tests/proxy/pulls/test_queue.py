@@ -62,36 +62,6 @@ def test_a_free_slot_is_taken_and_then_the_line_grows() -> None:
 # Equal pulls
 
 
-def test_equal_pulls_wait_for_the_first_and_are_then_made_in_its_slot() -> None:
-    queue = PullQueue(1)
-    queue.submit(1, A, now=0)
-    for ticket in (2, 3):
-        assert queue.submit(ticket, A, now=1) == []
-    assert queue.submit(4, B, now=1) == []
-    assert queue.end(1, DONE, now=2) == [PullStarted(2), PullStarted(3)]
-    assert [call.is_joined for call in queue.book.calls.values()] == [True, True, False]
-    assert queue.taken == 1
-    assert queue.end(2, DONE, now=3) == []
-    assert queue.end(3, FAILED, now=4, error="x") == [PullStarted(4)]
-    assert queue.taken == 1
-
-
-def test_equal_pulls_are_tried_one_after_the_other_while_they_fail() -> None:
-    queue = held()
-    for ticket in (2, 3, 4):
-        queue.submit(ticket, A, now=0)
-    assert [place(queue, ticket) for ticket in (2, 3, 4)] == [1, 1, 1]
-    assert queue.end(1, DONE, now=1) == [PullStarted(2)]
-    assert queue.end(2, FAILED, now=2, error="denied") == [PullStarted(3)]
-    assert not queue.book.calls[3].is_joined
-    assert queue.submit(5, A, now=2) == []
-    assert queue.end(3, LEFT, now=3) == [PullStarted(4)]
-    assert queue.end(4, DONE, now=4) == [PullStarted(5)]
-    assert queue.taken == 1
-    assert queue.end(5, DONE, now=5) == []
-    assert queue.taken == 0
-
-
 # Callers that go
 
 
@@ -214,17 +184,6 @@ def test_retries_happen_at_their_times_and_then_the_caller_is_refused() -> None:
     assert queue.next_wakeup() is None
     assert queue.book.line == []
     assert queue.submit(4, A, now=36) == []
-
-
-def test_a_retry_takes_a_slot_that_is_free_at_its_time_only() -> None:
-    queue = held(policy=Policy.RETRY)
-    queue.submit(2, A, now=0)
-    queue.submit(3, B, now=1)
-    assert queue.end(1, DONE, now=2) == []
-    assert queue.tick(10) == [PullStarted(2)]
-    assert list(queue.book.line[0].calls) == [3]
-    assert queue.end(2, DONE, now=10.5) == []
-    assert queue.tick(11) == [PullStarted(3)]
 
 
 # Work and memory
