@@ -135,7 +135,7 @@ class Sums:
         self._reached.pop(image, None)
 
     def measure_anew(self) -> None:
-        """Forget the rate so far, which was that of other items than those that are left."""
+        """Forget the rate of all together, which was that of others than those that are left."""
         self._speed = Speed(self._window_s)
 
     def add_up(
@@ -166,25 +166,17 @@ class Sums:
             unpacked += more
         self._measure_unpacking(furthest, unpacked, now)
         self._speed.record(sum(gains.values()), now)
-        given = given or {}
-        if len(images) == 1 and (only := next(iter(images))) in given:
-            self._speeds[only].record(sum(gains.values()), now)
-            return given[only], {only: given[only]}
-        starts = [began[image] for image in images if image in began]
-        whole = self._sum(None, furthest.items(), self._speed, now, min(starts, default=None))
-        if len(images) == 1:
-            only = next(iter(images))
-            self._speeds[only].record(sum(gains.values()), now)
-            self._reached[only] = replace(self._reached[None])
-            return whole, {only: whole}
         totals = {}
         for image, blobs in images.items():
             speed = self._speeds.setdefault(image, Speed(self._window_s))
             speed.record(sum(gains[blob] for blob in blobs), now)
             parts = [(blob, furthest[blob]) for blob in blobs]
-            totals[image] = given.get(image) or self._sum(
-                image, parts, speed, now, began.get(image)
-            )
+            known = given.get(image) if given else None
+            totals[image] = known or self._sum(image, parts, speed, now, began.get(image))
+        if len(totals) == 1:
+            return next(iter(totals.values())), totals
+        starts = [began[image] for image in images if image in began]
+        whole = self._sum(None, furthest.items(), self._speed, now, min(starts, default=None))
         return whole, totals
 
     def _measure_unpacking(self, items: Mapping[Blob, PullItem], unpacked: int, now: float) -> None:

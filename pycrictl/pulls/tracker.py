@@ -193,7 +193,7 @@ class Tracker:
         return found
 
     def measure_anew(self) -> None:
-        """Forget the rate so far, which was that of other items than those that are left."""
+        """Forget the rate of all together, which was that of others than those that are left."""
         self._sums.measure_anew()
 
     def _ratio(self, image: str) -> float:

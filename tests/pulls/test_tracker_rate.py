@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pycrictl.pulls.model import View
+from pycrictl.pulls.sums import Speed
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 from tests.pulls.tracking import MIB, pull
@@ -88,13 +90,41 @@ def test_nothing_is_left_of_failed_items() -> None:
 
 
 def test_a_rate_that_is_measured_anew() -> None:
+    """When one of three images has ended, those that are left have their own rates."""
     tracker = Tracker()
-    assert pull(tracker, range(6)).totals.rate == MIB
+
+    def look(second: float, *images: str) -> View:
+        for image in images:
+            tracker.apply(Report(image, image, int(second * MIB), 100 * MIB), now=second)
+        return tracker.view(second)
+
+    for second in range(6):
+        view = look(second, "a", "b", "c")
+    assert view.totals.rate == 3 * MIB
+    tracker.forget("c")
     tracker.measure_anew()
-    assert tracker.view(5.0).totals.rate is None
-    tracker.apply(Report("a", "l", 9 * MIB, 100 * MIB), now=6.0)
-    tracker.view(6.0)
-    tracker.apply(Report("a", "l", 12 * MIB, 100 * MIB), now=7.0)
-    totals = tracker.view(7.0).totals
-    assert totals.rate == 3.5 * MIB
-    assert totals.eta_s is None  # for three seconds, as at the start
+    view = tracker.view(5.0)
+    assert (view.totals.rate, view.images["a"].rate) == (None, MIB)
+    look(6.0, "a", "b")
+    assert look(7.0, "a", "b").totals.rate == 2 * MIB
+    assert look(7.0).totals.eta_s is None  # for three seconds, as at the start
+    tracker.forget("b")
+    assert tracker.view(7.0).totals.rate == MIB
+
+
+def test_the_window_forgets() -> None:
+    speed = Speed(8.0)
+    speed.start(0.0)
+    speed.record(8000, 1.0)
+    speed.record(0, 4.0)
+    assert speed.rate(4.0) == pytest.approx(2000.0)
+    speed.record(0, 9.5)
+    assert speed.rate(9.5) == 0.0
+
+
+def test_rare_samples_reach_back_beyond_the_window() -> None:
+    speed = Speed(8.0)
+    speed.start(0.0)
+    for second in (20.0, 40.0, 60.0):
+        speed.record(2000, second)
+        assert speed.rate(second) == pytest.approx(100.0)
