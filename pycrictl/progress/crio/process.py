@@ -36,11 +36,11 @@ class CrioProcess:
         self._store = store
         self._known: Downloader | None = None
 
-    def look(self) -> list[Downloader]:
+    def look(self) -> Downloader:
         if self._known is None or _program(self._known.pid) != "crio":
             pid = self._find()
             self._known = Downloader(pid, self._store, _environ(pid))
-        return [self._known]
+        return self._known
 
     def _find(self) -> int:
         pid = listener_pid(f"unix://{self._endpoint}")

@@ -120,7 +120,7 @@ class CrioWatcher:
         self._find_manifest = find_manifest
         self._read_log = read_log or partial(journal.read, units=("crio",), root=root)
         self._expected: list[Expected] = []
-        self._stores: dict[str, Storage] = {}
+        self._storage: Storage | None = None
         self._pulls: dict[str, PullFolder] = {}
         self._unnamed = 0
 
@@ -132,18 +132,18 @@ class CrioWatcher:
         self._expected = [one for one in self._expected if one is not expected]
 
     def check(self) -> None:
-        """Look at the processes once, to learn whether their files can be seen at all."""
+        """Look at the process once, to learn whether its files can be seen at all."""
         self._find_folders(self._process.look(), time.time())
 
     def poll(self, tracker: Tracker, now: float) -> PollResult:
         """Look at all pulls and report every layer of them to ``tracker``; ``now`` is its time."""
         wall_s = time.time()
-        owners = self._process.look()
-        self._find_folders(owners, wall_s)
+        owner = self._process.look()
+        self._find_folders(owner, wall_s)
         ended = []
         for pull in sorted(self._pulls.values(), key=lambda pull: pull.started_s):
             found = files.read_folder(pull.folder, pull.open_numbers)
-            is_orphan = all(owner.pid != pull.owner.pid for owner in owners)
+            is_orphan = owner.pid != pull.owner.pid
             if found is None or is_orphan:
                 ended.append(self._end(pull, tracker, now, wall_s, is_orphan=is_orphan))
                 continue
@@ -161,32 +161,33 @@ class CrioWatcher:
         active = tuple(ActivePull(pull.folder, pull.image, pull.started_s) for pull in pulls)
         return PollResult(active, tuple(ended))
 
-    def _storage(self, owner: Downloader) -> Storage:
-        root = f"{files.root_of(owner.pid)}{owner.store}"
-        return self._stores.setdefault(root, Storage(root))
-
-    def _find_folders(self, owners: Iterable[Downloader], wall_s: float) -> None:
+    def _find_folders(self, owner: Downloader, wall_s: float) -> None:
         for pull in self._pulls.values():
             pull.open_numbers = set()
-        for owner in owners:
-            # With separate_pull_cgroup, CRI-O pulls in a child.
-            for pid in (owner.pid, *children(owner.pid)):
-                try:
-                    root, opened = files.root_of(pid), files.open_blobs(pid)
-                except ProcessLookupError:
-                    continue
-                except PermissionError:
-                    raise PycrictlError(
-                        "the pulls of CRI-O can be seen only by root, in its files",
-                        hint="run as root on the node, or ask pycrictl proxy",
-                    ) from None
-                for path, numbers in opened.items():
-                    folder = f"{root}{path}"
-                    if folder not in self._pulls:
-                        storage = self._storage(owner)
-                        pull = PullFolder(folder, owner, storage, wall_s, storage.images())
-                        self._pulls[folder] = pull
-                    self._pulls[folder].open_numbers |= numbers
+        # With separate_pull_cgroup, CRI-O pulls in a child.
+        for pid in (owner.pid, *children(owner.pid)):
+            try:
+                root, opened = files.root_of(pid), files.open_blobs(pid)
+            except ProcessLookupError:
+                continue
+            except PermissionError:
+                raise PycrictlError(
+                    "the pulls of CRI-O can be seen only by root, in its files",
+                    hint="run as root on the node, or ask pycrictl proxy",
+                ) from None
+            for path, numbers in opened.items():
+                folder = f"{root}{path}"
+                if folder not in self._pulls:
+                    storage = self._storage_of(owner)
+                    pull = PullFolder(folder, owner, storage, wall_s, storage.images())
+                    self._pulls[folder] = pull
+                self._pulls[folder].open_numbers |= numbers
+
+    def _storage_of(self, owner: Downloader) -> Storage:
+        root = f"{files.root_of(owner.pid)}{owner.store}"
+        if self._storage is None or self._storage.root != root:
+            self._storage = Storage(root)
+        return self._storage
 
     def _assign_name(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
         nameless = sum(not other.image for other in self._pulls.values())

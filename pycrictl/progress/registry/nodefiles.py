@@ -74,10 +74,10 @@ def login(reference: str, root: str, environ: Mapping[str, str]) -> tuple[str, s
     return None
 
 
-def context_for(host: str, root: str | None, *, verifies: bool) -> ssl.SSLContext:
+def context_for(host: str, root: str, *, verifies: bool) -> ssl.SSLContext:
     """Return the TLS settings for a registry, with the authorities and keys that are for it."""
     context = client_context(verifies=verifies)
-    for folder in _CERTIFICATES if root is not None else ():
+    for folder in _CERTIFICATES:
         for file in sorted(Path(f"{root}{folder}/{host}").glob("*")):
             with suppress(OSError):  # ssl.SSLError is one
                 if file.suffix == ".crt":

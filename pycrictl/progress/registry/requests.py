@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import proxy_bypass
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
 from pycrictl.foreign import parsed, text
 from pycrictl.progress.reference import DEFAULT_TAG, parse
-from pycrictl.progress.registry.nodefiles import Location, context_for, locations, login
+from pycrictl.progress.registry.nodefiles import context_for, locations, login
 
 if TYPE_CHECKING:
     import ssl
@@ -66,14 +66,14 @@ def credentials_of(auth: cri_pb2.AuthConfig) -> Credentials | None:
 class ManifestRequest:
     """What a registry is asked, and how the process that pulls reaches it.
 
-    ``root`` leads to the files of that process, which name mirrors, logins and authorities; None to
-    read none. ``environ`` has its variables.
+    ``root`` leads to the files of that process, which name mirrors, logins and authorities;
+    ``environ`` has its variables.
     """
 
     reference: str
     credentials: Credentials | None = None
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    root: str | None = None
+    root: str = ""
 
 
 def fetch(question: ManifestRequest, reference: str, *, timeout_s: float) -> bytes | None:
@@ -86,13 +86,12 @@ def fetch(question: ManifestRequest, reference: str, *, timeout_s: float) -> byt
 
     root, environ = question.root, question.environ
     until = time.monotonic() + timeout_s
-    places = [Location(reference)] if root is None else locations(reference, root, environ)
-    for place in places:
+    for place in locations(reference, root, environ):
         host, path, tag, digest = parse(place.reference)
         site = "registry-1.docker.io" if host == "docker.io" else host
         # What a pull knows is for the registry that it names, and not for a mirror.
         known = None if place.is_mirror else question.credentials
-        if known is None and root is not None and (found := login(place.reference, root, environ)):
+        if known is None and (found := login(place.reference, root, environ)):
             known = Credentials(*found)
         schemes = ["https", "http"] if place.is_insecure else ["https"]
         if _LOOPBACK.fullmatch(site):
@@ -186,7 +185,7 @@ def _ask(
         key.lower().removesuffix("_proxy"): value
         for key, value in environ.items()
         if key.lower().endswith("_proxy")
-    } or getproxies()
+    }
     parts = urlsplit(url)
     is_direct = proxy_bypass(parts.netloc, proxies)
     answer = request(

@@ -42,7 +42,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
 
 
 def question(server: FakeRegistry, credentials: Credentials | None = None) -> ManifestRequest:
-    return ManifestRequest(f"{server.host}/b:1", credentials)
+    return ManifestRequest(f"{server.host}/b:1", credentials, root="/none")
 
 
 def sizes(found: Manifest | None) -> list[int]:
@@ -179,7 +179,7 @@ def test_a_login_of_the_node(server: FakeRegistry, tmp_path: Path) -> None:
     server.challenge, server.wanted = 'Basic realm="r"', BASIC
     root = files(tmp_path, "[[", {server.host: AUTH})
     assert sizes(ask(ManifestRequest(f"{server.host}/b:1", root=root))) == [1000]
-    assert ask(ManifestRequest(f"{server.host}/b:1")) is None
+    assert ask(question(server)) is None
 
 
 PREFIXES = """
