@@ -27,6 +27,7 @@ class Watch:
         self.ways: dict[tuple[str, str], list[PullItem]] = {}
         self.results: list[PollResult] = []
         self.downloading: list[int] = []
+        self.shares: dict[str, list[float]] = {}
 
     def poll(self, at_s: float, wall_s: float | None = None) -> PollResult:
         result = self.watcher.poll(self.tracker, at_s, wall_s=wall_s)
@@ -34,6 +35,8 @@ class Watch:
         self.items = {(item.image, item.layer): item for item in view.items}
         moving = {item.layer for item in view.items if item.phase is Phase.DOWNLOADING}
         self.downloading.append(len(moving))
+        for image, totals in view.images.items():
+            self.shares.setdefault(image, []).append(totals.share or 0.0)
         for item in view.changed:
             self.ways.setdefault((item.image, item.layer), []).append(item)
         self.results.append(result)

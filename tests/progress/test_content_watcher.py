@@ -64,6 +64,8 @@ def test_an_unpacking_pull_of_containerd_2(watch: Watch, fake: FakeContainerd) -
     assert sizes == sorted(sizes)
     assert len(set(sizes)) > 5
     assert watch.items[image, large].extracted == unpacked
+    assert watch.shares[image] == sorted(watch.shares[image])
+    assert watch.shares[image].index(1.0) == len(watch.shares[image]) - 10
 
 
 def test_an_aborted_and_repeated_pull_of_containerd_1_6(watch: Watch, fake: FakeContainerd) -> None:
@@ -104,6 +106,7 @@ def test_concurrent_pulls_of_containerd_2(watch: Watch, fake: FakeContainerd) ->
     ]
     assert sum(item.total for item in watch.layers(big)) == 402_186_348
     assert all(item.progress == item.total for item in watch.items.values())
+    assert watch.shares[multi] == sorted(watch.shares[multi])
     # While containerd downloads as much as it may, the second pull still asks for its index.
     queued = [one for result in watch.results for one in result.active if not one.image]
     assert {one.lease_id for one in queued} == {"341184184-AJXg"}
