@@ -47,7 +47,7 @@ from pycrictl.progress.endings import Pace, Sink, WatchOutcome, conclude
 from pycrictl.progress.failures import Failures
 from pycrictl.progress.owners import ImageOwners
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.sources import ImageTracker, open_watcher, watch_content
+from pycrictl.progress.sources import ContentWatch, ImageTracker, open_watcher
 from pycrictl.progress.stream_watch import Unreachable, watch_stream
 from pycrictl.streaming.target import Target, beside, parse_url
 from pycrictl.units import quote
@@ -230,7 +230,7 @@ def _watch_inside(
         pods = knowledge.pods.pods if knowledge.pods is not None else tuple
         explain = Causes(Failures(knowledge.read_journal, pods)).add
     tracker = ImageTracker(image, is_wanted)
-    return watch_content(watcher, settings, tracker, sink, pace=pace, explain=explain)
+    return ContentWatch(watcher, settings, sink, explain).run(tracker, pace)
 
 
 def _open_watcher(

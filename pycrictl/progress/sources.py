@@ -126,13 +126,15 @@ Explain: TypeAlias = Callable[[PollResult, ImageTracker, float], PollResult]
 """Returns what a poll saw with the causes of failures, which go to the tracker, too."""
 
 
-class _ContentWatch:
+class ContentWatch:
+    """Watches containerd's content store, or CRI-O's files, until no wanted pull is left."""
+
     def __init__(
         self,
         watcher: ContentWatcher | CrioWatcher,
         settings: PullSettings,
         sink: Sink,
-        explain: Explain | None,
+        explain: Explain | None = None,
     ) -> None:
         self._watcher = watcher
         self._settings = settings
@@ -206,16 +208,3 @@ class _ContentWatch:
                 f"containerd cancels a pull that receives nothing for {format_duration(timeout_s)}"
                 " (image_pull_progress_timeout)"
             )
-
-
-def watch_content(
-    watcher: ContentWatcher | CrioWatcher,
-    settings: PullSettings,
-    tracker: ImageTracker,
-    sink: Sink,
-    *,
-    pace: Pace,
-    explain: Explain | None = None,
-) -> WatchOutcome:
-    """Watch containerd's content store, or CRI-O's files, until no wanted pull is left."""
-    return _ContentWatch(watcher, settings, sink, explain).run(tracker, pace)

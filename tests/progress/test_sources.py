@@ -11,7 +11,7 @@ from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.endings import Pace, WatchOutcome
-from pycrictl.progress.sources import ImageTracker, watch_content
+from pycrictl.progress.sources import ContentWatch, ImageTracker
 from pycrictl.progress.stream_watch import watch_stream
 from pycrictl.pulls.model import Phase, View
 from pycrictl.pulls.tracker import Tracker
@@ -63,7 +63,7 @@ def watch(
 ) -> WatchOutcome:
     watcher = ContentWatcher(ContainerdClient(fake.path))
     pace = Pace(INTERVAL_S, follow=follow)
-    return watch_content(watcher, settings, ImageTracker(), sink, pace=pace)
+    return ContentWatch(watcher, settings, sink).run(ImageTracker(), pace)
 
 
 def run_out(made: Made) -> None:
