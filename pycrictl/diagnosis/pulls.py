@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.diagnosis.facts import PullState
-from pycrictl.progress.owners import ImageOwners
+from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.sources import ImageTracker, open_watcher
 from pycrictl.pulls.model import Totals

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from pycrictl._proto.containerd import content_pb2, leases_pb2
     from pycrictl.containerd.grpc_client import ContainerdClient
-    from pycrictl.progress.owners import ImageOwners
+    from pycrictl.progress.pull_names import ImageOwners
     from pycrictl.pulls.model import Pull
 
 CLOCK_SLACK_S: Final = 0.5

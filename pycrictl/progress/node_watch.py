@@ -4,8 +4,8 @@ The way of a report, from a layer's bytes to the bar:
 
 1. containerd grows a file in its content store. ``progress.content_watcher`` polls the leases that
    running pulls hold (``leases``), unfinished blobs and snapshots; ``identify`` and
-   ``pull_names`` find the image, ``layers`` the state of each layer, ``owners`` the pod, ``causes``
-   and ``failures`` the reason of a failure. On CRI-O, which has no API for it,
+   ``pull_names`` find the image and the pod, ``layers`` the state of each layer, ``causes`` and
+   ``failures`` the reason of a failure. On CRI-O, which has no API for it,
    ``progress.crio.watcher`` reads the files that its process has open, the stored layers, its log
    and the manifest.
 2. Each layer is one ``Report`` (``wire.progress``, the fields of KEP-5334) for ``pulls.tracker``,
@@ -45,7 +45,7 @@ from pycrictl.progress.causes import Causes
 from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.endings import Pace, Sink, WatchOutcome, conclude
 from pycrictl.progress.failures import Failures
-from pycrictl.progress.owners import ImageOwners
+from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.sources import ContentWatch, ImageTracker, open_watcher
 from pycrictl.progress.stream_watch import Unreachable, watch_stream

@@ -42,7 +42,7 @@ from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.progress.owners import ImageOwners
+    from pycrictl.progress.pull_names import ImageOwners
     from pycrictl.wire.progress import Report
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.progress.content_watcher import PollResult, PullEnding
-from pycrictl.progress.crio.process import CrioProcess, Downloader
+from pycrictl.progress.crio.files import CrioProcess, Downloader
 from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.pull_names import Expected
 from pycrictl.pulls.model import Phase, View

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.containerd.store import LayerDescriptor
-from pycrictl.progress.layers import Ingest, Layers, Sight, Snapshot
+from pycrictl.progress.layers import Ingest, Layers, Sight
 from pycrictl.pulls.model import Phase
 
 GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -102,30 +102,6 @@ def test_a_layer_that_is_not_compressed_is_as_large_unpacked() -> None:
     assert next(iter(layers)).extracted_total == 100
 
 
-def test_a_snapshot_that_was_not_seen_growing_is_asked_about() -> None:
-    layers = make("a", "b")
-    assert look(layers, sight(committed=(0, 1)))
-    assert states(layers) == [(Phase.WAITING, 0)] * 2
-    snapshots = {
-        "chain-0": Snapshot(STARTED_S + 1, is_remote=False),
-        "chain-1": Snapshot(STARTED_S - 1, is_remote=False),
-    }
-    layers.confirm({}, snapshots)
-    assert states(layers) == [(Phase.DONE, 100), (Phase.PRESENT, 100)]
-
-
-def test_a_blob_of_before_is_present_until_it_is_unpacked() -> None:
-    layers = make("a")
-    layers.confirm({"a": STARTED_S - 1}, {})
-    assert states(layers) == [(Phase.PRESENT, 100)]
-    look(layers, sight(active=(0,)))
-    assert states(layers) == [(Phase.EXTRACTING, 100)]
-    look(layers, sight())
-    assert states(layers) == [(Phase.EXTRACTING, 100)]
-    look(layers, sight(committed=(0,)))
-    assert states(layers) == [(Phase.DONE, 100)]
-
-
 def test_a_layer_that_is_twice_in_an_image() -> None:
     """It is fetched once, and done when both of its places are unpacked."""
     layers = make("a", "b", "a")
@@ -209,16 +185,3 @@ def test_whatever_is_seen_the_numbers_hold(
             assert settled.get(layer.digest, layer.phase) is layer.phase
             if layer.is_settled:
                 settled[layer.digest] = layer.phase
-
-
-def test_the_end_of_a_fetch_without_unpacking() -> None:
-    layers = make("a", "b")
-    layers.confirm({"a": STARTED_S - 1}, {})
-    assert not layers.is_only_fetched
-    look(layers, sight(blobs="b"))
-    assert layers.is_only_fetched
-    layers.finish()
-    assert states(layers) == [(Phase.PRESENT, 100), (Phase.DONE, 100)]
-    other = make("a")
-    look(other, sight(blobs="a", active=(0,)))
-    assert not other.is_only_fetched

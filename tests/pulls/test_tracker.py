@@ -175,20 +175,6 @@ def test_what_does_not_count_as_moving() -> None:
     assert only(tracker.view(60.0)).idle_s == 60.0
 
 
-@pytest.mark.parametrize(
-    "report",
-    [
-        Report("a", "l", 100, 100),
-        Report("a", "l", 5, 100, phase="present"),
-        Report("a", "l", 5, 100, "boom"),
-    ],
-)
-def test_a_finished_item_is_not_idle(report: Report) -> None:
-    tracker = Tracker()
-    tracker.apply(report, now=0.0)
-    assert only(tracker.view(60.0)).idle_s == 0.0
-
-
 def test_a_source_may_know_more_about_standing_still() -> None:
     tracker = Tracker()
     tracker.apply(Report("a", "l", 5, 100), now=100.0, idle_s=40.0)

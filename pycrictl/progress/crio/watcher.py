@@ -27,7 +27,7 @@ from pycrictl.logs import journal
 from pycrictl.progress.content_watcher import ActivePull, EndedPull, PollResult, PullEnding
 from pycrictl.progress.crio import files
 from pycrictl.progress.crio.file_layers import FileLayers
-from pycrictl.progress.crio.process import CrioProcess, Downloader, children
+from pycrictl.progress.crio.files import CrioProcess, Downloader, children
 from pycrictl.progress.crio.storage import DEFAULT_ROOT, Storage, StoredImage
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import is_same_image
@@ -41,7 +41,7 @@ from pycrictl.wire.progress import Report
 if TYPE_CHECKING:
     from pycrictl.containerd.store import Manifest
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.progress.owners import ImageOwners
+    from pycrictl.progress.pull_names import ImageOwners
 
 PATIENCE_S: Final = 1.0
 """How long a directory may wait for its name: a line takes a while to be in the journal."""

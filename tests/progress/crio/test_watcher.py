@@ -16,10 +16,9 @@ from pycrictl.errors import ConnectError
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.journal import JournalLine
 from pycrictl.progress.content_watcher import PollResult, PullEnding
-from pycrictl.progress.crio.process import CrioProcess
+from pycrictl.progress.crio.files import CrioProcess
 from pycrictl.progress.crio.watcher import CrioWatcher, pulls_in_log
-from pycrictl.progress.owners import ImageOwners
-from pycrictl.progress.pull_names import Expected
+from pycrictl.progress.pull_names import Expected, ImageOwners
 from pycrictl.progress.registry.requests import Credentials, ManifestRequest
 from pycrictl.pulls.model import Phase, PullItem, View
 from pycrictl.pulls.tracker import Tracker
