@@ -172,7 +172,7 @@ class ContentWatcher:
             if layer.phase is Phase.DONE:
                 usages = (self._client.usage(pull.snapshotter, name) for name in layer.chain_ids)
                 layer.extracted_total = layer.extracted = sum(one or 0 for one in usages)
-        return replace(pull_of(list(_reports(pull))), digest=images[0].target.digest)
+        return replace(pull_of(image, _reports(pull)), digest=images[0].target.digest)
 
     def poll(self, tracker: Receiver, now: float, *, wall_s: float | None = None) -> PollResult:
         """Look at all pulls and report every layer of them to ``tracker``.

@@ -28,7 +28,7 @@ All times are seconds of one monotonic clock, given as ``now``. Not thread-safe.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
@@ -243,12 +243,12 @@ class Tracker:
         return self._finest
 
 
-def pull_of(reports: Sequence[Report]) -> Pull:
+def pull_of(image: str, reports: Iterable[Report]) -> Pull:
     """Return the pull of an image that is over, from the last reports on it."""
     tracker = Tracker()
     for report in reports:
         tracker.apply(report, now=0.0)
-    return replace(tracker.view(0.0).pulls[reports[0].image], is_running=False)
+    return replace(tracker.view(0.0).pulls.get(image, Pull(image)), is_running=False)
 
 
 @dataclass(slots=True, eq=False)
