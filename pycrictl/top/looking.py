@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection.stats import sample_containers
-from pycrictl.diagnosis.collect import Sources
 from pycrictl.diagnosis.pod import Look
 from pycrictl.diagnosis.pulls import ContainerdPulls, Pulls, all_of, from_proxy
-from pycrictl.diagnosis.survey import Survey
+from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.errors import ConnectError, PycrictlError
 from pycrictl.top.board import Board, Limit, OtherPull, Usage, ordered, rows_of
 

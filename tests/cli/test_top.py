@@ -9,7 +9,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.diagnosis.collect import Sources
+from pycrictl.diagnosis.survey import Sources
 from pycrictl.errors import ConnectError
 from pycrictl.top.looking import Looker, NodeClients
 from tests.cli.run import Run

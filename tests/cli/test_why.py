@@ -10,9 +10,8 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.diagnosis.collect import Sources
 from pycrictl.diagnosis.pulls import Pulls
-from pycrictl.diagnosis.survey import Survey
+from pycrictl.diagnosis.survey import Sources, Survey
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status
 

@@ -23,9 +23,8 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.diagnosis.collect import Sources
 from pycrictl.diagnosis.pod import document
-from pycrictl.diagnosis.survey import Survey
+from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.proxy import admin
 from pycrictl.pulls.sums import ETA_AFTER_S

@@ -16,12 +16,11 @@ from pycrictl.config import Setting, socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.endpoints import open_client
 from pycrictl.cri.inspection.statuses import checked
-from pycrictl.diagnosis.collect import Sources
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node_findings import document as node_document
 from pycrictl.diagnosis.pod import document as pod_document
 from pycrictl.diagnosis.pod import survey_document
-from pycrictl.diagnosis.survey import Survey
+from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.errors import UsageError
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal

@@ -17,9 +17,8 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cli import options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
 from pycrictl.cli.context import AppContext
-from pycrictl.diagnosis.collect import Sources
 from pycrictl.diagnosis.pod import document as pod_document
-from pycrictl.diagnosis.survey import Survey
+from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.environ import is_dumb, is_utf8
 from pycrictl.errors import ConnectError, PycrictlError, UsageError
 from pycrictl.kube.node_pods import NodePods
