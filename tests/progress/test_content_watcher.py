@@ -334,7 +334,8 @@ def test_what_is_not_among_the_images_at_the_end_is_not_done(
     """The image is looked for once more, unless the call has been answered."""
     made = Made(fake, "chart", ["a", "b"])
     made.diff_ids = [] if is_artifact else made.diff_ids
-    expected = Expected(made.shown_name, START_S)
+    expected = Expected("host/chart:1", START_S)
+    name = expected.reference if is_answered else made.shown_name
     if is_answered:
         watch.watcher.expect(expected)
     made.begin("lease")
@@ -353,7 +354,7 @@ def test_what_is_not_among_the_images_at_the_end_is_not_done(
     if not is_answered:
         watch.poll(0.9, START_S + 1.9)
     reason = "all layers were fetched, and the runtime made no image of them"
-    assert watch.endings == [(made.shown_name, PullEnding.FAILED, reason)]
+    assert watch.endings == [(name, PullEnding.FAILED, reason)]
     assert [one.error for one in watch.items.values() if one.error] == [reason] * (1 + is_artifact)
     assert watch.tracker.view(0.9).totals.percent != 100
 
