@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,19 +44,17 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_version_2(tmp_path: Path) -> None:
-    file = write(tmp_path / "config.toml", VERSION_2)
-    assert from_file(file) == PullSettings(90.0, 5, "native", str(file))
-
-
-def test_version_3(tmp_path: Path) -> None:
-    file = write(tmp_path / "config.toml", VERSION_3)
-    assert from_file(file) == PullSettings(0.0, 7, "stargz", str(file))
-
-
-def test_version_1(tmp_path: Path) -> None:
-    file = write(tmp_path / "config.toml", "[plugins.cri]\nmax_concurrent_downloads = 4\n")
-    assert from_file(file).max_concurrent_downloads == 4
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[plugins.cri]\nmax_concurrent_downloads = 4\n", PullSettings(None, 4)),
+        (VERSION_2, PullSettings(90.0, 5, "native")),
+        (VERSION_3, PullSettings(0.0, 7, "stargz")),
+    ],
+)
+def test_versions(tmp_path: Path, text: str, expected: PullSettings) -> None:
+    file = write(tmp_path / "config.toml", text)
+    assert from_file(file) == replace(expected, origin=str(file))
 
 
 def test_imports_are_merged_in_version_3(tmp_path: Path) -> None:
