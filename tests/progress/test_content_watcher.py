@@ -334,7 +334,7 @@ def test_what_is_not_among_the_images_at_the_end_is_not_done(
     """The image is looked for once more, unless the call has been answered."""
     made = Made(fake, "chart", ["a", "b"])
     made.diff_ids = [] if is_artifact else made.diff_ids
-    expected = Expected("host/chart:1", START_S)
+    expected = Expected("host:5000/chart:1", START_S)
     name = expected.reference if is_answered else made.shown_name
     if is_answered:
         watch.watcher.expect(expected)
