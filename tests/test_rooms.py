@@ -122,7 +122,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "proxy.figures": {
         *("", "_proto", "copy.rules.quotas", "cri.calls.methods", "cri.calls.tracing", "kube"),
-        *("metricspage", "progress.reference", "proxy", "pulls.model", "servicelog"),
+        *("metricspage", "progress.reference", "proxy", "pulls", "servicelog"),
         *("streaming.loop", "wire.codes", "wire.limits"),
         *_BASE,
     },
@@ -132,7 +132,7 @@ ARROWS: dict[str, set[str]] = {
         *("tls", "wire.progress"),
         *_BASE,
     },
-    "agent.api": {"", "agent.api", "progress.reference", *_BASE},
+    "agent.api": {"", "agent.api", "progress.reference", "pulls", *_BASE},
     "agent.copies": {
         *("_proto", "agent", "copy", "cri.calls.client", "kube.pods", "servicelog", "wire"),
         *_BASE,

@@ -27,13 +27,10 @@ FINAL = {Phase.DONE, Phase.PRESENT}
 
 
 class Podmans(CrioProcess):
-    def __init__(self, podman: Podman, pulls: Sequence[subprocess.Popen[bytes]]) -> None:
-        super().__init__("", str(podman.store))
-        self._pulls = pulls
+    """Podmans, the children of this process, in the place of those of CRI-O."""
 
-    def look(self) -> list[Downloader]:
-        running = (pull.pid for pull in self._pulls if pull.poll() is None)
-        return [Downloader(pid, self._store) for pid in running]
+    def look(self) -> Downloader:
+        return Downloader(os.getpid(), self._store)
 
 
 class Watching:
@@ -46,7 +43,7 @@ class Watching:
     def until_over(self, reference: str) -> subprocess.Popen[bytes]:
         """Pulls an image, looks 20 times a second until that has ended, and once more."""
         pulls: list[subprocess.Popen[bytes]] = []
-        watcher = CrioWatcher(Podmans(self._podman, pulls))
+        watcher = CrioWatcher(Podmans("", str(self._podman.store)))
         watcher.expect(Expected(reference, time.time()))
         pulls.append(self._podman.pull(reference))
         give_up_at = time.monotonic() + 120
