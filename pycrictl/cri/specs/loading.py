@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from pycrictl import yamltree
 from pycrictl._proto import cri_pb2
 from pycrictl.config import read_text
-from pycrictl.cri.specs import fieldrules
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import quote
 from pycrictl.yamltree import Member, Node, NodeType, Problem
@@ -37,6 +38,69 @@ _NOUNS: Final = {
     "boolean": "true or false",
     "null": "null",
 }
+
+
+# What a field may hold: the loader and the JSON Schema are both made from this, so that they accept
+# the same documents.
+
+
+class Range(NamedTuple):
+    least: int
+    greatest: int
+
+
+INTEGERS: Final = {
+    FieldDescriptor.TYPE_INT32: Range(-(2**31), 2**31 - 1),
+    FieldDescriptor.TYPE_UINT32: Range(0, 2**32 - 1),
+    FieldDescriptor.TYPE_INT64: Range(-(2**63), 2**63 - 1),
+    FieldDescriptor.TYPE_UINT64: Range(0, 2**64 - 1),
+}
+
+_WIDE: Final = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64)
+
+# The API's own file calls SIGTERM what the generated code must call SIGNAL_SIGTERM.
+_UNSHOWN_PREFIXES: Final = {"Signal": "SIGNAL_"}
+
+
+def spellings(field: FieldDescriptor) -> tuple[str, ...]:
+    """Return the keys of a field: its name in the API and, where it differs, JSON's camelCase."""
+    return tuple(dict.fromkeys((field.name, field.json_name)))
+
+
+@cache
+def fields_by_key(message: Descriptor) -> Mapping[str, FieldDescriptor]:
+    return {key: field for field in message.fields for key in spellings(field)}
+
+
+def enum_names(enum: EnumDescriptor) -> dict[str, int]:
+    """Return the names of an enum's values, in the API's order."""
+    prefix = _UNSHOWN_PREFIXES.get(enum.name, "")
+    names: dict[str, int] = {}
+    for value in enum.values:
+        names[value.name.removeprefix(prefix)] = value.number
+        names[value.name] = value.number
+    return names
+
+
+def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
+    """Return the field of a map's values; None for any other field. Keys of maps are text."""
+    entry = field.message_type
+    if entry is None or not entry.GetOptions().map_entry:
+        return None
+    return entry.fields_by_name["value"]
+
+
+def text_pattern(field: FieldDescriptor) -> str | None:
+    """Return the expression that a number written as text must match as a whole.
+
+    None for fields of less than 64 bits, which any JSON library carries exactly.
+    """
+    if field.type not in _WIDE:
+        return None
+    return r"-?[0-9]{1,20}" if INTEGERS[field.type].least else r"[0-9]{1,20}"
+
+
+# Loading
 
 
 class PodSpec(NamedTuple):
@@ -113,7 +177,7 @@ def _require(message: Message, root: Node, keys: tuple[str, ...]) -> None:
 
 def _fill(message: Message, node: Node, path: str) -> None:
     _expect("mapping", node, path)
-    fields = fieldrules.fields_by_key(message.DESCRIPTOR)
+    fields = fields_by_key(message.DESCRIPTOR)
     seen: set[str] = set()
     for member in node.members:
         field = fields.get(member.key)
@@ -137,7 +201,7 @@ def _unknown_key(member: Member, path: str, known: list[str]) -> Problem:
 
 def _set(message: Message, field: FieldDescriptor, node: Node, path: str) -> None:
     target: Any = getattr(message, field.name)
-    if (in_map := fieldrules.map_value(field)) is not None:
+    if (in_map := map_value(field)) is not None:
         _expect("mapping", node, path)
         for member in node.members:
             where = f"{path}[{quote(member.key)}]"
@@ -161,7 +225,7 @@ def _set(message: Message, field: FieldDescriptor, node: Node, path: str) -> Non
 
 
 def _scalar(field: FieldDescriptor, node: Node, path: str) -> Any:
-    if field.type in fieldrules.INTEGERS:
+    if field.type in INTEGERS:
         return _integer(field, node, path)
     if field.enum_type is not None:
         return _enum(field, node, path)
@@ -175,8 +239,8 @@ def _scalar(field: FieldDescriptor, node: Node, path: str) -> Any:
 
 
 def _integer(field: FieldDescriptor, node: Node, path: str) -> int:
-    limits = fieldrules.INTEGERS[field.type]
-    pattern = fieldrules.text_pattern(field)
+    limits = INTEGERS[field.type]
+    pattern = text_pattern(field)
     given = _NOUNS[node.type]
     number: int | float | None = None
     match node.value:
@@ -194,7 +258,7 @@ def _integer(field: FieldDescriptor, node: Node, path: str) -> int:
 
 def _enum(field: FieldDescriptor, node: Node, path: str) -> int:
     assert field.enum_type is not None
-    names = fieldrules.enum_names(field.enum_type)
+    names = enum_names(field.enum_type)
     if node.type == "string" and node.value in names:
         return names[str(node.value)]
     if node.type == "number" and node.value in names.values():

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from google.protobuf.descriptor import FieldDescriptor
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.specs import fieldrules
-from pycrictl.cri.specs.loading import CONTAINER_REQUIRES, POD_REQUIRES
+from pycrictl.cri.specs import loading
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -25,11 +24,11 @@ _ID: Final = "https://k8s.io/cri-api/pkg/apis/runtime/v1/"
 
 
 def pod_schema() -> Schema:
-    return _schema("pod-sandbox-config", cri_pb2.PodSandboxConfig(), POD_REQUIRES)
+    return _schema("pod-sandbox-config", cri_pb2.PodSandboxConfig(), loading.POD_REQUIRES)
 
 
 def container_schema() -> Schema:
-    return _schema("container-config", cri_pb2.ContainerConfig(), CONTAINER_REQUIRES)
+    return _schema("container-config", cri_pb2.ContainerConfig(), loading.CONTAINER_REQUIRES)
 
 
 def _schema(name: str, message: Message, required: tuple[tuple[str, ...], ...]) -> Schema:
@@ -66,7 +65,7 @@ def _define(message: Descriptor, definitions: dict[str, Schema]) -> None:
     second_spellings: dict[str, Schema] = {}
     for field in message.fields:
         value = _field(field, definitions)
-        name, *others = fieldrules.spellings(field)
+        name, *others = loading.spellings(field)
         definition["properties"][name] = value
         for other in others:
             definition["properties"][other] = value
@@ -76,7 +75,7 @@ def _define(message: Descriptor, definitions: dict[str, Schema]) -> None:
 
 
 def _field(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
-    if (value := fieldrules.map_value(field)) is not None:
+    if (value := loading.map_value(field)) is not None:
         return {"additionalProperties": _value(value, definitions), "type": "object"}
     if field.is_repeated:
         return {"items": _value(field, definitions), "type": "array"}
@@ -88,7 +87,7 @@ def _value(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
         _define(field.message_type, definitions)
         return {"$ref": f"#/$defs/{field.message_type.name}"}
     if field.enum_type is not None:
-        names = fieldrules.enum_names(field.enum_type)
+        names = loading.enum_names(field.enum_type)
         numbers = list(dict.fromkeys(names.values()))
         return {
             "oneOf": [
@@ -96,15 +95,15 @@ def _value(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
                 {"type": "integer", "enum": numbers},
             ]
         }
-    if field.type in fieldrules.INTEGERS:
+    if field.type in loading.INTEGERS:
         return _integer(field, definitions)
     return {"type": "boolean" if field.type == FieldDescriptor.TYPE_BOOL else "string"}
 
 
 def _integer(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
-    limits = fieldrules.INTEGERS[field.type]
+    limits = loading.INTEGERS[field.type]
     number = {"type": "integer", "minimum": limits.least, "maximum": limits.greatest}
-    pattern = fieldrules.text_pattern(field)
+    pattern = loading.text_pattern(field)
     if pattern is None:
         return number
     name = "int64" if limits.least else "uint64"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pycrictl import yamltree
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.specs import fieldrules, loading
+from pycrictl.cri.specs import loading
 from pycrictl.cri.specs.schema import Schema, container_schema, pod_schema
 from tests.captures import capture
 
@@ -30,16 +30,16 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 
 def scalar(field: FieldDescriptor) -> st.SearchStrategy[Any]:
     if field.enum_type is not None:
-        names = fieldrules.enum_names(field.enum_type)
+        names = loading.enum_names(field.enum_type)
         return st.sampled_from([*names, *names.values()])
-    if field.type in fieldrules.INTEGERS:
-        numbers = st.integers(*fieldrules.INTEGERS[field.type])
-        return numbers | numbers.map(str) if fieldrules.text_pattern(field) else numbers
+    if field.type in loading.INTEGERS:
+        numbers = st.integers(*loading.INTEGERS[field.type])
+        return numbers | numbers.map(str) if loading.text_pattern(field) else numbers
     return st.booleans() if field.type == FieldDescriptor.TYPE_BOOL else TEXT
 
 
 def value(field: FieldDescriptor) -> st.SearchStrategy[Any]:
-    if (in_map := fieldrules.map_value(field)) is not None:
+    if (in_map := loading.map_value(field)) is not None:
         return st.dictionaries(TEXT, scalar(in_map), max_size=2)
     one = document(field.message_type) if field.message_type is not None else scalar(field)
     return st.lists(one, max_size=2) if field.is_repeated else one
@@ -53,7 +53,7 @@ def document(message: Any) -> st.SearchStrategy[dict[str, Any]]:
         fields = draw(st.lists(st.sampled_from(list(message.fields)), max_size=3))
         found: dict[str, Any] = {}
         for field in fields:
-            key = draw(st.sampled_from(fieldrules.spellings(field)))
+            key = draw(st.sampled_from(loading.spellings(field)))
             is_odd = draw(st.integers(0, 30)) == 0
             found[key] = draw(ODD if is_odd else value(field))
         if draw(st.integers(0, 30)) == 0:
