@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import Final
 
 from pycrictl.agent.api.names import Document
 from pycrictl.agent.api.openapi import MAX_TEXT
 from pycrictl.agent.cluster import Cluster, Round, Scope
-from pycrictl.agent.object_store import Key, ObjectStore, VersionGone, WatchEvent, key_of, tag_of
+from pycrictl.agent.object_store import Key, ObjectStore, VersionGone, key_of, tag_of
 from pycrictl.agent.objects import PullPhase
 from pycrictl.agent.reflector import Reflectors
 from pycrictl.errors import PycrictlError
@@ -35,39 +35,7 @@ IDLE_S: Final = 120.0
 """How long is remembered what was listed last, so that a watch can go on from there."""
 
 MAX_FEEDS: Final = 256
-MAX_PENDING: Final = 20_000
 POD_LIST_S: Final = 10.0
-
-
-class Watcher:
-    """One watch: what has not been sent to it yet."""
-
-    def __init__(self) -> None:
-        self._events: deque[WatchEvent] = deque()
-        self._has_news = asyncio.Event()
-        self._is_lost = False
-
-    def put(self, events: list[WatchEvent]) -> None:
-        """Add events; a watcher that is too far behind has lost the way."""
-        if len(self._events) + len(events) > MAX_PENDING:
-            self._is_lost = True
-            self._events.clear()
-        if not self._is_lost:
-            self._events.extend(events)
-        self._has_news.set()
-
-    async def take(self, timeout_s: float) -> list[WatchEvent]:
-        """Return the next events, or none after so many seconds."""
-        if not self._events and not self._is_lost:
-            self._has_news.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._has_news.wait()
-        if self._is_lost:
-            raise VersionGone
-        events = [*self._events]
-        self._events.clear()
-        return events
 
 
 class Feed:
@@ -78,10 +46,11 @@ class Feed:
         self.rounds = 0
         self._cluster = cluster
         self._scope = scope
-        self._watchers: set[Watcher] = set()
+        self.watchers = 0
         self._task: asyncio.Task[None] | None = None
         self._reflector: Reflectors[Pod] | None = None
         self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
         self._round_at = -FRESH_S
         self._addresses: dict[str, str] = {}
         self._left: dict[Key, float] = {}  # when unreported objects were reported last
@@ -89,11 +58,7 @@ class Feed:
 
     @property
     def is_idle(self) -> bool:
-        return not self._watchers and time.monotonic() - self.used_at > IDLE_S
-
-    @property
-    def watchers(self) -> int:
-        return len(self._watchers)
+        return not self.watchers and time.monotonic() - self.used_at > IDLE_S
 
     async def refresh(self, version: int = 0) -> None:
         """Have a round made if the last one is old, or older than another agent's ``version``."""
@@ -109,21 +74,26 @@ class Feed:
         return await self._cluster.listed(self._scope, version)
 
     @contextlib.asynccontextmanager
-    async def watching(self) -> AsyncIterator[Watcher]:
-        """Have rounds made while the block runs, and their events put to a watcher."""
-        watcher = Watcher()
-        self._watchers.add(watcher)
+    async def watching(self) -> AsyncIterator[None]:
+        """Have rounds made while the block runs."""
+        self.watchers += 1
         if self._task is None:
             self._reflector = self._cluster.reflector(self._scope)
             self._reflector.start()
             self._task = asyncio.create_task(self._run())
         try:
-            yield watcher
+            yield
         finally:
-            self._watchers.discard(watcher)
+            self.watchers -= 1
             self.used_at = time.monotonic()
-            if not self._watchers:
+            if not self.watchers:
                 await self.stop()
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return when objects have changed, or after a time limit in seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
 
     async def stop(self) -> None:
         # Both at once: while they end, another watch may begin.
@@ -183,13 +153,13 @@ class Feed:
             elif node in found.silent:
                 objects[key] = _unknown(one, found.silent[node])
         self._left = left
-        events = self.store.replace(objects.values(), time.time())
+        has_changed = bool(self.store.replace(objects.values(), time.time()))
         self.warnings = found.warnings
         self._round_at = now
         self.rounds += 1
-        if events:
-            for watcher in self._watchers:
-                watcher.put(events)
+        if has_changed:
+            self._changed.set()
+            self._changed = asyncio.Event()
 
 
 class Feeds:

@@ -238,8 +238,6 @@ class Routes:
                 subresource == COPIES and is_name(name)
             ):
                 return await self._copies.answer(request, user, namespace, name, rest, given)
-            case ["namespaces", _, resource, *_] | [resource, *_] if resource == COPIES:
-                raise Refusal(405, f"copies are not listed: they are below pods/POD/{COPIES}")
         raise _no_such_resource()
 
     async def _list(

@@ -57,22 +57,21 @@ class WatchResponse:
                 listed = await feed.listed(version)
         except VersionGone:
             return await self._end_expired(request, response)
-        async with feed.watching() as watcher:
-            # From here on nothing is awaited until the first events are taken from the store, so
-            # that those which the watcher gets follow them without a gap.
+        async with feed.watching():
             try:
                 lines = self._first(listed)
                 await response.prepare(request)
                 await _send(response, lines)
                 marked_at = time.monotonic()
-                while (left_s := ends_at - time.monotonic()) > 0:
-                    due_s = marked_at + BOOKMARK_S - time.monotonic()
-                    lines = self._lines(await watcher.take(max(min(left_s, due_s), 0.0)))
-                    if time.monotonic() >= marked_at + BOOKMARK_S:
-                        marked_at = time.monotonic()
+                while (now := time.monotonic()) < ends_at:
+                    lines = self._lines(feed.store.since(self._version))
+                    if now >= marked_at + BOOKMARK_S:
+                        marked_at = now
                         if query.wants_bookmarks:
                             lines.append(self._bookmark())
                     await _send(response, lines)
+                    if not lines:
+                        await feed.changed(min(ends_at, marked_at + BOOKMARK_S) - now)
             except VersionGone:
                 return await self._end_expired(request, response)
         await response.write_eof()

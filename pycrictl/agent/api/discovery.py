@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 from pycrictl.agent.api.names import (
     COPIES,
     COPY_KIND,
-    COPY_SINGULAR,
     GROUP,
     GROUP_VERSION,
     KIND,
@@ -30,8 +29,6 @@ class _Resource(NamedTuple):
 
 _RESOURCES: Final = (
     _Resource(RESOURCE, SINGULAR, KIND, ["get", "list", "watch"], [SHORT]),
-    # Without verbs: only there for "kubectl explain", which knows no subresources.
-    _Resource(COPIES, COPY_SINGULAR, COPY_KIND, [], []),
     _Resource(f"pods/{SUBRESOURCE}", "", KIND, ["get", "watch"], []),
     _Resource(f"pods/{COPIES}", "", COPY_KIND, ["create", "get"], []),
 )

@@ -16,7 +16,6 @@ SHORT: Final = "ipull"
 SUBRESOURCE: Final = "imagepullprogress"
 COPY_KIND: Final = "ContainerCopy"
 COPIES: Final = "containercopies"
-COPY_SINGULAR: Final = "containercopy"
 META: Final = "meta.k8s.io"
 
 AUDIENCE: Final = GROUP

@@ -1,4 +1,4 @@
-"""The schemas of ImagePull and ContainerCopy, as ``kubectl explain`` reads them. Pure."""
+"""The schema of ImagePull, as ``kubectl explain`` reads it. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from pycrictl import __version__
 from pycrictl.agent.api.names import (
-    COPIES,
-    COPY_KIND,
     GROUP,
     GROUP_VERSION,
     KIND,
@@ -40,10 +38,6 @@ def _name(description: str) -> Document:
 
 def _number(description: str) -> Document:
     return {"type": "integer", "format": "int64", "description": description}
-
-
-def _flag(description: str, *, default: bool) -> Document:
-    return {"type": "boolean", "description": description, "default": default}
 
 
 _BYTES: Final = {
@@ -138,71 +132,6 @@ _STATUS: Final = {
     },
 }
 
-_COPY_SPEC: Final = {
-    "type": "object",
-    "description": "What is copied (the request of KEP-4582).",
-    "required": ["direction", "path"],
-    "properties": {
-        "direction": _text("To the container, or From it.", enum=["To", "From"]),
-        "container": _text("Its name; the pod's default container if it is empty."),
-        "path": _text(
-            "The path in the container: absolute, without an element '..'. To a container: what an"
-            " archive with one entry is put at or into; a final '/.' means the directory that the"
-            " archive is unpacked in."
-        ),
-        "size": _number("Bytes of the archive; only to a container, and required there."),
-        "checksum": _number(
-            "CRC-32 (IEEE 802.3) of the archive; only to a container, and required there."
-        ),
-        "options": {
-            "type": "object",
-            "description": "How it is copied.",
-            "properties": {
-                "archive": _flag("Keep owners, times and special bits.", default=False),
-                "followLinks": _flag("Copy what the path points to.", default=False),
-                "overwrite": _flag("Replace files that are there.", default=True),
-                "early": _flag(
-                    "From a container: begin before the archive is whole; its size and checksum"
-                    " then come at its end.",
-                    default=False,
-                ),
-            },
-        },
-    },
-}
-
-_COPY_STATUS: Final = {
-    "type": "object",
-    "description": "How far the copy is.",
-    "properties": {
-        "phase": _text(
-            "Measuring: the archive is being made, from a container; what there is of it can be"
-            " had. Transferring: its bytes are wanted, or there. Committing: it is put into its"
-            " place. Succeeded. Failed."
-        ),
-        "offset": _number(
-            "Bytes that are on the receiver's disk; the next connection goes on there."
-        ),
-        "size": _number("Bytes of the archive; absent while Measuring."),
-        "checksum": _number("CRC-32 of the archive; absent while Measuring."),
-        "expectedSize": _number("While Measuring: how long the archive will be, if known."),
-        "expiresAt": _text(
-            "When the copy is given up, unless there is a sign of its client before.",
-            format="date-time",
-        ),
-        "message": _text("Why it failed."),
-        "code": {
-            "type": "integer",
-            "format": "int32",
-            "description": "The HTTP status of that, such as 410 for a replaced container.",
-        },
-        "outcome": {
-            "type": "object",
-            "description": "A metav1.Status: what was made, and what was left out and why.",
-        },
-    },
-}
-
 _IDENTITY: Final = {
     "apiVersion": _text("The version of this schema."),
     "kind": _text("What the object is."),
@@ -213,16 +142,11 @@ _OBJECT_META: Final = {
     "type": "object",
     "description": "What names an object.",
     "properties": {
-        "name": _name(
-            "Of an image pull: name of the pod, a dot, and its first container of the image. Of a"
-            " copy: 32 hexadecimal digits made at random."
-        ),
+        "name": _name("Name of the pod, a dot, and its first container of the image."),
         "namespace": _name("The pod's namespace."),
-        "uid": _text("Of an image pull: the pod's UID and a hash of the image.", maxLength=256),
+        "uid": _text("The pod's UID and a hash of the image.", maxLength=256),
         "resourceVersion": _text("Where a watch may go on from.", pattern="^[0-9]{1,19}$"),
-        "creationTimestamp": _text(
-            "Since when the image is waited for; when the copy began.", format="date-time"
-        ),
+        "creationTimestamp": _text("Since when the image is waited for.", format="date-time"),
     },
 }
 
@@ -262,20 +186,6 @@ def _schemas() -> Document:
             },
             **_kind(f"{KIND}List"),
         },
-        f"{_PREFIX}.{COPY_KIND}": {
-            "type": "object",
-            "description": (
-                "A copy of files to or from a container, of its user alone. It is not got or listed"
-                f" by kubectl: pods/POD/{COPIES} is for kubectl container-cp."
-            ),
-            "properties": {
-                **_IDENTITY,
-                "metadata": _reference(f"{_METADATA}.ObjectMeta", "Names the copy."),
-                "spec": _COPY_SPEC,
-                "status": _COPY_STATUS,
-            },
-            **_kind(COPY_KIND),
-        },
         f"{_METADATA}.ObjectMeta": _OBJECT_META,
         f"{_METADATA}.ListMeta": {
             "type": "object",
@@ -293,58 +203,33 @@ def _reference(name: str, description: str) -> Document:
     return {"allOf": [{"$ref": _BASE + name}], "default": {}, "description": description}
 
 
-_POD: Final = "namespaces/{namespace}/pods/{name}"
+_LIST: Final = f"namespaces/{{namespace}}/{RESOURCE}"
 _PATHS: Final = (
-    (RESOURCE, "list", "listImagePullForAllNamespaces", "List all.", KIND),
-    (f"namespaces/{{namespace}}/{RESOURCE}", "list", "listNamespacedImagePull", "List some.", KIND),
+    (RESOURCE, "list", "listImagePullForAllNamespaces", "List all."),
+    (_LIST, "list", "listNamespacedImagePull", "List some."),
+    (f"{_LIST}/{{name}}", "get", "readNamespacedImagePull", "Get one."),
     (
-        *(f"namespaces/{{namespace}}/{RESOURCE}/{{name}}", "get", "readNamespacedImagePull"),
-        *("Get one.", KIND),
-    ),
-    (
-        *(f"{_POD}/{SUBRESOURCE}", "get", "readNamespacedPodImagepullprogress"),
-        *("Follow the pulls of a pod.", KIND),
-    ),
-    # Here kubectl explain looks for the kind.
-    (
-        *(f"namespaces/{{namespace}}/{COPIES}/{{name}}", "get", "readNamespacedContainerCopy"),
-        *("Is refused: see below pods.", COPY_KIND),
-    ),
-    (
-        *(f"{_POD}/{COPIES}", "post", "createNamespacedPodContainercopies"),
-        *("Begin a copy.", COPY_KIND),
-    ),
-    (
-        *(f"{_POD}/{COPIES}/{{session}}", "get", "readNamespacedPodContainercopies"),
-        *("Get one's own copy.", COPY_KIND),
-    ),
-    (
-        *(f"{_POD}/{COPIES}/{{session}}/commit", "post", "commitNamespacedPodContainercopies"),
-        *("Put it into its place.", COPY_KIND),
-    ),
-    (
-        *(f"{_POD}/{COPIES}/{{session}}/abandon", "post", "abandonNamespacedPodContainercopies"),
-        *("Give it up.", COPY_KIND),
+        *(f"namespaces/{{namespace}}/pods/{{name}}/{SUBRESOURCE}", "get"),
+        *("readNamespacedPodImagepullprogress", "Follow the pulls of a pod."),
     ),
 )
-"""Each with its action, the operation's name, a description, and the kind."""
+"""Each with its action, the operation's name, and a description."""
 
 
-def _path(path: str, action: str, name: str, description: str, kind: str) -> Document:
-    method = "post" if action == "post" else "get"
-    schema = {"$ref": f"{_BASE}{_PREFIX}.{kind}{'List' if action == 'list' else ''}"}
+def _path(path: str, action: str, name: str, description: str) -> Document:
+    schema = {"$ref": f"{_BASE}{_PREFIX}.{KIND}{'List' if action == 'list' else ''}"}
     answer = {"description": "OK", "content": {"application/json": {"schema": schema}}}
     return {
-        method: {
+        "get": {
             "description": description,
             "operationId": name,
-            "responses": {"201" if action == "post" else "200": answer},
+            "responses": {"200": answer},
             "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": {"group": GROUP, "version": VERSION, "kind": kind},
+            "x-kubernetes-group-version-kind": {"group": GROUP, "version": VERSION, "kind": KIND},
         },
         "parameters": [
             {"name": word, "in": "path", "required": True, "schema": {"type": "string"}}
-            for word in ("namespace", "name", "session")
+            for word in ("namespace", "name")
             if f"{{{word}}}" in path
         ],
     }
