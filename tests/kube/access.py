@@ -11,7 +11,6 @@ MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_LONG_SUBRESOURCES = {"attach", "exec", "proxy", "log", "portforward"}
 _FALSE = ("false", "0")  # any other text is true, an empty one too
 
 DISCOVERY = {
@@ -32,6 +31,10 @@ class User:
     extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
+    def is_master(self) -> bool:
+        return MASTERS in self.groups
+
+    @property
     def all_groups(self) -> tuple[str, ...]:
         return (*self.groups, *([] if AUTHENTICATED in self.groups else [AUTHENTICATED]))
 
@@ -48,10 +51,6 @@ class Request:
     namespace: str = ""
     name: str = ""
     field_selector: str = ""
-
-    @property
-    def is_long_running(self) -> bool:
-        return self.verb in ("watch", "proxy") or self.subresource in _LONG_SUBRESOURCES
 
     @property
     def kind(self) -> str:

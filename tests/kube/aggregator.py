@@ -1,7 +1,7 @@
 """How an API server hands requests on: to an APIService behind it, or to a port of a node.
 
 The user goes with it in headers, and the connection has the front proxy's certificate; to a port of
-a node it has neither. What is no watch is cut after a while. Bytes pass as they come.
+a node it has neither. Bytes pass as they come.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from tests.kube.access import User
-from tests.kube.objects import Document, group_document, status
+from tests.kube.objects import Document
 from tests.serving import Handler, send_at_once
 
 GROUP, VERSION = "progress.pycrictl.dev", "v1alpha1"
@@ -27,7 +27,6 @@ _HOP_BY_HOP = {
     *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
     "upgrade",
 }
-_TIMED_OUT = "Timeout: request did not complete within the allotted timeout"
 _DIAL_S = 5.0
 
 
@@ -48,13 +47,12 @@ class ApiService:
 
 @dataclass
 class Forwarding:
-    """How to hand on; without a ``limit_s`` for watches, without a user to a port of a node."""
+    """How to hand on; without a user to a port of a node."""
 
     host: str
     port: int
     context: ssl.SSLContext | None
     user: User | None
-    limit_s: float | None
 
 
 def user_headers(user: User) -> list[tuple[str, str]]:
@@ -77,19 +75,19 @@ def forwarded_target(target: str) -> str:
 
 
 class _Guard(threading.Thread):
-    def __init__(
-        self, client: socket.socket, upstream: socket.socket, limit_s: float | None
-    ) -> None:
+    """Ends a connection to an APIService when its client has gone."""
+
+    def __init__(self, client: socket.socket, upstream: socket.socket) -> None:
         super().__init__(daemon=True)
-        self.reason = ""
-        self._client, self._upstream, self._limit_s = client, upstream, limit_s
+        self.has_gone = False
+        self._client, self._upstream = client, upstream
         self._end, self._over = socket.socketpair()
 
     def run(self) -> None:
-        ready, _, _ = select.select([self._client, self._end], [], [], self._limit_s)
+        ready, _, _ = select.select([self._client, self._end], [], [])
         if self._end in ready:
             return
-        self.reason = "gone" if ready else "late"
+        self.has_gone = True
         with suppress(OSError):
             socket.socket.shutdown(self._upstream, socket.SHUT_RDWR)
 
@@ -129,7 +127,7 @@ def forward(handler: Handler, how: Forwarding, target: str, body: bytes) -> None
             headers += [("Connection", "Upgrade"), ("Upgrade", handler.headers["Upgrade"])]
             _upgrade(handler, upstream, target, headers)
             return
-        guard = _Guard(handler.connection, upstream, how.limit_s)
+        guard = _Guard(handler.connection, upstream)
         guard.start()
         try:
             _exchange(handler, upstream, target, headers, body, guard)
@@ -165,17 +163,15 @@ def _exchange(
         handler.end_headers()
         while data := response.read1(65536):
             handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if is_chunked else data)
-        if guard.reason:
-            raise ConnectionResetError(guard.reason)
+        if guard.has_gone:
+            raise ConnectionResetError
         if is_chunked:
             handler.wfile.write(b"0\r\n\r\n")
     except (OSError, http.client.HTTPException) as exc:
         handler.close_connection = True
-        if has_begun or guard.reason == "gone":
+        if has_begun or guard.has_gone:
             with suppress(OSError):  # cut, so that nobody takes it for the end
                 socket.socket.shutdown(handler.connection, socket.SHUT_RDWR)
-        elif guard.reason == "late":
-            handler.send_document(504, status(504, _TIMED_OUT, "Timeout"))
         else:
             text = f"error trying to reach service: {exc}\n"
             handler.send(503, text.encode(), "text/plain; charset=utf-8")
@@ -221,7 +217,3 @@ def schemas_of(service: ApiService, context: ssl.SSLContext) -> Document:
     finally:
         connection.close()
     return found if "paths" in found else {}
-
-
-def group_of(service: ApiService) -> Document:
-    return group_document(service.group, service.version)

@@ -24,6 +24,7 @@ from tests.kube.access import Grant, Request, User
 from tests.kube.aggregator import ApiService, Forwarding
 from tests.kube.objects import (
     Objects,
+    group_document,
     kind_of,
     merged,
     own_groups,
@@ -58,9 +59,8 @@ class ApiServer:
         drips: answers come a byte at a time and never end.
         tokens: who has which bearer token.
         grants: who may what, beside nodes and ``system:masters``.
-        limit_s: when a request that is no watch is cut; 60 s in a real one.
+        agent: answers requests that are permitted, or returns False.
         raw: what it answers instead of documents.
-        refusals: statuses that it refuses events with, by method.
         restart: ends it and all its connections, and starts it again some seconds later.
     """
 
@@ -73,9 +73,8 @@ class ApiServer:
     tokens: dict[str, Token] = field(default_factory=dict)
     grants: list[Grant] = field(default_factory=list)
     services: list[ApiService] = field(default_factory=list)
-    limit_s: float = 60.0
+    agent: Callable[[Handler, Request, User], bool] = field(default=lambda *_: False)
     raw: bytes = b""
-    refusals: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
     restart: Callable[[float], None] = field(default=lambda _: None)
 
@@ -132,7 +131,7 @@ class ApiServer:
 
     def may(self, user: User, request: Request) -> str | None:
         """Say why a request is refused; ``None`` if it is not."""
-        if access.MASTERS in user.groups or any(one.covers(user, request) for one in self.grants):
+        if user.is_master or any(one.covers(user, request) for one in self.grants):
             return None
         if user.name.startswith("system:node:"):
             return access.node_refusal(user, request)
@@ -194,16 +193,19 @@ class _Handler(Handler):
         schema_of = next((one for one in api.services if one.prefix == path), None)
         to_node = request.kind == "nodes/proxy"
         found = service or (schema_of if path != request.path else None)
-        if user is None or not (found or to_node) or api.may(user, request) is not None:
+        if user is None or api.may(user, request) is not None:
+            return False
+        if api.agent(self, request, user):
+            return True
+        if not (found or to_node):
             return False
         target = aggregator.forwarded_target(self.path)
-        limit_s = None if request.is_long_running else api.limit_s
         if found:
-            how = Forwarding(found.host, found.port, api.front_proxy_context(), user, limit_s)
+            how = Forwarding(found.host, found.port, api.front_proxy_context(), user)
         else:
             scheme, name, port = ("", *request.name.split(":"))[-3:]
             context = api.front_proxy_context() if scheme == "https" else None
-            how = Forwarding(_address(api, name), int(port), context, None, limit_s)
+            how = Forwarding(_address(api, name), int(port), context, None)
             target = target.partition("/proxy")[2] or "/"
         aggregator.forward(self, how, target, body)
         return True
@@ -221,9 +223,6 @@ class _Handler(Handler):
             return 403, status(403, text, "Forbidden", **details)
         if not request.resource:
             return self._plain(api, request.path)
-        if request.resource == "events" and self.command in api.refusals:
-            code = api.refusals[self.command]
-            return code, status(code, "refused")
         if request.resource == "events" and self.command in ("POST", "PATCH"):
             return (201 if self.command == "POST" else 200), body
         return _stored(api, request, query, body, user)
@@ -243,7 +242,8 @@ class _Handler(Handler):
             case ["api"]:
                 return 200, {"kind": "APIVersions", "versions": ["v1"]}
             case ["apis"]:
-                groups = own_groups() + [aggregator.group_of(one) for one in api.services]
+                behind = [group_document(one.group, one.version) for one in api.services]
+                groups = own_groups() + behind
                 return 200, {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
             case ["api", version] if found := resource_list("", version):
                 return 200, found
@@ -264,7 +264,10 @@ class _Handler(Handler):
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
         if scheme == "Bearer" and token in api.tokens:
             found = api.tokens[token]
-            return None if found.trouble((tokens.API_AUDIENCE,)) else found.user
+            if found.trouble((tokens.API_AUDIENCE,)):
+                return None
+            acts_for = self.headers["Impersonate-User"] if found.user.is_master else None
+            return User(acts_for) if acts_for else found.user
         if not isinstance(self.connection, ssl.SSLSocket):
             return None
         certificate: Any = self.connection.getpeercert() or {}

@@ -222,9 +222,9 @@ def _group_versions() -> Iterator[tuple[str, str]]:
     yield from dict.fromkeys((kind.group, kind.version) for kind in KINDS)
 
 
-def group_document(name: str, version: str) -> Document:
-    entry = {"groupVersion": f"{name}/{version}", "version": version}
-    return {"name": name, "versions": [entry], "preferredVersion": entry}
+def group_document(name: str, *versions: str) -> Document:
+    entries = [{"groupVersion": f"{name}/{one}", "version": one} for one in versions]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
 def own_groups() -> list[Document]:

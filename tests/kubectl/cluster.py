@@ -1,7 +1,5 @@
-"""A stand-in of a cluster for the real kubectl: an API server with pods, and an agent behind it.
-
-All of it over TLS, with bearer tokens for users. The agent's answers are scripts.
-"""
+"""A cluster for the real kubectl: the stand-in of an API server, and an agent whose answers are
+scripts."""
 
 from __future__ import annotations
 
@@ -10,29 +8,17 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from tests.kube import access
 from tests.kube.access import Request, User
-from tests.kube.apiserver import make_node_certificates
-from tests.kube.objects import (
-    Document,
-    Kind,
-    Objects,
-    group_document,
-    kind_of,
-    own_groups,
-    resource_list,
-    status,
-)
-from tests.serving import Handler, serving
-from tests.streaming.servers import Certificates
-
-GROUP = "progress.pycrictl.dev"
-ROOT = f"/apis/{GROUP}/v1alpha1"
+from tests.kube.aggregator import BASE, GROUP, ApiService
+from tests.kube.apiserver import ApiServer, make_node_certificates, serve
+from tests.kube.objects import Document, group_document
+from tests.kube.tokens import Token
+from tests.serving import Handler
 
 
 @dataclass
@@ -44,6 +30,13 @@ class Stream:
     ending: str = "end"
 
 
+def _items(group: str, name: str) -> Any:
+    return property(
+        lambda self: self.api.objects.documents(group, name),
+        lambda self, items: self.api.objects.replace(group, name, {"items": items}),
+    )
+
+
 @dataclass
 class Cluster:
     """What the cluster has, and what it was asked.
@@ -51,45 +44,96 @@ class Cluster:
     Attributes:
         pulls: what the agent lists, by turns; the last answer stays.
         watches, streams: what each watch of ``imagepulls``, or of a pod, gets.
-        denied: users who may not see pulls.
-        hidden: resources that nobody may see.
         refusals: answers of the agent in place of all others.
-        versions: those that the agent offers.
+        users: who has asked the agent.
     """
 
-    certificates: Certificates
-    port: int = 0
-    pods: list[Document] = field(default_factory=list)
-    deployments: list[Document] = field(default_factory=list)
-    nodes: list[Document] = field(default_factory=list)
+    api: ApiServer
     pulls: list[list[Document]] = field(default_factory=list)
     watches: list[Stream] = field(default_factory=list)
     streams: list[Stream | tuple[int, Document]] = field(default_factory=list)
-    denied: set[str] = field(default_factory=set)
-    hidden: set[str] = field(default_factory=set)
     refusals: list[tuple[int, bytes]] = field(default_factory=list)
-    is_installed: bool = True
-    versions: Sequence[str] = ("v1alpha1",)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    users: set[str] = field(default_factory=set)
     closed: threading.Event = field(default_factory=threading.Event)
 
-    def kubeconfig(self, folder: Path, *, token: str = "root", namespace: str = "") -> Path:
-        context = {"cluster": "c", "user": "u"} | ({"namespace": namespace} if namespace else {})
-        cluster = {
-            "server": f"https://127.0.0.1:{self.port}",
-            "certificate-authority": self.certificates.ca,
-        }
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "u", "user": {"token": token}}],
-            "contexts": [{"name": "x", "context": context}],
-            "current-context": "x",
-        }
-        file = folder / f"kubeconfig-{token}"
+    pods = _items("", "pods")
+    deployments = _items("apps", "deployments")
+    nodes = _items("", "nodes")
+
+    @property
+    def asked(self) -> list[str]:
+        return [path for _, path, _ in self.api.asked]
+
+    @property
+    def versions(self) -> Sequence[str]:
+        """Those that the agent offers; none if it is not installed."""
+        return [one.version for one in self.api.services]
+
+    @versions.setter
+    def versions(self, versions: Sequence[str]) -> None:
+        self.api.services[:] = [ApiService(GROUP, one, "127.0.0.1", 1) for one in versions]
+
+    def permit(self, user: str, group: str, *resources: str) -> None:
+        rule = {"apiGroups": [group], "resources": resources, "verbs": ["*"]}
+        self.api.grants.append(access.Grant(user, [rule]))
+
+    def kubeconfig(self, folder: Path, *, namespace: str = "default") -> Path:
+        document = self.api.kubeconfig(token="root", client_certificate="", client_key="")
+        document["contexts"][0]["context"]["namespace"] = namespace
+        file = folder / "kubeconfig"
         file.write_text(json.dumps(document))
         return file
+
+    def answer(self, handler: Handler, request: Request, user: User) -> bool:
+        """Answer in the agent's place; return False for what it does not serve."""
+        if self.versions and request.path == f"/apis/{GROUP}":
+            handler.send_document(
+                200, {"kind": "APIGroup", **group_document(GROUP, *self.versions)}
+            )
+            return True
+        if "v1alpha1" not in self.versions or not request.path.startswith(BASE):
+            return False
+        self.users.add(user.name)
+        if request.path == BASE:
+            names = {"kind": "ImagePull", "name": "imagepulls", "singularName": "imagepull"}
+            entry = {**names, "namespaced": True, "verbs": ["get", "list", "watch"]}
+            document = {"kind": "APIResourceList", "groupVersion": f"{GROUP}/v1alpha1"}
+            handler.send_document(200, {**document, "resources": [entry]})
+        elif self.refusals:
+            handler.send(*self.refusals.pop(0))
+        elif request.subresource:
+            script = self.streams.pop(0) if self.streams else Stream([])
+            if isinstance(script, tuple):
+                handler.send_document(*script)
+            else:
+                self._stream(handler, script)
+        elif request.verb == "watch":
+            self._stream(handler, self.watches.pop(0) if self.watches else _HOLD)
+        else:
+            self._list(handler, request)
+        return True
+
+    def _list(self, handler: Handler, request: Request) -> None:
+        turn = self.pulls.pop(0) if len(self.pulls) > 1 else (self.pulls or [[]])[0]
+        node = request.field_selector.removeprefix("spec.nodeName=")
+        items = [
+            one
+            for one in turn
+            if request.namespace in ("", one["metadata"]["namespace"])
+            and node in ("", one["spec"]["nodeName"])
+        ]
+        metadata = {"resourceVersion": "1"}
+        handler.send_document(200, {"kind": "ImagePullList", "metadata": metadata, "items": items})
+
+    def _stream(self, handler: Handler, script: Stream) -> None:
+        def lines() -> Iterator[Document]:
+            for line in script.lines:
+                yield line
+                time.sleep(script.pause_s)
+            if script.ending == "hold":
+                self.closed.wait(60)
+
+        handler.send_lines(lines(), is_whole=script.ending == "end")
 
 
 def pod(name: str, *, namespace: str = "default", node: str = "n1", **labels: str) -> Document:
@@ -142,119 +186,16 @@ def event(kind: str, document: Document, version: str = "2") -> Document:
     return {"type": kind, "object": {**document, "metadata": metadata}}
 
 
-class _Handler(Handler):
-    cluster: Cluster
-
-    def do_GET(self) -> None:
-        user = (self.headers["Authorization"] or "").removeprefix("Bearer ")
-        user = self.headers["Impersonate-User"] or user
-        self.cluster.asked.append((self.path, user))
-        try:
-            self._route(access.parse("GET", self.path), User(user))
-        except OSError:
-            self.close_connection = True
-
-    def _route(self, request: Request, user: User) -> None:
-        kind = kind_of(request)
-        parts = request.path.strip("/").split("/")
-        if user.name == "expired":
-            self.send_document(401, status(401, "Unauthorized", "Unauthorized"))
-        elif request.path.startswith(f"/apis/{GROUP}"):
-            self._agent(request, user)
-        elif parts == ["api"]:
-            self.send_document(200, {"kind": "APIVersions", "versions": ["v1"]})
-        elif parts == ["apis"]:
-            offered = self.cluster.versions if self.cluster.is_installed else ()
-            groups = [*own_groups(), *(group_document(GROUP, version) for version in offered)]
-            document = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-            self.send_document(200, document)
-        elif kind is None:
-            group, version = ("", "", *parts[1:])[-2:]
-            found = resource_list(group, version)
-            missing = status(404, "the server could not find it", "NotFound")
-            self.send_document(200 if found else 404, found or missing)
-        elif request.resource in self.cluster.hidden:
-            text = access.forbidden_message(user, request)
-            self.send_document(403, status(403, text, "Forbidden"))
-        else:
-            self._stored(kind, request)
-
-    def _stored(self, kind: Kind, request: Request) -> None:
-        objects = Objects()
-        for group, name in (("", "pods"), ("apps", "deployments"), ("", "nodes")):
-            objects.replace(group, name, {"items": getattr(self.cluster, name)})
-        if request.verb == "list":
-            query = dict(parse_qsl(urlsplit(self.path).query))
-            self.send_document(200, objects.select(kind, request, query))
-        elif (found := objects.find(kind, request)) is not None:
-            self.send_document(200, found)
-        else:
-            what = f"{kind.resource}.{kind.group}" if kind.group else kind.resource
-            text = f'{what} "{request.name}" not found'
-            details = {"name": request.name, "kind": kind.resource}
-            self.send_document(404, status(404, text, "NotFound", **details))
-
-    def _agent(self, request: Request, user: User) -> None:
-        cluster = self.cluster
-        is_known = cluster.is_installed and "v1alpha1" in cluster.versions
-        if cluster.is_installed and request.path == f"/apis/{GROUP}":
-            versions = [{"groupVersion": f"{GROUP}/{v}", "version": v} for v in cluster.versions]
-            document = {"kind": "APIGroup", "name": GROUP, "versions": versions}
-            return self.send_document(200, document)
-        if not is_known:
-            return self.send(404, b"404 page not found\n", "text/plain")
-        if request.path == ROOT:
-            names = {"kind": "ImagePull", "name": "imagepulls", "singularName": "imagepull"}
-            entry = {**names, "namespaced": True, "verbs": ["get", "list", "watch"]}
-            document = {"kind": "APIResourceList", "groupVersion": f"{GROUP}/v1alpha1"}
-            return self.send_document(200, {**document, "resources": [entry]})
-        if user.name in cluster.denied:
-            text = access.forbidden_message(user, replace(request, name=""))
-            details = {"group": GROUP, "kind": request.kind}
-            return self.send_document(403, status(403, text, "Forbidden", **details))
-        if cluster.refusals:
-            return self.send(*cluster.refusals.pop(0))
-        if request.subresource:
-            script = cluster.streams.pop(0) if cluster.streams else Stream([])
-            if isinstance(script, tuple):
-                return self.send_document(*script)
-            return self._stream(script)
-        if request.verb == "watch":
-            return self._stream(cluster.watches.pop(0) if cluster.watches else _HOLD)
-        turn = cluster.pulls.pop(0) if len(cluster.pulls) > 1 else (cluster.pulls or [[]])[0]
-        node = request.field_selector.removeprefix("spec.nodeName=")
-        items = [
-            one
-            for one in turn
-            if request.namespace in ("", one["metadata"]["namespace"])
-            and node in ("", one["spec"]["nodeName"])
-        ]
-        metadata = {"resourceVersion": "1"}
-        self.send_document(200, {"kind": "ImagePullList", "metadata": metadata, "items": items})
-        return None
-
-    def _stream(self, script: Stream) -> None:
-        def lines() -> Iterator[Document]:
-            for line in script.lines:
-                yield line
-                time.sleep(script.pause_s)
-            if script.ending == "hold":
-                self.cluster.closed.wait(60)
-
-        self.send_lines(lines(), is_whole=script.ending == "end")
-
-
 _HOLD = Stream([], ending="hold")
 
 
 @contextmanager
 def running(run_folder: Path) -> Iterator[Cluster]:
-    made = Cluster(make_node_certificates(run_folder))
-
-    class Bound(_Handler):
-        cluster = made
-
-    with serving(Bound, made.certificates.server_context()) as made.port:
+    with serve(make_node_certificates(run_folder)) as api:
+        made = Cluster(api)
+        api.agent = made.answer
+        api.tokens["root"] = Token(User("root", (access.MASTERS,)))
+        made.pods, made.versions = [], ["v1alpha1"]
         try:
             yield made
         finally:
