@@ -51,23 +51,6 @@ def test_only_get(cluster: Cluster) -> None:
         assert cluster.ask(PULLS, method=method, body=b"{}").status == 401
 
 
-def test_the_kubelets_routes_are_read_once_it_is_known_who_asks(cluster: Cluster) -> None:
-    cluster.start()
-    cluster.add_pod("web")
-    admin, route = cluster.of_user("admin"), "/imagePullProgress/default/web"
-    for path, method, code in (
-        (f"{route}/nosuch", "GET", 404),
-        (f"{route}?container=nosuch", "GET", 404),
-        (f"{route}/main/more", "GET", 404),
-        ("/imagePullProgress", "GET", 404),
-        (route, "DELETE", 405),
-        (f"{route}?timeoutSeconds=soon", "GET", 400),
-    ):
-        assert cluster.ask(path, method=method).status == 401
-        assert cluster.ask(path, method=method, certificate=admin).status == code, path
-    assert cluster.ask(route, body=b"{}", certificate=admin).status == 413
-
-
 def test_metrics(cluster: Cluster) -> None:
     cluster.start()
     assert cluster.ask("/livez").content == b"ok"

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from pycrictl.agent.feed import DONE_S
-from tests.kube.aggregator import BASE, GROUP
+from tests.kube.aggregator import BASE
 from tests.kube.kubectl import Kubectl
 from tests.node.lab import Lab
 from tests.waiting import settled, wait_until
 
-from .agents import NAMESPACE, PORT, Agents, binding, role
+from .agents import Agents
 from .cluster import ADDRESS, NODE, OTHER_ADDRESS, Cluster
 from .test_proxy import pull_slowly
 
-VIEW = [{"apiGroups": [GROUP], "resources": ["imagepulls", "pods/imagepullprogress"]}]
-VIEW[0]["verbs"] = ["get", "list", "watch"]
 OTHER = "vm2"
 
 
@@ -41,16 +37,6 @@ def shared_agents(shared_cluster: Cluster) -> Iterator[Agents]:
 @pytest.fixture
 def agents(cluster: Cluster, shared_agents: Agents) -> Agents:
     return shared_agents
-
-
-@pytest.fixture
-def jane(cluster: Cluster) -> Iterator[Kubectl]:
-    """A user who may see pulls of the namespace default while the test lasts."""
-    user = {"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}
-    cluster.apply(role("view-pulls", VIEW, "default"))
-    cluster.apply(binding("view-pulls", "Role", user, "default"))
-    yield cluster.as_user("jane")
-    cluster.kubectl.good("delete", "role,rolebinding", "-n", "default", "view-pulls")
 
 
 def percents(lines: str) -> list[int]:
@@ -97,21 +83,6 @@ def test_a_watch_from_the_first_byte_to_the_last(cluster: Cluster, agents: Agent
     assert seen == sorted(seen), shown
     assert len(set(seen)) > 5, shown
     assert seen[-1] == 100, shown
-
-
-def test_a_user_sees_what_he_may(cluster: Cluster, agents: Agents, jane: Kubectl) -> None:
-    pull_slowly(cluster, "slow", 1030, seconds=30)
-    assert "slow.c0" in jane.good("get", "imagepulls")
-    refused = 'cannot list resource "imagepulls" in API group "progress.pycrictl.dev"'
-    assert refused in jane.bad("get", "imagepulls", "-A")
-    assert refused in jane.bad("get", "imagepulls", "-n", "kube-system")
-    line = jane.good("get", "--raw", f"{BASE}/namespaces/default/pods/slow/imagepullprogress")
-    records = [json.loads(one) for one in line.splitlines()]
-    assert {one["phase"] for one in records} >= {"downloading", "done"}
-    cluster.kubectl.good("delete", "rolebinding", "view-pulls")
-    wait_until(lambda: jane("get", "imagepulls").returncode)
-    assert "(Forbidden)" in jane.bad("get", "imagepulls")
-    cluster.apply(binding("view-pulls", "Role", {"kind": "User", "name": "jane"}, "default"))
 
 
 def test_a_stream_that_outlives_the_api_servers_limit(cluster: Cluster, agents: Agents) -> None:
@@ -229,41 +200,3 @@ def test_a_second_node(cluster: Cluster, agents: Agents, other_node: Lab) -> Non
         return "far.c0" not in listed.stdout and OTHER not in listed.stderr
 
     assert settled(is_gone, limit_s=DONE_S + 15)
-
-
-def curl(cluster: Cluster, path: str, *words: str) -> tuple[int, str]:
-    """Ask the agent itself, not through the API server."""
-    url = f"https://{ADDRESS}:{PORT}{path}"
-    command = ["curl", "-sk", "--path-as-is", "-w", "\n%{http_code}", *words, url]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    text, _, code = answer.rpartition("\n")
-    return int(code), text
-
-
-def test_the_routes_of_a_kubelet(cluster: Cluster, agents: Agents) -> None:
-    pull_slowly(cluster, "slow", 1090, seconds=10)
-    path = "/imagePullProgress/default/slow"
-
-    def certificate(name: str) -> list[str]:
-        return ["--cert", cluster.pki.cert(name), "--key", cluster.pki.key(name)]
-
-    assert curl(cluster, path)[0] == 401
-    assert curl(cluster, path, *certificate("jane"))[0] == 403
-    token = cluster.kubectl.good("create", "token", "pycrictl-agent", "-n", NAMESPACE).strip()
-    assert curl(cluster, path, "-H", f"Authorization: Bearer {token}")[0] == 403
-    code, text = curl(cluster, path, *certificate("admin"))
-    assert code == 200
-    assert {json.loads(line)["phase"] for line in text.splitlines()} >= {"downloading", "done"}
-    assert curl(cluster, "/imagePullProgress/default/nope", *certificate("admin"))[0] == 404
-
-
-def test_nothing_for_who_is_no_front_proxy(cluster: Cluster, agents: Agents) -> None:
-    forged = ["-H", "X-Remote-User: admin", "-H", "X-Remote-Group: system:masters"]
-    admin = ["--cert", cluster.pki.cert("admin"), "--key", cluster.pki.key("admin")]
-    peer = Path(agents.peer_token).read_text().strip()
-    for path in (BASE, f"{BASE}/imagepulls", "/apis", "/openapi/v3", "/node/v1alpha1/pulls"):
-        for words in (forged, [*forged, *admin], ["-H", "Authorization: Bearer nope"]):
-            assert curl(cluster, path, *words)[0] == 401
-    assert curl(cluster, "/node/v1alpha1/pulls", "-H", f"Authorization: Bearer {peer}")[0] == 200
-    other = cluster.kubectl.good("create", "token", "pycrictl-agent", "-n", NAMESPACE).strip()
-    assert curl(cluster, "/node/v1alpha1/pulls", "-H", f"Authorization: Bearer {other}")[0] == 401
