@@ -1,14 +1,16 @@
-"""Agents of the cluster, each a process on an address of its own, and what makes them an API."""
+"""Agents of the cluster, each a process on an address of its own, behind the shipped manifests."""
 
 from __future__ import annotations
 
+import json
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from tests.kube.aggregator import GROUP, VERSION, ApiService
+from tests.kube.aggregator import GROUP
 from tests.node.daemon import Daemon
 
 from .cluster import START_S, Cluster
@@ -16,24 +18,8 @@ from .cluster import START_S, Cluster
 NAMESPACE: Final = "pycrictl"
 NAME: Final = "pycrictl-agent"
 PORT: Final = 10281
-SERVICE: Final = ApiService(GROUP, VERSION, "", PORT)
 
-READ: Final = ["get", "list", "watch"]
-RULES: Final = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": READ},
-    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": READ},
-    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"]},
-    {
-        "apiGroups": ["authentication.k8s.io"],
-        "resources": ["tokenreviews"],
-        "verbs": ["create"],
-    },
-    {
-        "apiGroups": ["authorization.k8s.io"],
-        "resources": ["subjectaccessreviews"],
-        "verbs": ["create"],
-    },
-]
+BASE: Final = Path(__file__).parents[2] / "packaging/kubernetes/base"
 RBAC: Final = "rbac.authorization.k8s.io"
 
 
@@ -73,50 +59,13 @@ class Agents:
         self.folder = folder
 
     def install(self) -> None:
-        account = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
-        reader = "extension-apiserver-authentication-reader"
-        metadata = {"name": NAME, "namespace": NAMESPACE}
-        self._cluster.apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-            {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": "pycrictl-agent-ca", "namespace": NAMESPACE},
-            },
-            role(NAME, RULES),
-            binding(NAME, "ClusterRole", account),
-            binding(NAME, "Role", account, "kube-system", reader),
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": metadata,
-                "spec": {"ports": [{"name": "https", "port": 443, "targetPort": PORT}]},
-            },
-        )
+        self._cluster.kubectl.good("apply", "-k", str(BASE))
         self._write_credentials()
-        self._cluster.apply(
-            {
-                "apiVersion": "apiregistration.k8s.io/v1",
-                "kind": "APIService",
-                "metadata": {"name": f"{VERSION}.{GROUP}"},
-                "spec": {
-                    "group": GROUP,
-                    "version": VERSION,
-                    "groupPriorityMinimum": 100,
-                    "versionPriority": 10,
-                    "insecureSkipTLSVerify": True,
-                    "service": {**metadata, "port": 443},
-                },
-            }
-        )
 
     def remove(self) -> None:
         for node in list(self._daemons):
             self.stop(node)
-        kubectl = self._cluster.kubectl
-        kubectl("delete", "apiservice", f"{VERSION}.{GROUP}")
-        kubectl("delete", "clusterrole,clusterrolebinding", NAME)
+        take_out(self._cluster, BASE)
 
     def _write_credentials(self) -> None:
         words = ("create", "token", NAME, "-n", NAMESPACE, "--duration=3h")
@@ -178,6 +127,20 @@ class Agents:
 
     def _publish(self) -> None:
         publish(self._cluster, self._endpoints)
+
+
+def take_out(cluster: Cluster, folder: Path) -> None:
+    """Remove what the manifests of a folder have put there."""
+    kubectl = cluster.kubectl
+    kubectl.good("delete", "-k", str(folder), "--wait=false")
+    # What the namespaces' controller does once a namespace is empty; there is none here.
+    namespace = kubectl.document("get", "namespace", NAMESPACE)
+    namespace["spec"]["finalizers"] = []
+    path = f"/api/v1/namespaces/{NAMESPACE}/finalize"
+    kubectl.good("replace", "--raw", path, "-f", "-", stdin=json.dumps(namespace))
+    found = kubectl.good("get", "clusterrole,clusterrolebinding,apiservice", "-o", "name")
+    assert "pycrictl" not in found
+    assert "pycrictl" not in kubectl.good("get", "rolebinding", "-n", "kube-system", "-o", "name")
 
 
 def publish(cluster: Cluster, endpoints: Mapping[str, str]) -> None:

@@ -26,9 +26,10 @@ from tests.processes import resident_bytes
 from tests.proxy.program import OPTIONS
 from tests.waiting import wait_until
 
+from .agents import BASE
 from .cluster import SOCKET, Cluster
 from .shipped import ENDPOINT, METRICS, Node, agent_pid, node_of
-from .test_manifests import BASE, agent_pod, applied_from, plugin_beside
+from .test_manifests import agent_pod, applied_from, plugin_beside
 
 MIB: Final = 1 << 20
 PODS: Final = 30

@@ -25,7 +25,7 @@ from tests.packaging.test_helm import SAME, VALUES, Render, changes_of, merged, 
 from tests.packaging.test_kubernetes import WHOLE, combined
 from tests.waiting import wait_until
 
-from .agents import NAME, NAMESPACE, publish
+from .agents import BASE, NAME, NAMESPACE, publish, take_out
 from .cluster import ADDRESS, NODE, Cluster
 from .cluster import PORT as API_PORT
 from .test_proxy import pull_slowly
@@ -33,7 +33,6 @@ from .test_proxy import pull_slowly
 __all__ = ["render"]
 
 ROOT = Path(__file__).parents[2]
-BASE = ROOT / "packaging/kubernetes/base"
 SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
 SCRIPT = f"#!{sys.executable}\nfrom pycrictl.__main__ import run\nrun()\n"
 
@@ -107,15 +106,7 @@ def applied_from(
     wait_until(lambda: kubectl("get", "imagepulls").returncode == 0)
     yield cluster
     remove_agent(cluster)
-    kubectl.good("delete", "-k", str(folder), "--wait=false")
-    # What the namespaces' controller does once a namespace is empty; there is none here.
-    namespace = kubectl.document("get", "namespace", NAMESPACE)
-    namespace["spec"]["finalizers"] = []
-    path = f"/api/v1/namespaces/{NAMESPACE}/finalize"
-    kubectl.good("replace", "--raw", path, "-f", "-", stdin=json.dumps(namespace))
-    found = kubectl.good("get", "clusterrole,clusterrolebinding,apiservice", "-o", "name")
-    assert "pycrictl" not in found
-    assert "pycrictl" not in kubectl.good("get", "rolebinding", "-n", "kube-system", "-o", "name")
+    take_out(cluster, folder)
 
 
 def await_agent(cluster: Cluster) -> None:
