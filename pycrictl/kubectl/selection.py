@@ -161,7 +161,7 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
         found = [_pod(each) for each in _select(kubectl, namespace, asked.selector, asked.node)]
         return PodSelection(kubectl, asked, namespace, found, [asked.selector])
     try:
-        documents = _documents(kubectl, asked)
+        namespace, documents, selectors = _resolve(kubectl, asked)
     except Denied:
         # Who may see pulls need not see pods.
         name = asked.names[0].removeprefix("pod/")
@@ -169,33 +169,33 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
             raise
         namespace = asked.namespace or namespace_of(kubectl)
         return PodSelection(kubectl, asked, namespace, [FoundPod(namespace, name, "?", ())], [])
-    namespace = text(documents[0]["metadata"].get("namespace")) if documents else ""
-    pods, selectors = [], []
-    for each in documents:
-        if each.get("kind") == "Pod":
-            pods.append(_pod(each))
-        else:
-            selectors.append(_selector_of(each))
     for selector in selectors:
-        pods += [_pod(each) for each in _select(kubectl, namespace, selector, asked.node)]
-    # A pod that is named beside a workload is found by its name whatever its labels are.
-    selection = PodSelection(kubectl, asked, namespace, pods, selectors)
+        documents += _select(kubectl, namespace, selector, asked.node)
+    pods = [_pod(each) for each in documents]
     _check_container(asked.container, pods)
-    return selection
+    return PodSelection(kubectl, asked, namespace, pods, selectors)
 
 
 def documents_of(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:
     if not asked.names:
         namespace = "" if asked.is_everywhere else asked.namespace or namespace_of(kubectl)
         return _select(kubectl, namespace, asked.selector, asked.node)
-    found = []
-    for each in _documents(kubectl, asked):
-        if each.get("kind") == "Pod":
-            found.append(each)
-        else:
-            namespace = text(each["metadata"].get("namespace"))
-            found += _select(kubectl, namespace, _selector_of(each), asked.node)
+    namespace, found, selectors = _resolve(kubectl, asked)
+    for selector in selectors:
+        found += _select(kubectl, namespace, selector, asked.node)
     return found
+
+
+def _resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]], list[str]]:
+    """Return the namespace, the pods that are named, and the selectors of what else is named."""
+    namespace, pods, selectors = "", [], []
+    for each in _documents(kubectl, asked):
+        namespace = text(each["metadata"].get("namespace"))
+        if each.get("kind") == "Pod":
+            pods.append(each)
+        else:
+            selectors.append(_selector_of(each))
+    return namespace, pods, selectors
 
 
 def ending_of(kubectl: Kubectl, pull: PullObject) -> str:
