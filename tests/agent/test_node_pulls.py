@@ -6,12 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
-from pycrictl.agent.asyncapi import AsyncApiClient
-from pycrictl.agent.node_pulls import NodePulls, pulls_in
+from pycrictl.agent.node_pulls import pulls_in
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.kube.pods import parse_pod
 from pycrictl.logs.journal import JournalLine
 from pycrictl.pulls.model import Phase
 from pycrictl.pulls.tracker import Tracker
@@ -29,31 +26,6 @@ def test_what_was_complete_at_first_sight_does_not_run() -> None:
     view = tracker.view(6.0)
     assert [one.is_running for one in pulls_in(view, {})] == [False]
     assert [one.is_running for one in pulls_in(view, {IMAGE: time.time()})] == [True]
-
-
-def test_the_journal_says_when_a_pull_is_tried_again() -> None:
-    failed_at_s = time.time() - 5
-    line = f'"PullImage from image service failed" err="rpc error: no such host" image="{IMAGE}"'
-    asked: list[float] = []
-
-    def read(since_s: float) -> list[JournalLine]:
-        asked.append(since_s)
-        return [JournalLine(failed_at_s, "kubelet", line)]
-
-    def load() -> NoReturn:
-        raise AssertionError
-
-    pulls = NodePulls(standing.no_runtime, AsyncApiClient(load), "n1", read)
-    pulls.look_for_failures()
-    assert not asked, "no pod waits in vain"
-    found = parse_pod(standing.pod("web", state=BACK_OFF))
-    assert found is not None
-    pulls._reflector._parts[0].items["u"] = found
-    pulls._looked_at = -100.0
-    pulls.look_for_failures()
-    assert pulls.retries == {IMAGE: failed_at_s + 10}
-    pulls.look_for_failures()
-    assert len(asked) == 1, "not at every look"
 
 
 def test_who_lists_pulls_is_told_when_they_are_tried_again(

@@ -144,8 +144,8 @@ def test_tables(cluster: Cluster) -> None:
     assert [one["object"]["kind"] for one in found] == ["Table", "Table"]
     assert [bool(one["object"]["columnDefinitions"]) for one in found] == [True, False]
     assert ask(cluster, "", Accept="application/yaml").status == 406
-    partial = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
-    assert ask(cluster, "", **partial).document["kind"] == "PartialObjectMetadataList"
+    partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+    assert ask(cluster, "", Accept=partial).document["kind"] == "ImagePullList"
 
 
 def test_an_object_that_ceases_to_fit(cluster: Cluster) -> None:

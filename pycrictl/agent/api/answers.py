@@ -12,7 +12,7 @@ from aiohttp import web
 from pycrictl.agent.api.names import GROUP_VERSION, KIND, META, Document
 from pycrictl.agent.api.selectors import FieldSelector, fits_labels, parse_fields
 from pycrictl.agent.api.status import Refusal
-from pycrictl.agent.api.table import partial_metadata, table
+from pycrictl.agent.api.table import table
 from pycrictl.units import escape, parse_bool
 
 MAX_QUERY_CHARS: Final = 16 * 1024
@@ -84,28 +84,21 @@ def parse_query(given: dict[str, str]) -> Query:
 
 
 class Form(NamedTuple):
-    """How objects are written: ``kind`` is ``Table``, ``PartialObjectMetadata`` or empty."""
+    """How objects are written; ``include`` is what is beside the cells of a table's row."""
 
-    kind: str = ""
+    is_table: bool = False
     include: str = "Metadata"
 
     def one(self, document: Document, *, has_header: bool = True) -> Document:
-        if self.kind == "Table":
-            metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}
-            return table([document], metadata, include=self.include, has_header=has_header)
-        return partial_metadata(document) if self.kind else document
+        if not self.is_table:
+            return document
+        metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}
+        return table([document], metadata, include=self.include, has_header=has_header)
 
     def many(self, documents: list[Document], version: int) -> Document:
         metadata = {"resourceVersion": str(version)}
-        if self.kind == "Table":
+        if self.is_table:
             return table(documents, metadata, include=self.include)
-        if self.kind:
-            return {
-                "kind": f"{self.kind}List",
-                "apiVersion": f"{META}/v1",
-                "metadata": metadata,
-                "items": [partial_metadata(one) for one in documents],
-            }
         return {
             "kind": f"{KIND}List",
             "apiVersion": GROUP_VERSION,
@@ -121,15 +114,10 @@ def form_of(accept: str, include: str = "Metadata") -> Form:
         options = dict(word.partition("=")[::2] for word in rest)
         if kind not in (JSON, "application/*", "*/*"):
             continue
-        wanted = options.get("as", "")
-        if not wanted:
-            return Form("", include)
-        if options.get("g") != META or options.get("v") != "v1":
-            continue
-        if wanted == "Table":
-            return Form(wanted, include)
-        if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-            return Form("PartialObjectMetadata", include)
+        if not (wanted := options.get("as", "")):
+            return Form(include=include)
+        if (wanted, options.get("g"), options.get("v")) == ("Table", META, "v1"):
+            return Form(is_table=True, include=include)
     raise Refusal(406, f"only {JSON} is served here")
 
 
