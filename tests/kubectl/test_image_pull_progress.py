@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import stat
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -414,8 +414,7 @@ def test_ctrl_c(cluster: Cluster, plugin: Plugin, words: tuple[str, ...]) -> Non
     cluster.pulls = [[pull("web", total=5, progress=1)]]
     process = plugin.start(*words)
     wait_until(lambda: bool(asked(cluster, "watch")))
-    (folder,) = plugin.runtime.iterdir()
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    wait_until(lambda: not list(plugin.runtime.iterdir()))
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -432,8 +431,20 @@ def test_killed(cluster: Cluster, plugin: Plugin) -> None:
     process.kill()
     process.communicate(timeout=60)
     wait_until(lambda: plugin.proxies() == [])
-    assert len(list(plugin.runtime.iterdir())) == 1
-    assert plugin.run("web").code == 0  # it removes that folder with its own
+    assert not list(plugin.runtime.iterdir())
+
+
+def test_killed_before_kubectl_listens(cluster: Cluster, plugin: Plugin) -> None:
+    """The next one removes what is left; a folder that is young stays."""
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(ALL)]
+    for name in ("left", "young"):
+        (plugin.runtime / f"pycrictl-kubectl-{name}").mkdir(mode=0o700)
+    os.utime(plugin.runtime / "pycrictl-kubectl-left", (1, 1))
+    assert plugin.run("web").code == 0
+    (young,) = plugin.runtime.iterdir()
+    assert young.name.endswith("young")
+    young.rmdir()
 
 
 def test_kubectl_is_killed(cluster: Cluster, plugin: Plugin) -> None:
@@ -454,8 +465,9 @@ def test_nobody_else_gets_through_the_proxy(cluster: Cluster, plugin: Plugin) ->
     cluster.streams = [Stream(records([4]), ending="hold")]
     process = plugin.start("web")
     wait_until(lambda: bool(asked(cluster, "imagepullprogress")))
-    (folder,) = plugin.runtime.iterdir()
-    answer = _get(str(folder / "s"), "/api/v1/namespaces/default/secrets")
+    ways = Path(f"/proc/{process.pid}/fd").iterdir()
+    (socket,) = (one for one in ways if str(one.readlink()).endswith("/s (deleted)"))
+    answer = _get(str(socket), "/api/v1/namespaces/default/secrets")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert answer.startswith(b"HTTP/1.1 403 ")

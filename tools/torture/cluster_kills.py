@@ -246,7 +246,7 @@ class Kills:
         """What is left when all is over, and all that is kept for a while has expired."""
         faults = []
         plugin, store = self.world.plugin, self.world.store
-        for path in plugin.state.iterdir():
+        for path in (*plugin.state.iterdir(), *plugin.runtime.iterdir()):
             os.utime(path, (1, 1))  # as if it were long ago
         ended = self._end(self._start("to", "file"))  # it sweeps
         if ended.status:
