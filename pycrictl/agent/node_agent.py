@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from pycrictl.agent import pull_events
+from pycrictl.agent.agent_settings import AgentSettings
 from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.cluster import Cluster
@@ -27,8 +28,7 @@ from pycrictl.agent.figures import Figures
 from pycrictl.agent.node_pulls import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
-from pycrictl.agent.routes import Routes
-from pycrictl.agent.settings import AgentSettings
+from pycrictl.agent.router import Router
 from pycrictl.agent.streaming import ProgressStreams
 from pycrictl.agent.tls_listener import TlsListener
 from pycrictl.agent.trust import frontproxy
@@ -101,7 +101,7 @@ class Agent:
             self._audit,
             is_off=not settings.debugs,
         )
-        self.routes = Routes(
+        self.routes = Router(
             self.access,
             cluster,
             self.feeds,

@@ -20,11 +20,11 @@ from pycrictl.errors import (
     Unimplemented,
     UpgradeRefused,
 )
-from pycrictl.kubectl import refusals
+from pycrictl.kubectl import api_errors
 from pycrictl.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
 from pycrictl.kubectl.kubectl_proxy import KubectlProxy
+from pycrictl.kubectl.pod_selection import Asked, FoundPod, PodSelection, ending_of, find
 from pycrictl.kubectl.program import Kubectl
-from pycrictl.kubectl.selection import Asked, FoundPod, PodSelection, ending_of, find
 from pycrictl.progress import report_stream
 from pycrictl.progress.endings import SETTLE_S, Pace, Sink, conclude
 from pycrictl.progress.stream_watch import Follow, watch_reports
@@ -87,9 +87,9 @@ async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_not
     try:
         await follow(on_report, on_note)
     except UpgradeRefused as exc:
-        error = refusals.of_answer(exc)
+        error = api_errors.of_answer(exc)
         if isinstance(error, Unimplemented) and exc.status == 404:
-            error = await in_thread(partial(kubectl.why_not_served, refusals.INSTALL))
+            error = await in_thread(partial(kubectl.why_not_served, api_errors.INSTALL))
         raise error from exc
     except RemoteProtocolError:
         raise

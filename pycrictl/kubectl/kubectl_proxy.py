@@ -21,7 +21,7 @@ from typing import Final
 
 from pycrictl.agent.api.names import GROUP
 from pycrictl.errors import ConnectError
-from pycrictl.kubectl import refusals
+from pycrictl.kubectl import api_errors
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.streaming.target import Target
 
@@ -92,7 +92,7 @@ class KubectlProxy:
                 raise ConnectError(f"kubectl proxy does not listen within {READY_S:g} s")
             if not process.stdout.readline():
                 code = process.wait()
-                raise refusals.of_text(complaint(), code)
+                raise api_errors.of_text(complaint(), code)
             socket = os.open(f"{folder}/s", os.O_PATH)
             stack.callback(os.close, socket)
             self._process, self._socket = process, f"/proc/self/fd/{socket}"

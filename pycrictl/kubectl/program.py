@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from pycrictl.errors import ConnectError, NotFound, PycrictlError, RemoteProtocolError
 from pycrictl.foreign import mapping, mappings, parse, text
-from pycrictl.kubectl import refusals
+from pycrictl.kubectl import api_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Kubectl:
             output: bytes = process.stdout.read()
             process.wait()
         if process.returncode:
-            raise refusals.of_text(complaint(), process.returncode)
+            raise api_errors.of_text(complaint(), process.returncode)
         return output
 
     def documents(self, *words: str) -> Any:
@@ -48,13 +48,13 @@ class Kubectl:
     def why_not_served(self, install: str) -> PycrictlError:
         """Return why the API server does not serve the agents' API, or not all of it."""
         try:
-            found = self.documents("get", "--raw", refusals.OFFERED_AT)
+            found = self.documents("get", "--raw", api_errors.OFFERED_AT)
         except NotFound:
-            return refusals.not_installed(install)
+            return api_errors.not_installed(install)
         except PycrictlError as exc:
             return exc
         versions = mappings(mapping(found).get("versions"))
-        return refusals.other_version([text(each.get("version")) for each in versions], install)
+        return api_errors.other_version([text(each.get("version")) for each in versions], install)
 
     def start(self, words: Sequence[str], **settings: Any) -> subprocess.Popen[bytes]:
         """Start a call; its outputs are pipes."""
@@ -92,7 +92,7 @@ class Kubectl:
         with stream:
             for raw in stream:
                 line = raw.decode(errors="replace").rstrip()
-                if refusals.is_error(line):
+                if api_errors.is_error(line):
                     errors.append(line)
                     del errors[:-_MOST_LINES]
                 elif line and not _REPEATED.match(line):

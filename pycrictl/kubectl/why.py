@@ -11,9 +11,9 @@ from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.pod import Look, PodReport, diagnose
 from pycrictl.errors import NotFound, PycrictlError
 from pycrictl.foreign import mapping, mappings, text
+from pycrictl.kubectl.pod_selection import Asked, documents_of, namespace_of
 from pycrictl.kubectl.podfacts import Known, facts_of, for_cluster, needs_log
 from pycrictl.kubectl.program import Kubectl
-from pycrictl.kubectl.selection import Asked, documents_of, namespace_of
 
 LOG_LINES: Final = 3
 LOG_LINE_CHARS: Final = 300

@@ -14,8 +14,8 @@ from email.message import Message
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from pycrictl.agent.agent_settings import AgentSettings
 from pycrictl.agent.node_agent import Agent
-from pycrictl.agent.settings import AgentSettings
 from pycrictl.agent.trust.certificate import SECRET
 from pycrictl.errors import ConnectError
 from pycrictl.kube.credential import read_kubeconfig

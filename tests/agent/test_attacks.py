@@ -348,7 +348,7 @@ def test_requests_that_are_none(agent: Agent, address: tuple[str, int]) -> None:
 def test_watchers_of_one_user_do_not_take_the_place_of_others(
     address: tuple[str, int], hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pycrictl.agent.routes.MAX_WATCHES_PER_USER", 20)
+    monkeypatch.setattr("pycrictl.agent.router.MAX_WATCHES_PER_USER", 20)
     context = believing(hands.front_proxy)
     codes = []
     with ExitStack() as stack:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.kubectl.refusals import VIEW_ROLE
+from pycrictl.kubectl.api_errors import VIEW_ROLE
 from tests.agent.standing import Cluster, standing
 from tests.kube.access import Grant
 from tests.kube.apiserver import make_node_certificates

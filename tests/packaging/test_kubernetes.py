@@ -21,7 +21,7 @@ from pycrictl import __version__
 from pycrictl.agent.api.names import AUDIENCE, GROUP, PORT, SERVICE, VERSION
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.cli.tree import command_of, specs
-from pycrictl.kubectl import refusals
+from pycrictl.kubectl import api_errors
 from tests.once import made_once
 
 FOLDER = Path(__file__).parents[2] / "packaging/kubernetes"
@@ -319,7 +319,7 @@ def test_the_certificate_is_verified_where_there_is_a_ca(run_folder: Path) -> No
 
 
 def test_the_users_role_is_the_one_that_errors_name(objects: list[Document]) -> None:
-    role = one(objects, "ClusterRole", refusals.VIEW_ROLE)
+    role = one(objects, "ClusterRole", api_errors.VIEW_ROLE)
     assert {
         resource: rule["verbs"] for rule in role["rules"] for resource in rule["resources"]
     } == {"imagepulls": ["get", "list", "watch"], "pods/imagepullprogress": ["get", "watch"]}
@@ -340,7 +340,7 @@ def test_every_right_has_its_reason() -> None:
 
 def test_the_image_is_of_this_version(objects: list[Document]) -> None:
     assert container(objects)["image"] == f"ghcr.io/pycrictl/pycrictl:{_release()}"
-    assert refusals.INSTALL.endswith(f"?ref=v{_release()}'")
+    assert api_errors.INSTALL.endswith(f"?ref=v{_release()}'")
 
 
 def _release() -> str:

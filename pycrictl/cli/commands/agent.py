@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from pycrictl import noderoot
-from pycrictl.agent.settings import AgentSettings, load
+from pycrictl.agent.agent_settings import AgentSettings, load
 from pycrictl.cli.admin_socket import client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.service_command import flags, options_of

@@ -11,8 +11,8 @@ from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
 from pycrictl.errors import PycrictlError
 from pycrictl.kubectl.cluster_watch import watch
+from pycrictl.kubectl.pod_selection import Asked
 from pycrictl.kubectl.program import Kubectl
-from pycrictl.kubectl.selection import Asked
 from pycrictl.progress.endings import Pace
 from pycrictl.show.displays.outlet import choose
 from pycrictl.show.displays.pull_lines import open_display

@@ -11,8 +11,8 @@ from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.pod import document_of, survey_document
 from pycrictl.errors import UsageError
+from pycrictl.kubectl.pod_selection import Asked
 from pycrictl.kubectl.program import Kubectl
-from pycrictl.kubectl.selection import Asked
 from pycrictl.kubectl.why import Pods
 from pycrictl.show import diagnosis_text
 from pycrictl.show.formats import Format

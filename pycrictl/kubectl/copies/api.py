@@ -22,7 +22,7 @@ from pycrictl.errors import (
     UpgradeRefused,
 )
 from pycrictl.foreign import mapping, parsed, text
-from pycrictl.kubectl import refusals
+from pycrictl.kubectl import api_errors
 from pycrictl.streaming.target import Target, cannot_connect, reason_of
 from pycrictl.units import escape
 
@@ -131,25 +131,25 @@ def error_of(status: int, body: bytes) -> PycrictlError:
 
     * Lost: the session or its container is not there any more;
     * CopyError: the copy cannot be; Exhausted: not now;
-    * Denied; NotFound, of the pod; and others as ``refusals.of_answer`` has them.
+    * Denied; NotFound, of the pod; and others as ``api_errors.of_answer`` has them.
     """
     found = parsed(body)
     is_ours = mapping(found.get("details")).get("kind") == COPIES
     message = escape(text(found.get("message")))
     if status == 403 and message:
-        return refusals.forbidden(message)
+        return api_errors.forbidden(message)
     if status == 429:
         return Exhausted(message or "try again later", code="ResourceExhausted", details=message)
     if is_ours and message:
         if status in (404, 410):
             return Forgotten(message) if status == 404 else Lost(message)
         if status == 501:
-            return CopyError(message, hint=refusals.INSTALL_COPIES)
+            return CopyError(message, hint=api_errors.INSTALL_COPIES)
         if status < 500:
             return CopyError(message)
         if status == 503:
             return Unavailable(message, code="Unavailable", details=message)
-    return refusals.of_answer(UpgradeRefused(message, status=status, body=body))
+    return api_errors.of_answer(UpgradeRefused(message, status=status, body=body))
 
 
 def _dial(target: Target, timeout_s: float) -> socket.socket:

@@ -11,14 +11,14 @@ from pycrictl.copy.method import CopyOptions, Method
 from pycrictl.copy.rules.spec import ContainerPath
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Unimplemented
-from pycrictl.kubectl import refusals
+from pycrictl.kubectl import api_errors
 from pycrictl.kubectl.copies.api import CopyApi
 from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 from pycrictl.kubectl.kubectl_proxy import KubectlProxy
+from pycrictl.kubectl.pod_selection import check_name, namespace_of
 from pycrictl.kubectl.program import Kubectl
-from pycrictl.kubectl.selection import check_name, namespace_of
 
 
 class InCluster(NamedTuple):
@@ -94,7 +94,7 @@ def _installed(kubectl: Kubectl) -> Iterator[None]:
     try:
         yield
     except Unimplemented as exc:
-        raise kubectl.why_not_served(refusals.INSTALL_COPIES) from exc
+        raise kubectl.why_not_served(api_errors.INSTALL_COPIES) from exc
 
 
 def _ignore(_: str) -> None:

@@ -58,7 +58,7 @@ _PATH: Final = re.compile(r"/|(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+/?")
 Answer = Awaitable[web.StreamResponse]
 
 
-class Routes:
+class Router:
     def __init__(
         self,
         access: Access,

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from pycrictl.errors import ConnectError, Denied, NotFound, Unavailable, UpgradeRefused, UsageError
-from pycrictl.kubectl import refusals
+from pycrictl.kubectl import api_errors
 
 
 def test_a_binding_for_a_service_account() -> None:
-    made = refusals.binding("system:serviceaccount:ci:bot", "view", "shop")
+    made = api_errors.binding("system:serviceaccount:ci:bot", "view", "shop")
     assert made == (
         "kubectl create rolebinding view-system-serviceaccount-ci-bot --clusterrole=view"
         " --serviceaccount=ci:bot --namespace=shop"
@@ -19,7 +19,7 @@ def test_a_binding_for_a_service_account() -> None:
 
 
 def test_a_user_cannot_put_words_into_the_command() -> None:
-    made = refusals.binding("x; rm -rf /", "view", None)
+    made = api_errors.binding("x; rm -rf /", "view", None)
     assert made.endswith("--clusterrole=view --user='x; rm -rf /'")
 
 
@@ -28,7 +28,7 @@ def test_the_role_for_objects_of_kubernetes_is_view() -> None:
         'Error from server (Forbidden): pods "web" is forbidden: User "jane" cannot get resource'
         ' "pods" in API group "" in the namespace "shop"'
     )
-    error = refusals.of_text(text, 1)
+    error = api_errors.of_text(text, 1)
     assert isinstance(error, Denied)
     assert error.hint is not None
     assert error.hint.endswith("--clusterrole=view --user=jane --namespace=shop")
@@ -49,7 +49,7 @@ def test_the_role_for_objects_of_kubernetes_is_view() -> None:
     ],
 )
 def test_what_kubectl_writes(text: str, kind: type[Exception], message: str) -> None:
-    error = refusals.of_text(text, 7)
+    error = api_errors.of_text(text, 7)
     assert type(error) is kind
     assert error.message.startswith(message)
 
@@ -58,12 +58,12 @@ def test_what_kubectl_writes(text: str, kind: type[Exception], message: str) -> 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 429, 500, 502, 503])
 def test_any_answer_is_one_line(status: int, body: bytes) -> None:
     refusal = UpgradeRefused("no", status=status, body=body)
-    assert refusals.of_answer(refusal).message
+    assert api_errors.of_answer(refusal).message
 
 
 def test_kubectl_proxy_that_does_not_reach_the_server() -> None:
     refusal = UpgradeRefused("", status=500, body=b"dial tcp 10.0.0.1:6443: connect: refused\n")
-    error = refusals.of_answer(refusal)
+    error = api_errors.of_answer(refusal)
     assert isinstance(error, Unavailable)
     assert error.message == "cannot reach the API server: dial tcp 10.0.0.1:6443: connect: refused"
     assert error.hint == "'kubectl config view --minify' shows which server is used"
@@ -71,5 +71,5 @@ def test_kubectl_proxy_that_does_not_reach_the_server() -> None:
 
 def test_a_pod_that_the_agent_does_not_know() -> None:
     body = {"kind": "Status", "reason": "NotFound", "message": "gone", "details": {"name": "web"}}
-    error = refusals.of_answer(UpgradeRefused("", status=404, body=json.dumps(body).encode()))
+    error = api_errors.of_answer(UpgradeRefused("", status=404, body=json.dumps(body).encode()))
     assert isinstance(error, NotFound)
