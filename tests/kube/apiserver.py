@@ -217,7 +217,7 @@ class _Handler(Handler):
         request = access.parse(self.command, self.path)
         query = dict(parse_qsl(urlsplit(self.path).query))
         reason = api.may(user, request)
-        if reason is not None and not self._is_own_pod(api, user, request):
+        if reason is not None:
             text = access.forbidden_message(user, request) + (f": {reason}" if reason else "")
             details = {"name": request.name, "group": request.group, "kind": request.resource}
             return 403, status(403, text, "Forbidden", **details)
@@ -226,13 +226,6 @@ class _Handler(Handler):
         if request.resource == "events" and self.command in ("POST", "PATCH"):
             return (201 if self.command == "POST" else 200), body
         return _stored(api, request, query, body, user)
-
-    def _is_own_pod(self, api: ApiServer, user: User, request: Request) -> bool:
-        kind = kind_of(request)
-        found = api.objects.find(kind, request) if kind and request.verb == "get" else None
-        is_pod = found is not None and request.kind == "pods"
-        node = user.name.removeprefix("system:node:")
-        return is_pod and found is not None and found["spec"].get("nodeName") == node
 
     def _plain(self, api: ApiServer, path: str) -> Answer:
         """Answer what is no resource: discovery, schemas, health."""
@@ -384,6 +377,3 @@ def write_kubeconfig(
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(document))
     return file
-
-
-__all__ = ["NODE", "PODS", "ApiServer", "make_node_certificates", "serve", "write_kubeconfig"]
