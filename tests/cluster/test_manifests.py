@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.kube.kubectl import Kubectl
-from tests.kubectl.plugin import Plugin
+from tests.kubectl.plugin import Plugin, plugin_in
 from tests.packaging.test_helm import SAME, VALUES, Render, changes_of, merged, render
 from tests.packaging.test_kubernetes import WHOLE, combined
 from tests.waiting import wait_until
@@ -34,7 +34,6 @@ __all__ = ["render"]
 
 ROOT = Path(__file__).parents[2]
 SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
-SCRIPT = f"#!{sys.executable}\nfrom pycrictl.__main__ import run\nrun()\n"
 
 
 def agent_pod(cluster: Cluster, template: dict[str, Any]) -> dict[str, Any]:
@@ -138,22 +137,11 @@ def plugin(applied: Cluster, tmp_path: Path) -> Plugin:
 
 
 def plugin_beside(cluster: Cluster, folder: Path) -> Plugin:
-    programs = folder / "bin"
-    programs.mkdir()
-    for name in ("kubectl-image_pull_progress", "kubectl-why"):
-        (programs / name).write_text(SCRIPT)
-        (programs / name).chmod(0o755)
-    (programs / "kubectl").symlink_to(cluster.programs / "kubectl")
     runtime = cluster.folder / "run"
     runtime.mkdir(exist_ok=True)
-    environ = {
-        "HOME": str(folder),
-        "KUBECONFIG": str(cluster.kubeconfig("admin")),
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "XDG_RUNTIME_DIR": str(runtime),
-    }
-    return Plugin(environ, runtime)
+    found = plugin_in(folder, runtime, cluster.kubeconfig("admin"))
+    (folder / "bin/kubectl").symlink_to(cluster.programs / "kubectl")
+    return found
 
 
 @pytest.fixture(autouse=True)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 LIMIT_S = 60
+SCRIPT = f"#!{sys.executable}\nfrom pycrictl.__main__ import run\nrun()\n"
+_NAMES = (
+    *("kubectl-image_pull_progress", "kubectl-why"),
+    *("kubectl_complete-image_pull_progress", "kubectl_complete-container_cp"),
+)
 
 
 @dataclass
@@ -70,6 +77,24 @@ class Plugin:
 
     def proxies(self) -> list[int]:
         return proxies_of(self.runtime)
+
+
+def plugin_in(folder: Path, runtime: Path, kubeconfig: Path) -> Plugin:
+    """Make the plugins' programs in a folder, for a user of a kubeconfig."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in _NAMES:
+        (programs / name).write_text(SCRIPT)
+        (programs / name).chmod(0o755)
+    environ = {
+        "HOME": str(folder),
+        "KUBECACHEDIR": str(folder / "cache"),
+        "KUBECONFIG": str(kubeconfig),
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "XDG_RUNTIME_DIR": str(runtime),
+    }
+    return Plugin(environ, runtime)
 
 
 def proxies_of(runtime: Path) -> list[int]:
