@@ -77,25 +77,19 @@ class Round(NamedTuple):
 
     Attributes:
         silent: nodes that did not answer, and why.
-        odd: nodes of whose answers something was left out, and what.
-        unsure: nodes that do not know their pulls, and why.
+        doubts: what is wrong with answers of other nodes.
     """
 
     objects: list[Document]
     silent: dict[str, str]
-    odd: dict[str, str]
-    unsure: dict[str, str]
+    doubts: dict[str, str]
 
     @property
     def warnings(self) -> list[str]:
-        found = [f"node {node} did not answer: {why}" for node, why in self.silent.items()]
-        odd = [f"node {node} answers what is not valid: {what}" for node, what in self.odd.items()]
-        unsure = [f"node {node} does not know them: {why}" for node, why in self.unsure.items()]
-        return [
-            *_named(found, "more nodes did not answer"),
-            *_named(odd, "more nodes answer what is not valid"),
-            *_named(unsure, "more nodes do not know them"),
-        ]
+        lines = [f"node {node} did not answer: {why}" for node, why in self.silent.items()]
+        lines += [f"node {node} {what}" for node, what in self.doubts.items()]
+        more = len(lines) - MAX_NAMED
+        return [*lines[:MAX_NAMED], *([f"{more} more nodes have warnings"] if more > 0 else [])]
 
 
 class _Answer(NamedTuple):
@@ -170,7 +164,7 @@ class Cluster:
         where = {(pod.namespace, pod.name): pod.node for pod in pods}
         silent: dict[str, str] = {}
         odd: dict[str, str] = {}
-        unsure: dict[str, str] = {}
+        doubts: dict[str, str] = {}
         for node, answer in zip(nodes, answers, strict=True):
             if answer.problem:
                 silent[node] = answer.problem
@@ -179,6 +173,7 @@ class Cluster:
                 objects += objects_of(found, (), node, wants_all=bool(scope.pod), problem=problem)
             if answer.odd:
                 odd[node] = answer.odd
+                doubts[node] = f"answers what is not valid: {answer.odd}"
             # A node's answer counts for itself only.
             of_node = scope._replace(node=node)
             for one in answer.objects:
@@ -186,14 +181,15 @@ class Cluster:
                 if of_node.has(one) and where.get(pod_name, node) == node:
                     objects.append(one)
                     if one["status"].get("unknown"):
-                        unsure[node] = one["status"].get("error", "")
+                        error = one["status"].get("error", "")
+                        doubts.setdefault(node, f"does not know them: {error}")
         for node in silent.keys() - self._silent:
             self._log.warning("node_silent", node=node, error=silent[node])
         for node in odd.keys() - self._odd:
             self._log.warning("node_odd", node=node, left_out=odd[node])
         self._silent = (self._silent - nodes.keys()) | silent.keys()
         self._odd = (self._odd - nodes.keys()) | odd.keys()
-        return Round(objects, silent, odd, unsure)
+        return Round(objects, silent, doubts)
 
     async def listed(self, scope: Scope, version: int) -> list[Document]:
         """Return what another agent had listed at a version of its own; else raise VersionGone."""
@@ -252,11 +248,6 @@ def judged(items: object, most: int) -> tuple[list[Document], str]:
     if len(items) > most:
         texts.append(f"{len(items) - most} objects, as it may have {most}")
     return found, ", ".join(texts)
-
-
-def _named(lines: list[str], others: str) -> list[str]:
-    more = len(lines) - MAX_NAMED
-    return [*lines[:MAX_NAMED], *([f"{more} {others}"] if more > 0 else [])]
 
 
 def _address(pods: Iterable[Pod]) -> str:
