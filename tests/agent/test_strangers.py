@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from tools.torture.floods import FLOODS, ROUNDS, flood
 
 MIB = 1 << 20
-ROUND_S = 2.0
+ROUND_S = 1.0
 KEPT_BYTES = 32 * MIB
 MOST_BYTES = 128 * MIB
 MOST_LINES = 30

@@ -308,7 +308,7 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
     cluster.pods = [pod("web", node="")]
     cluster.streams = [Stream(ALL)]
     process = plugin.start("web", "-f")
-    wait_until(lambda: len(asked(cluster, "/pods/web")) > 5)
+    wait_until(lambda: len(asked(cluster, "/pods/web")) > 2)
     cluster.pods = [pod("web")]
     wait_until(lambda: len(asked(cluster, "imagepullprogress")) > 1)
     process.send_signal(signal.SIGINT)
