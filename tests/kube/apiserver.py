@@ -61,6 +61,7 @@ class ApiServer:
         grants: who may what, beside nodes and ``system:masters``.
         agent: answers requests that are permitted, or returns False.
         raw: what it answers instead of documents.
+        refusals: statuses that it refuses events with, by method.
         restart: ends it and all its connections, and starts it again some seconds later.
     """
 
@@ -75,6 +76,7 @@ class ApiServer:
     services: list[ApiService] = field(default_factory=list)
     agent: Callable[[Handler, Request, User], bool] = field(default=lambda *_: False)
     raw: bytes = b""
+    refusals: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
     restart: Callable[[float], None] = field(default=lambda _: None)
 
@@ -223,6 +225,9 @@ class _Handler(Handler):
             return 403, status(403, text, "Forbidden", **details)
         if not request.resource:
             return self._plain(api, request.path)
+        if request.resource == "events" and self.command in api.refusals:
+            code = api.refusals[self.command]
+            return code, status(code, "refused")
         if request.resource == "events" and self.command in ("POST", "PATCH"):
             return (201 if self.command == "POST" else 200), body
         return _stored(api, request, query, body, user)
