@@ -300,7 +300,8 @@ def _stored(
         case "get" | "patch" | "delete", _:
             found = api.objects.find(kind, request)
             if found is None:
-                text = f'{request.resource} "{request.name}" not found'
+                what = ".".join(filter(None, (request.resource, request.group)))
+                text = f'{what} "{request.name}" not found'
                 details = {"name": request.name, "kind": request.resource}
                 return 404, status(404, text, "NotFound", **details)
             if request.verb == "patch":
