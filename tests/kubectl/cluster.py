@@ -80,7 +80,7 @@ class Cluster:
     def kubeconfig(self, folder: Path, *, namespace: str = "default") -> Path:
         document = self.api.kubeconfig(token="root", client_certificate="", client_key="")
         document["contexts"][0]["context"]["namespace"] = namespace
-        file = folder / "kubeconfig"
+        file = folder / "kubeconfig-root"
         file.write_text(json.dumps(document))
         return file
 
