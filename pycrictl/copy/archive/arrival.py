@@ -66,7 +66,7 @@ class Arrival:
         self._directory = destination.directory
         self._rules = rules
         self._on_skip = on_skip
-        self._judge = Judge(rules, single=single, name=name)
+        self.judge = Judge(rules, single=single, name=name)
         # Only root may give files away.
         self._keeps_owner = destination.root.default_owner is None and os.geteuid() != 0
         self._spread: Directory | None = None
@@ -93,10 +93,10 @@ class Arrival:
             For a file, a writable descriptor for its content, valid until ``end``. None: the
             content is dropped.
         """
-        verdict = self._judge.judge(entry)
+        verdict = self.judge.judge(entry)
         try:
-            if self._judge.replaced is not None and self._stage is not None:
-                dropped = self._stage.drop(self._judge.replaced.path)
+            if self.judge.replaced is not None and self._stage is not None:
+                dropped = self._stage.drop(self.judge.replaced.path)
                 if dropped is not None:
                     self.summary.count(dropped, -1)
             if not isinstance(verdict, Skipped):
@@ -176,14 +176,9 @@ class Arrival:
         top = self._destination.text.path
         return to_error(exc, "copy to", b"/".join((top.rstrip(b"/"), *path)) or top)
 
-    @property
-    def has_absolute(self) -> bool:
-        """Whether a name began with a slash, which was left out."""
-        return self._judge.has_absolute
-
     def _place(self, kind: SourceKind) -> None:
         """Decide where the top goes, now that it is known what it is."""
-        top = self._judge.top or b"."
+        top = self.judge.top or b"."
         destination = self._destination
         name = place(
             kind,
@@ -303,7 +298,7 @@ def put(
                 _unpack(pieces, arrival, on_bytes=watch.on_bytes)
         summary = arrival.commit()
         if archive.kind is SourceKind.ARCHIVE:
-            watch.note_names(has_absolute=arrival.has_absolute)
+            watch.note_names(has_absolute=arrival.judge.has_absolute)
         return summary
 
 

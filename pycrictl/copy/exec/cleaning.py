@@ -66,7 +66,7 @@ class Cleaner:
         self.summary = Summary()
         self.made: dict[bytes, None] = {}
         self._is_single = name is not None
-        self._judge = Judge(rules, single=self._is_single, name=name)
+        self.judge = Judge(rules, single=self._is_single, name=name)
         self._on_skip = on_skip
         self._on_bytes = on_bytes
         self._top = () if top == b"." else (top,)
@@ -75,10 +75,6 @@ class Cleaner:
         self._directories: dict[Path, Entry] = {}
         self._files: dict[Path, Item] = {}
         self._last_skipped: Skipped | None = None
-
-    @property
-    def has_absolute(self) -> bool:
-        return self._judge.has_absolute
 
     def clean(self, pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
         """Yield the new archive; each piece is used before the next is asked for."""
@@ -106,8 +102,8 @@ class Cleaner:
 
     def _judged(self, entry: Entry) -> Entry | None:
         """Return the entry as it goes on; None if it is left out."""
-        verdict = self._judge.judge(entry)
-        if (replaced := self._judge.replaced) is not None:
+        verdict = self.judge.judge(entry)
+        if (replaced := self.judge.replaced) is not None:
             # One file for another is what every tar understands.
             if not (self._unpacks and replaced[1:] == (Make.FILE, Make.FILE)):
                 raise ambiguous(entry.name)
@@ -120,7 +116,7 @@ class Cleaner:
                 return None
             path = take_apart(entry.name, what=entry.name)
             verdict = Item(
-                path if self._judge.top == b"." else path[1:],
+                path if self.judge.top == b"." else path[1:],
                 Make.SYMLINK,
                 0,
                 entry.mode,

@@ -98,7 +98,7 @@ class OverExec:
             if has_begun:
                 log.warning("%s: %s", _INCOMPLETE, _left(folder, cleaner))
             raise
-        watch.note_names(has_absolute=cleaner.has_absolute)
+        watch.note_names(has_absolute=cleaner.judge.has_absolute)
         return cleaner.summary
 
     def _has_arrived(self, folder: bytes, cleaner: Cleaner) -> bool:

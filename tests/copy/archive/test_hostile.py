@@ -148,7 +148,7 @@ def test_what_was_replaced_does_not_count(
 
 def test_slashes_that_were_left_out_are_known(parent: Path) -> None:
     for name in ("absolute", "file"):
-        assert clean(HONEST[name]).has_absolute == (name == "absolute")
+        assert clean(HONEST[name]).judge.has_absolute == (name == "absolute")
         notes: list[str] = []
         watch = Watch(ignore, ignore, on_note=notes.append)
         with open_destination(LOCAL, os.fsencode(parent / "dest")) as place:
