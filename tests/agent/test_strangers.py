@@ -14,9 +14,10 @@ from tests.agent.program import Program, running
 from tests.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates
 from tests.waiting import wait_until
-from tools.torture.floods import FLOODS, ROUNDS, flood
+from tools.torture.attacks import FLOODS, attack
 
 MIB = 1 << 20
+ROUNDS = 3
 ROUND_S = 1.0
 KEPT_BYTES = 32 * MIB
 MOST_BYTES = 128 * MIB
@@ -53,7 +54,7 @@ def test_floods(agent: tuple[Cluster, Program], name: str) -> None:
     samples(cluster, program, ROUND_S)
     before = program.rss
     for _ in range(ROUNDS):
-        with flood(name, ("127.0.0.1", program.port)):
+        with attack(name, f"127.0.0.1:{program.port}"):
             samples(cluster, program, ROUND_S)
     assert program.peak_bytes < MOST_BYTES
     wait_until(lambda: program.rss < before + KEPT_BYTES)

@@ -6,7 +6,7 @@ import os
 
 from pycrictl.__main__ import run
 from pycrictl.agent.cluster import Cluster
-from tools.torture.besieged_agent import lies
+from tools.torture.attacks import lies
 
 _PLAN = lies(*os.environ["LIE"].split())
 

@@ -1,11 +1,12 @@
-"""Attacks on a proxy. Each is one that did harm before there were limits.
+"""Attacks on a proxy and on an agent's port. Each is one that did harm before there were limits.
 
 An attack on the CRI socket is a function that misuses one connection of a client. As a program of
 its own an attack goes on until it is killed; it gives up its rights first if it needs none:
 
     python -m tools.torture.attacks NAME WHERE
 
-WHERE is the path of the CRI socket; for attacks in ``ON_STREAMS`` the address of the streams.
+WHERE is the path of the CRI socket; for attacks in ``ON_STREAMS`` the address of the streams; for
+``FLOODS`` of an agent, which are strangers that speak TLS without a certificate, its address.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import resource
 import select
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -22,13 +24,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.wire import limits
 from tests.node.kubelet import IMAGE, RUNTIME
 from tests.proxy import frames as http2
 from tests.proxy.frames import message, opened, reset
+from tests.serving import believing
 
 MIB: Final = 1024 * 1024
 VERSION: Final = RUNTIME + "Version"
@@ -39,6 +41,16 @@ BODY_BYTES: Final = 4 * MIB
 HELD: Final = 600
 """The connections that a flood of the streams holds: more than there are places."""
 
+HELD_AT_AGENT: Final = 2000
+SOURCE: Final = "127.0.0.2"
+"""Where a flood of an agent comes from, as if from another pod than a good client."""
+
+HEADS: Final = 60
+"""Connections that each have a head without an end."""
+
+RESETS: Final = 8192
+"""The calls that are reset on one connection."""
+
 _HELLO: Final = http2.PREFACE + http2.settings()
 _HEADERS: Final = http2.headers(VERSION)
 _KEPT: Final = 4
@@ -48,13 +60,8 @@ _KEPT: Final = 4
 class Attacker:
     """A client that sends what it likes and reads all that comes.
 
-    Args:
-        where: the path of the proxy's socket.
-
-    Attributes:
-        codes: of the frames that end a call or the connection, by their kinds.
-        is_over: the proxy has ended the connection, or said that it does.
-        sent_bytes: what the proxy, or the kernel for it, took.
+    ``codes`` are of the frames that end a call or the connection, by their kinds; ``is_over`` once
+    the proxy has ended the connection, or said that it does.
     """
 
     def __init__(self, where: str) -> None:
@@ -64,8 +71,12 @@ class Attacker:
         self._unread = b""
         self.codes: dict[int, list[int]] = {http2.RST_STREAM: [], http2.GOAWAY: []}
         self.is_over = False
-        self.sent_bytes = 0
         self.send(_HELLO)
+
+    def acknowledge(self) -> None:
+        """Take the proxy's settings, without which gRPC allows fewer calls, and longer headers."""
+        self.read(wait_s=1.0)
+        self.send(http2.frame(http2.SETTINGS, http2.ACK, 0))
 
     def send(self, data: bytes) -> bool:
         """Send it all, and return whether the connection is still there."""
@@ -73,9 +84,7 @@ class Attacker:
         view = memoryview(data)
         while view and not self.is_over and time.monotonic() < until:
             try:
-                count = self._socket.send(view)
-                self.sent_bytes += count
-                view = view[count:]
+                view = view[self._socket.send(view) :]
             except BlockingIOError:
                 self.read(wait_s=0.01)
             except OSError:
@@ -160,7 +169,8 @@ _PULL_REQUEST: Final = cri_pb2.PullImageRequest(
 
 def pulls_reset(attacker: Attacker) -> None:
     """Open calls and reset them, as in CVE-2023-44487."""
-    for stream_id in range(1, 8 * limits.STREAMS, 2):
+    attacker.acknowledge()
+    for stream_id in range(1, 2 * RESETS, 2):
         call = opened(stream_id, PULL) + message(stream_id, _PULL_REQUEST) + reset(stream_id)
         if not attacker.send(call):
             break
@@ -168,7 +178,8 @@ def pulls_reset(attacker: Attacker) -> None:
 
 def pulls_given_up(attacker: Attacker) -> None:
     """Reset calls when they have begun to be answered, which is worth a line of the log."""
-    for stream_id in range(1, 8 * limits.STREAMS, 2):
+    attacker.acknowledge()
+    for stream_id in range(1, 2 * RESETS, 2):
         if not attacker.send(opened(stream_id, PULL) + message(stream_id, _PULL_REQUEST)):
             break
         time.sleep(0.001)
@@ -179,7 +190,8 @@ def pulls_given_up(attacker: Attacker) -> None:
 def events_reset(attacker: Attacker) -> None:
     """Open streams of the runtime and reset them."""
     path = RUNTIME + "GetContainerEvents"
-    for stream_id in range(1, 8 * limits.STREAMS, 2):
+    attacker.acknowledge()
+    for stream_id in range(1, 2 * RESETS, 2):
         if not attacker.send(opened(stream_id, path) + message(stream_id, b"")):
             break
         if not attacker.send(reset(stream_id)):
@@ -228,33 +240,36 @@ def garbage(attacker: Attacker) -> None:
 
 
 def _become_nobody() -> None:
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
+    if not os.geteuid():
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
 
 
-def _hold(where: str, request: bytes) -> None:
+def _hold(where: str, hello: bytes, *, most: int = HELD, source: str = "127.0.0.1") -> None:
     """Hold connections, and open another for each that is closed."""
-    _become_nobody()
-    host, _, port = where.rpartition(":")
     poll = select.epoll()
     held: dict[int, socket.socket] = {}
     while True:
-        while len(held) < HELD:
-            sock = socket.socket()
-            sock.settimeout(1.0)
+        while len(held) < most:
             try:
-                sock.connect((host, int(port)))
-                sock.send(request)
+                sock = socket.create_connection(_address(where), 1.0, (source, 0))
+                sock.sendall(hello)
             except OSError:
-                sock.close()
                 break
             held[sock.fileno()] = sock
             poll.register(sock, select.EPOLLIN)
         for number, _ in poll.poll(0.1):
-            sock = held.pop(number)
-            poll.unregister(sock)
-            sock.close()
+            with suppress(OSError):
+                if held[number].recv(65536):
+                    continue
+            poll.unregister(number)
+            held.pop(number).close()
+
+
+def _address(where: str) -> tuple[str, int]:
+    host, _, port = where.rpartition(":")
+    return host, int(port)
 
 
 def half_requests(where: str) -> None:
@@ -270,6 +285,94 @@ def silence(where: str) -> None:
 def guesses(where: str) -> None:
     """Try tokens."""
     _hold(where, f"GET /copy/{'x' * 32} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+
+
+# On an agent's port
+
+
+def tls(where: str) -> ssl.SSLSocket:
+    """Connect without a certificate."""
+    plain = socket.create_connection(_address(where), timeout=20, source_address=(SOURCE, 0))
+    try:
+        return believing().wrap_socket(plain)
+    except BaseException:
+        plain.close()
+        raise
+
+
+def heads(where: str) -> None:
+    """Send 590 fields of 15 kB each, and never the end of them, over many connections."""
+    lines = [b"X-%d: %s\r\n" % (number, b"a" * 15_000) for number in range(590)]
+    held: deque[ssl.SSLSocket] = deque()
+    while True:
+        with suppress(OSError):
+            held.append(one := tls(where))
+            one.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n")
+            for line in lines:
+                one.sendall(line)
+        if len(held) >= HEADS:
+            held.popleft().close()
+
+
+def idle(where: str, hello: bytes = b"") -> None:
+    """Hold connections that say nothing."""
+    _hold(where, hello, most=HELD_AT_AGENT, source=SOURCE)
+
+
+def half_open(where: str) -> None:
+    """Begin handshakes."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = believing().wrap_bio(incoming, outgoing, server_hostname="a")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    idle(where, outgoing.read())
+
+
+_NO_HTTP: Final = (
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"\x01\xff" * 8_000 + b"\r\n\r\n",
+    b"\x01" * 16_000 + b"\r\n\r\n",
+    b"GET / HTTP/9.9\r\n" + b"a" * 15_000 + b"\r\n\r\n",
+)
+
+
+def no_http(where: str) -> None:
+    """Send what is no HTTP, one connection after the other."""
+    for content in itertools.cycle(_NO_HTTP):
+        with suppress(OSError), tls(where) as one:
+            one.sendall(content)
+            while one.recv(65536):
+                pass
+
+
+# By a lost node
+
+
+_WRONG: Final[tuple[dict[str, Any], ...]] = (
+    {"etaSeconds": "soon"},
+    {"totalBytes": 10**4000},
+    {"error": {}},
+    {"percent": float("nan")},
+    {"layers": [{"name": 5}] * 1000},
+    {"phase": "x" * 100_000},
+)
+
+
+def lies(pod: str = "db", uid: str = "u", node: str = "n2") -> Callable[[object], Any]:
+    """Return what a lost node's agent says of a pod in place of the truth, ever something else."""
+    wrong = itertools.cycle(_WRONG)
+
+    async def of_own_node(scope: object) -> Any:
+        lie = {
+            "metadata": {"name": f"{pod}.c0", "namespace": "default", "uid": uid},
+            "spec": {"podName": pod, "podUID": uid, "image": "a/b:1", "nodeName": node},
+            "status": {"phase": "Pulling", **next(wrong)},
+        }
+        return [lie, *([{}] * 200_000)]
+
+    return of_own_node
+
+
+# As programs
 
 
 def _repeated(misuse: Callable[[Attacker], object]) -> Callable[[str], None]:
@@ -292,6 +395,7 @@ def _named(*functions: Callable[..., object]) -> dict[str, Callable[..., object]
 
 
 ON_STREAMS: Final = _named(half_requests, silence, guesses)
+FLOODS: Final = _named(heads, idle, half_open, no_http)
 ON_CRI: Final = _named(
     *(header_of_megabytes, continuations, unending_bodies, pulls_reset),
     *(pulls_given_up, events_reset, empty_frames, bytes_in_frames, garbage),
@@ -318,10 +422,10 @@ def main() -> None:
     with suppress(ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     name, where = sys.argv[1:]
-    if name in ON_STREAMS:
-        ON_STREAMS[name](where)
-    else:
+    if name in ON_CRI:
         _repeated(ON_CRI[name])(where)
+    _become_nobody()
+    (ON_STREAMS | FLOODS)[name](where)
 
 
 if __name__ == "__main__":

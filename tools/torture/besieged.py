@@ -1,102 +1,112 @@
-"""What a good client of the proxy notices of an attack on it, in front of a real containerd."""
+"""What a good client notices of an attack: on a proxy in front of a real containerd, on an agent's
+port, on an agent by a lost node, and on its copies by a user who takes all that they may hold."""
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import socket
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import grpc
 
 from pycrictl._proto import cri_pb2
+from pycrictl.proxy import server
+from tests.agent.attackers import FORGED, ask
+from tests.agent.copies.conftest import Plugin, plugin_of
+from tests.agent.program import Program as Agent
+from tests.agent.program import running
+from tests.agent.standing import AUDIENCE, Cluster, standing
+from tests.agent.test_strangers import KEPT_BYTES, MOST_BYTES, samples
+from tests.fakecri.server import serve
+from tests.kube.apiserver import make_node_certificates
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import MIB, Lab
+from tests.proxy.copier import pretended
 from tests.proxy.program import OPTIONS, Program
-from tools.torture.attacks import ON_STREAMS, VERSION, attack
+from tests.waiting import settled
+from tools.torture.attacks import FLOODS, ON_STREAMS, VERSION, attack, lies
 
 IDLE_S: Final = 5.0
 PAUSE_S: Final = 0.01
 
 MORE_S: Final = 0.1
-"""The most by which the 99th percentile of a call may grow."""
+"""The most by which the 99th percentile of a call to the proxy may grow."""
 
-MORE_BY_ROOT_S: Final = 2.0
+MORE_BY_ROOT_S: Final = 0.5
 """The same by an attack on the CRI socket, which is root's."""
 
 START_S: Final = 1.0
 """The longest that a stream may take to start."""
 
 MEMORY_BYTES: Final = 128 * MIB
-MEMORY_BY_ROOT_BYTES: Final = 1024 * MIB
-"""What the unit lets the proxy have (MemoryMax): what gRPC holds of a client is gRPC's."""
+MEMORY_BY_ROOT_BYTES: Final = 256 * MIB
+"""By root: what gRPC holds of a client is gRPC's."""
 
 LINES_PER_MIN: Final = 100
 _STEPS: Final = 3
 
+LOST: Final = "lost-node"
+ON_AGENT: Final = (*(f"agent-{name}" for name in FLOODS), f"agent-{LOST}")
+ANSWER_S: Final = 0.25
+HANDSHAKES_S: Final = 1.0
+"""Where strangers begin handshakes: each of them takes the processor a millisecond."""
 
-@dataclass
-class Siege:
-    """The figures of one row: 99th percentiles of ``version`` on a new connection, and the rest.
+LINES: Final = 60
 
-    ``direct_idle_s`` and ``direct_s`` are what a call to the runtime itself took before and
-    meanwhile: how much slower it got is the machine's doing, and a call through the proxy is three
-    such steps. ``waited`` is the part of the time in which the proxy could have run and had no
-    processor.
-    """
+HOARDER: Final = "agent-hoarder"
+SPOOL_BYTES: Final = 200 * MIB
+ANNOUNCED_BYTES: Final = 190 * MIB
+KEPT_COPY_BYTES: Final = 60 * MIB
+OWN_BYTES: Final = 20 * MIB
+"""What the good user copies each time, in and out."""
 
-    by_root: bool
-    idle_s: float
-    attacked_s: float
-    direct_idle_s: float
-    direct_s: float
-    calls: int
-    start_s: float
-    peak_bytes: int
-    lines_per_min: float
-    has_traceback: bool
-    failed: list[str]
-    waited: float
+PLACES: Final = 32
+"""What one pod may have."""
 
-    def __str__(self) -> str:
-        parts = [
-            f"version p99 {self.idle_s * 1e3:.1f} -> {self.attacked_s * 1e3:.1f} ms",
-            f"directly {self.direct_idle_s * 1e3:.1f} -> {self.direct_s * 1e3:.1f} ms",
-            f"{self.calls} calls",
-            f"{self.peak_bytes / MIB:.1f} MiB",
-            f"{self.lines_per_min:.0f} lines/min",
-            f"without a processor {self.waited:.0%}",
-        ]
-        if self.start_s:
-            parts.append(f"streams start within {self.start_s * 1e3:.0f} ms")
-        return ", ".join(parts)
-
-    @property
-    def faults(self) -> list[str]:
-        """What is not as it must be."""
-        busy_s = _STEPS * max(0.0, self.direct_s - self.direct_idle_s)
-        more_s = busy_s + (MORE_BY_ROOT_S if self.by_root else MORE_S)
-        bounds = (
-            (self.attacked_s <= self.idle_s + more_s, "a good client waits"),
-            (self.start_s <= START_S, "a stream does not start in time"),
-            (
-                self.peak_bytes < (MEMORY_BY_ROOT_BYTES if self.by_root else MEMORY_BYTES),
-                "the proxy takes too much memory",
-            ),
-            (self.lines_per_min < LINES_PER_MIN, "the log is flooded"),
-            (not self.has_traceback, "the log has a traceback"),
-            (not self.failed, f"calls of a good client fail: {self.failed[:3]}"),
-        )
-        return [fault for holds, fault in bounds if not holds]
+COPY_S: Final = 5.0
+_COPIES: Final = f"/apis/{AUDIENCE}/v1alpha1/namespaces/default/pods/web/containercopies"
 
 
-def besieged(lab: Lab, name: str, seconds: float) -> Siege:
+class Siege(NamedTuple):
+    """The figures of one row as text, and what is not as it must be."""
+
+    text: str
+    faults: list[str]
+
+
+def _judged(text: str, *bounds: tuple[bool, str]) -> Siege:
+    return Siege(text, [fault for holds, fault in bounds if not holds])
+
+
+def besieged(name: str, lab: Lab, seconds: float) -> Siege:
     """Run an attack, and a good client beside it."""
+    if name == HOARDER:
+        return _copies(seconds)
+    return _agent(name, seconds) if name in ON_AGENT else _proxied(name, lab, seconds)
+
+
+def p99(samples: list[float]) -> float:
+    return sorted(samples)[math.ceil(len(samples) * 0.99) - 1]
+
+
+# On a proxy
+
+
+def _proxied(name: str, lab: Lab, seconds: float) -> Siege:
+    """Measure ``version`` on a new connection each.
+
+    How much slower a call to the runtime itself got meanwhile is the machine's doing, and a call
+    through the proxy is three such steps.
+    """
     with _proxy(lab) as proxy:
         failed: list[str] = []
         where = path = str(proxy.socket_path)
@@ -120,27 +130,39 @@ def besieged(lab: Lab, name: str, seconds: float) -> Siege:
                     starts.append(_start_s(proxy, pod.id))
             peak_bytes = proxy.peak_bytes()
             waited_s = _waited_s(proxy) - waited_s
-        lines = proxy.log().count("\n") - before
-        return Siege(
-            not is_on_streams,
-            _p99(idle),
-            _p99(attacked),
-            _p99(direct_idle),
-            _p99(direct),
-            len(attacked),
-            max(starts),
-            peak_bytes,
-            lines * 60 / max(seconds, 60),
-            "Traceback" in proxy.log(),
-            failed,
-            waited_s / seconds,
+        lines = (proxy.log().count("\n") - before) * 60 / max(seconds, 60)
+        busy_s = _STEPS * max(0.0, p99(direct) - p99(direct_idle))
+        more_s = busy_s + (MORE_S if is_on_streams else MORE_BY_ROOT_S)
+        text = (
+            f"version p99 {_ms(p99(idle))} -> {_ms(p99(attacked))} ms,"
+            f" directly {_ms(p99(direct_idle))} -> {_ms(p99(direct))} ms, {len(attacked)} calls,"
+            f" {peak_bytes / MIB:.1f} MiB, {lines:.0f} lines/min,"
+            f" without a processor {waited_s / seconds:.0%}"
         )
+        if is_on_streams:
+            text += f", streams start within {_ms(max(starts))} ms"
+        return _judged(
+            text,
+            (p99(attacked) <= p99(idle) + more_s, "a good client waits"),
+            (max(starts) <= START_S, "a stream does not start in time"),
+            (
+                peak_bytes < (MEMORY_BYTES if is_on_streams else MEMORY_BY_ROOT_BYTES),
+                "the proxy takes too much memory",
+            ),
+            (lines < LINES_PER_MIN, "the log is flooded"),
+            ("Traceback" not in proxy.log(), "the log has a traceback"),
+            (not failed, f"calls of a good client fail: {failed[:3]}"),
+        )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f}"
 
 
 @contextmanager
 def _proxy(lab: Lab) -> Iterator[Program]:
-    proxy = Program(lab.folder, lab.node.endpoint, "--max-parallel-image-pulls", "2")
-    with proxy:
+    flags = ("--max-parallel-image-pulls", "2")
+    with Program(lab.folder, lab.node.endpoint, *flags, age_s=server.AGE_S) as proxy:
         yield proxy
     lab.node.kubelet.remove_pods()
     proxy.log_path.unlink()
@@ -181,5 +203,158 @@ def _waited_s(proxy: Program) -> float:
     return int(Path(f"/proc/{proxy.pid}/schedstat").read_text().split()[1]) / 1e9
 
 
-def _p99(samples: list[float]) -> float:
-    return sorted(samples)[math.ceil(len(samples) * 0.99) - 1]
+# On an agent
+
+
+def _agent(name: str, seconds: float) -> Siege:
+    attack_name = name.removeprefix("agent-")
+    with tempfile.TemporaryDirectory() as folder:
+        made = make_node_certificates(Path(folder))
+        with (
+            standing(made, Path(folder)) as cluster,
+            running(cluster, "unix:///nonexistent.sock") as program,
+        ):
+            alone = samples(cluster, program, IDLE_S)
+            before = program.rss
+            with _attacked(cluster, program, attack_name):
+                beside = samples(cluster, program, seconds)
+                peak_bytes = program.peak_bytes
+            settled(lambda: program.rss < before + KEPT_BYTES, limit_s=20)
+            log = program.log.read_text()
+            most_s = HANDSHAKES_S if attack_name == "half-open" else ANSWER_S
+            text, memory = _memory(before, peak_bytes, program.rss)
+            return _judged(
+                f"answers p99 {_ms(p99(alone))} -> {_ms(p99(beside))} ms, {len(beside)} calls,"
+                f" {text}, {log.count(chr(10))} lines",
+                (p99(beside) <= max(most_s, 5 * p99(alone)), "a good client waits"),
+                *memory,
+                (log.count("\n") <= LINES, "the log is flooded"),
+                ("Traceback" not in log, "the log has a traceback"),
+            )
+
+
+def _memory(before: int, peak: int, after: int) -> tuple[str, list[tuple[bool, str]]]:
+    """Memory of an agent as text, and its bounds."""
+    return " -> ".join(f"{size / MIB:.0f}" for size in (before, peak, after)) + " MiB", [
+        (peak < MOST_BYTES, "the agent takes too much memory"),
+        (after < before + KEPT_BYTES, "memory is not given back"),
+    ]
+
+
+@contextmanager
+def _attacked(cluster: Cluster, program: Agent, name: str) -> Iterator[None]:
+    if name != LOST:
+        with attack(name, f"127.0.0.1:{program.port}"):
+            yield
+        return
+    liar = cluster.start("n2")
+    cluster.add_pod("db", node="n2")
+    liar.routes._cluster.of_own_node = lies()  # type: ignore[method-assign,assignment]  # a lost node
+    with cluster.kubectl().running("get", "imagepulls", "-A", "-w"):
+        yield
+
+
+# On its copies
+
+
+def _copies(seconds: float) -> Siege:
+    """Let somebody take all places and all space, and a good user copy beside that."""
+    with _standing() as (cluster, program, plugin, folder):
+        file = folder / "file"
+        file.write_bytes(os.urandom(OWN_BYTES))
+        alone, errors = _copy(plugin, file, 2 * IDLE_S)
+        assert not errors, errors
+        before_bytes = program.rss
+        hoarder = _Hoarder(cluster, program)
+        thread = threading.Thread(target=hoarder.run)
+        thread.start()
+        try:
+            settled(lambda: hoarder.most >= PLACES, limit_s=60)
+            beside, errors = _copy(plugin, file, seconds)
+        finally:
+            hoarder.is_over.set()
+            thread.join()
+        peak_bytes = program.peak_bytes
+        settled(lambda: program.rss < before_bytes + KEPT_BYTES, limit_s=20)
+        text, memory = _memory(before_bytes, peak_bytes, program.rss)
+        return _judged(
+            f"copies at most {max(alone):.1f} -> {max(beside):.1f} s, {len(beside)} copies,"
+            f" {len(errors)} failed, {hoarder.most} places held, {text}",
+            (not errors, f"copies of the good user failed: {errors[:1]}"),
+            (len(beside) >= 2, "the good user copied nothing"),
+            (max(beside) <= max(COPY_S, 5 * max(alone)), "a good user waits"),
+            (hoarder.most >= PLACES - 1, "the greedy user did not get all places"),
+            *memory,
+        )
+
+
+class _Hoarder:
+    """Keeps as many copies as it gets, sends nothing and reads nothing, and looks at each."""
+
+    def __init__(self, cluster: Cluster, program: Agent) -> None:
+        self.most = 0
+        self.is_over = threading.Event()
+        self._names: list[str] = []
+        self._port = program.port
+        self._certificate = cluster.front_proxy
+
+    def run(self) -> None:
+        # Three archives that are kept whole on the disk, and else only what is announced.
+        specs: list[dict[str, Any]] = [{"direction": "From", "path": "/kept"}] * 3
+        specs += [
+            {"direction": "To", "path": "/to/x", "size": ANNOUNCED_BYTES, "checksum": 0}
+        ] * PLACES
+        while not self.is_over.is_set():
+            for spec in specs:
+                if self.is_over.is_set():
+                    return
+                status, content = self._ask("POST", json.dumps({"spec": spec}).encode())
+                if status == 201:
+                    self._names.append(json.loads(content)["metadata"]["name"])
+            self._names = [name for name in self._names if self._is_held(name)]
+            self.most = max(self.most, len(self._names))
+
+    def _is_held(self, name: str) -> bool:
+        status, content = self._ask("GET", name=name)
+        return status == 200 and json.loads(content)["status"]["phase"] not in (
+            "Failed",
+            "Succeeded",
+        )
+
+    def _ask(self, method: str, body: bytes | None = None, name: str = "") -> tuple[int, bytes]:
+        path = f"{_COPIES}/{name}" if name else _COPIES
+        headers = {**FORGED, "X-Remote-User": "mallory"}
+        return ask(("127.0.0.1", self._port), path, self._certificate, headers, method, body)
+
+
+def _copy(plugin: Plugin, file: Path, seconds: float) -> tuple[list[float], list[str]]:
+    """Copy in and out until the time is over; return how long each took, and errors."""
+    took, errors = [], []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for words in ((str(file), "web:/to/f"), ("web:/to/f", str(file.with_name("back")))):
+            began = time.monotonic()
+            done = plugin(*words, "--retries", "0")
+            took.append(time.monotonic() - began)
+            if done.returncode:
+                errors.append(done.stderr.decode())
+    return took, errors
+
+
+@contextmanager
+def _standing() -> Iterator[tuple[Cluster, Agent, Plugin, Path]]:
+    """An agent with a container of a pod ``web``, and the plugin of an administrator."""
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name,  # on a disk
+        serve() as fake,
+        pretended(fake, Path(name, "root")) as container,
+        standing(make_node_certificates(Path(name)), Path(name)) as cluster,
+    ):
+        folder = Path(name)
+        (container.root / "kept").write_bytes(bytes(KEPT_COPY_BYTES))
+        flags = ("--spool-dir", str(folder / "store"), "--spool-size", str(SPOOL_BYTES))
+        with running(cluster, fake.endpoint, *flags) as program:
+            cluster.add_endpoint("n1", program.port)
+            cluster.add_pod("web", state={"running": {}}, phase="Running")
+            with plugin_of(cluster.kubectl(), folder) as plugin:
+                yield cluster, program, plugin, folder

@@ -57,13 +57,8 @@ Files: TypeAlias = dict[str, bytes]
 
 
 class Way(NamedTuple):
-    """What is copied, and how.
-
-    Attributes:
-        kind: a ``tree``; one that is to ``merge`` with a tree that is there; a ``file`` that
-            replaces another; or an ``archive``.
-        direction: ``in`` or ``out`` of the container.
-    """
+    """What is copied, and how: ``in`` or ``out`` of the container, as a ``tree``, one to ``merge``
+    with a tree that is there, a ``file`` that replaces another, or an ``archive``."""
 
     method: str
     kind: str
@@ -82,13 +77,8 @@ def ways(method: str) -> list[Way]:
 class Tally:
     """What became of the copies in which one victim was killed.
 
-    Attributes:
-        method: by which was copied; empty if there is but one way.
-        completed: those that reported success.
-        in_place: those that did not, though everything is there: nobody could tell them.
-        phases: how far they were, as far as that can be seen.
-        why: last lines of those that failed.
-        faults: what is not as it must be.
+    ``in_place`` are those that reported no success, though everything is there: nobody could tell
+    them.
     """
 
     victim: str
@@ -103,16 +93,6 @@ class Tally:
     def add(
         self, ended: Ended, into: Path, before: Files, complete: Files, faults: list[str], way: str
     ) -> None:
-        """Count a copy that is over.
-
-        Args:
-            ended: its program.
-            into: the destination.
-            before: what was there.
-            complete: what shall be there.
-            faults: what else is not as it must be.
-            way: what was copied, and when somebody was killed.
-        """
         if "Traceback" in ended.stderr:
             faults.append("a traceback")
         if ended.status not in (0, 1, -signal.SIGKILL if self.victim == "client" else 0):
@@ -144,14 +124,7 @@ class Tally:
 
 
 class Scene:
-    """Something to copy, on this machine and in a container, and a place on either side.
-
-    Use it as a context manager.
-
-    Args:
-        lab: the node.
-        seed: of what is random.
-    """
+    """Something to copy, on this machine and in a container, and a place on either side."""
 
     def __init__(self, lab: Lab, seed: int) -> None:
         self.lab = lab

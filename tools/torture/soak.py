@@ -6,8 +6,7 @@ again. What fails meanwhile may fail, but only with one line and in time. In the
 left: no process, descriptor, slot, token, spool file or stage, and the proxy's memory must be flat:
 its median in the last third of the time at most a tenth above that in the first.
 
-The other rows are attacks, each beside a good client: on a proxy (``besieged``), on an agent
-(``besieged_agent``), or on its copies (``besieged_copies``).
+The other rows are attacks, each beside a good client (``besieged``).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pycrictl.proxy import admin
 from tests.node.images import Image
@@ -37,9 +36,7 @@ from tests.proxy.program import Program
 from tests.serving import free_port
 from tests.waiting import settled
 from tools.torture.attacks import ON_CRI, ON_STREAMS
-from tools.torture.besieged import besieged
-from tools.torture.besieged_agent import ON_AGENT, besieged_agent
-from tools.torture.besieged_copies import HOARDER, besieged_copies
+from tools.torture.besieged import HOARDER, ON_AGENT, besieged
 
 SECONDS: Final = 600
 SIEGE_S: Final = 30
@@ -61,14 +58,6 @@ _LEFTOVERS: Final = re.compile(r"\.pycrictl-[0-9a-f]{16}")
 
 
 class Soak:
-    """One run.
-
-    Args:
-        lab: the node.
-        proxy: in front of it, already started.
-        seed: of what is random.
-    """
-
     def __init__(self, lab: Lab, proxy: Program, seed: int) -> None:
         self.lab, self.proxy = lab, proxy
         self.random = random.Random(seed)
@@ -378,21 +367,13 @@ def main() -> int:
                 faults += everything(lab, arguments.seconds or SECONDS, arguments.seed)
             else:
                 seconds = arguments.seconds or SIEGE_S
-                siege = attacked(lab, row, seconds)
-                say(f"{row:20}{siege}")
+                siege = besieged(row, lab, seconds)
+                say(f"{row:20}{siege.text}")
                 faults += [f"{row}: {fault}" for fault in siege.faults]
     for fault in faults[:20]:
         say(f"WRONG: {fault}")
     say(f"{len(faults)} faults" if faults else "nothing is left, nothing was lost")
     return 1 if faults else 0
-
-
-def attacked(lab: Lab, row: str, seconds: float) -> Any:
-    if row == HOARDER:
-        return besieged_copies(seconds)
-    if row in ON_AGENT:
-        return besieged_agent(row, seconds)
-    return besieged(lab, row, seconds)
 
 
 def everything(lab: Lab, seconds: float, seed: int) -> list[str]:
