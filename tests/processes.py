@@ -33,3 +33,9 @@ def descriptors(pid: int) -> list[str]:
 def children(pid: int) -> list[str]:
     """The processes that a process has started and not yet waited for."""
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def connections(path: Path) -> list[str]:
+    """The connections to a socket, as /proc/net/unix has them; the last but one is the inode."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return [line for line in lines if line.endswith(str(path)) and line.split()[5] == "03"]

@@ -126,7 +126,7 @@ class App:
             layers=self._layers,
             upstream=upstream,
             log=self._log,
-            copies=self._all_copies,
+            copies=self._copies.snapshot,
             predecessor=self._succession.document,
         )
         self._admin = AdminServer(
@@ -282,9 +282,6 @@ class App:
                 notify("WATCHDOG=1", self._environ)
             await here.close()
             await asyncio.sleep(interval_s)
-
-    async def _all_copies(self) -> list[dict[str, Any]]:
-        return [*await self._succession.copies(), *self._copies.snapshot()]
 
 
 def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:

@@ -3,7 +3,7 @@
 The new program connects to the old one's admin socket. One JSON object a line, both ways::
 
     new: {"call": "take-over"}
-    old: {"pid": 7, "folders": ["cri.sock.k3x_9a2b", …], "admin": "/run/…", "streams": "IP:PORT"}
+    old: {"pid": 7, "folders": ["cri.sock.k3x_9a2b", …], "streams": "IP:PORT"}
     new: {"socket": "/run/…", "port": true}   it serves there; whether it wants the streams' port
     old: {"running": […], "waiting": 3}    it gives no more slots, and has left the port
     new: {"serving": true}                 clients find it now
@@ -26,16 +26,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
+from pycrictl.errors import ConnectError, RemoteProtocolError
 from pycrictl.foreign import parse
-from pycrictl.proxy.admin import ask
 from pycrictl.proxy.replacement import READY_S
 from pycrictl.units import quote
 
 STEP_S: Final = 10.0
-
-COPIES_S: Final = 1.0
-"""How long the old program may take to say which copies go on in it."""
 
 _LINE_BYTES: Final = 64 * 1024 * 1024
 
@@ -79,11 +75,10 @@ class Successor:
 
     @classmethod
     async def offered(
-        cls, lines: MessageLines, folders: Sequence[str], admin: str, streams: str
+        cls, lines: MessageLines, folders: Sequence[str], streams: str
     ) -> Successor | None:
         """Offer everything to a program that has connected; None if it does not become ready."""
-        offer = {"pid": os.getpid(), "folders": folders, "admin": admin, "streams": streams}
-        lines.send(offer)
+        lines.send({"pid": os.getpid(), "folders": folders, "streams": streams})
         ready = await lines.receive(READY_S)
         with contextlib.suppress(KeyError, OSError):
             if ready is not None:
@@ -115,7 +110,6 @@ class Predecessor:
     def __init__(self, sock: socket.socket, offer: Mapping[str, Any]) -> None:
         self._sock = sock
         self._lines: MessageLines | None = None
-        self._admin = str(offer["admin"])
         self.pid = int(offer["pid"])
         self.folders = frozenset(map(str, offer["folders"]))
         self.streams = str(offer["streams"])
@@ -170,13 +164,6 @@ class Predecessor:
             _report(answer, on_end)
         if answer is not None and "error" in answer:
             raise RemoteProtocolError(f"the proxy does not hand over: {answer['error']}")
-
-    async def copies(self) -> list[dict[str, Any]]:
-        """Return the copies that go on in the old program; none if it does not answer."""
-        with contextlib.suppress(PycrictlError, KeyError):
-            answer = await asyncio.to_thread(ask, self._admin, "copies", timeout_s=COPIES_S)
-            return list(answer["copies"])
-        return []
 
     async def follow(self, on_end: OnEnd) -> None:
         """Report the ends of its pulls until it ends itself."""

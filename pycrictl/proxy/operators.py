@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ class Operators:
     layers: LayerPoller
     upstream: Upstream
     log: Log
-    copies: Callable[[], Awaitable[list[dict[str, Any]]]]
+    copies: Callable[[], list[dict[str, Any]]]
     predecessor: Callable[[], dict[str, Any] | None]
 
     def __post_init__(self) -> None:
@@ -56,7 +56,6 @@ class Operators:
             "status": self._status,
             "set-limit": self._set_limit,
             "cancel": self._cancel,
-            "copies": self._copies,
             "history": self._history,
             "sockets": self._sockets,
         }
@@ -72,13 +71,10 @@ class Operators:
                 limit_origin=self._limit_origin,
             ),
             "predecessor": self.predecessor(),
-            **await self._copies(request),
+            "copies": self.copies(),
             "kubelet": await asyncio.to_thread(self._kubelet),
             "containerd": await self._containerd(),
         }
-
-    async def _copies(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"copies": await self.copies()}
 
     async def _set_limit(self, request: Mapping[str, Any]) -> dict[str, Any]:
         limit = request.get("limit")

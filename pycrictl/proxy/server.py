@@ -18,7 +18,7 @@ from grpc import aio
 from pycrictl._proto import cri_pb2
 from pycrictl.memory import Reclaimer
 from pycrictl.proxy.calls import Answer, CallRecord, CallRequest, Handler, Metadata
-from pycrictl.proxy.serve.http_listener import descriptor_limit
+from pycrictl.proxy.serve.http_server import places
 from pycrictl.proxy.upstream import Upstream, address
 from pycrictl.servicelog import Log
 from pycrictl.wire import limits
@@ -41,6 +41,7 @@ PING_S = 5.0
 
 STOPPING: Final = Answer(UNAVAILABLE, "pycrictl proxy: the proxy is stopping")
 
+_GIVEN_UP: Final = Answer(CANCELLED)
 _FOREVER_MS: Final = 2**31 - 1
 _TRANSPORTS: Final = ("user-agent", "content-type", "te")
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
@@ -92,11 +93,11 @@ class CriServer:
                 ("grpc.max_concurrent_streams", limits.STREAMS),
                 (
                     "grpc.max_allowed_incoming_connections",
-                    min(limits.CONNECTIONS, descriptor_limit() // 2),
+                    places(limits.CONNECTIONS, limits.CONNECTION_SHARE),
                 ),
-                # A burst of calls waits; by default some of a thousand are cancelled.
-                ("grpc.server.max_pending_requests", 4 * limits.STREAMS),
-                ("grpc.server.max_pending_requests_hard_limit", 4 * limits.STREAMS),
+                # Beyond this gRPC cancels calls, whosever they are: by default some of a thousand.
+                ("grpc.server.max_pending_requests", limits.PENDING_CALLS),
+                ("grpc.server.max_pending_requests_hard_limit", limits.PENDING_CALLS),
                 ("grpc.http2.min_ping_interval_without_data_ms", int(PING_S * 1000)),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.max_connection_age_ms", int(AGE_S * 1000)),
@@ -147,18 +148,18 @@ class CriServer:
                 context.time_remaining(),
                 self._loop.time(),
             )
-            with _OpenCall(self, path) as counted:
-                try:
-                    answer = await handler(request)
-                except asyncio.CancelledError:
-                    if not self._is_stopping:
-                        raise
-                    answer = STOPPING
-                except Exception as exc:
-                    self._log.failure("handler_failed", exc, path=path)
-                    answer = Answer(INTERNAL, "pycrictl proxy: internal error")
-                counted.code = answer.code
-                counted.response_bytes = len(answer.response or b"")
+            task, answer = self._begun(path), _GIVEN_UP
+            try:
+                answer = await handler(request)
+            except asyncio.CancelledError:
+                if not self._is_stopping:
+                    raise
+                answer = STOPPING
+            except Exception as exc:
+                self._log.failure("handler_failed", exc, path=path)
+                answer = Answer(INTERNAL, "pycrictl proxy: internal error")
+            finally:
+                self._ended(task, request.came, answer.code, len(answer.response or b""))
             if answer.initial_metadata:
                 await context.send_initial_metadata(answer.initial_metadata)
             return await _end(context, answer)
@@ -178,23 +179,36 @@ class CriServer:
                 metadata=_passed_on(context.invocation_metadata()),
                 timeout_s=context.time_remaining(),
             )
-            with _OpenCall(self, path) as counted:
-                try:
-                    async with call:
-                        if first := await call.initial_metadata():
-                            await context.send_initial_metadata(first)
-                        async for message in call.messages():
-                            counted.response_bytes += len(message)
-                            await context.write(message)
-                        answer = await call.end()
-                except asyncio.CancelledError:
-                    if not self._is_stopping:
-                        raise
-                    answer = STOPPING
-                counted.code = answer.code
+            task, answer = self._begun(path), _GIVEN_UP
+            came, sent_bytes = self._loop.time(), 0
+            try:
+                async with call:
+                    if first := await call.initial_metadata():
+                        await context.send_initial_metadata(first)
+                    async for message in call.messages():
+                        sent_bytes += len(message)
+                        await context.write(message)
+                    answer = await call.end()
+            except asyncio.CancelledError:
+                if not self._is_stopping:
+                    raise
+                answer = STOPPING
+            finally:
+                self._ended(task, came, answer.code, sent_bytes)
             await _end(context, answer)
 
         return grpc.stream_stream_rpc_method_handler(serve)
+
+    def _begun(self, path: str) -> asyncio.Task[Any]:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[task] = path
+        return task
+
+    def _ended(self, task: asyncio.Task[Any], came: float, code: int, sent_bytes: int) -> None:
+        path = self._open.pop(task)
+        self._changed.set()
+        self._on_call(CallRecord(path, code, self._loop.time() - came, sent_bytes))
 
 
 class _Methods(grpc.GenericRpcHandler):
@@ -205,31 +219,6 @@ class _Methods(grpc.GenericRpcHandler):
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any]:
         return self._find(handler_call_details.method)
-
-
-class _OpenCall:
-    __slots__ = ("_began", "_path", "_server", "_task", "code", "response_bytes")
-
-    def __init__(self, server: CriServer, path: str) -> None:
-        self.code = CANCELLED
-        self.response_bytes = 0
-        self._server = server
-        self._path = path
-
-    def __enter__(self) -> _OpenCall:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._server._open[task] = self._path
-        self._began = self._server._loop.time()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        server = self._server
-        del server._open[self._task]
-        server._changed.set()
-        duration_s = server._loop.time() - self._began
-        server._on_call(CallRecord(self._path, self.code, duration_s, self.response_bytes))
 
 
 async def _end(context: Any, answer: Answer) -> bytes | None:

@@ -115,9 +115,6 @@ class Succession:
             return None
         return {"pid": self.predecessor.pid, "pulls": len(self._adopted)}
 
-    async def copies(self) -> list[dict[str, Any]]:
-        return [] if self.predecessor is None else await self.predecessor.copies()
-
     @property
     def adopted_count(self) -> int:
         return len(self._adopted)
@@ -226,8 +223,7 @@ class Succession:
         """Return why the new program does not serve; empty if it does."""
         folders = [own.folder.name for own in self.sockets]
         streams = self._streams.address
-        admin = str(self.sockets[1].path)
-        successor = await Successor.offered(lines, folders, admin, streams.authority)
+        successor = await Successor.offered(lines, folders, streams.authority)
         if successor is None:
             return "the new program did not start"
         if self._stop.is_set():

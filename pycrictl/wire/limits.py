@@ -15,8 +15,11 @@ from typing import Final
 HEADER_LIST_BYTES: Final = 64 * 1024
 """The metadata of one call, by the measure of RFC 7541, 4.1."""
 
-STREAMS: Final = 2048
-"""The calls under way on one connection."""
+STREAMS: Final = 512
+"""The calls under way on one connection, those included that were reset and wait to be noticed."""
+
+PENDING_CALLS: Final = 8192
+"""The calls of all connections that wait until this program notices them."""
 
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """A message of a runtime: what kubelet and crictl take, too."""
@@ -28,13 +31,22 @@ UNCOUNTED_BYTES: Final = 1024 * 1024
 """Objects are not counted in answers that are no longer: they have at most half as many."""
 
 CONNECTIONS: Final = 1024
-"""The connections to the CRI socket, and at most half of the file descriptors."""
+"""The connections to the CRI socket."""
+
+CONNECTION_SHARE: Final = 2
+"""One of so many file descriptors at most is one of those."""
 
 STREAM_CONNECTIONS: Final = 512
 """The connections of the stream server, those that have not shown a token yet included."""
 
-DESCRIPTOR_SHARE: Final = 4
+STREAM_SHARE: Final = 4
 """One of so many file descriptors at most is a connection of the stream server."""
+
+PAGE_CONNECTIONS: Final = 128
+"""The connections to the pages of metrics and health."""
+
+PAGE_SHARE: Final = 8
+"""One of so many file descriptors at most is one of those."""
 
 HEAD_S: Final = 10.0
 """How long such a connection may take for the head of its request."""
@@ -47,9 +59,6 @@ BACKLOG: Final = 1024
 
 ACCEPTED_AT_ONCE: Final = 4
 """The connections that are accepted before others have their turn."""
-
-DESCRIPTORS_KEPT: Final = 64
-"""The file descriptors that are kept for the work of those who are connected; of few, a third."""
 
 STREAM_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 """A message of a WebSocket, which is held until it is whole. Runtimes send 32 KiB at once."""

@@ -211,8 +211,10 @@ def hang(limit_s: float = 10) -> Maker:
 
 
 @contextmanager
-def serve(path: str | None = None, *, threads: int = 8) -> Iterator[FakeServer]:
-    """Run the server on a socket of its own, or at ``path``.
+def serve(
+    path: str | None = None, *more: grpc.GenericRpcHandler, threads: int = 8
+) -> Iterator[FakeServer]:
+    """Run the server on a socket of its own, or at ``path``, with ``more`` methods.
 
     Leaving the block fails when an answer that was prepared has not been asked for.
     """
@@ -221,7 +223,7 @@ def serve(path: str | None = None, *, threads: int = 8) -> Iterator[FakeServer]:
     fake = FakeServer(path or str(Path(folder, "s")), lambda: server.stop(0))
     server = grpc.server(
         ThreadPoolExecutor(threads, thread_name_prefix="fakecri"),
-        handlers=[_Handler(fake)],
+        handlers=[_Handler(fake), *more],
         options=(("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)),
     )
     try:

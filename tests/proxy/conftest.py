@@ -12,8 +12,8 @@ import pytest
 from tests.fakecri.fixtures import fake
 from tests.fakecri.server import FakeServer
 from tests.proxy.copier import container, copier
-from tests.proxy.forwarding import channel, runtime, serve, stack
 from tests.proxy.program import Program
+from tests.proxy.runtime import channel, runtime, serve, stack
 
 __all__ = ["channel", "container", "copier", "fake", "runtime", "serve", "stack"]
 

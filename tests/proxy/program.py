@@ -30,28 +30,19 @@ OPTIONS = (
 )
 
 
-AGE_S = 2.0
+AGE_S = 1.0
 """How old connections get in tests: nobody shall wait for a minute."""
 
 _AGED = """
-from pycrictl.proxy import server
-server.AGE_S = {}
+from pycrictl.proxy import ending, server
+server.AGE_S, ending.LEFT_S = {}, 0.2
 from pycrictl.__main__ import run
 run()
 """
 
 
 class Program:
-    """A context manager that starts ``pycrictl proxy`` and ends it.
-
-    Args:
-        folder: an existing one with a short path, for the sockets and the log.
-        upstream: the runtime's endpoint.
-        flags: more of the command line.
-        age_s: how old connections get.
-        descriptors: how many it may have open.
-        prefix: what comes before the command line.
-    """
+    """A context manager that starts ``pycrictl proxy`` and ends it; ``folder`` has a short path."""
 
     def __init__(
         self,

@@ -1,29 +1,36 @@
-"""A gRPC server of raw bytes in place of a runtime, and a proxy in front of it."""
+"""A runtime with methods that no CRI has, a proxy in front of it, and calls of its clients."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import queue
+import socket
 import threading
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+import pytest
 
 from pycrictl.proxy.calls import Handler
 from pycrictl.proxy.server import CriServer
 from pycrictl.proxy.upstream import Upstream
+from tests.fakecri import serve as serve_fake
 
+MIB = 1024 * 1024
+# No test waits so long unless it fails.
+PATIENCE_S = 20.0
+OWN = "/test.v1.Test/Own"
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 T = TypeVar("T")
 
 
 class Runtime(grpc.GenericRpcHandler):
-    """Answers by the last part of the method's name; see ``service``.
+    """The fake runtime, which also answers by the last part of a method's name; see ``service``.
 
     Attributes:
         seen: ``begin`` and ``end`` of calls of ``Hang`` or ``Events``, as they come.
@@ -36,20 +43,14 @@ class Runtime(grpc.GenericRpcHandler):
         self.seen: queue.Queue[str] = queue.Queue()
         self.sent_bytes = 0
         self.release = threading.Event()
-        self._server: grpc.Server | None = None
+        self._stack = ExitStack()
 
     def start(self) -> None:
-        self.path.unlink(missing_ok=True)
-        self._server = grpc.server(ThreadPoolExecutor(32), options=UNLIMITED)
-        self._server.add_generic_rpc_handlers((self,))
-        self._server.add_insecure_port(f"unix://{self.path}")
-        self._server.start()
+        self._stack.enter_context(serve_fake(str(self.path), self))
 
     def stop(self) -> None:
         """Goes at once, as if killed."""
-        if self._server is not None:
-            self._server.stop(0).wait(60)
-            self._server = None
+        self._stack.close()
         self.release.set()
 
     def service(
@@ -134,14 +135,7 @@ def _hang_up(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterat
 
 
 class Proxy:
-    """A server of clients on an event loop of its own, in a thread.
-
-    Args:
-        path: of its socket.
-        upstream: of the runtime's.
-        own: handlers of its own.
-        options: of ``CriServer``.
-    """
+    """A server of clients on an event loop of its own, in a thread."""
 
     def __init__(
         self, path: Path, upstream: Path, own: dict[str, Handler] | None = None, **options: Any
@@ -161,6 +155,14 @@ class Proxy:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """The loop does nothing meanwhile, as if it had much else to do."""
+        is_over = threading.Event()
+        self._loop.call_soon_threadsafe(is_over.wait, PATIENCE_S)
+        yield
+        is_over.set()
 
     def close(self) -> None:
         async def end() -> None:
@@ -184,3 +186,114 @@ def channel_to(path: Path) -> Iterator[grpc.Channel]:
     ]
     with grpc.insecure_channel(f"unix://{path}", options=options) as channel:
         yield channel
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def runtime(folder: Path, stack: ExitStack) -> Runtime:
+    runtime = Runtime(folder / "runtime.sock")
+    stack.callback(runtime.stop)
+    runtime.start()
+    return runtime
+
+
+@pytest.fixture
+def serve(folder: Path, stack: ExitStack) -> Callable[..., Proxy]:
+    def start(own: dict[str, Handler] | None = None, **options: Any) -> Proxy:
+        proxy = Proxy(folder / "proxy.sock", folder / "runtime.sock", own, **options)
+        stack.callback(proxy.close)
+        return proxy
+
+    return start
+
+
+@pytest.fixture
+def channel(runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack) -> grpc.Channel:
+    return stack.enter_context(channel_to(serve().path))
+
+
+def unary(channel: grpc.Channel, name: str) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+    return channel.unary_unary(f"/test.v1.Test/{name}")
+
+
+def stream(channel: grpc.Channel, name: str) -> grpc.UnaryStreamMultiCallable[bytes, bytes]:
+    return channel.unary_stream(f"/test.v1.Test/{name}")
+
+
+def own(channel: grpc.Channel) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+    return channel.unary_unary(OWN)
+
+
+def failure(call: Callable[[], object]) -> Any:
+    """The error, which is a call as well, with code, details and trailing metadata."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return caught.value
+
+
+def pairs(metadata: Any) -> list[tuple[str, str | bytes]]:
+    return [(key, value) for key, value in metadata or ()]
+
+
+def unavailable(channel: grpc.Channel, path: Path) -> str:
+    """The reason why the runtime is unavailable, which is told at once."""
+    for _ in range(10):
+        began = time.monotonic()
+        error = failure(lambda: unary(channel, "Echo")(b"", timeout=PATIENCE_S))
+        assert time.monotonic() - began < PATIENCE_S / 2
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        # The connection may have ended under this very call.
+        if error.details() != "Socket closed":
+            break
+    prefix = f'pycrictl proxy: the runtime at "unix://{path}" '
+    assert error.details().startswith(prefix)
+    return str(error.details().removeprefix(prefix))
+
+
+def back_again(channel: grpc.Channel) -> None:
+    """Calls must succeed again within a moment."""
+    until = time.monotonic() + 2.0
+    while True:
+        try:
+            assert unary(channel, "Echo")(b"back", timeout=PATIENCE_S) == b"back"
+            return
+        except grpc.RpcError:
+            assert time.monotonic() < until
+
+
+def wait_for_end(connection: socket.socket) -> None:
+    try:
+        while connection.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+
+
+def hand_made(
+    path: Path, stack: ExitStack, answers: list[Callable[[socket.socket], object]]
+) -> None:
+    """A runtime that is a socket: one answer for each connection."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    listener.settimeout(PATIENCE_S)
+
+    def run() -> None:
+        with listener:
+            for number, answer in enumerate(answers, start=1):
+                connection, _ = listener.accept()
+                connection.settimeout(PATIENCE_S)
+                if number == len(answers):
+                    listener.close()  # who comes now is refused, and need not wait for an answer
+                with connection:
+                    answer(connection)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    stack.callback(listener.close)
+    stack.callback(thread.join, PATIENCE_S)

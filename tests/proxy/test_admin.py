@@ -32,14 +32,6 @@ def serve(tmp_path: Path, test: Callable[[str], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_a_call_and_its_answer(tmp_path: Path) -> None:
-    async def test(path: str) -> None:
-        answer = await asyncio.to_thread(ask, path, "echo", timeout_s=60, limit=3)
-        assert answer == {"call": "echo", "limit": 3}
-
-    serve(tmp_path, test)
-
-
 @pytest.mark.parametrize(
     ("name", "limit", "message"), [("echo", -1, "the limit is wrong"), ("x", 1, "unknown call")]
 )

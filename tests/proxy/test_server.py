@@ -1,7 +1,8 @@
-"""Calls through the proxy: everything arrives as it was sent, and is recorded."""
+"""Calls through the proxy: everything arrives as it was sent, is recorded, or is answered here."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import threading
@@ -13,16 +14,21 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.proxy.calls import CallRecord
-from tests.proxy.forwarding import (
+from pycrictl.proxy.calls import Answer, CallRecord, CallRequest
+from tests.proxy.runtime import (
     MIB,
+    OWN,
     PATIENCE_S,
+    Proxy,
+    Runtime,
+    back_again,
+    channel_to,
     failure,
+    own,
     pairs,
     stream,
     unary,
 )
-from tests.proxy.runtime import Proxy, Runtime, channel_to
 
 
 def conversation(channel: grpc.Channel, name: str) -> grpc.StreamStreamMultiCallable[bytes, bytes]:
@@ -162,3 +168,73 @@ def test_record_of_calls(runtime: Runtime, serve: Callable[..., Proxy], stack: E
     assert records[0].response_bytes == 5
     assert all(record.duration_s >= 0 for record in records)
     assert "secret" not in repr(records)
+
+
+# Calls that the proxy answers itself
+
+
+def test_own_call_is_answered_by_its_handler(
+    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    asked: list[CallRequest] = []
+
+    async def answer(request: CallRequest) -> Answer:
+        asked.append(request)
+        return Answer(
+            response=request.message[::-1],
+            initial_metadata=(("x-first-bin", b"\xff"),),
+            trailing_metadata=(("x-last", "2"),),
+        )
+
+    channel = stack.enter_context(channel_to(serve({OWN: answer}).path))
+    sent = (("traceparent", "00-1"), ("x-raw-bin", b"\x00"))
+    response, call = own(channel).with_call(b"abc", timeout=100, metadata=sent)
+    assert response == b"cba"
+    assert pairs(call.initial_metadata()) == [("x-first-bin", b"\xff")]
+    assert pairs(call.trailing_metadata()) == [("x-last", "2")]
+    [request] = asked
+    assert (request.path, request.message) == (OWN, b"abc")
+    assert sorted(request.metadata) == sorted(sent)
+    assert request.timeout_s is not None
+    assert 90 < request.timeout_s <= 110
+    assert own(channel)(b"x") == b"x"
+    assert asked[1].timeout_s is None
+    back_again(channel)
+
+
+def test_handler_that_breaks_is_an_internal_error(
+    runtime: Runtime,
+    serve: Callable[..., Proxy],
+    stack: ExitStack,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def answer(request: CallRequest) -> Answer:
+        raise KeyError("secret")
+
+    channel = stack.enter_context(channel_to(serve({OWN: answer}).path))
+    error = failure(lambda: own(channel)(b""))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert error.details() == "pycrictl proxy: internal error"
+    assert f"handler_failed path={OWN}" in caplog.text
+    back_again(channel)
+
+
+def test_handler_is_cancelled_at_the_deadline(
+    runtime: Runtime, serve: Callable[..., Proxy]
+) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    async def answer(request: CallRequest) -> Answer:
+        began.set()
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            ended.set()
+        return Answer()
+
+    with channel_to(serve({OWN: answer}).path) as channel:
+        back_again(channel)  # connecting must not count for the deadline
+        call = own(channel).future(b"", timeout=1.0)
+        assert began.wait(PATIENCE_S)
+        assert failure(call.result).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert ended.wait(PATIENCE_S / 2)

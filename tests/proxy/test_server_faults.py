@@ -1,26 +1,34 @@
-"""Calls through the proxy while the runtime or a client is gone, hangs or talks nonsense."""
+"""Calls through the proxy while one side is gone, hangs, talks nonsense, gives up or is slow."""
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import grpc
 import pytest
 
-from pycrictl.proxy import upstream
-from tests.proxy.forwarding import (
+from pycrictl.proxy import server, upstream
+from tests.processes import connections
+from tests.proxy import frames
+from tests.proxy.runtime import (
+    MIB,
     PATIENCE_S,
+    Proxy,
+    Runtime,
     back_again,
+    channel_to,
     failure,
-    fake,
+    hand_made,
     stream,
     unary,
     unavailable,
     wait_for_end,
 )
-from tests.proxy.runtime import Proxy, Runtime, channel_to
+from tools.torture.attacks import Attacker
 
 # A runtime that is gone
 
@@ -66,7 +74,7 @@ def test_runtime_that_answers_garbage(
     folder: Path, serve: Callable[..., Proxy], stack: ExitStack, garbage: bytes
 ) -> None:
     path = folder / "runtime.sock"
-    fake(path, stack, [lambda connection: connection.sendall(garbage)] * 2)
+    hand_made(path, stack, [lambda connection: connection.sendall(garbage)] * 2)
     channel = stack.enter_context(channel_to(serve().path))
     for _ in range(2):
         assert unavailable(channel, path).startswith("cannot be reached: ")
@@ -80,6 +88,120 @@ def test_runtime_that_hangs(
 ) -> None:
     monkeypatch.setattr(upstream, "HANDSHAKE_TIMEOUT_S", 0.2)
     path = folder / "runtime.sock"
-    fake(path, stack, [lambda connection: wait_for_end(connection)])
+    hand_made(path, stack, [lambda connection: wait_for_end(connection)])
     channel = stack.enter_context(channel_to(serve().path))
     assert unavailable(channel, path).startswith("cannot be reached: ")
+
+
+# Cancellation and backpressure
+
+
+@pytest.mark.parametrize("name", ["Hang", "Events"])
+def test_cancellation_reaches_the_runtime(
+    runtime: Runtime, channel: grpc.Channel, name: str
+) -> None:
+    call = stream(channel, name)(b"")
+    runtime.seen.get(timeout=PATIENCE_S)
+    call.cancel()
+    assert runtime.seen.get(timeout=PATIENCE_S) == "end"
+
+
+def call_by_hand(path: Path, method: str, content: bytes) -> socket.socket:
+    """A client that makes one call, lets as much come as there may, and reads nothing."""
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(path))
+    # SETTINGS_INITIAL_WINDOW_SIZE, and as much for the connection.
+    widest = frames.frame(frames.SETTINGS, 0, 0, b"\0\x04\x7f\xff\xff\xff")
+    widest += frames.window_update(0, 0x7FFF0000)
+    client.sendall(frames.PREFACE + widest)
+    client.sendall(frames.opened(1, method) + frames.message(1, content[: frames.FRAME_BYTES - 5]))
+    return client
+
+
+def test_client_that_dies_cancels_its_calls(runtime: Runtime, serve: Callable[..., Proxy]) -> None:
+    with call_by_hand(serve().path, "/test.v1.Test/Hang", b""):
+        runtime.seen.get(timeout=PATIENCE_S)
+    assert runtime.seen.get(timeout=PATIENCE_S) == "end"
+
+
+def test_stream_that_is_never_read_is_not_buffered(runtime: Runtime, channel: grpc.Channel) -> None:
+    call = stream(channel, "Flood")(bytes(64 * 1024))
+    assert len(next(call)) == 64 * 1024
+    sent = settled(lambda: runtime.sent_bytes)
+    assert sent < 32 * MIB
+    call.cancel()
+
+
+def settled(value: Callable[[], int]) -> int:
+    """The value when it has stood still for a moment, and is not zero."""
+    last, since = value(), time.monotonic()
+    until = since + PATIENCE_S
+    while time.monotonic() < until:
+        time.sleep(0.02)
+        now = value()
+        if now != last or not now:
+            last, since = now, time.monotonic()
+        elif time.monotonic() - since > 0.5:
+            return now
+    pytest.fail("it never stood still")
+
+
+CROWD, CALLS = 5, 2048
+
+
+def test_calls_that_others_reset_at_once_are_not_paid_by_a_good_client(
+    runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
+) -> None:
+    """While the proxy is busy, so that none of them has been noticed (CVE-2023-44487)."""
+    proxy = serve()
+    channel = stack.enter_context(channel_to(proxy.path))
+    back_again(channel)
+    with proxy.busy():
+        for _ in range(CROWD):
+            attacker = stack.enter_context(closing(Attacker(str(proxy.path))))
+            attacker.acknowledge()
+            for stream_id in range(1, 2 * CALLS, 2):
+                attacker.send(frames.opened(stream_id, "/test.v1.Test/Echo"))
+                attacker.send(frames.reset(stream_id))
+            attacker.read(wait_s=0.5)
+        calls = [unary(channel, "Echo").future(b"x") for _ in range(100)]
+        time.sleep(0.5)
+    assert [call.result(PATIENCE_S) for call in calls] == [b"x"] * 100
+
+
+# Pings
+
+
+def test_keepalives_of_a_client_in_go_are_allowed(
+    runtime: Runtime, serve: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as it may send them: every ten seconds, without a call."""
+    monkeypatch.setattr(server, "PING_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(PATIENCE_S)
+        client.connect(str(serve().path))
+        client.sendall(frames.PREFACE + frames.settings())
+        received = b""
+        for number in range(10):
+            client.sendall(frames.frame(frames.PING, 0, 0, b"%08d" % number))
+            while b"%08d" % number not in received:
+                received += client.recv(MIB)
+            time.sleep(0.1)
+    assert frames.GOAWAY not in {kind for kind, _, _ in frames.frames(received)}
+
+
+def test_connections_that_are_old_are_left_without_a_failed_call(
+    runtime: Runtime, serve: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "AGE_S", 0.3)
+    proxy = serve()
+    with channel_to(proxy.path) as channel:
+        events = stream(channel, "Events")(b"")
+        assert next(events) == b"first"
+        until, used = time.monotonic() + 2.0, set[str]()
+        while time.monotonic() < until:
+            assert unary(channel, "Echo")(b"x") == b"x"
+            used |= {line.split()[6] for line in connections(proxy.path)}
+        assert len(used) > 3
+        runtime.release.set()
+        assert next(events) == b"released"

@@ -144,44 +144,35 @@ def test_where_the_quotas_of_copies_come_from(
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    "line",
     [
-        ("upstream", '"tcp://1.2.3.4:5"'),
-        ("upstream", "5"),
-        ("listen", '""'),
-        ("max-parallel-image-pulls", '"2"'),
-        ("max-parallel-image-pulls", "-1"),
-        ("max-parallel-image-pulls", "true"),
-        ("serialize-image-pulls", "1"),
-        ("when-full", '"queue"'),
-        ("when-full", "[]"),
-        ("retry-interval", "10"),
-        ("retry-interval", '"0s"'),
-        ("retry-interval", '"soon"'),
-        ("drain-timeout", '"-1s"'),
-        ("log-format", '"xml"'),
-        ("log-level", '"loud"'),
-        ("retries", "1.5"),
-        ("stream-address", '"0.0.0.0:80"'),
-        ("container-copy-size-limit", "-1"),
-        ("container-copy-size-limit", "true"),
-        ("container-copy-size-limit", '"10m"'),
-        ("container-copies-per-pod", "-1"),
-        ("container-copy-entry-limit", "-1"),
-        ("container-copy-entry-limit", '"1"'),
-        ("spool-dir", '"spool"'),
-        ("spool-dir", "1"),
-        ("state-dir", '"state"'),
-        ("metrics-listen", '"localhost:1"'),
-        ("tracing-endpoint", '"collector"'),
-        ("tracing-endpoint", '":4317"'),
-        ("events", '"kubeconfig"'),
-        ("events", "true"),
+        'upstream = "tcp://1.2.3.4:5"',
+        'listen = ""',
+        "max-parallel-image-pulls = -1",
+        "max-parallel-image-pulls = true",
+        "serialize-image-pulls = 1",
+        'when-full = "queue"',
+        'retry-interval = "10"',
+        'retry-interval = "0s"',
+        'drain-timeout = "-1s"',
+        'log-format = "xml"',
+        "retries = 1.5",
+        'stream-address = "0.0.0.0:80"',
+        "container-copy-size-limit = -1",
+        'container-copy-size-limit = "10m"',
+        "container-copies-per-pod = -1",
+        'container-copy-entry-limit = "1"',
+        'spool-dir = "spool"',
+        'metrics-listen = "localhost:1"',
+        'tracing-endpoint = "collector"',
+        'tracing-endpoint = ":4317"',
+        'events = "kubeconfig"',
     ],
 )
-def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, key: str, value: str) -> None:
+def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        settings(tmp_path, f"{key} = {value}\n")
+        settings(tmp_path, line)
+    key = line.partition(" ")[0]
     assert caught.value.message.startswith(f'"{tmp_path / "p.toml"}": {key}: ')
     assert "\n" not in caught.value.message
 
@@ -215,20 +206,16 @@ def test_other_mistakes(tmp_path: Path, toml: str, flags: dict[str, object], mes
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("maxParallelImagePulls: two", "maxParallelImagePulls: it is not a number"),
         ("maxParallelImagePulls: 0", "maxParallelImagePulls: it is not a number"),
         ("serializeImagePulls: 1", "serializeImagePulls: it is not true or false"),
         (
             "serializeImagePulls: true\nmaxParallelImagePulls: 3",
             "maxParallelImagePulls: it is 3, but serializeImagePulls is true",
         ),
-        ("containerCopySizeLimit: -1", "containerCopySizeLimit: it is not a number of 0 or more"),
         ("containerCopySizeLimit: much", 'containerCopySizeLimit: "much" is not a size'),
         ("containerCopiesPerPod: 4Ki", "containerCopiesPerPod: it is not a number of 0 or more"),
-        ("containerCopiesPerPod: true", "containerCopiesPerPod: it is not a number of 0 or more"),
         ("enableDebuggingHandlers: 0", "enableDebuggingHandlers: it is not true or false"),
         ("- a", "is not a mapping"),
-        ("a: [", ", line 1: it is not YAML"),
         ("a: &x 1\nb: *x", ", line 2: aliases are not supported"),
     ],
 )
@@ -252,11 +239,8 @@ def test_debugging_handlers_are_on_unless_they_are_switched_off(tmp_path: Path) 
     ("values", "limit"),
     [
         ({}, 1),
-        ({"serialize": True}, 1),
         ({"serialize": False}, 0),
-        ({"max_parallel": 1}, 1),
         ({"max_parallel": 5}, 5),
-        ({"serialize": False, "max_parallel": 5}, 5),
     ],
 )
 def test_kubelets_own_limit(values: dict[str, Any], limit: int) -> None:

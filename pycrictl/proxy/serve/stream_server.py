@@ -16,20 +16,21 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from pycrictl.copy.transfer.messages import STREAM_PROTOCOL as PROTOCOL
-from pycrictl.errors import ConfigError, RemoteProtocolError
-from pycrictl.proxy.serve.http_listener import HttpListener, Pending
+from pycrictl.errors import ConfigError
+from pycrictl.proxy.serve.http_server import HttpServer, Refused, places
 from pycrictl.proxy.serve.records import BUFFER_BYTES, LineRecords, MessageRecords, listen
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
-from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
-from pycrictl.wire.http1 import Request, parse_request, serialize_response
+from pycrictl.wire import limits
+from pycrictl.wire.http1 import Request
 from pycrictl.wire.progress import Report, encode_report
 from pycrictl.wire.upgrade import accepted
 
@@ -42,24 +43,6 @@ STUCK_S: Final = 60.0
 _GOODBYE_S: Final = 1.0
 
 PayloadT = TypeVar("PayloadT")
-
-
-class _HttpRefusal(Exception):
-    def __init__(self, status: int, reason: str, *headers: tuple[str, str]) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
-        self.headers = headers
-
-    def response(self) -> bytes:
-        body = f"{self.reason.lower()}\n".encode()
-        headers = [
-            *self.headers,
-            ("Content-Type", "text/plain"),
-            ("Content-Length", str(len(body))),
-            ("Connection", "close"),
-        ]
-        return serialize_response(self.status, self.reason, headers, body)
 
 
 def listening(address: Address, *, is_shared: bool = False) -> socket.socket:
@@ -90,8 +73,7 @@ class StreamServer(Generic[PayloadT]):
     def __init__(self, log: Log) -> None:
         self._log = log
         self._address = Address("", 0)
-        self._http: HttpListener | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._http: HttpServer | None = None
         self._progress: dict[asyncio.Task[None], PayloadT] = {}
         self._is_elsewhere: Callable[[PayloadT], bool] = lambda payload: False
 
@@ -106,7 +88,12 @@ class StreamServer(Generic[PayloadT]):
 
     def start(self, address: Address) -> None:
         listener = listening(address)
-        self._http = HttpListener(listener, self._requested, log=self._log)
+        self._http = HttpServer(
+            listener,
+            self._route,
+            places=places(limits.STREAM_CONNECTIONS, limits.STREAM_SHARE),
+            log=self._log,
+        )
         self._address = Address(address.host, listener.getsockname()[1])
 
     def listen_in(self, folder: Path) -> None:
@@ -124,12 +111,12 @@ class StreamServer(Generic[PayloadT]):
 
     @property
     def open_count(self) -> int:
-        return len(self._tasks)
+        return 0 if self._http is None else self._http.open_count
 
     def pause(self) -> None:
         """Leave the port, which another program takes."""
         if self._http is not None:
-            self._http.pause()
+            self._http.leave()
 
     def resume(self) -> None:
         if self._http is not None:
@@ -148,62 +135,43 @@ class StreamServer(Generic[PayloadT]):
 
     async def stop(self) -> None:
         if self._http is not None:
-            self._http.close()
-        await end_tasks(self._tasks)
+            await self._http.stop()
 
-    def _requested(self, pending: Pending, head: bytes, early: bytes) -> None:
-        """Check a request and use up its token; only then is there something to be done for it."""
-        assert self._http is not None
-        try:
-            request = parse_request(head)
-            self._check(request)
-            if request.target.startswith(COPY_PATH):
-                work = self._copy(pending, *self._redeemed_copy(request, early))
-            else:
-                stream = _records(request)
-                token = request.target.removeprefix(PATH)
-                payload = self._redeem(token) if request.target.startswith(PATH) else None
-                if payload is None:
-                    raise _HttpRefusal(404, "Not Found")
-                work = self._follow_up(pending, stream, payload, early)
-        except RemoteProtocolError:
-            self._http.answer(pending, _HttpRefusal(400, "Bad Request").response())
-        except _HttpRefusal as refused:
-            self._http.answer(pending, refused.response())
-        else:
-            self._http.admit(pending)
-            task = asyncio.create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        assert self._http is not None
-        self._tasks.discard(task)
-        self._http.left()
+    def _route(
+        self, request: Request, sock: socket.socket, early: bytes
+    ) -> Coroutine[Any, Any, None]:
+        """Use up the token of a request; only then is there something to be done for it."""
+        self._check(request)
+        if request.target.startswith(COPY_PATH):
+            return self._copy(sock, *self._redeemed_copy(request, early))
+        stream = _records(request)
+        token = request.target.removeprefix(PATH)
+        payload = self._redeem(token) if request.target.startswith(PATH) else None
+        if payload is None:
+            raise Refused(HTTPStatus.NOT_FOUND)
+        return self._follow_up(sock, stream, payload, early)
 
     def _redeemed_copy(self, request: Request, early: bytes) -> tuple[Ticket, bytes]:
         ticket = self._redeem_copy(request.target.removeprefix(COPY_PATH))
         if ticket is None:
-            raise _HttpRefusal(404, "Not Found")
+            raise Refused(HTTPStatus.NOT_FOUND)
         answer = accepted(request.headers.raw_items(), PROTOCOL)
         if early or answer is None:
             ticket.drop()
-            raise _HttpRefusal(400, "Bad Request")
+            raise Refused(HTTPStatus.BAD_REQUEST)
         return ticket, answer
 
-    async def _copy(self, pending: Pending, ticket: Ticket, answer: bytes) -> None:
+    async def _copy(self, sock: socket.socket, ticket: Ticket, answer: bytes) -> None:
         try:
-            pending.sock.send(answer)
-            await ticket.serve(pending.sock)
+            sock.send(answer)
+            await ticket.serve(sock)
         except OSError:  # the client is gone
             ticket.drop()
-            pending.sock.close()
-        except asyncio.CancelledError:
-            pass  # it stops; raising would be logged as an error
+            sock.close()
 
     async def _follow_up(
         self,
-        pending: Pending,
+        sock: socket.socket,
         stream: MessageRecords | LineRecords,
         payload: PayloadT,
         early: bytes,
@@ -212,7 +180,7 @@ class StreamServer(Generic[PayloadT]):
         reader = asyncio.StreamReader(limit=BUFFER_BYTES)
         reader.feed_data(early)
         protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, pending.sock)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         # The kernel's buffer is the larger one; this only bounds what is written at once.
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
@@ -220,8 +188,6 @@ class StreamServer(Generic[PayloadT]):
             await self._run(stream, payload, reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client is gone
-        except asyncio.CancelledError:
-            pass  # it stops; raising would be logged as an error
         finally:
             await _close(writer)
 
@@ -229,16 +195,16 @@ class StreamServer(Generic[PayloadT]):
         """Refuse what a page of another site could make a browser send (and DNS rebinding)."""
         names = {self._address.authority, f"localhost:{self._address.port}"}
         if (request.headers.get("Host") or "").lower() not in names:
-            raise _HttpRefusal(403, "Forbidden")
+            raise Refused(HTTPStatus.FORBIDDEN)
         for origin in request.headers.get_all("Origin"):
             try:
                 netloc = urlsplit(origin).netloc.lower()
             except ValueError:
                 netloc = ""
             if netloc not in names:
-                raise _HttpRefusal(403, "Forbidden")
+                raise Refused(HTTPStatus.FORBIDDEN)
         if request.method != "GET":
-            raise _HttpRefusal(405, "Method Not Allowed", ("Allow", "GET"))
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED)
 
     async def _run(
         self,
@@ -304,7 +270,7 @@ def _records(request: Request) -> MessageRecords | LineRecords:
         return LineRecords(request.minor_version)
     answer = accepted(request.headers.raw_items())
     if answer is None:
-        raise _HttpRefusal(400, "Bad Request")
+        raise Refused(HTTPStatus.BAD_REQUEST)
     return MessageRecords(answer)
 
 
@@ -319,8 +285,9 @@ async def _drain(writer: asyncio.StreamWriter) -> None:
 
 async def _close(writer: asyncio.StreamWriter) -> None:
     try:
-        async with asyncio.timeout(_GOODBYE_S):
-            writer.close()
-            await writer.wait_closed()
-    except (OSError, TimeoutError):
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                writer.close()
+                await writer.wait_closed()
+    finally:  # also where this task is cancelled meanwhile
         writer.transport.abort()

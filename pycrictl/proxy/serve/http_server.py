@@ -1,30 +1,32 @@
-"""Accepts connections, which wait here until the head of their request has arrived.
+"""A server of HTTP: accepts connections, which wait until the head of their request has arrived.
 
 Any user of the node can connect, so a waiting connection is only a socket and the bytes of its
 head; tasks and buffers come when its token has been accepted. When there are too many, the user who
 has the most waiting loses the oldest, and root loses one only if nobody else has any: nobody is
 kept out by others however many they open, and the newest stay, which may be about to send.
 
-A server of asyncio that has no descriptor left writes a traceback for each connection that waits,
-and tries again a second later. Here a few are kept for the work that clients ask for: accepting
-pauses before they are used up, and clients wait in the kernel's queue meanwhile.
+All listeners together leave an eighth of the descriptors to the work that clients ask for. Where
+nevertheless none is left, clients wait in the kernel's queue; a server of asyncio would write a
+traceback for each.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import socket
 import struct
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
-from typing import Final, Generic, TypeVar
+from http import HTTPStatus
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from pycrictl.errors import RemoteProtocolError
 from pycrictl.proxy.serve.owner import Owners
 from pycrictl.servicelog import Log, Seldom
+from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire import limits
-from pycrictl.wire.http1 import MAX_HEAD_BYTES
+from pycrictl.wire.http1 import MAX_HEAD_BYTES, Request, parse_request, serialize_response
 
 ROOT: Final = 0
 
@@ -33,8 +35,37 @@ ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 _HEAD_END: Final = b"\r\n\r\n"
 _SWEEP_S: Final = 0.25
 _RETRY_S: Final = 0.1
-_CALM_S: Final = 1.0  # how long accepting goes on before the shortage counts as over
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: nothing of it stays in the kernel
+
+
+class Page(NamedTuple):
+    """A small answer, with which its connection ends."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+    def response(self) -> bytes:
+        headers = [
+            ("Content-Type", self.content_type),
+            ("Content-Length", str(len(self.body))),
+            ("Cache-Control", "no-store"),
+            ("Connection", "close"),
+        ]
+        if self.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers.append(("Allow", "GET"))
+        return serialize_response(self.status, HTTPStatus(self.status).phrase, headers, self.body)
+
+
+class Refused(Exception):
+    def __init__(self, status: HTTPStatus) -> None:
+        super().__init__(status.phrase)
+        self.page = Page(status, f"{status.phrase.lower()}\n".encode())
+
+
+Route: TypeAlias = Callable[[Request, socket.socket, bytes], Coroutine[Any, Any, None]]
+"""Returns what serves a request on its socket and closes that, or raises ``Refused`` or a
+RemoteProtocolError. The bytes are what came after the head."""
 
 
 class Shares(Generic[ConnectionT]):
@@ -100,67 +131,76 @@ class Pending:
         self.is_answered = False
 
 
-class HttpListener:
-    """Accepts connections; ``on_head`` gets the head and what follows, and must admit or answer."""
+class HttpServer:
+    """Serves at one socket or more, which are bound; it has so many ``places`` for connections."""
 
     def __init__(
         self,
         listener: socket.socket,
-        on_head: Callable[[Pending, bytes, bytes], None],
+        route: Route,
         *,
+        places: int,
         log: Log,
     ) -> None:
-        self._on_head = on_head
+        self._route = route
+        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        count = min(limits.STREAM_CONNECTIONS, descriptor_limit() // limits.DESCRIPTOR_SHARE)
-        self._shares = Shares[Pending](count)
+        self._shares = Shares[Pending](places)
         self._owners = Owners()
         self._dropped = Seldom(log.warning, "stream_dropped")
         self._sweep: asyncio.TimerHandle | None = None
-        self._log = log
-        self._acceptors: list[Acceptor] = []
+        self._paused = Seldom(log.warning, "accept_paused")
+        self._listeners: list[socket.socket] = []
         self.listen(listener)
 
     def listen(self, listener: socket.socket) -> None:
-        acceptor = Acceptor(listener, self._accepted, log=self._log, name="streams")
-        self._acceptors.append(acceptor)
+        listener.setblocking(False)
+        listener.listen(limits.BACKLOG)
+        self._listeners.append(listener)
+        self._loop.add_reader(listener, self._accept, listener)
 
-    def pause(self) -> None:
+    def leave(self) -> None:
         """Listen no more at the first of its sockets; connections that wait go on."""
-        self._acceptors.pop(0).close()
+        first = self._listeners.pop(0)
+        self._loop.remove_reader(first)
+        first.close()
 
     @property
     def dropped_count(self) -> int:
         return self._dropped.count
 
-    def close(self) -> None:
-        for acceptor in self._acceptors:
-            acceptor.close()
+    @property
+    def open_count(self) -> int:
+        """How many requests are being served."""
+        return len(self._tasks)
+
+    async def stop(self) -> None:
+        while self._listeners:
+            self.leave()
         if self._sweep is not None:
             self._sweep.cancel()
         for pending in self._shares.waiting:
             self._drop(pending)
         self._owners.close()
+        await end_tasks(self._tasks)
 
-    def admit(self, pending: Pending) -> socket.socket:
-        """Hand the socket over to the caller, who calls ``left`` when it is closed."""
-        self._loop.remove_reader(pending.sock)
-        self._shares.settle(pending)
-        return pending.sock
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(limits.ACCEPTED_AT_ONCE):
+            try:
+                sock, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as exc:
+                self._paused(reason=exc.strerror or str(exc))
+                self._loop.remove_reader(listener)
+                self._loop.call_later(_RETRY_S, self._accept_again, listener)
+                return
+            sock.setblocking(False)
+            self._accepted(sock)
 
-    def left(self) -> None:
-        self._shares.settled -= 1
-
-    def answer(self, pending: Pending, data: bytes) -> None:
-        """Send something short and nothing more, and leave the client a moment to read it."""
-        pending.is_answered = True
-        pending.data.clear()
-        try:
-            pending.sock.send(data)
-            # If it were closed now, what it still sends would make the kernel drop the answer.
-            pending.sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            self._leave(pending)
+    def _accept_again(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            self._loop.add_reader(listener, self._accept, listener)
 
     def _accepted(self, sock: socket.socket) -> None:
         with suppress(OSError):
@@ -191,9 +231,38 @@ class HttpListener:
         end = pending.data.find(_HEAD_END, start)
         if end >= 0:
             end += len(_HEAD_END)
-            self._on_head(pending, bytes(pending.data[:end]), bytes(pending.data[end:]))
+            self._begin(pending, bytes(pending.data[:end]), bytes(pending.data[end:]))
         elif len(pending.data) > MAX_HEAD_BYTES:
-            self.answer(pending, b"")
+            self._answer(pending, b"")
+
+    def _begin(self, pending: Pending, head: bytes, early: bytes) -> None:
+        try:
+            work = self._route(parse_request(head), pending.sock, early)
+        except RemoteProtocolError:
+            self._answer(pending, Refused(HTTPStatus.BAD_REQUEST).page.response())
+        except Refused as refused:
+            self._answer(pending, refused.page.response())
+        else:
+            self._loop.remove_reader(pending.sock)
+            self._shares.settle(pending)
+            task = self._loop.create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._shares.settled -= 1
+
+    def _answer(self, pending: Pending, data: bytes) -> None:
+        """Send something short and nothing more, and leave the client a moment to read it."""
+        pending.is_answered = True
+        pending.data.clear()
+        try:
+            pending.sock.send(data)
+            # If it were closed now, what it still sends would make the kernel drop the answer.
+            pending.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._leave(pending)
 
     def _drop_overdue(self) -> None:
         self._sweep = None
@@ -216,90 +285,6 @@ class HttpListener:
         pending.sock.close()
 
 
-class Acceptor:
-    """Accepts until it is closed. ``listener`` is bound; it need not listen yet."""
-
-    def __init__(
-        self,
-        listener: socket.socket,
-        accepted: Callable[[socket.socket], object],
-        *,
-        log: Log,
-        name: str,
-    ) -> None:
-        self._listener = listener
-        self._accepted = accepted
-        self._name = name
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._short_since: float | None = None
-        self._paused = Seldom(log.warning, "accept_paused")
-        self._resumed = Seldom(log.info, "accept_resumed")
-        listener.setblocking(False)
-        listener.listen(limits.BACKLOG)
-        self._loop.add_reader(listener, self._accept)
-
-    def close(self) -> None:
-        """Accept no more, and close the listener. Has no effect a second time."""
-        if self._listener.fileno() < 0:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._loop.remove_reader(self._listener)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        for _ in range(limits.ACCEPTED_AT_ONCE):
-            try:
-                sock, _ = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as exc:
-                self._pause(exc.strerror or str(exc))
-                return
-            is_last = not _leaves_room(sock.fileno())
-            sock.setblocking(False)
-            self._accepted(sock)
-            if is_last:
-                self._pause("few file descriptors are left")
-                return
-
-    def _pause(self, reason: str) -> None:
-        if self._short_since is None:
-            self._short_since = self._loop.time()
-            self._paused(listener=self._name, reason=reason)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._loop.remove_reader(self._listener)
-        self._timer = self._loop.call_later(_RETRY_S, self._try_again)
-
-    def _try_again(self) -> None:
-        if self._has_room():
-            self._loop.add_reader(self._listener, self._accept)
-            self._timer = self._loop.call_later(_CALM_S, self._resume)
-        else:
-            self._timer = self._loop.call_later(_RETRY_S, self._try_again)
-
-    def _has_room(self) -> bool:
-        try:
-            fd = os.dup(self._listener.fileno())
-        except OSError:
-            return False
-        os.close(fd)
-        return _leaves_room(fd)
-
-    def _resume(self) -> None:
-        assert self._short_since is not None
-        paused_s = round(self._loop.time() - self._short_since, 3)
-        self._short_since = self._timer = None
-        self._resumed(listener=self._name, paused_s=paused_s)
-
-
-def descriptor_limit() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def _leaves_room(fd: int) -> bool:
-    """Whether enough descriptors are left. A new one has the lowest number that is free."""
-    limit = descriptor_limit()
-    return fd < limit - min(limits.DESCRIPTORS_KEPT, limit // 3)
+def places(most: int, share: int) -> int:
+    """Return how many connections there may be: at most one for so many file descriptors."""
+    return min(most, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // share)
