@@ -42,7 +42,7 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.transfer.link import Link
-from pycrictl.copy.transfer.messages import Pieces
+from pycrictl.copy.transfer.messages import ResumableProtocol
 from pycrictl.copy.transfer.serving import Giving, Taking, in_thread
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Cancelled, ConnectError, Exhausted, FailedPrecondition
@@ -216,9 +216,9 @@ class Copies:
             return Summary()
 
         if spool is None:
-            form = Pieces(is_client=False, is_sender=False)
+            protocol = ResumableProtocol(is_client=False, is_sender=False)
             taking = Taking(
-                form, spec.size_bytes, spec.crc32,
+                protocol, spec.size_bytes, spec.crc32,
                 refusal=encode_refusal, admit=admit, on_progress=progressed,
             )  # fmt: skip
             copy = Copy(session, taking, self._clock())

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pycrictl.agent.api.names import COPY_KIND
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.errors import UsageError
-from pycrictl.foreign import cleaned
+from pycrictl.foreign import cleaned, count, flag, mapping, strict, text
 from pycrictl.servicelog import Whole
-from pycrictl.units import escape, quote
+from pycrictl.units import escape
 
 LIFETIME_S: Final = 15 * 60
 """A session that nobody has given a sign for so long is removed."""
@@ -23,7 +23,7 @@ LIFETIME_S: Final = 15 * 60
 NAME: Final = re.compile(r"[0-9a-f]{32}")
 """The names of sessions: nobody can guess 128 random bits."""
 
-_MAX_SIZE: Final = (1 << 63) - 1
+T = TypeVar("T")
 
 
 class Direction(StrEnum):
@@ -114,40 +114,33 @@ class CopySpec:
 
 
 def parse_spec(document: object) -> CopySpec:
-    spec = _mapping(_mapping(document, "the object").get("spec"), "spec")
-    options = _mapping(spec.get("options", {}), "spec.options")
-    direction = spec.get("direction")
+    spec = _required(document, "spec", mapping)
+    direction = text(spec.get("direction"))
     if direction not in ("To", "From"):
         raise UsageError('spec.direction must be "To" or "From"')
-    path = spec.get("path")
-    if not isinstance(path, str) or len(path) > 4096:
-        raise UsageError("spec.path must be the path in the container")
+    is_to = direction == "To"
     try:
-        raw = os.fsencode(path)
+        path = os.fsencode(_required(spec, "path", text))
     except UnicodeEncodeError:
         raise UsageError("spec.path has a character that no path can have") from None
-    check_container_path(raw)
-    container = spec.get("container", "")
-    if not isinstance(container, str):
-        raise UsageError("spec.container must be a name")
-    is_to = direction == "To"
+    check_container_path(path)
+    options = _optional(spec, "options", mapping) or {}
     return CopySpec(
         Direction(direction),
-        raw,
-        container,
-        _number(spec, "size", _MAX_SIZE) if is_to else 0,
-        _number(spec, "checksum", (1 << 32) - 1) if is_to else 0,
-        _flag(options, "archive", False),
-        _flag(options, "followLinks", False),
-        _flag(options, "overwrite", True),
-        _flag(options, "early", False),
+        path,
+        _optional(spec, "container", text) or "",
+        _required(spec, "size", count) if is_to else 0,
+        _required(spec, "checksum", _crc32) if is_to else 0,
+        archive=bool(_optional(options, "archive", flag)),
+        follow_links=bool(_optional(options, "followLinks", flag)),
+        overwrite=_optional(options, "overwrite", flag) is not False,
+        early=bool(_optional(options, "early", flag)),
     )
 
 
 def parse_name(document: object) -> str:
-    metadata = _mapping(_mapping(document, "the object").get("metadata", {}), "metadata")
-    name = metadata.get("name", "")
-    if not isinstance(name, str) or (name and not NAME.fullmatch(name)):
+    name = _optional(mapping(document, "metadata"), "name", text) or ""
+    if name and not NAME.fullmatch(name):
         raise UsageError("metadata.name must be 32 hexadecimal digits, made at random")
     return name
 
@@ -250,21 +243,19 @@ def fields_of(session: Session, end: End) -> dict[str, object]:
     }
 
 
-def _mapping(found: object, what: str) -> Mapping[str, Any]:
-    if not isinstance(found, dict):
-        raise UsageError(f"{what} is not an object")
-    return found
+def _optional(found: object, key: str, read: Callable[[object], T]) -> T | None:
+    try:
+        return strict(mapping(found).get(key), read)
+    except ValueError:
+        raise UsageError(f"{key} has a value of another kind") from None
 
 
-def _number(found: Mapping[str, Any], key: str, most: int) -> int:
-    number = found.get(key)
-    if type(number) is not int or not 0 <= number <= most:
-        raise UsageError(f"spec.{key} must be a number from 0 to {most}")
-    return number
+def _required(found: object, key: str, read: Callable[[object], T]) -> T:
+    value = _optional(found, key, read)
+    if value is None:
+        raise UsageError(f"{key} is missing")
+    return value
 
 
-def _flag(found: Mapping[str, Any], key: str, default: bool) -> bool:
-    flag = found.get(key, default)
-    if not isinstance(flag, bool):
-        raise UsageError(f"spec.options.{key} is {quote(str(flag))}, not true or false")
-    return flag
+def _crc32(value: object) -> int:
+    return count(value, (1 << 32) - 1)

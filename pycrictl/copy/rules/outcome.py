@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from pycrictl.copy.rules.policy import Item, Make, Skipped
 from pycrictl.errors import PycrictlError, RemoteProtocolError
-from pycrictl.foreign import parse
+from pycrictl.foreign import count, mapping, mappings, parsed, text
 from pycrictl.units import escape
 
 MAX_BYTES: Final = 64 * 1024
@@ -102,33 +102,41 @@ def encode_failure(error: PycrictlError) -> bytes:
     return json.dumps(status).encode()
 
 
-def decode(text: bytes) -> Outcome:
-    """Read an outcome."""
+def decode(content: bytes) -> Outcome:
+    """Read an outcome.
+
+    Raises:
+        RemoteProtocolError: it is none.
+    """
+    return of_status(parsed(content))
+
+
+def of_status(status: Mapping[str, Any]) -> Outcome:
+    """Return the outcome that an object has; raises as ``decode``."""
+    if not (end := text(status.get("status"))):
+        raise _malformed()
+    if end != "Success":
+        failure = escape(text(status.get("message")))[: 4 * _MAX_TEXT]
+        return Outcome(failure or "the server reports a failure without a reason")
+    causes = mappings(mapping(status.get("details")).get("causes"))[:MAX_SKIPPED]
     try:
-        status = parse(text)
-        is_success = status["status"] == "Success"
-        message = str(status.get("message") or "")
-        causes = (status.get("details") or {}).get("causes") or []
         skipped = tuple(
             Skipped(
-                os.fsencode(str(cause.get("field") or "")),
-                str(cause.get("reason") or ""),
-                escape(str(cause.get("message") or ""))[:_MAX_TEXT],
+                os.fsencode(text(cause.get("field"))),
+                text(cause.get("reason")),
+                escape(text(cause.get("message")))[:_MAX_TEXT],
             )
-            for cause in causes[:MAX_SKIPPED]
+            for cause in causes
         )
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise RemoteProtocolError("the outcome of the copy is not a Status object") from None
-    if is_success:
-        return Outcome("", _numbers(status.get("copied")), skipped)
-    failure = escape(message)[: 4 * _MAX_TEXT]
-    return Outcome(failure or "the server reports a failure without a reason", None, skipped)
+    except UnicodeEncodeError:
+        raise _malformed() from None
+    copied = mapping(status.get("copied"))
+    numbers = {name: copied[name] for name in _NUMBERS if name in copied}
+    is_valid = bool(copied) and all(
+        type(one) is int and count(one) == one for one in numbers.values()
+    )
+    return Outcome("", Summary(**numbers) if is_valid else None, skipped)
 
 
-def _numbers(copied: Any) -> Summary | None:
-    if not isinstance(copied, dict):
-        return None
-    found = {name: number for name, number in copied.items() if name in _NUMBERS}
-    if not all(type(number) is int and 0 <= number < 1 << 63 for number in found.values()):
-        return None
-    return Summary(**found)
+def _malformed() -> RemoteProtocolError:
+    return RemoteProtocolError("the outcome of the copy is not a Status object")

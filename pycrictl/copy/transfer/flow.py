@@ -10,13 +10,13 @@ from pycrictl.copy.transfer.link import Link
 from pycrictl.copy.transfer.messages import (
     SENT_BYTES,
     TRY_AGAIN,
-    Acknowledged,
+    Acknowledgement,
     Arriving,
     Content,
-    Ended,
+    CopyProtocol,
+    EndOfArchive,
     Event,
-    Form,
-    Said,
+    StatusText,
 )
 from pycrictl.errors import CopyError, StreamError
 
@@ -28,16 +28,16 @@ def ignore(_: object) -> None:
     """Do nothing."""
 
 
-def next_event(link: Link, form: Form) -> Event:
+def next_event(link: Link, protocol: CopyProtocol) -> Event:
     message = link.receive()
     if message is None:
-        raise StreamError(f"{form.peer} ended the connection before the outcome of the copy")
-    return form.decode(message)
+        raise StreamError(f"{protocol.peer} ended the connection before the outcome of the copy")
+    return protocol.decode(message)
 
 
 def send(
     link: Link,
-    form: Form,
+    protocol: CopyProtocol,
     pieces: Iterable[memoryview],
     on_event: Callable[[Event], None],
     *,
@@ -60,26 +60,26 @@ def send(
     """
     for piece in pieces:
         if not piece:
-            link.send(*form.sign(offset))
+            link.send(*protocol.heartbeat(offset))
         for start in range(0, len(piece), SENT_BYTES):
             part = piece[start : start + SENT_BYTES]
             if size_bytes is not None and offset + len(part) > size_bytes:
                 raise _changed()
-            link.send(*form.content(offset, part))
+            link.send(*protocol.content(offset, part))
             offset += len(part)
         on_sent(len(piece))
         while link.can_receive():
-            on_event(next_event(link, form))
+            on_event(next_event(link, protocol))
     if size_bytes is not None and offset != size_bytes:
         raise _changed()
 
 
 def receive(
     link: Link,
-    form: Form,
+    protocol: CopyProtocol,
     arriving: Arriving,
     *,
-    on_said: Callable[[Said], bool] = lambda _: False,
+    on_status: Callable[[StatusText], bool] = lambda _: False,
     admit: Callable[[int], None] = ignore,
     on_taken: Callable[[int], None] = ignore,
 ) -> Generator[memoryview, None, None]:
@@ -87,30 +87,30 @@ def receive(
 
     Args:
         arriving: checks it; its offset says where it begins.
-        on_said: called with what a server says of the copy; returns whether that is the end.
+        on_status: called with what a server says of the copy; returns whether that is the end.
         admit: called with the size to which the archive is about to grow; it may raise an error.
         on_taken: called with how much of the archive has been used.
     """
     said_s = time.monotonic()
-    while not (form.resumes and arriving.is_whole):
-        event = next_event(link, form)
+    while not (protocol.resumes and arriving.is_whole):
+        event = next_event(link, protocol)
         match event:
             case Content():
                 admit(arriving.offset + len(event.data))
                 yield arriving.take(event)
                 on_taken(arriving.offset)
-            case Ended() if form.resumes:
+            case EndOfArchive() if protocol.resumes:
                 arriving.end(event)
-            case Ended() if not form.is_client:
+            case EndOfArchive() if not protocol.is_client:
                 return
-            case Said() if on_said(event):
+            case StatusText() if on_status(event):
                 return
-        if not form.resumes:
+        if not protocol.resumes:
             continue
         is_due = arriving.is_whole or time.monotonic() - said_s >= _PAUSE_S
-        if is_due or isinstance(event, Acknowledged):
+        if is_due or isinstance(event, Acknowledgement):
             said_s = time.monotonic()
-            link.send(*form.sign(arriving.offset))
+            link.send(*protocol.heartbeat(arriving.offset))
 
 
 def _changed() -> CopyError:

@@ -1,10 +1,10 @@
-"""What goes over the connection of a copy, in its two forms. Pure.
+"""The messages of a copy, in two protocols. Pure.
 
 The connection is a WebSocket. Each message is binary, and its first byte says what it is, as the
 channels of Kubernetes' streams do.
 
-``Stream`` is one attempt that cannot be taken up again, as KEP-4582's calls announce it, with
-size and checksum:
+``ChannelProtocol`` is one attempt that cannot be taken up again; KEP-4582's calls announce its size
+and checksum:
 
 ====  =====================================================================================
 0     client to server: content of the archive that goes into the container
@@ -13,7 +13,7 @@ size and checksum:
 255   one byte: the channel that its sender closes
 ====  =====================================================================================
 
-``Pieces`` is the form of the agents' API; a copy goes on over the next connection:
+``ResumableProtocol`` is that of the agents' API: a copy goes on over the next connection.
 
 ====  =====================================================================================
 0     a piece of the archive: its offset (8 bytes, big endian), the CRC-32 of its content (4
@@ -59,7 +59,7 @@ ACKNOWLEDGEMENT: Final = 1
 END: Final = 2
 
 STATUS: Final = 3
-"""An outcome of a ``Stream``, a refusal of ``Pieces``."""
+"""An outcome of a ``ChannelProtocol``, a refusal of ``ResumableProtocol``."""
 
 HEAD: Final = struct.Struct(">QI")
 """What stands before the content of a piece: offset and checksum. Also all that an end has."""
@@ -74,7 +74,7 @@ class Content(NamedTuple):
     """Some of the archive.
 
     Attributes:
-        offset, crc32: where they belong, and their checksum, if the form says so.
+        offset, crc32: where they belong, and their checksum, if the protocol says so.
     """
 
     data: memoryview
@@ -82,26 +82,26 @@ class Content(NamedTuple):
     crc32: int | None = None
 
 
-class Acknowledged(NamedTuple):
+class Acknowledgement(NamedTuple):
     """The peer has so much of the archive."""
 
     offset: int
 
 
-class Ended(NamedTuple):
-    """No more of the archive comes; its size and checksum, if the form says so."""
+class EndOfArchive(NamedTuple):
+    """No more of the archive comes; its size and checksum, if the protocol says so."""
 
     size_bytes: int | None = None
     crc32: int | None = None
 
 
-class Said(NamedTuple):
+class StatusText(NamedTuple):
     """A ``metav1.Status`` or a part of one."""
 
     data: memoryview
 
 
-Event = Content | Acknowledged | Ended | Said
+Event = Content | Acknowledgement | EndOfArchive | StatusText
 
 
 class Message(NamedTuple):
@@ -113,8 +113,8 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stream:
-    """The form of KEP-4582, at one end.
+class ChannelProtocol:
+    """The protocol of KEP-4582, at one end.
 
     Attributes:
         channel: of the content.
@@ -134,7 +134,7 @@ class Stream:
     def end(self, size_bytes: int, checksum: int) -> Message:
         return Message(CHANNEL_END, bytes((self.channel,)))
 
-    def sign(self, offset: int) -> Message:
+    def heartbeat(self, offset: int) -> Message:
         """Return a message that shows the peer that this end is alive."""
         return Message(self.channel, b"")
 
@@ -144,15 +144,15 @@ class Stream:
         if channel == self.channel and not is_sender:
             return Content(data)
         if channel == STATUS and self.is_client:
-            return Said(data)
+            return StatusText(data)
         if channel == CHANNEL_END and (self.is_client or bytes(data) == bytes((self.channel,))):
-            return Ended()
+            return EndOfArchive()
         raise RemoteProtocolError(f"{self.peer} sent data on a channel that is not its own")
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """The form of the agents' API, at one end.
+class ResumableProtocol:
+    """The protocol of the agents' API, at one end.
 
     Attributes:
         is_sender: whether the archive is sent from here.
@@ -173,7 +173,7 @@ class Pieces:
         """Return the message after all content; a client has announced the end before."""
         return None if self.is_client else Message(END, HEAD.pack(size_bytes, checksum))
 
-    def sign(self, offset: int) -> Message:
+    def heartbeat(self, offset: int) -> Message:
         return Message(ACKNOWLEDGEMENT, _OFFSET.pack(offset))
 
     def decode(self, message: ChannelMessage) -> Event:
@@ -185,17 +185,17 @@ class Pieces:
         if kind == ACKNOWLEDGEMENT and (self.is_sender or self.is_client):
             if len(data) != _OFFSET.size:
                 raise RemoteProtocolError("an acknowledgement of the copy is malformed")
-            return Acknowledged(*_OFFSET.unpack(data))
+            return Acknowledgement(*_OFFSET.unpack(data))
         if kind == END and self.is_client and not self.is_sender:
             if len(data) != HEAD.size:
                 raise RemoteProtocolError("the end of the copy is malformed")
-            return Ended(*HEAD.unpack(data))
+            return EndOfArchive(*HEAD.unpack(data))
         if kind == STATUS and self.is_client:
-            return Said(data)
+            return StatusText(data)
         raise RemoteProtocolError(f"{self.peer} sent a message that does not belong to the copy")
 
 
-Form = Stream | Pieces
+CopyProtocol = ChannelProtocol | ResumableProtocol
 
 
 class Arriving:
@@ -236,7 +236,7 @@ class Arriving:
         self.offset += len(data)
         return data
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: EndOfArchive) -> None:
         """Take in the end of an archive whose size was not known.
 
         Raises:

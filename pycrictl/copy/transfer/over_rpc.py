@@ -28,9 +28,9 @@ from pycrictl.copy.transfer.messages import (
     STREAM_PROTOCOL,
     TO_CONTAINER,
     Arriving,
+    ChannelProtocol,
     Event,
-    Said,
-    Stream,
+    StatusText,
 )
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, Invalid, RemoteProtocolError, StreamError, Unimplemented
@@ -105,10 +105,10 @@ class OverRpc:
                 on_total(answer.size)
 
         def pieces() -> Generator[memoryview, None, None]:
-            form, verdict = Stream(FROM_CONTAINER, is_client=True), _Verdict()
+            protocol, verdict = ChannelProtocol(FROM_CONTAINER, is_client=True), _Verdict()
             arriving = Arriving(answer.size, answer.checksum)
             with self._opened(answer.url) as link:
-                for piece in receive(link, form, arriving, on_said=verdict.take):
+                for piece in receive(link, protocol, arriving, on_status=verdict.take):
                     watch.on_bytes(len(piece))
                     yield piece
                 found = verdict.checked()
@@ -176,7 +176,7 @@ class _Verdict:
 
     def take(self, event: Event) -> bool:
         """Take in what the server has sent; return whether the outcome is known now."""
-        if isinstance(event, Said):
+        if isinstance(event, StatusText):
             self._text += event.data
             if len(self._text) > outcome.MAX_BYTES:
                 raise RemoteProtocolError("the outcome of the copy is too long")
@@ -186,9 +186,9 @@ class _Verdict:
                     self.outcome = outcome.decode(bytes(self._text))
         return self.outcome is not None
 
-    def wait(self, link: SocketLink, form: Stream) -> Outcome:
+    def wait(self, link: SocketLink, protocol: ChannelProtocol) -> Outcome:
         while self.outcome is None:
-            self.take(next_event(link, form))
+            self.take(next_event(link, protocol))
         return self.outcome
 
     def checked(self) -> Outcome:
@@ -214,7 +214,7 @@ def _put(
         KeyboardInterrupt: nothing was changed, or a warning says that this is not known. It is
             dropped if the server has been as quick.
     """
-    form, verdict = Stream(TO_CONTAINER, is_client=True), _Verdict()
+    protocol, verdict = ChannelProtocol(TO_CONTAINER, is_client=True), _Verdict()
 
     def on_event(event: Event) -> None:
         if verdict.take(event):
@@ -222,34 +222,34 @@ def _put(
             raise RemoteProtocolError("the server reports success before it has everything")
 
     try:
-        send(link, form, pieces, on_event, size_bytes=size_bytes, on_sent=on_bytes)
-        link.send(*form.end(size_bytes, 0))
+        send(link, protocol, pieces, on_event, size_bytes=size_bytes, on_sent=on_bytes)
+        link.send(*protocol.end(size_bytes, 0))
     except RemoteProtocolError:
         raise
     except StreamError:
         with suppress(StreamError):  # a server that hung up may have given a reason
             link.set_idle(_LAST_WORD_S)
-            verdict.wait(link, form)
+            verdict.wait(link, protocol)
         if verdict.outcome is not None:
             verdict.checked()
         raise
     link.set_idle(outcome_s)
     try:
-        verdict.wait(link, form)
+        verdict.wait(link, protocol)
     except Exception:
         raise
     except BaseException:
         # Interrupted, but the server has everything, and may be putting it into its place.
-        if not _succeeds_in_haste(link, form, verdict):
+        if not _succeeds_in_haste(link, protocol, verdict):
             raise
     return verdict.checked()
 
 
-def _succeeds_in_haste(link: SocketLink, form: Stream, verdict: _Verdict) -> bool:
+def _succeeds_in_haste(link: SocketLink, protocol: ChannelProtocol, verdict: _Verdict) -> bool:
     """Wait a moment longer for a success; if that is not enough, warn that nobody knows."""
     try:
         link.set_idle(_HASTE_S)
-        return not verdict.wait(link, form).failure
+        return not verdict.wait(link, protocol).failure
     except BaseException as exc:
         log.warning("the server did not report whether the copy was made; it may still be")
         if not isinstance(exc, Exception):

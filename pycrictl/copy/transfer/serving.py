@@ -25,18 +25,18 @@ from pycrictl.copy.transfer.flow import ignore, next_event, receive, send
 from pycrictl.copy.transfer.link import Link
 from pycrictl.copy.transfer.messages import (
     STATUS,
-    Acknowledged,
+    Acknowledgement,
     Arriving,
+    CopyProtocol,
     Event,
-    Form,
-    Pieces,
+    ResumableProtocol,
 )
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Exhausted, PycrictlError, RemoteProtocolError, StreamError
 
-SIGN_S: Final = 10.0
-"""How long a client of ``Pieces`` gets nothing; it gives up after three times as long."""
+HEARTBEAT_S: Final = 10.0
+"""How long a resumable client gets nothing: it gives up after three times as long."""
 
 T = TypeVar("T")
 
@@ -84,12 +84,12 @@ class Transfer:
     """A copy's bytes. Any thread may call what follows.
 
     Attributes:
-        form: of its connections, at this end.
+        protocol: of its connections, at this end.
         offset: how much of the archive is where it shall be.
     """
 
-    def __init__(self, form: Form) -> None:
-        self.form = form
+    def __init__(self, protocol: CopyProtocol) -> None:
+        self.protocol = protocol
         self.offset = 0
         self._changed = threading.Condition()
         self._link: Link | None = None
@@ -145,7 +145,7 @@ class Transfer:
         """Wait for a change, at most as long as a client waits for a sign of it."""
         with self._changed:
             found = self._changed.wait_for(
-                lambda: self._error is not None or is_ready(), timeout=SIGN_S
+                lambda: self._error is not None or is_ready(), timeout=HEARTBEAT_S
             )
         self.check_wanted()
         return found
@@ -157,7 +157,7 @@ class Taking(Transfer):
     Where connections may follow each other, it is not over before ``allow`` is called.
 
     Args:
-        form: ``Pieces`` or ``Stream``.
+        protocol: ``ResumableProtocol`` or ``ChannelProtocol``.
         size_bytes, crc32: of the archive, as announced.
         admit: called with how much of it there will be; raises ``Exhausted`` if that is too much
             for now.
@@ -171,7 +171,7 @@ class Taking(Transfer):
 
     def __init__(
         self,
-        form: Form,
+        protocol: CopyProtocol,
         size_bytes: int,
         crc32: int,
         *,
@@ -179,12 +179,12 @@ class Taking(Transfer):
         admit: Callable[[int], None] = ignore,
         on_progress: Callable[[int], None] = ignore,
     ) -> None:
-        super().__init__(form)
+        super().__init__(protocol)
         self._measured = Measured(size_bytes, crc32, Summary())
         self._refusal = refusal
         self._admit = admit
         self._on_progress = on_progress
-        self._is_allowed = not form.resumes
+        self._is_allowed = not protocol.resumes
 
     def allow(self) -> None:
         """Let it become visible once it is whole."""
@@ -218,7 +218,7 @@ class Taking(Transfer):
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
         """See ``Incoming``; an empty piece while there is none."""
-        form = self.form
+        protocol = self.protocol
         arriving = Arriving(self._measured.size_bytes, self._measured.crc32)
         while not self._may_end(arriving):
             link = self._link
@@ -227,24 +227,26 @@ class Taking(Transfer):
                     yield memoryview(b"")
                 continue
             try:
-                if form.resumes:
-                    link.send(*form.sign(arriving.offset))
-                for piece in receive(link, form, arriving, admit=self._admit, on_taken=self._taken):
+                if protocol.resumes:
+                    link.send(*protocol.heartbeat(arriving.offset))
+                for piece in receive(
+                    link, protocol, arriving, admit=self._admit, on_taken=self._taken
+                ):
                     self.check_wanted()
                     yield piece
                 arriving.check()
-                if not form.resumes:
+                if not protocol.resumes:
                     return
                 self._lose(link)
             except (StreamError, Exhausted) as exc:
                 self.check_wanted()
-                if not form.resumes:
+                if not protocol.resumes:
                     raise
                 self._lose(link, exc)
         arriving.check()
 
     def _may_end(self, arriving: Arriving) -> bool:
-        return self.form.resumes and arriving.is_whole and self._is_allowed
+        return self.protocol.resumes and arriving.is_whole and self._is_allowed
 
     def _taken(self, offset: int) -> None:
         self.offset = offset
@@ -260,7 +262,7 @@ class Taking(Transfer):
 
 
 class Giving(Transfer):
-    """The archive of a copy out of a container, sent in ``Pieces`` from a file that still grows.
+    """The archive of a copy out of a container, sent from a file that still grows.
 
     Args:
         spool: gets the archive; closed by the caller, once nobody sends any more.
@@ -276,7 +278,7 @@ class Giving(Transfer):
         admit: Callable[[int], None],
         on_progress: Callable[[int], None],
     ) -> None:
-        super().__init__(Pieces(is_client=False, is_sender=True))
+        super().__init__(ResumableProtocol(is_client=False, is_sender=True))
         self.spool = spool
         self._failure = b""
         self._admit = admit
@@ -306,16 +308,16 @@ class Giving(Transfer):
             offset: from where on the client wants it.
         """
         try:
-            link.send(*self.form.sign(offset))
+            link.send(*self.protocol.heartbeat(offset))
             with closing(self._pieces(link, offset)) as pieces:
-                send(link, self.form, pieces, self._hear, offset=offset)
+                send(link, self.protocol, pieces, self._take_event, offset=offset)
             if self._failure:
                 link.send(STATUS, self._failure)
                 return
-            if end := self.form.end(self.spool.size_bytes, self.spool.crc32):
+            if end := self.protocol.end(self.spool.size_bytes, self.spool.crc32):
                 link.send(*end)
             while True:
-                self._hear(next_event(link, self.form))
+                self._take_event(next_event(link, self.protocol))
         except PycrictlError:
             pass  # the client has all, goes on with another connection, or has given up
         finally:
@@ -341,8 +343,8 @@ class Giving(Transfer):
     def _has_more(self, offset: int) -> bool:
         return bool(self._is_made or self._failure) or self.spool.size_bytes > offset
 
-    def _hear(self, event: Event) -> None:
-        if not isinstance(event, Acknowledged):
+    def _take_event(self, event: Event) -> None:
+        if not isinstance(event, Acknowledgement):
             return
         if event.offset > self.spool.size_bytes:
             raise RemoteProtocolError("the client acknowledges more than there is")

@@ -18,7 +18,6 @@ A session is in the agent's memory and ends with the agent; the client then begi
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -347,6 +346,6 @@ def _expected(found: dict[str, Any]) -> int:
 
 def _report(found: dict[str, Any], watch: Watch) -> tuple[Summary | None, int]:
     """Report what the node has left out; return what was copied, if that is said."""
-    result = mapping(found.get("status")).get("outcome")
-    done = outcome.Outcome() if result is None else outcome.decode(json.dumps(result).encode())
+    result = mapping(found, "status", "outcome")
+    done = outcome.of_status(result) if result else outcome.Outcome()
     return done.copied, done.report(watch.on_skip)

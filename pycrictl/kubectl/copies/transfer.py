@@ -8,7 +8,13 @@ from contextlib import closing, contextmanager
 
 from pycrictl.copy.transfer.flow import next_event, receive, send
 from pycrictl.copy.transfer.link import SocketLink
-from pycrictl.copy.transfer.messages import Acknowledged, Arriving, Event, Pieces, Said
+from pycrictl.copy.transfer.messages import (
+    Acknowledgement,
+    Arriving,
+    Event,
+    ResumableProtocol,
+    StatusText,
+)
 from pycrictl.errors import PycrictlError, RemoteProtocolError, StreamError
 from pycrictl.foreign import count, parsed
 from pycrictl.kubectl.copies.api import CopyApi, error_of
@@ -49,12 +55,12 @@ class Reconnecting:
     def receive(self, arriving: Arriving) -> Iterator[memoryview]:
         """Yield the rest of an archive, each piece valid until the next is asked for."""
         self._progressed(arriving.offset)
-        form = Pieces(is_client=True, is_sender=False)
+        protocol = ResumableProtocol(is_client=True, is_sender=False)
         while not arriving.is_whole:
             try:
                 with self._opened(arriving.offset) as link:
                     yield from receive(
-                        link, form, arriving, on_said=_refuse, on_taken=self._progressed
+                        link, protocol, arriving, on_status=_refuse, on_taken=self._progressed
                     )
             except PycrictlError as exc:
                 self._patience.bear(exc)
@@ -62,16 +68,16 @@ class Reconnecting:
     def _send(
         self, pieces: Callable[[int], Generator[memoryview, None, None]], size_bytes: int
     ) -> None:
-        form = Pieces(is_client=True, is_sender=True)
+        protocol = ResumableProtocol(is_client=True, is_sender=True)
         with self._opened(0) as link:
-            self._take(next_event(link, form))
+            self._take(next_event(link, protocol))
             offset = self._has_bytes
             if offset > size_bytes:
                 raise RemoteProtocolError("the agent has more than there is")
             with closing(pieces(offset)) as found:
                 send(
                     link,
-                    form,
+                    protocol,
                     found,
                     self._take,
                     offset=offset,
@@ -79,7 +85,7 @@ class Reconnecting:
                     on_sent=self._check_silence,
                 )
             while self._has_bytes < size_bytes:
-                self._take(next_event(link, form))
+                self._take(next_event(link, protocol))
 
     @contextmanager
     def _opened(self, offset: int) -> Iterator[SocketLink]:
@@ -92,9 +98,9 @@ class Reconnecting:
         link.close()
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, Said):
+        if isinstance(event, StatusText):
             _refuse(event)
-        elif isinstance(event, Acknowledged):
+        elif isinstance(event, Acknowledgement):
             self._has_bytes, self._sign_s = event.offset, time.monotonic()
             self._progressed(event.offset)
 
@@ -109,7 +115,7 @@ class Reconnecting:
             self._patience.renew()
 
 
-def _refuse(said: Said) -> bool:
+def _refuse(status: StatusText) -> bool:
     """Raise why the agent refuses to go on; see ``error_of``."""
-    body = bytes(said.data)
+    body = bytes(status.data)
     raise error_of(count(parsed(body).get("code")) or 500, body)

@@ -29,7 +29,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.quotas import IDLE_S, time_limit_s
 from pycrictl.copy.transfer.flow import ignore, send
 from pycrictl.copy.transfer.link import SocketLink
-from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, Stream
+from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, ChannelProtocol
 from pycrictl.copy.transfer.serving import Skips, Taking, Transfer, in_thread
 from pycrictl.copy.tree.identity import ContainerRoot
 from pycrictl.copy.tree.places import Source, open_source
@@ -115,10 +115,10 @@ class CopyJob:
         self._transfer: Transfer | Taking
         if direction == "from":
             self._state = "measuring"
-            self._transfer = Transfer(Stream(FROM_CONTAINER))
+            self._transfer = Transfer(ChannelProtocol(FROM_CONTAINER))
         else:
             self._state = "waiting"
-            self._transfer = Taking(Stream(TO_CONTAINER), size_bytes, crc32)
+            self._transfer = Taking(ChannelProtocol(TO_CONTAINER), size_bytes, crc32)
         self._expiry: asyncio.TimerHandle | None = None
         self._is_ended = False
         self._is_free = False
@@ -240,11 +240,11 @@ class CopyJob:
                 self._last_word,
             )
         assert self._content is not None
-        measured, form = self._content.measured, self._transfer.form
+        measured, protocol = self._content.measured, self._transfer.protocol
         try:
             with closing(self._content.pieces()) as pieces:
-                send(link, form, pieces, ignore, size_bytes=measured.size_bytes)
-            if end := form.end(measured.size_bytes, measured.crc32):
+                send(link, protocol, pieces, ignore, size_bytes=measured.size_bytes)
+            if end := protocol.end(measured.size_bytes, measured.crc32):
                 link.send(*end)
         except CopyError as exc:
             self._transfer.conclude(self._last_word(exc))

@@ -55,9 +55,7 @@ def test_other_servers_say_what_they_like(copied: str) -> None:
         b"null",
         b"[]",
         b'{"a":1}',
-        b'{"status":"Success","details":5}',
-        b'{"status":"Success","details":{"causes":{"a":1}}}',
-        b'{"status":"Success","details":{"causes":[1]}}',
+        b'{"status":"Success","details":{"causes":[{"field":"\\ud800"}]}}',
         b"[" * 10_000,
     ],
 )

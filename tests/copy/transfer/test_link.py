@@ -12,7 +12,7 @@ from websockets.protocol import CLIENT
 
 from pycrictl.copy.transfer.flow import ignore, send
 from pycrictl.copy.transfer.link import SocketLink
-from pycrictl.copy.transfer.messages import CHANNEL_END, SENT_BYTES, TO_CONTAINER, Stream
+from pycrictl.copy.transfer.messages import CHANNEL_END, SENT_BYTES, TO_CONTAINER, ChannelProtocol
 from pycrictl.errors import RemoteProtocolError, StreamError
 
 
@@ -96,9 +96,9 @@ def test_both_ends() -> None:
     server = SocketLink(accepted, idle_s=60)
 
     def send_all() -> None:
-        form = Stream(TO_CONTAINER, is_client=True)
-        send(connection, form, [memoryview(data)], ignore, size_bytes=len(data))
-        connection.send(*form.end(len(data), 0))
+        protocol = ChannelProtocol(TO_CONTAINER, is_client=True)
+        send(connection, protocol, [memoryview(data)], ignore, size_bytes=len(data))
+        connection.send(*protocol.end(len(data), 0))
 
     sending = threading.Thread(target=send_all)
     sending.start()

@@ -63,7 +63,7 @@ def test_what_has_arrived_waits_for_the_next_connection(
     archive: bytes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(serving, "SIGN_S", 0.05)
+    monkeypatch.setattr(serving, "HEARTBEAT_S", 0.05)
     session = begin(work, archive)
     with connected(folder, session) as sock:
         send(sock, archive, 0, HALF)
