@@ -79,7 +79,7 @@ def receive(
     protocol: CopyProtocol,
     arriving: Arriving,
     *,
-    on_status: Callable[[StatusText], bool] = lambda _: False,
+    on_status: Callable[[StatusText], object] = ignore,
     admit: Callable[[int], None] = ignore,
     on_taken: Callable[[int], None] = ignore,
 ) -> Generator[memoryview, None, None]:
@@ -87,7 +87,7 @@ def receive(
 
     Args:
         arriving: checks it; its offset says where it begins.
-        on_status: called with what a server says of the copy; returns whether that is the end.
+        on_status: called with what a server says of the copy, which is the end of it.
         admit: called with the size to which the archive is about to grow; it may raise an error.
         on_taken: called with how much of the archive has been used.
     """
@@ -103,7 +103,8 @@ def receive(
                 arriving.end(event)
             case EndOfArchive() if not protocol.is_client:
                 return
-            case StatusText() if on_status(event):
+            case StatusText():
+                on_status(event)
                 return
         if not protocol.resumes:
             continue

@@ -9,7 +9,7 @@ and checksum:
 ====  =====================================================================================
 0     client to server: content of the archive that goes into the container
 1     server to client: content of the archive that comes out of it
-3     server to client: the outcome, a ``metav1.Status``; it may come in several messages
+3     server to client: the outcome, a ``metav1.Status``
 255   one byte: the channel that its sender closes
 ====  =====================================================================================
 
@@ -96,7 +96,7 @@ class EndOfArchive(NamedTuple):
 
 
 class StatusText(NamedTuple):
-    """A ``metav1.Status`` or a part of one."""
+    """A ``metav1.Status``."""
 
     data: memoryview
 

@@ -52,7 +52,6 @@ IDLE_S: Final = 60.0
 OUTCOME_S: Final = 300.0
 """How long a server may take to put into its place what has arrived."""
 
-_MAX_TRIES: Final = 64
 _LAST_WORD_S: Final = 2.0
 _HASTE_S: Final = 3.0
 
@@ -105,13 +104,13 @@ class OverRpc:
                 on_total(answer.size)
 
         def pieces() -> Generator[memoryview, None, None]:
-            protocol, verdict = ChannelProtocol(FROM_CONTAINER, is_client=True), _Verdict()
-            arriving = Arriving(answer.size, answer.checksum)
+            protocol = ChannelProtocol(FROM_CONTAINER, is_client=True)
+            arriving, statuses = Arriving(answer.size, answer.checksum), list[StatusText]()
             with self._opened(answer.url) as link:
-                for piece in receive(link, protocol, arriving, on_status=verdict.take):
+                for piece in receive(link, protocol, arriving, on_status=statuses.append):
                     watch.on_bytes(len(piece))
                     yield piece
-                found = verdict.checked()
+                found = _checked(_decoded(statuses[0]))
                 arriving.check()
             archive.skipped = found.report(watch.on_skip)
 
@@ -168,35 +167,23 @@ class OverRpc:
         link.close()
 
 
-class _Verdict:
-    def __init__(self) -> None:
-        self.outcome: Outcome | None = None
-        self._text = bytearray()
-        self._tries_left = _MAX_TRIES
-
-    def take(self, event: Event) -> bool:
-        """Take in what the server has sent; return whether the outcome is known now."""
+def _wait(link: SocketLink, protocol: ChannelProtocol) -> Outcome:
+    while True:
+        event = next_event(link, protocol)
         if isinstance(event, StatusText):
-            self._text += event.data
-            if len(self._text) > outcome.MAX_BYTES:
-                raise RemoteProtocolError("the outcome of the copy is too long")
-            if self._text.endswith(b"}") and self._tries_left:
-                self._tries_left -= 1
-                with suppress(RemoteProtocolError):  # its own syntax shows where it ends
-                    self.outcome = outcome.decode(bytes(self._text))
-        return self.outcome is not None
+            return _decoded(event)
 
-    def wait(self, link: SocketLink, protocol: ChannelProtocol) -> Outcome:
-        while self.outcome is None:
-            self.take(next_event(link, protocol))
-        return self.outcome
 
-    def checked(self) -> Outcome:
-        """Return the outcome; raise the error if it is a failure."""
-        assert self.outcome is not None
-        if self.outcome.failure:
-            raise CopyError(self.outcome.failure)
-        return self.outcome
+def _decoded(status: StatusText) -> Outcome:
+    if len(status.data) > outcome.MAX_BYTES:
+        raise RemoteProtocolError("the outcome of the copy is too long")
+    return outcome.decode(bytes(status.data))
+
+
+def _checked(found: Outcome) -> Outcome:
+    if found.failure:
+        raise CopyError(found.failure)
+    return found
 
 
 def _put(
@@ -214,11 +201,11 @@ def _put(
         KeyboardInterrupt: nothing was changed, or a warning says that this is not known. It is
             dropped if the server has been as quick.
     """
-    protocol, verdict = ChannelProtocol(TO_CONTAINER, is_client=True), _Verdict()
+    protocol = ChannelProtocol(TO_CONTAINER, is_client=True)
 
     def on_event(event: Event) -> None:
-        if verdict.take(event):
-            verdict.checked()
+        if isinstance(event, StatusText):
+            _checked(_decoded(event))
             raise RemoteProtocolError("the server reports success before it has everything")
 
     try:
@@ -226,35 +213,36 @@ def _put(
         link.send(*protocol.end(size_bytes, 0))
     except RemoteProtocolError:
         raise
-    except StreamError:
-        with suppress(StreamError):  # a server that hung up may have given a reason
-            link.set_idle(_LAST_WORD_S)
-            verdict.wait(link, protocol)
-        if verdict.outcome is not None:
-            verdict.checked()
+    except StreamError as exc:
+        link.set_idle(_LAST_WORD_S)
+        try:  # a server that hung up may have given a reason
+            _checked(_wait(link, protocol))
+        except StreamError:
+            raise exc from None
         raise
     link.set_idle(outcome_s)
     try:
-        verdict.wait(link, protocol)
+        return _checked(_wait(link, protocol))
     except Exception:
         raise
     except BaseException:
         # Interrupted, but the server has everything, and may be putting it into its place.
-        if not _succeeds_in_haste(link, protocol, verdict):
+        if (found := _wait_in_haste(link, protocol)) is None:
             raise
-    return verdict.checked()
+        return found
 
 
-def _succeeds_in_haste(link: SocketLink, protocol: ChannelProtocol, verdict: _Verdict) -> bool:
+def _wait_in_haste(link: SocketLink, protocol: ChannelProtocol) -> Outcome | None:
     """Wait a moment longer for a success; if that is not enough, warn that nobody knows."""
     try:
         link.set_idle(_HASTE_S)
-        return not verdict.wait(link, protocol).failure
+        found = _wait(link, protocol)
     except BaseException as exc:
         log.warning("the server did not report whether the copy was made; it may still be")
         if not isinstance(exc, Exception):
             raise
-        return False
+        return None
+    return None if found.failure else found
 
 
 def _text(path: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
+from typing import NoReturn
 
 from pycrictl.copy.transfer.flow import next_event, receive, send
 from pycrictl.copy.transfer.link import SocketLink
@@ -115,7 +116,7 @@ class Reconnecting:
             self._patience.renew()
 
 
-def _refuse(status: StatusText) -> bool:
+def _refuse(status: StatusText) -> NoReturn:
     """Raise why the agent refuses to go on; see ``error_of``."""
     body = bytes(status.data)
     raise error_of(count(parsed(body).get("code")) or 500, body)

@@ -113,8 +113,7 @@ def test_what_the_server_did_and_left_out(
 
     def take(connection: SocketLink) -> None:
         server.take_all(connection)
-        for start in range(len(said)):
-            connection.send(STATUS, said[start : start + 1])
+        connection.send(STATUS, said)
 
     server.script = take
     assert copier.into(tree, "/to") == Summary(files=7, skipped=1)
