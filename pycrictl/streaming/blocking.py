@@ -31,7 +31,7 @@ def open_websocket(
     The URL is spent afterwards, also when the server refuses. ``timeout_s`` limits connecting, and
     again the answer.
     """
-    sock = _connect(target, timeout_s, tls)
+    sock = connect(target, timeout_s, tls)
     try:
         handshake = ClientHandshake([protocol])
         opening = Opening(target, "GET", handshake.headers)
@@ -46,7 +46,7 @@ def open_websocket(
     return sock, opening.leftover
 
 
-def _connect(target: Target, timeout_s: float, tls: TlsFiles | None) -> socket.socket:
+def connect(target: Target, timeout_s: float, tls: TlsFiles | None = None) -> socket.socket:
     context = tls_context(tls) if target.is_tls else None
     try:
         sock = _dial(target, timeout_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
@@ -23,7 +22,8 @@ from pycrictl.errors import (
 )
 from pycrictl.foreign import mapping, parsed, text
 from pycrictl.kubectl import api_errors
-from pycrictl.streaming.target import Target, cannot_connect, reason_of
+from pycrictl.streaming.blocking import connect
+from pycrictl.streaming.target import Target, reason_of
 from pycrictl.units import escape
 
 TIMEOUT_S: Final = 60.0
@@ -107,8 +107,7 @@ class CopyApi:
             body = json.dumps(document).encode()
             headers["Content-Type"] = "application/json"
         try:
-            if target.socket:
-                connection.sock = _dial(target, timeout_s)
+            connection.sock = connect(target, timeout_s)
             connection.request(method, target.path, body, headers)
             response = connection.getresponse()
             content = response.read(_MAX_ANSWER_BYTES + 1)
@@ -150,14 +149,3 @@ def error_of(status: int, body: bytes) -> PycrictlError:
         if status == 503:
             return Unavailable(message, code="Unavailable", details=message)
     return api_errors.of_answer(UpgradeRefused(message, status=status, body=body))
-
-
-def _dial(target: Target, timeout_s: float) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX)
-    sock.settimeout(timeout_s)
-    try:
-        sock.connect(target.socket)
-    except OSError as exc:
-        sock.close()
-        raise cannot_connect(target, exc, timeout_s) from exc
-    return sock

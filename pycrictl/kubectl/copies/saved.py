@@ -12,8 +12,6 @@ import fcntl
 import json
 import os
 import re
-import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -92,6 +90,8 @@ class Kept:
         return file_pieces(self.fd, 0, size_bytes) if (size_bytes := self._open()) else iter(())
 
     def _open(self) -> int:
+        if self._folder < 0:
+            return 0
         try:
             self.fd = os.open(
                 self.record.session + _ARRIVED,
@@ -142,34 +142,33 @@ class Kept:
 
 
 class Saved:
-    """The copies of this user.
+    """The copies of this user, in the user's state folder.
 
-    They are in the user's state folder. Where there is none that can be written, as in many
-    containers, they are in a folder of the user's own among temporary files.
+    Where that cannot be written, as in many containers, nothing is kept: a copy whose program is
+    killed begins anew.
     """
 
     def __init__(self, environ: Mapping[str, str], note: Callable[[str], None]) -> None:
         self._note = note
-        state = _state(environ)
+        self._folder = -1
+        self._path = state = _state(environ)
         try:
-            self._path, self._folder = str(state), _opened(state)
+            self._folder = _opened(state)
         except OSError as exc:
-            why = _described(state, exc) if state is not None else "a home: this user has none"
-            other = Path(tempfile.gettempdir(), f"pycrictl-{os.geteuid()}")
-            try:
-                self._path, self._folder = str(other), _private(other)
-            except OSError as other_exc:
-                raise CopyError(
-                    f"cannot keep copies in {why}, nor in {_described(other, other_exc)}"
-                ) from other_exc
-            note(f"copies are kept in {quote(str(other))}, not in {why}")
-        self._sweep()
+            note(
+                f"cannot keep copies in {_described(state, exc)}; if this is killed, it begins anew"
+            )
+        else:
+            self._sweep()
 
     def close(self) -> None:
-        os.close(self._folder)
+        if self._folder >= 0:
+            os.close(self._folder)
 
     def keep(self, record: CopyRecord) -> Kept:
         fd = -1
+        if self._folder < 0:
+            return Kept(self._folder, record, fd, self._note)
         try:
             fd = self._open(record.session + _RECORD, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             fcntl.flock(fd, fcntl.LOCK_EX)  # who looks for something to resume lets it go at once
@@ -182,7 +181,7 @@ class Saved:
         return Kept(self._folder, record, fd, self._note)
 
     def find(self, asked: CopyRecord) -> Kept | None:
-        for name in self._names():
+        for name in self._names() if self._folder >= 0 else ():
             fd = self._locked(name)
             if fd < 0:
                 continue
@@ -226,19 +225,17 @@ class Saved:
         return os.open(name, flags | more, 0o600, dir_fd=self._folder)
 
 
-def _state(environ: Mapping[str, str]) -> Path | None:
+def _state(environ: Mapping[str, str]) -> Path:
     base = environ.get("XDG_STATE_HOME", "")
     if base.startswith("/"):
         return Path(base, _FOLDER)
-    try:
-        return Path(environ.get("HOME") or "~").expanduser() / ".local/state" / _FOLDER
-    except RuntimeError:  # the system does not know the user
-        return None
+    home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 (never fails)
+    return Path(home, ".local/state", _FOLDER)
 
 
-def _opened(path: Path | None) -> int:
-    if path is None:
-        raise FileNotFoundError
+def _opened(path: Path) -> int:
+    if not path.is_absolute():  # the system does not know the user
+        raise FileNotFoundError(errno.ENOENT, "")
     path.mkdir(0o700, parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if not os.access(path, os.W_OK | os.X_OK):
@@ -247,19 +244,7 @@ def _opened(path: Path | None) -> int:
     return fd
 
 
-def _private(path: Path) -> int:
-    """Open a folder where others may make folders, too: it must be this user's alone."""
-    with suppress(FileExistsError):
-        path.mkdir(0o700)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    found = os.fstat(fd)
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        os.close(fd)
-        raise OSError(errno.EPERM, "")
-    return fd
-
-
-def _described(path: Path | str, exc: OSError) -> str:
+def _described(path: Path, exc: OSError) -> str:
     return f"{quote(str(path))}: {os.strerror(exc.errno or 0).lower()}"
 
 
