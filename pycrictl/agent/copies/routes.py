@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiohttp import web
 
@@ -40,21 +40,6 @@ RETRY_S: Final = 10
 """When it is worth asking again after a quota was reached."""
 
 _UNKNOWN: Final = CopySpec(Direction.UNKNOWN, b"")
-
-
-class PodOfNode(NamedTuple):
-    """A pod of this node.
-
-    Attributes:
-        container: the default for copies.
-        containers: the names of all of them; empty if they are not known.
-    """
-
-    namespace: str
-    name: str
-    uid: str
-    container: str
-    containers: tuple[str, ...] = ()
 
 
 class CopyRoutes:
@@ -177,10 +162,8 @@ class CopyRoutes:
             raise Refused(
                 501, f"the agent of node {self._node} offers no copies: it has no --spool-dir"
             )
-        containers = tuple(one.container for one in pod.images if not one.is_volume)
-        place = PodOfNode(pod.namespace, pod.name, pod.uid, pod.container, containers)
         try:
-            return await answer_here(self._copies, request, owner, place, words, given)
+            return await answer_here(self._copies, request, owner, pod, words, given)
         except Unspecified as exc:
             self._refused(owner, Place(pod.namespace, pod.name, pod.uid, ""), _UNKNOWN, exc)
             raise
@@ -190,25 +173,26 @@ async def answer_here(
     copies: Copies,
     request: web.BaseRequest,
     owner: Owner,
-    pod: PodOfNode,
+    pod: Pod,
     words: list[str],
     given: Mapping[str, str],
 ) -> web.StreamResponse:
     """Answer a request of a user who may make copies of this pod's containers."""
+    whole = pod.namespace, pod.name, pod.uid
     match request.method, words:
         case "POST", []:
             return _respond(copies, await _begin(copies, request, owner, pod), 201)
         case "GET", [name]:
-            return _respond(copies, copies.find(name, owner, *pod[:3]).session)
+            return _respond(copies, copies.find(name, owner, *whole).session)
         case "POST", [name, "commit"]:
             await body_of(request)
-            return _respond(copies, await copies.commit(copies.find(name, owner, *pod[:3])))
+            return _respond(copies, await copies.commit(copies.find(name, owner, *whole)))
         case "POST", [name, "abandon"]:
             await body_of(request)
             copies.refuse(name, owner)
-            return _respond(copies, await copies.abandon(copies.find(name, owner, *pod[:3])))
+            return _respond(copies, await copies.abandon(copies.find(name, owner, *whole)))
         case "GET", [name, "data"]:
-            copy = copies.find(name, owner, *pod[:3])
+            copy = copies.find(name, owner, *whole)
             if not wants_stream(request):
                 raise Refused(400, "the bytes of a copy go over a WebSocket")
             await copies.check(copy)
@@ -218,17 +202,18 @@ async def answer_here(
     raise Refused(404, "the server could not find the requested resource")
 
 
-async def _begin(copies: Copies, request: web.BaseRequest, owner: Owner, pod: PodOfNode) -> Session:
+async def _begin(copies: Copies, request: web.BaseRequest, owner: Owner, pod: Pod) -> Session:
     name, spec = await _asked_for(request)
     place = Place(pod.namespace, pod.name, pod.uid, spec.container or pod.container)
     try:
         return await copies.begin(owner, place, spec, name)
     except Refused as exc:
-        if exc.code == 404 and pod.containers and spec.container not in ("", *pod.containers):
+        containers = [one.container for one in pod.images if not one.is_volume]
+        if exc.code == 404 and containers and spec.container not in ("", *containers):
             raise Refused(
                 404,
                 f"pod {quote(f'{pod.namespace}/{pod.name}')} has no container"
-                f" {quote(spec.container)}, only {', '.join(pod.containers)}",
+                f" {quote(spec.container)}, only {', '.join(containers)}",
             ) from exc
         raise
 

@@ -21,7 +21,7 @@ from aiohttp import web
 from pycrictl.agent.copies.admission import check_folder
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.refusals import Refused
-from pycrictl.agent.copies.routes import PodOfNode, answer_here
+from pycrictl.agent.copies.routes import answer_here
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import (
     End,
@@ -30,6 +30,7 @@ from pycrictl.agent.copies.session import (
 )
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.cri.calls.client import CriClient
+from pycrictl.kube.pods import Pod
 
 
 def status_of(refused: Refused) -> web.Response:
@@ -105,10 +106,10 @@ class SmallAgent:
         words = path.split("/")[4:]
         _, namespace, _, pod, _, *rest = words
         owner = Owner(request.headers.get("X-User", "jane"))
-        place = PodOfNode(namespace, pod, self.uid, "main")
+        found = Pod(namespace, pod, self.uid, "Running", (), (), container="main")
         try:
             given = dict(parse_qsl(query))
-            return await answer_here(self.copies, request, owner, place, rest, given)
+            return await answer_here(self.copies, request, owner, found, rest, given)
         except Refused as exc:
             return status_of(exc)
 
