@@ -15,7 +15,7 @@ from pycrictl.agent.copies.session import CopyPhase, Owner, Session
 from pycrictl.copy.archive.spool import open_unnamed
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
-from pycrictl.copy.transfer.serving import Giving, Skips, Taking
+from pycrictl.copy.transfer.serving import Download, Skips, Upload
 from pycrictl.errors import ConfigError, Exhausted
 from pycrictl.units import format_bytes, quote
 
@@ -125,7 +125,7 @@ class Copy:
     """
 
     session: Session
-    transfer: Taking | Giving
+    transfer: Upload | Download
     moved_s: float
     work: asyncio.Future[Summary] = field(init=False)
     sending: asyncio.Future[None] | None = None
@@ -140,7 +140,7 @@ class Copy:
 
     @property
     def has_bytes(self) -> int:
-        if isinstance(self.transfer, Giving):
+        if isinstance(self.transfer, Download):
             return self.transfer.spool.size_bytes
         return self.transfer.offset
 

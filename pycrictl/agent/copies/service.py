@@ -43,7 +43,7 @@ from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.transfer.link import Link
 from pycrictl.copy.transfer.messages import ResumableProtocol
-from pycrictl.copy.transfer.serving import Giving, Taking, in_thread
+from pycrictl.copy.transfer.serving import Download, Upload, in_thread
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Cancelled, ConnectError, Exhausted, FailedPrecondition
 from pycrictl.units import format_moment, quote
@@ -202,29 +202,29 @@ class Copies:
             return encode_refusal(lasting(why))
 
         def take() -> Summary:
-            return taking.run(
+            return upload.run(
                 lambda archive: self._engine.place(place, spec, archive, watch), last_word
             )
 
         def make() -> Summary:
             try:
-                self._engine.pack(place, spec, giving.write, watch)
-                giving.finish()
+                self._engine.pack(place, spec, download.write, watch)
+                download.finish()
             except Exception as exc:
-                giving.fail(last_word(exc))
+                download.fail(last_word(exc))
                 raise
             return Summary()
 
         if spool is None:
             protocol = ResumableProtocol(is_client=False, is_sender=False)
-            taking = Taking(
+            upload = Upload(
                 protocol, spec.size_bytes, spec.crc32,
                 refusal=encode_refusal, admit=admit, on_progress=progressed,
             )  # fmt: skip
-            copy = Copy(session, taking, self._clock())
+            copy = Copy(session, upload, self._clock())
         else:
-            giving = Giving(spool, admit=admit, on_progress=progressed)
-            copy = Copy(session, giving, self._clock())
+            download = Download(spool, admit=admit, on_progress=progressed)
+            copy = Copy(session, download, self._clock())
         watch = Watch(ignore, copy.skips.add, on_archive=expect)
         copy.work = asyncio.wrap_future(in_thread(take if spool is None else make))
         copy.work.add_done_callback(partial(self._settle, copy))
@@ -281,7 +281,7 @@ class Copies:
         """Continue a copy over a new connection, and close the previous one."""
         transfer, before = copy.transfer, copy.sending
         transfer.attach(link)
-        if isinstance(transfer, Giving):
+        if isinstance(transfer, Download):
             if before is not None:
                 await asyncio.wait([before])
             sending = in_thread(partial(transfer.deliver, link, offset))
@@ -313,7 +313,7 @@ class Copies:
             await self.check(copy)
             if session.phase is CopyPhase.TRANSFERRING:  # else another call was quicker
                 session.phase = CopyPhase.COMMITTING
-                assert isinstance(copy.transfer, Taking)
+                assert isinstance(copy.transfer, Upload)
                 copy.transfer.allow()
         await asyncio.wait([copy.work], timeout=PATIENCE_S)
         return session
@@ -335,7 +335,7 @@ class Copies:
         session, exc = copy.session, done.exception()
         if exc is None and not session.is_over:
             session.outcome = json.loads(copy.skips.success(done.result()))
-            if isinstance(copy.transfer, Giving):
+            if isinstance(copy.transfer, Download):
                 spool = copy.transfer.spool
                 session.size_bytes, session.crc32 = spool.size_bytes, spool.crc32
                 session.phase = CopyPhase.TRANSFERRING
@@ -349,7 +349,7 @@ class Copies:
         if isinstance(exc, FailedPrecondition) and not isinstance(exc, Gone):
             exc = replaced(copy.session.place)
         why = refused(exc)
-        if isinstance(exc, ConnectError) and isinstance(copy.transfer, Taking):
+        if isinstance(exc, ConnectError) and isinstance(copy.transfer, Upload):
             # A proxy of this node has gone, or lost its patience while the client was away.
             return Refused(404, f"{why.message}; begin again")
         return why
@@ -377,7 +377,7 @@ class Copies:
         copy.is_freed = True
         self._quotas.give(copy.session.place.sandbox_id)
         self._space.give(copy.session.name)
-        if isinstance(copy.transfer, Giving):
+        if isinstance(copy.transfer, Download):
             in_thread(copy.transfer.spool.close)  # what is on its way to the disk is waited for
 
     def _cancel(self, copy: Copy) -> None:

@@ -1,9 +1,9 @@
 """The bytes of a copy at its node, over the connections that its client opens, one after another.
 
 A copy has a thread of its own from the call that begins it to its end: work on files blocks. An
-archive for a container goes right into it, beside its place (``Taking``); one out of a container
-is made first, as its size and checksum are announced, and may be sent while it grows (``Giving``).
-What a copy may take, who may open connections, and what becomes of it is for its service to say.
+archive for a container (``Upload``) is staged beside its place as it arrives; one out of a
+container (``Download``) is spooled, and may be sent while it grows. What a copy may take, who may
+open connections, and what becomes of it is for its service to say.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Transfer:
         return found
 
 
-class Taking(Transfer):
+class Upload(Transfer):
     """The archive of a copy into a container: an ``Incoming``, which its thread writes there.
 
     Where connections may follow each other, it is not over before ``allow`` is called.
@@ -193,7 +193,7 @@ class Taking(Transfer):
 
     def run(
         self,
-        write: Callable[[Taking], Summary],
+        write: Callable[[Upload], Summary],
         last_word: Callable[[Summary | Exception], bytes],
     ) -> Summary:
         """Write it, and let the client know what became of it.
@@ -261,7 +261,7 @@ class Taking(Transfer):
         link.close()
 
 
-class Giving(Transfer):
+class Download(Transfer):
     """The archive of a copy out of a container, sent from a file that still grows.
 
     Args:

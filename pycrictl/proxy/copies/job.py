@@ -30,7 +30,7 @@ from pycrictl.copy.rules.quotas import IDLE_S, time_limit_s
 from pycrictl.copy.transfer.flow import ignore, send
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, ChannelProtocol
-from pycrictl.copy.transfer.serving import Skips, Taking, Transfer, in_thread
+from pycrictl.copy.transfer.serving import Skips, Transfer, Upload, in_thread
 from pycrictl.copy.tree.identity import ContainerRoot
 from pycrictl.copy.tree.places import Source, open_source
 from pycrictl.copy.tree.walk import Watch
@@ -112,13 +112,13 @@ class CopyJob:
         self.began_at = self._loop.time()
         self._skips = Skips()
         self._content: Archived | None = None
-        self._transfer: Transfer | Taking
+        self._transfer: Transfer | Upload
         if direction == "from":
             self._state = "measuring"
             self._transfer = Transfer(ChannelProtocol(FROM_CONTAINER))
         else:
             self._state = "waiting"
-            self._transfer = Taking(ChannelProtocol(TO_CONTAINER), size_bytes, crc32)
+            self._transfer = Upload(ChannelProtocol(TO_CONTAINER), size_bytes, crc32)
         self._expiry: asyncio.TimerHandle | None = None
         self._is_ended = False
         self._is_free = False
@@ -232,7 +232,7 @@ class CopyJob:
         return Measured(spool.size_bytes, spool.crc32, census.summary)
 
     def _move(self, link: SocketLink) -> Summary:
-        if isinstance(self._transfer, Taking):
+        if isinstance(self._transfer, Upload):
             watch = Watch(ignore, self._skips.add)
             method = OnNode(self._locate)
             return self._transfer.run(

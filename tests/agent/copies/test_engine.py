@@ -14,7 +14,7 @@ from pycrictl.agent.copies.session import CopySpec, Direction
 from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import NotFound, Unimplemented
+from pycrictl.errors import NotFound
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.copy.node.test_on_node import needs_root
@@ -91,15 +91,3 @@ def test_a_container_that_is_not_there(container: Pretended, start: Callable[...
     with pytest.raises(NotFound, match='container "main" of pod "shop/web" has not been made'):
         engine.find("shop", "web", "uid1", "main")
     assert os.listdir(container.root / "to") == []  # noqa: PTH208 (names alone)
-
-
-def test_a_container_with_a_kernel_of_its_own(
-    container: Pretended, start: Callable[..., Program]
-) -> None:
-    """Nothing is run in it."""
-    container.runtime_type = "io.containerd.kata.v2"
-    proxy = start()
-    engine = Engine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
-    place = engine.find("shop", "web", "uid1", "main")
-    with pytest.raises(Unimplemented, match="has a kernel of its own"):
-        engine.place(place, spec("/to"), whole(), WATCH)

@@ -131,33 +131,6 @@ def test_bytes_that_change_on_their_way(
     assert work.relay.damages == 0
 
 
-def test_a_restart_of_the_agent(
-    start: Start, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
-) -> None:
-    start()
-    content = os.urandom(24 * MIB)
-    (tmp_path / "f").write_bytes(content)
-    restarts = iter((6 * MIB, 15 * MIB))
-    work.retries = 1000  # its pauses are short, and a busy machine starts an agent slowly
-
-    def restart_when_due(limit: int) -> None:
-        wait_until(lambda: work.relay.passed > limit)
-        start()
-
-    def watch() -> None:
-        for limit in restarts:
-            restart_when_due(limit)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    work.into(tmp_path / "f", "/to")
-    thread.join()
-    assert (container.root / "to/f").read_bytes() == content
-    assert 24 * MIB < work.relay.passed < 24 * MIB * 3
-    assert [note for note in work.notes if "it begins anew" in note]
-    assert (work.kept, sessions(folder)) == ([], [])
-
-
 def test_a_container_that_is_replaced(
     agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
 ) -> None:
@@ -250,9 +223,8 @@ def test_a_client_that_was_killed_before_it_knew_the_size(
 # Who, and how much
 
 
-def test_a_session_belongs_to_its_user(
-    agent: InThread, work: Workstation, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_belongs_to_its_pod(agent: InThread, work: Workstation, folder: Path) -> None:
+    """And to its user: see ``test_too_many`` of agents."""
     spec = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7, "container": ""}
     found = work.api.begin(spec)
     name = found["metadata"]["name"]
@@ -260,16 +232,10 @@ def test_a_session_belongs_to_its_user(
     assert found["status"]["phase"] == "Transferring"
     assert found["spec"]["container"] == "main"
 
-    def as_joe(path: str) -> Target:
+    def target(path: str) -> Target:
         return Target("http", "localhost", 80, path, str(folder / "agent"))
 
-    joe = CopyApi(as_joe, "shop", "web")
-    monkeypatch.setattr("http.client.HTTPConnection.putheader", _as_joe)
-    for call in (joe.get, joe.commit, joe.abandon):
-        with pytest.raises(Lost, match="is not known"):
-            call(name)
-    monkeypatch.undo()
-    for other in (CopyApi(as_joe, "shop", "db"), CopyApi(as_joe, "bank", "web")):
+    for other in (CopyApi(target, "shop", "db"), CopyApi(target, "bank", "web")):
         with pytest.raises(Lost, match="is not known"):
             other.get(name)
     assert work.api.get(name)["status"]["offset"] == 0
@@ -280,40 +246,18 @@ def test_a_session_belongs_to_its_user(
         work.api.get(name)
 
 
-def _as_joe(self: Any, name: str, *values: object) -> None:
-    from http.client import HTTPConnection
-
-    original = HTTPConnection.__dict__["putheader"]
-    assert original is _as_joe
-    self._output(f"{name}: {', '.join(map(str, values))}".encode())
-    if name == "User-Agent":
-        self._output(b"X-User: joe")
-
-
-def test_quotas(start: Start, work: Workstation, container: Pretended, tmp_path: Path) -> None:
-    agent = start(size_limit=MIB, per_pod=2, spool_limit=3 * MIB)
-    (tmp_path / "f").write_bytes(os.urandom(2 * MIB))
-    (container.root / "to/f").write_bytes(os.urandom(2 * MIB))
-    limit = "the quota ContainerCopySizeLimit; copy less, or try"
-    with pytest.raises(Exhausted, match=limit):
-        work.into(tmp_path / "f", "/to/g")
-    # What is too much is known before the answer, or when its bytes are asked for.
-    with pytest.raises((Exhausted, CopyError), match=limit):
-        work.out("/to/f", tmp_path / "g")
-    spec = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
-    names = [work.api.begin(spec)["metadata"]["name"] for _ in range(2)]
-    with pytest.raises(Exhausted, match="ContainerCopiesPerPod; try again later"):
-        work.api.begin(spec)
-    for name in names:
-        work.api.abandon(name)
-    ends = [str(end) for _, end in agent.agent.audits]
-    assert ends == ["refused", "failed", "refused", "abandoned", "abandoned"]
-    start(spool_limit=3 * MIB)
+def test_the_quota_of_the_disk(
+    start: Start, work: Workstation, container: Pretended, tmp_path: Path
+) -> None:
+    agent = start(spool_limit=3 * MIB)
+    spec = {"direction": "To", "path": "/to/f", "size": 4 * MIB, "checksum": 7}
     with pytest.raises(Exhausted, match=r"of its disk, and may take 3\.0 MiB; try again later"):
-        work.api.begin({**spec, "size": 4 * MIB})
+        work.api.begin(spec)
     (container.root / "to/f").write_bytes(os.urandom(4 * MIB))
+    # What is too much is known before the answer, or when its bytes are asked for.
     with pytest.raises((Exhausted, CopyError), match="of its disk"):
         work.out("/to/f", tmp_path / "g")
+    assert [str(end) for _, end in agent.agent.audits] == ["refused", "failed"]
     assert work.kept == []
 
 

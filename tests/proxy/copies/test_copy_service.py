@@ -59,20 +59,6 @@ def test_a_tree_both_ways(copier: Copier, container: Pretended, tmp_path: Path) 
     assert "/copy/" not in copier.proxy.log()  # where the token is
 
 
-def test_what_is_left_out_is_told(copier: Copier, container: Pretended, tmp_path: Path) -> None:
-    os.mkfifo(container.root / "to/pipe")
-    assert copier.out("/to", tmp_path / "o").skipped == 1
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d/out").symlink_to("/etc")
-    summary = copier.into(tmp_path / "d", "/to")
-    assert (summary.links, summary.skipped) == (0, 1)
-    assert [(one.path, one.rule) for one in copier.skipped] == [
-        (b"to/pipe", "special"),
-        (b"d/out", "outward-link"),
-    ]
-    wait_until(lambda: copier.proxy.log().count("skipped=1") == 2)
-
-
 def test_large_files_take_little_memory(
     copier: Copier, container: Pretended, tmp_path: Path
 ) -> None:

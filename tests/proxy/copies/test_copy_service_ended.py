@@ -19,7 +19,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
-from pycrictl.errors import CopyError, PycrictlError
+from pycrictl.errors import PycrictlError
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.copies.job import CopyJob
@@ -38,7 +38,6 @@ from tests.proxy.copier import (
     Pretended,
     Start,
     outcome_of,
-    pretended,
     refusal,
     spools,
     stream,
@@ -180,31 +179,6 @@ def test_no_room_for_the_spool(
         copier.out("/small", tmp_path / "o")
         assert (tmp_path / "o").read_text() == "1"
         copier.wait_until_idle()
-
-
-def test_no_place_for_the_spool(container: Pretended, start: Start) -> None:
-    (container.root / "f").write_text("1")
-    copier = Copier(start("--spool-dir", "/nonexistent"))
-    with copier.client:
-        assert "cannot spool in" in refusal(copier.ask_from, "/f")[1]
-        copier.wait_until_idle()
-
-
-def test_no_room_in_the_container(
-    fake: FakeServer, start: Start, disk: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d/small").write_text("1")
-    (tmp_path / "d/big").write_bytes(os.urandom(8 * MIB))
-    with pretended(fake, disk / "root") as container:
-        copier = Copier(start())
-        with copier.client:
-            for source in (tmp_path / "d", tmp_path / "d/big"):
-                with pytest.raises(CopyError, match="no space left on device"):
-                    copier.into(source, "/to")
-                copier.wait_until_idle()
-                assert list((container.root / "to").iterdir()) == []
-            copier.into(tmp_path / "d/small", "/to")
 
 
 # Without a whole proxy
