@@ -34,7 +34,7 @@ from pycrictl.agent.api.answers import Query, form_of, parameters, parse_query, 
 from pycrictl.agent.api.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
 from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, expired, not_found, pod_not_found
 from pycrictl.agent.cluster import Cluster, OtherNamespace, Scope
-from pycrictl.agent.copies.routes import CopyRoutes
+from pycrictl.agent.copies.endpoints import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.figures import Figures
 from pycrictl.agent.object_store import VersionGone

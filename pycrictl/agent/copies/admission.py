@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pycrictl.agent.copies.session import CopyPhase, Owner, Session
+from pycrictl.agent.copies.session import CopyOwner, CopyPhase, Session
 from pycrictl.copy.archive.spool import open_unnamed
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
@@ -170,7 +170,7 @@ class Admission:
         self._copies = copies
         self._clock = clock
         self._expire = expire
-        self._asking: dict[Owner, float] = {}  # who was refused for want of a place, and when
+        self._asking: dict[CopyOwner, float] = {}  # who was refused for want of a place, and when
 
     async def hold(self, copy: Copy, size_bytes: int) -> None:
         while True:
@@ -212,7 +212,7 @@ class Admission:
                 return
 
     async def _make_room(
-        self, session: Session, has_too_much: Callable[[Owner], bool], pod: str = ""
+        self, session: Session, has_too_much: Callable[[CopyOwner], bool], pod: str = ""
     ) -> bool:
         """End a copy for the sake of another one; return whether there was one that gives way.
 
@@ -237,34 +237,34 @@ class Admission:
         await self._expire(min(found, key=lambda one: one.moved_s), "another copy needs its place")
         return True
 
-    def _is_over_share(self, owner: Owner, growth_bytes: int) -> bool:
+    def _is_over_share(self, owner: CopyOwner, growth_bytes: int) -> bool:
         return self._others_ask(owner) and self._is_over_half(owner, growth_bytes)
 
-    def _is_over_half(self, owner: Owner, growth_bytes: int) -> bool:
+    def _is_over_half(self, owner: CopyOwner, growth_bytes: int) -> bool:
         limit_bytes = self._space.limit_bytes
         return 0 < limit_bytes < 2 * (self._space.held_by(owner) + growth_bytes)
 
-    def _places(self, owner: Owner) -> int:
+    def _places(self, owner: CopyOwner) -> int:
         return sum(
             copy.session.owner == owner and not copy.session.is_over
             for copy in list(self._copies.values())
         )
 
-    def _has_more_places(self, count: int, owner: Owner) -> bool:
+    def _has_more_places(self, count: int, owner: CopyOwner) -> bool:
         return self._places(owner) > count
 
-    def _ask(self, owner: Owner) -> None:
+    def _ask(self, owner: CopyOwner) -> None:
         self._asking.pop(owner, None)
         self._asking[owner] = self._clock()
         if len(self._asking) > _MAX_ASKING:
             del self._asking[next(iter(self._asking))]
 
-    def _others_ask(self, owner: Owner) -> bool:
+    def _others_ask(self, owner: CopyOwner) -> bool:
         since_s = self._clock() - REST_S
         return any(at > since_s and one != owner for one, at in list(self._asking.items()))
 
 
-def _more_than_half(of_what: str, owner: Owner) -> Exhausted:
+def _more_than_half(of_what: str, owner: CopyOwner) -> Exhausted:
     message = (
         f"user {quote(owner.name)} has half {of_what} on this node, and others wait for a place;"
         " try again later"

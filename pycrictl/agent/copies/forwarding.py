@@ -18,8 +18,8 @@ from aiohttp import web
 
 from pycrictl.agent.api.answers import respond
 from pycrictl.agent.api.names import COPIES
-from pycrictl.agent.copies.refusals import Refused
-from pycrictl.agent.copies.session import Owner
+from pycrictl.agent.copies.http_errors import Refused
+from pycrictl.agent.copies.session import CopyOwner
 from pycrictl.agent.copies.upgraded import GOODBYE_S, Upgraded, wants_stream
 from pycrictl.agent.peers import Peers
 from pycrictl.copy.transfer.messages import PIECES_PROTOCOL
@@ -46,16 +46,16 @@ _UPGRADE: Final = (
 )
 
 
-def owner_header(owner: Owner) -> str:
+def owner_header(owner: CopyOwner) -> str:
     return base64.b64encode(json.dumps([owner.name, owner.uid]).encode()).decode()
 
 
-def owner_of(request: web.BaseRequest) -> Owner:
+def owner_of(request: web.BaseRequest) -> CopyOwner:
     text = request.headers.get(OWNER, "")[:_MAX_OWNER_CHARS]
     with suppress(ValueError):
         match parse(base64.b64decode(text, validate=True)):
             case [str(name), str(uid)] if name:
-                return Owner(name, uid)
+                return CopyOwner(name, uid)
     raise Refused(400, "the other agent names no user")
 
 
@@ -80,7 +80,7 @@ class Forwarding:
     async def answer(
         self,
         request: web.BaseRequest,
-        owner: Owner,
+        owner: CopyOwner,
         node: str,
         host_ip: str,
         pod: tuple[str, str],

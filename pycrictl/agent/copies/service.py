@@ -18,7 +18,7 @@ from typing import Final
 
 from pycrictl.agent.copies.admission import Admission, Copy, SpoolSpace, free_bytes
 from pycrictl.agent.copies.engine import Engine, Gone, replaced
-from pycrictl.agent.copies.refusals import (
+from pycrictl.agent.copies.http_errors import (
     Refused,
     encode_refusal,
     lasting,
@@ -29,11 +29,11 @@ from pycrictl.agent.copies.session import (
     LIFETIME_S,
     NAME,
     Audit,
+    CopyOwner,
     CopyPhase,
     CopySpec,
     Direction,
     End,
-    Owner,
     Place,
     Session,
 )
@@ -91,7 +91,7 @@ class Copies:
         self._clock = clock
         self._lifetime_s = lifetime_s
         self._copies: dict[str, Copy] = {}
-        self._unwanted: dict[tuple[str, Owner], None] = {}
+        self._unwanted: dict[tuple[str, CopyOwner], None] = {}
         self.admission = Admission(quotas, self._space, self._copies, clock, self._expire)
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -114,7 +114,9 @@ class Copies:
             self._end(copy, "the agent was stopped", 503, End.STOPPED)
         self._copies.clear()
 
-    async def begin(self, owner: Owner, asked: Place, spec: CopySpec, name: str = "") -> Session:
+    async def begin(
+        self, owner: CopyOwner, asked: Place, spec: CopySpec, name: str = ""
+    ) -> Session:
         """Begin a copy.
 
         One out of a container is ready when its archive is made, as KEP-4582 has it; if that takes
@@ -230,7 +232,7 @@ class Copies:
         copy.work.add_done_callback(partial(self._settle, copy))
         return copy
 
-    def find(self, name: str, owner: Owner, namespace: str, pod: str, pod_uid: str) -> Copy:
+    def find(self, name: str, owner: CopyOwner, namespace: str, pod: str, pod_uid: str) -> Copy:
         """Return a copy, of which this is a sign; of somebody else's none is known."""
         copy = self._copies.get(name)
         if copy is not None:
@@ -247,7 +249,7 @@ class Copies:
             " it for 15 minutes, or the pod was replaced; begin again",
         )
 
-    def refuse(self, name: str, owner: Owner) -> None:
+    def refuse(self, name: str, owner: CopyOwner) -> None:
         if name not in self._copies and NAME.fullmatch(name):
             self._unwanted[name, owner] = None
             if len(self._unwanted) > MAX_SESSIONS:

@@ -44,7 +44,7 @@ class CopyPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class CopyOwner:
     """Whose copy it is, as the API server has authenticated them."""
 
     name: str
@@ -160,7 +160,7 @@ class Session:
     """
 
     name: str
-    owner: Owner
+    owner: CopyOwner
     place: Place
     spec: CopySpec
     phase: CopyPhase

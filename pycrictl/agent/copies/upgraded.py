@@ -15,7 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent.copies.refusals import Refused
+from pycrictl.agent.copies.http_errors import Refused
 from pycrictl.copy.rules.quotas import IDLE_S
 from pycrictl.copy.transfer.messages import MAX_PIECE_MESSAGE_BYTES, PIECES_PROTOCOL
 from pycrictl.errors import StreamError

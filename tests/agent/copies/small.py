@@ -19,13 +19,13 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from pycrictl.agent.copies.admission import check_folder
+from pycrictl.agent.copies.endpoints import answer_here
 from pycrictl.agent.copies.engine import Engine
-from pycrictl.agent.copies.refusals import Refused
-from pycrictl.agent.copies.routes import answer_here
+from pycrictl.agent.copies.http_errors import Refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import (
+    CopyOwner,
     End,
-    Owner,
     Session,
 )
 from pycrictl.copy.rules.quotas import Quotas
@@ -105,7 +105,7 @@ class SmallAgent:
         path, _, query = request.raw_path.partition("?")
         words = path.split("/")[4:]
         _, namespace, _, pod, _, *rest = words
-        owner = Owner(request.headers.get("X-User", "jane"))
+        owner = CopyOwner(request.headers.get("X-User", "jane"))
         found = Pod(namespace, pod, self.uid, "Running", (), (), container="main")
         try:
             given = dict(parse_qsl(query))

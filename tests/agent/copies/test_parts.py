@@ -10,13 +10,13 @@ import pytest
 
 from pycrictl.agent.copies.admission import RESERVE_BYTES, SpoolSpace, check_folder
 from pycrictl.agent.copies.forwarding import OWNER, owner_header
-from pycrictl.agent.copies.refusals import refused
+from pycrictl.agent.copies.http_errors import refused
 from pycrictl.agent.copies.session import (
+    CopyOwner,
     CopyPhase,
     CopySpec,
     Direction,
     End,
-    Owner,
     Place,
     Session,
     fields_of,
@@ -29,7 +29,15 @@ from tests.agent.standing import Cluster
 def line(user: str, path: bytes, end: End, message: str = "") -> str:
     place = Place("shop", "web", "uid1", "main")
     session = Session(
-        "n", Owner(user), place, CopySpec(Direction.FROM, path), CopyPhase.FAILED, 9, 0, 4, message
+        "n",
+        CopyOwner(user),
+        place,
+        CopySpec(Direction.FROM, path),
+        CopyPhase.FAILED,
+        9,
+        0,
+        4,
+        message,
     )
     return pairs("copy", fields_of(session, end))
 
@@ -74,7 +82,7 @@ COPIES = "/node/v1alpha1/namespaces/default/pods/web/containercopies"
 
 
 def test_the_body_is_read_once_it_is_known_who_asks(cluster: Cluster, node: Path) -> None:
-    headers = {OWNER: owner_header(Owner("jane")), "Authorization": f"Bearer {cluster.token}"}
+    headers = {OWNER: owner_header(CopyOwner("jane")), "Authorization": f"Bearer {cluster.token}"}
     for body, why in ((b"[" * 60_000, "the object is not JSON"), (b"[" * 70_000, "too large")):
         found = cluster.ask(COPIES, method="POST", body=body, headers=headers)
         assert why in found.document["message"]

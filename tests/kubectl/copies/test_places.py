@@ -9,8 +9,8 @@ import pytest
 
 from pycrictl.agent.copies.admission import REST_S
 from pycrictl.agent.copies.engine import Engine
-from pycrictl.agent.copies.refusals import Refused
-from pycrictl.agent.copies.session import CopySpec, Direction, Owner, Place, Session
+from pycrictl.agent.copies.http_errors import Refused
+from pycrictl.agent.copies.session import CopyOwner, CopySpec, Direction, Place, Session
 from pycrictl.copy.archive.archives import Incoming
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.quotas import MAX_COPIES
@@ -19,7 +19,7 @@ from tests.agent.copies.small import InThread
 
 Start = Callable[..., InThread]
 MIB = 1 << 20
-MALLORY, JANE = Owner("mallory"), Owner("jane")
+MALLORY, JANE = CopyOwner("mallory"), CopyOwner("jane")
 
 
 class Node:
@@ -30,7 +30,7 @@ class Node:
         self._do = agent.do
         self.agent.now_s = 0.0
 
-    def begin(self, owner: Owner, pod: str = "web", size_bytes: int = MIB) -> Session:
+    def begin(self, owner: CopyOwner, pod: str = "web", size_bytes: int = MIB) -> Session:
         spec = CopySpec(Direction.TO, b"/to/f", size_bytes=size_bytes, crc32=7)
         found: Session = self._do(
             self.agent.copies.begin(owner, Place("shop", pod, "uid1", "main"), spec)

@@ -14,15 +14,15 @@ from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.admission import Copy
 from pycrictl.agent.copies.forwarding import Forwarding, body_of, owner_of
-from pycrictl.agent.copies.refusals import Refused, Unspecified
+from pycrictl.agent.copies.http_errors import Refused, Unspecified
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import (
     Audit,
+    CopyOwner,
     CopyPhase,
     CopySpec,
     Direction,
     End,
-    Owner,
     Place,
     Session,
     parse_name,
@@ -90,7 +90,7 @@ class CopyRoutes:
             "subresource": "exec",
             "name": name,
         }
-        owner = Owner(user.name, user.uid)
+        owner = CopyOwner(user.name, user.uid)
         try:
             await self._access.require(
                 user,
@@ -135,7 +135,7 @@ class CopyRoutes:
             raise _refusal(exc, name) from exc
 
     def _refused(
-        self, owner: Owner, place: Place, spec: CopySpec, why: Refusal | Unspecified
+        self, owner: CopyOwner, place: Place, spec: CopySpec, why: Refusal | Unspecified
     ) -> None:
         """Leave a line about a copy that its user may not make, or has not specified."""
         session = Session("", owner, place, spec, CopyPhase.FAILED, spec.size_bytes)
@@ -151,7 +151,7 @@ class CopyRoutes:
     async def _here(
         self,
         request: web.BaseRequest,
-        owner: Owner,
+        owner: CopyOwner,
         pod: Pod,
         words: list[str],
         given: dict[str, str],
@@ -172,7 +172,7 @@ class CopyRoutes:
 async def answer_here(
     copies: Copies,
     request: web.BaseRequest,
-    owner: Owner,
+    owner: CopyOwner,
     pod: Pod,
     words: list[str],
     given: Mapping[str, str],
@@ -202,7 +202,7 @@ async def answer_here(
     raise Refused(404, "the server could not find the requested resource")
 
 
-async def _begin(copies: Copies, request: web.BaseRequest, owner: Owner, pod: Pod) -> Session:
+async def _begin(copies: Copies, request: web.BaseRequest, owner: CopyOwner, pod: Pod) -> Session:
     name, spec = await _asked_for(request)
     place = Place(pod.namespace, pod.name, pod.uid, spec.container or pod.container)
     try:
