@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -47,8 +46,6 @@ from pycrictl.copy.transfer.serving import Download, Upload, in_thread
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Cancelled, ConnectError, Exhausted, FailedPrecondition
 from pycrictl.units import format_moment, quote
-
-log = logging.getLogger("pycrictl.agent")
 
 PATIENCE_S: Final = 20.0
 """How long an answer waits for what it asks for; the API server gives a request 60 s."""
@@ -267,7 +264,8 @@ class Copies:
             try:
                 await asyncio.to_thread(self._engine.check, session.place)
             except Gone as exc:
-                self._lose(copy, exc)
+                copy.transfer.cancel(exc)
+                self._fail(copy, refused(exc))
                 raise
 
     def check_moving(self, copy: Copy, offset: int) -> None:
@@ -360,10 +358,6 @@ class Copies:
         if not copy.is_unwanted:  # else whoever told its threads to stop ends it
             self._end(copy, why.message, why.code, End.FAILED)
 
-    def _lose(self, copy: Copy, exc: Gone) -> None:
-        copy.transfer.cancel(exc)
-        self._fail(copy, refused(exc))
-
     def _end(self, copy: Copy, message: str, code: int, end: End) -> None:
         if not copy.session.is_over:
             copy.session.fail(message, code)
@@ -393,33 +387,14 @@ class Copies:
     def _forget(self, copy: Copy) -> None:
         self._copies.pop(copy.session.name, None)
 
-    async def _require(self, copy: Copy) -> None:
-        """End a session whose container is gone; its client is told when it reconnects."""
-
-        def is_at_stake() -> bool:
-            # What is being copied out has left the container already.
-            is_safe = copy.session.spec.direction is Direction.FROM and copy.transfer.is_connected
-            return copy.session.phase is CopyPhase.TRANSFERRING and not is_safe
-
-        if not is_at_stake():
-            return
-        try:
-            await asyncio.to_thread(self._engine.check, copy.session.place)
-        except Gone as exc:
-            if is_at_stake():
-                self._lose(copy, exc)
-        except Exception as exc:
-            log.debug("cannot see whether a container is still there: %s", exc)
-
     async def _sweep(self) -> None:
-        """Remove sessions of which nothing was heard for too long, or whose container is gone."""
+        """Remove sessions of which nothing was heard for too long."""
         while True:
             await asyncio.sleep(min(_SWEEP_S, self._lifetime_s / 4))
             now = self._clock()
             for copy in list(self._copies.values()):
-                if now - copy.session.heard_s < self._lifetime_s:
-                    await self._require(copy)
-                elif copy.session.phase is not CopyPhase.COMMITTING:
+                is_old = now - copy.session.heard_s >= self._lifetime_s
+                if is_old and copy.session.phase is not CopyPhase.COMMITTING:
                     await self._expire(copy, "nothing was heard of it for too long")
 
     async def _expire(self, copy: Copy, why: str) -> None:

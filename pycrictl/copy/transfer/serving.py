@@ -96,10 +96,6 @@ class Transfer:
         self._error: PycrictlError | None = None
         self._is_over = False
 
-    @property
-    def is_connected(self) -> bool:
-        return self._link is not None
-
     def attach(self, link: Link) -> None:
         """Give it a connection; an earlier one ends, as its client has left that."""
         with self._changed:
