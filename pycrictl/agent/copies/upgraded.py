@@ -17,6 +17,7 @@ from aiohttp import web
 
 from pycrictl.agent.copies.http_errors import Refused
 from pycrictl.copy.rules.quotas import IDLE_S
+from pycrictl.copy.transfer.link import keep_freed_memory
 from pycrictl.copy.transfer.messages import MAX_PIECE_MESSAGE_BYTES, PIECES_PROTOCOL
 from pycrictl.errors import StreamError
 from pycrictl.wire.upgrade import accepted
@@ -43,6 +44,7 @@ class UpgradedLink(asyncio.Protocol):
         self._closed = asyncio.Event()
         self._is_lost = False
         self._is_returned = False
+        keep_freed_memory()
 
     # For the thread
 

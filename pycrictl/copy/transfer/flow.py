@@ -8,7 +8,6 @@ from typing import Final
 
 from pycrictl.copy.transfer.link import Link
 from pycrictl.copy.transfer.messages import (
-    SENT_BYTES,
     TRY_AGAIN,
     Acknowledgement,
     Arriving,
@@ -48,7 +47,7 @@ def send(
     """Send the rest of an archive.
 
     Args:
-        pieces: of it; an empty one says that the next is not ready yet.
+        pieces: of it, each a message; an empty one says that the next is not ready yet.
         on_event: called with what the peer says meanwhile.
         offset: where it begins.
         size_bytes: of the whole, if that was announced.
@@ -61,12 +60,11 @@ def send(
     for piece in pieces:
         if not piece:
             link.send(*protocol.heartbeat(offset))
-        for start in range(0, len(piece), SENT_BYTES):
-            part = piece[start : start + SENT_BYTES]
-            if size_bytes is not None and offset + len(part) > size_bytes:
+        else:
+            if size_bytes is not None and offset + len(piece) > size_bytes:
                 raise _changed()
-            link.send(*protocol.content(offset, part))
-            offset += len(part)
+            link.send(*protocol.content(offset, piece))
+            offset += len(piece)
         on_sent(len(piece))
         while link.can_receive():
             on_event(next_event(link, protocol))

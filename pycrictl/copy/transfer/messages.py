@@ -41,13 +41,6 @@ from pycrictl.errors import CopyError, RemoteProtocolError
 from pycrictl.units import plural
 from pycrictl.wire.websocket import ChannelMessage
 
-SENT_BYTES: Final = 128 * 1024
-"""The most content of a message that is sent: what can become holes again.
-
-The library copies a message a few times, and glibc maps large ones into memory anew each time
-(mallopt(3)); of small ones there are many, and each has its price. Half of this was slower.
-"""
-
 STREAM_PROTOCOL: Final = "v5.channel.k8s.io"
 TO_CONTAINER: Final = 0
 FROM_CONTAINER: Final = 1

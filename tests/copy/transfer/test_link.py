@@ -10,9 +10,10 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT
 
+from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.copy.transfer.flow import ignore, send
 from pycrictl.copy.transfer.link import SocketLink
-from pycrictl.copy.transfer.messages import CHANNEL_END, SENT_BYTES, TO_CONTAINER, ChannelProtocol
+from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER, ChannelProtocol
 from pycrictl.errors import RemoteProtocolError, StreamError
 
 
@@ -89,6 +90,7 @@ def test_a_deadline(pair: tuple[SocketLink, socket.socket]) -> None:
 
 def test_both_ends() -> None:
     data = bytes(range(251)) * 10_000
+    messages = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname(), 10)
         accepted, _ = listener.accept()
@@ -97,12 +99,11 @@ def test_both_ends() -> None:
 
     def send_all() -> None:
         protocol = ChannelProtocol(TO_CONTAINER, is_client=True)
-        send(connection, protocol, [memoryview(data)], ignore, size_bytes=len(data))
+        send(connection, protocol, map(memoryview, messages), ignore, size_bytes=len(data))
         connection.send(*protocol.end(len(data), 0))
 
     sending = threading.Thread(target=send_all)
     sending.start()
-    messages = [data[start : start + SENT_BYTES] for start in range(0, len(data), SENT_BYTES)]
     assert received(server, len(messages) + 1) == [
         *((0, message) for message in messages),
         (CHANNEL_END, b"\x00"),
