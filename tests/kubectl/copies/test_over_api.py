@@ -179,6 +179,7 @@ def test_the_agent_stays_away(
     content = os.urandom(16 * MIB)
     (tmp_path / "f").write_bytes(content)
     work.retries = 3
+    work.relay.bytes_per_s = 16 * MIB  # else it may be over first
     stopped = threading.Event()
 
     def stop() -> None:
@@ -194,6 +195,7 @@ def test_the_agent_stays_away(
     assert "--resume" in (caught.value.hint or "")
     assert len(work.kept) == 1
     agent.do(agent.agent.start())
+    work.relay.bytes_per_s = 0
     work.resume = True
     work.into(tmp_path / "f", "/to")
     assert (container.root / "to/f").read_bytes() == content
