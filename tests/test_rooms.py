@@ -145,7 +145,8 @@ ARROWS: dict[str, set[str]] = {
     },
     "kubectl.copies": {
         *("agent.api.names", "copy", "kubectl.copies", "kubectl.kubectl_proxy", "kubectl.program"),
-        *("kubectl.api_errors", "kubectl.pod_selection", "noderoot", "streaming.target"),
+        *("kubectl.api_errors", "kubectl.pod_selection", "noderoot"),
+        *("streaming.blocking", "streaming.target"),
         *_BASE,
     },
     "cli": {
