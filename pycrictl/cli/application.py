@@ -7,10 +7,9 @@ from typing import Annotated, Final
 import typer
 
 from pycrictl import __version__
-from pycrictl.cli import crictl
-from pycrictl.cli.complete import directories, files, sockets
+from pycrictl.cli import crictl, options
+from pycrictl.cli.complete import directories, sockets
 from pycrictl.cli.context import AppContext, Recording
-from pycrictl.cli.options import duration, integer
 from pycrictl.cli.tree import HELP, Group
 from pycrictl.config import Flags
 
@@ -39,17 +38,14 @@ def set_globals(
     ctx: typer.Context,
     config: Annotated[
         str | None,
-        typer.Option(
+        options.file_option(
             "--config",
             "-c",
-            metavar="FILE",
             help="Configuration file (default: /etc/crictl.yaml) [$CRI_CONFIG_FILE].",
-            autocompletion=files,
         ),
     ] = None,
     debug: Annotated[
-        bool | None,
-        typer.Option("--debug", "-D", help="Log calls, and show tracebacks of errors."),
+        bool | None, typer.Option("--debug", "-D", help="Log calls, and show tracebacks of errors.")
     ] = None,
     host_root: Annotated[
         str | None,
@@ -72,11 +68,8 @@ def set_globals(
     ] = None,
     max_retries: Annotated[
         int | None,
-        typer.Option(
-            "--max-retries",
-            parser=integer,
-            metavar="INT",
-            help="Retries to connect; negative: no limit (default: 3).",
+        options.int_option(
+            "--max-retries", help="Retries to connect; negative: no limit (default: 3)."
         ),
     ] = None,
     runtime_endpoint: Annotated[
@@ -92,12 +85,8 @@ def set_globals(
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(
-            "--timeout",
-            "-t",
-            parser=duration,
-            metavar="DURATION",
-            help="Time limit of each call, such as 500ms (default: 2s).",
+        options.duration_option(
+            "--timeout", "-t", help="Time limit of each call, such as 500ms (default: 2s)."
         ),
     ] = None,
     version: Annotated[
@@ -113,21 +102,15 @@ def set_globals(
     ] = False,
     profile_cpu: Annotated[
         str,
-        typer.Option(
-            "--profile-cpu",
-            metavar="FILE",
-            help="Write a CPU profile (pstats).",
-            autocompletion=files,
-            rich_help_panel=RECORDING,
+        options.file_option(
+            "--profile-cpu", help="Write a CPU profile (pstats).", rich_help_panel=RECORDING
         ),
     ] = "",
     profile_mem: Annotated[
         str,
-        typer.Option(
+        options.file_option(
             "--profile-mem",
-            metavar="FILE",
             help="Write a memory snapshot (tracemalloc).",
-            autocompletion=files,
             rich_help_panel=RECORDING,
         ),
     ] = "",
@@ -150,10 +133,8 @@ def set_globals(
     ] = "127.0.0.1:4317",
     tracing_sampling_rate_per_million: Annotated[
         int,
-        typer.Option(
+        options.int_option(
             "--tracing-sampling-rate-per-million",
-            parser=integer,
-            metavar="INT",
             help="How many of a million runs to trace; negative: all.",
             rich_help_panel=RECORDING,
         ),

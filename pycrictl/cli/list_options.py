@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
 import typer
 
-from pycrictl.cli import complete, crictl
-from pycrictl.cli.options import formats, integer
+from pycrictl.cli import complete, crictl, options
+from pycrictl.cli.options import formats
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import NotFound, NothingSelected
 
@@ -52,10 +52,7 @@ ListOutput = Annotated[
         ),
     ),
 ]
-InspectOutput = Annotated[
-    str,
-    formats("json", "yaml", "go-template", "table", "jsonpath=TEMPLATE"),
-]
+InspectOutput = Annotated[str, formats("json", "yaml", "go-template", "table", "jsonpath=TEMPLATE")]
 Template = Annotated[
     str, typer.Option("--template", metavar="TEMPLATE", help="For --output go-template.")
 ]
@@ -65,14 +62,7 @@ Labels = Annotated[
     typer.Option("--label", metavar="KEY=VALUE", help="Only those with this label; repeatable."),
 ]
 Last = Annotated[
-    int,
-    typer.Option(
-        "--last",
-        "-n",
-        help="Only the N newest, in any state; 0: all.",
-        parser=integer,
-        metavar="INT",
-    ),
+    int, options.int_option("--last", "-n", help="Only the N newest, in any state; 0: all.")
 ]
 Latest = Annotated[bool, typer.Option("--latest", "-l", help="Only the newest, in any state.")]
 Name = Annotated[
@@ -125,10 +115,7 @@ ImageFilters = Annotated[
         ),
     ),
 ]
-DocumentOutput = Annotated[
-    str,
-    formats("json", "yaml", "jsonpath=TEMPLATE"),
-]
+DocumentOutput = Annotated[str, formats("json", "yaml", "jsonpath=TEMPLATE")]
 WatchStats = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Refresh on every change, until Ctrl-C.")

@@ -6,6 +6,7 @@ Each shared option is an ``Annotated`` alias, so that its spelling and help text
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
@@ -71,6 +72,11 @@ size = parser(units.parse_size)
 interval = parser(_interval)
 """Of the seconds between two looks, a number or a Go duration."""
 
+int_option: Any = partial(typer.Option, parser=integer, metavar="INT")
+duration_option: Any = partial(typer.Option, parser=duration, metavar="DURATION")
+seconds_option: Any = partial(typer.Option, parser=interval, metavar="SECONDS")
+file_option: Any = partial(typer.Option, metavar="FILE", autocompletion=complete.files)
+
 
 def split_list(values: Sequence[str] | None) -> list[str]:
     return [item.strip() for value in values or () for item in value.split(",")]
@@ -109,19 +115,13 @@ def formats(*names: str, help: str = "Output format.") -> Any:
 
 def containers(completer: complete.Completer) -> Any:
     return typer.Argument(
-        metavar="CONTAINER...",
-        help="IDs or names of containers.",
-        show_default=False,
-        autocompletion=completer,
+        metavar="CONTAINER...", help="IDs or names of containers.", autocompletion=completer
     )
 
 
 def copy_source(completer: complete.Completer) -> Any:
     return typer.Argument(
-        metavar="SRC",
-        help="What to copy; - for an archive on stdin.",
-        show_default=False,
-        autocompletion=completer,
+        metavar="SRC", help="What to copy; - for an archive on stdin.", autocompletion=completer
     )
 
 
@@ -129,36 +129,22 @@ def copy_destination(completer: complete.Completer) -> Any:
     return typer.Argument(
         metavar="DST",
         help="Where to copy it; - for an archive on stdout.",
-        show_default=False,
         autocompletion=completer,
     )
 
 
 OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")
-Output = Annotated[
-    str,
-    formats("json", "yaml", "table", "jsonpath=TEMPLATE"),
-]
+Output = Annotated[str, formats("json", "yaml", "table", "jsonpath=TEMPLATE")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print IDs only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the details of each.")]
 NoTrunc = Annotated[bool, typer.Option("--no-trunc", help="Show full IDs and digests.")]
 Progress = Annotated[
-    Mode,
-    typer.Option(
-        "--progress",
-        help="How to show progress; auto is bars on a terminal.",
-    ),
+    Mode, typer.Option("--progress", help="How to show progress; auto is bars on a terminal.")
 ]
 Aggregate = Annotated[bool, typer.Option("--aggregate", help="Show only the total.")]
 ProgressInterval = Annotated[
     float | None,
-    typer.Option(
-        "--interval",
-        parser=interval,
-        metavar="SECONDS",
-        help="Polling interval (default: 0.25 for bars, else 1).",
-        show_default=False,
-    ),
+    seconds_option("--interval", help="Polling interval (default: 0.25 for bars, else 1)."),
 ]
 NoManifest = Annotated[
     bool,
@@ -184,27 +170,23 @@ Username = Annotated[
 ]
 PullTimeout = Annotated[
     float,
-    typer.Option(
+    duration_option(
         "--pull-timeout",
         "-pt",
         envvar="CRICTL_PULL_TIMEOUT",
         help="Time limit of each pull (default: none).",
         show_default=False,
-        parser=duration,
-        metavar="DURATION",
     ),
 ]
 NoPull = Annotated[bool, typer.Option("--no-pull", help="Do not pull the container's images.")]
 WithPull = Annotated[bool, typer.Option("--with-pull", help="Pull the container's images.")]
 CancelTimeout = Annotated[
     float,
-    typer.Option(
+    duration_option(
         "--cancel-timeout",
         "-T",
         help="Time limit of each call, instead of --timeout.",
         show_default=False,
-        parser=duration,
-        metavar="DURATION",
     ),
 ]
 RuntimeHandler = Annotated[
@@ -217,7 +199,6 @@ PodFile = Annotated[
         metavar="POD-CONFIG",
         autocompletion=complete.files,
         help="Pod configuration, a JSON or YAML file.",
-        show_default=False,
     ),
 ]
 ContainerFile = Annotated[
@@ -226,7 +207,6 @@ ContainerFile = Annotated[
         metavar="CONTAINER-CONFIG",
         autocompletion=complete.files,
         help="Container configuration, a JSON or YAML file.",
-        show_default=False,
     ),
 ]
 RunningContainer = Annotated[
@@ -235,26 +215,14 @@ RunningContainer = Annotated[
         metavar="CONTAINER",
         autocompletion=complete.running_containers,
         help="ID or name of a running container.",
-        show_default=False,
     ),
 ]
 Pod = Annotated[
-    str,
-    typer.Argument(
-        metavar="POD",
-        autocompletion=complete.pods,
-        help="ID or name of a pod.",
-        show_default=False,
-    ),
+    str, typer.Argument(metavar="POD", autocompletion=complete.pods, help="ID or name of a pod.")
 ]
 PodIds = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="POD...",
-        autocompletion=complete.pods,
-        help="IDs or names of pods.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="POD...", autocompletion=complete.pods, help="IDs or names of pods."),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Stop it first if it is running.")]
 Archive = Annotated[

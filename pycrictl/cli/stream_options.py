@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from pycrictl.cli import complete, crictl
+from pycrictl.cli import crictl, options
 from pycrictl.errors import ExitCode, UsageError
 from pycrictl.streaming.target import TlsFiles
 
@@ -16,31 +16,13 @@ if TYPE_CHECKING:
     from pycrictl.environ import Environment
 
 TlsCa = Annotated[
-    str,
-    typer.Option(
-        "--tls-ca",
-        metavar="FILE",
-        autocompletion=complete.files,
-        help="CA certificates that verify the stream's server.",
-    ),
+    str, options.file_option("--tls-ca", help="CA certificates that verify the stream's server.")
 ]
 TlsCert = Annotated[
-    str,
-    typer.Option(
-        "--tls-cert",
-        metavar="FILE",
-        autocompletion=complete.files,
-        help="Client certificate for the stream.",
-    ),
+    str, options.file_option("--tls-cert", help="Client certificate for the stream.")
 ]
 TlsKey = Annotated[
-    str,
-    typer.Option(
-        "--tls-key",
-        metavar="FILE",
-        autocompletion=complete.files,
-        help="Private key of the client certificate.",
-    ),
+    str, options.file_option("--tls-key", help="Private key of the client certificate.")
 ]
 TlsName = Annotated[
     str,

@@ -40,20 +40,10 @@ def debug(
     container: options.RunningContainer,
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[COMMAND]...",
-            help="A program and its arguments (default: sh).",
-            show_default=False,
-        ),
+        typer.Argument(metavar="[COMMAND]...", help="A program and its arguments (default: sh)."),
     ] = None,
     busybox: Annotated[
-        str,
-        typer.Option(
-            "--busybox",
-            metavar="FILE",
-            autocompletion=complete.files,
-            help="A static busybox (default: the host's).",
-        ),
+        str, options.file_option("--busybox", help="A static busybox (default: the host's).")
     ] = "",
     tools: Annotated[
         str,

@@ -38,7 +38,6 @@ def why(
             metavar="[POD]",
             autocompletion=complete.pods,
             help="ID, start of an ID, name, or NAMESPACE/NAME (default: all pods).",
-            show_default=False,
         ),
     ] = None,
     output: list_options.InspectOutput = "table",

@@ -51,7 +51,6 @@ def exec_(
         typer.Argument(
             metavar="[CONTAINER]",
             help="ID or name of a container, unless options select.",
-            show_default=False,
             autocompletion=complete.running_containers,
         ),
     ] = None,
@@ -60,7 +59,6 @@ def exec_(
         typer.Argument(
             metavar="COMMAND...",
             help="The command and its arguments.",
-            show_default=False,
             autocompletion=complete.remote_paths,
         ),
     ] = None,
@@ -99,11 +97,8 @@ def exec_(
     ] = False,
     timeout: Annotated[
         int,
-        typer.Option(
-            "--timeout",
-            parser=options.integer,
-            metavar="INT",
-            help="With --sync: kill the command after N seconds; 0: never.",
+        options.int_option(
+            "--timeout", help="With --sync: kill the command after N seconds; 0: never."
         ),
     ] = 0,
     tls_ca: stream_options.TlsCa = "",
@@ -112,8 +107,7 @@ def exec_(
     tls_name: stream_options.TlsName = stream_options.TLS_NAME,
     transport: stream_options.StreamTransport = "auto",
     tty: Annotated[
-        bool,
-        typer.Option("--tty", "-t", help="Allocate a terminal; detach with Ctrl-P Ctrl-Q."),
+        bool, typer.Option("--tty", "-t", help="Allocate a terminal; detach with Ctrl-P Ctrl-Q.")
     ] = False,
 ) -> None:
     """Run a command in containers.
@@ -304,9 +298,7 @@ def port_forward(
     ports: Annotated[
         list[str],
         typer.Argument(
-            metavar="[LOCAL:]REMOTE...",
-            help="Ports; an empty LOCAL means any free port.",
-            show_default=False,
+            metavar="[LOCAL:]REMOTE...", help="Ports; an empty LOCAL means any free port."
         ),
     ],
     addresses: Annotated[

@@ -28,7 +28,6 @@ def image_pull_progress(
             metavar="[POD]",
             autocompletion=complete.pods,
             help="ID, start of an ID, name, or NAMESPACE/NAME; without one: all pulls on the node.",
-            show_default=False,
         ),
     ] = None,
     container: Annotated[
@@ -51,8 +50,7 @@ def image_pull_progress(
         ),
     ] = None,
     follow: Annotated[
-        bool,
-        typer.Option("--follow", help="Keep watching when no pull is left, until Ctrl-C."),
+        bool, typer.Option("--follow", help="Keep watching when no pull is left, until Ctrl-C.")
     ] = False,
     aggregate: options.Aggregate = False,
     progress: options.Progress = "auto",

@@ -49,7 +49,6 @@ def container_cp(
             parser=options.natural,
             metavar="N",
             help="Reconnect at most N times in a row without progress (default: for 15 minutes).",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -157,12 +157,8 @@ def stop(
     all_: Annotated[bool, typer.Option("--all", "-a", help="Stop all running containers.")] = False,
     timeout: Annotated[
         int,
-        typer.Option(
-            "--timeout",
-            "-t",
-            parser=options.integer,
-            metavar="INT",
-            help="Seconds from the stop signal to SIGKILL; 0 kills immediately.",
+        options.int_option(
+            "--timeout", "-t", help="Seconds from the stop signal to SIGKILL; 0 kills immediately."
         ),
     ] = 0,
 ) -> None:
@@ -338,14 +334,7 @@ def checkpoint(
     ctx: typer.Context,
     containers: Annotated[list[str] | None, options.containers(complete.running_containers)] = None,
     export: Annotated[
-        str,
-        typer.Option(
-            "--export",
-            "-e",
-            metavar="FILE",
-            autocompletion=complete.files,
-            help="Archive to write on the node.",
-        ),
+        str, options.file_option("--export", "-e", help="Archive to write on the node.")
     ] = "",
 ) -> None:
     """Checkpoint running containers.

@@ -50,8 +50,7 @@ def ps(
     pod: list_options.PodId = "",
     quiet: options.Quiet = False,
     resolve_image_path: Annotated[
-        bool,
-        typer.Option("--resolve-image-path", "-r", help="Show image tags instead of IDs."),
+        bool, typer.Option("--resolve-image-path", "-r", help="Show image tags instead of IDs.")
     ] = False,
     sort_by: Annotated[str, list_options.sort_by(columns.CONTAINERS, "created")] = "",
     state: list_options.ContainerState = None,
@@ -221,7 +220,6 @@ def images(
             metavar="[REPOSITORY[:TAG]]",
             autocompletion=complete.images,
             help="Only images with this name, or whose ID begins with it.",
-            show_default=False,
         ),
     ] = None,
     digests: Annotated[bool, typer.Option("--digests", help="Show digests.")] = False,

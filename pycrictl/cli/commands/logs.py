@@ -33,7 +33,6 @@ def logs(
             metavar="[CONTAINER]",
             autocompletion=complete.logs,
             help="ID or name of a container, or of a pod for all of its containers.",
-            show_default=False,
         ),
     ] = None,
     all_: Annotated[
@@ -57,19 +56,13 @@ def logs(
     ] = None,
     limit_bytes: Annotated[
         int,
-        typer.Option(
-            "--limit-bytes",
-            parser=options.integer,
-            metavar="INT",
-            help="Stop after this many bytes; negative: no limit.",
-        ),
+        options.int_option("--limit-bytes", help="Stop after this many bytes; negative: no limit."),
     ] = -1,
     previous: Annotated[
         bool, typer.Option("--previous", "-p", help="Show the log of the previous attempt.")
     ] = False,
     reopen: Annotated[
-        bool,
-        typer.Option("--reopen", "-r", help="First ask the runtime to reopen the log file."),
+        bool, typer.Option("--reopen", "-r", help="First ask the runtime to reopen the log file.")
     ] = False,
     since: Annotated[
         str,
@@ -85,13 +78,7 @@ def logs(
         typer.Option("--stream", "-s", help="Only this output."),
     ] = None,
     tail: Annotated[
-        int,
-        typer.Option(
-            "--tail",
-            parser=options.integer,
-            metavar="INT",
-            help="Only the last N lines; negative: all.",
-        ),
+        int, options.int_option("--tail", help="Only the last N lines; negative: all.")
     ] = -1,
     timestamps: Annotated[
         bool, typer.Option("--timestamps", "-t", help="Start each line with its time.")

@@ -37,18 +37,10 @@ if TYPE_CHECKING:
 LONGEST_S: Final = 24 * 3600
 
 StatsOutput = Annotated[
-    str,
-    options.formats("json", "yaml", "table", "jsonpath=TEMPLATE", "custom-columns=COLUMNS"),
+    str, options.formats("json", "yaml", "table", "jsonpath=TEMPLATE", "custom-columns=COLUMNS")
 ]
 Seconds = Annotated[
-    int,
-    typer.Option(
-        "--seconds",
-        "-s",
-        help="Seconds between the two measurements.",
-        parser=options.integer,
-        metavar="INT",
-    ),
+    int, options.int_option("--seconds", "-s", help="Seconds between the two measurements.")
 ]
 
 
@@ -57,10 +49,7 @@ def stats(
     positional: Annotated[
         str,
         typer.Argument(
-            metavar="[CONTAINER]",
-            autocompletion=complete.containers,
-            help="Only this container.",
-            show_default=False,
+            metavar="[CONTAINER]", autocompletion=complete.containers, help="Only this container."
         ),
     ] = "",
     all_: Annotated[
@@ -116,10 +105,7 @@ def statsp(
     positional: Annotated[
         str,
         typer.Argument(
-            metavar="[POD]",
-            autocompletion=complete.pods,
-            help="Only this pod sandbox.",
-            show_default=False,
+            metavar="[POD]", autocompletion=complete.pods, help="Only this pod sandbox."
         ),
     ] = "",
     pod_id: Annotated[

@@ -31,10 +31,7 @@ def pull(
     images: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="IMAGE...",
-            autocompletion=complete.images,
-            help="NAME[:TAG] or NAME@DIGEST.",
-            show_default=False,
+            metavar="IMAGE...", autocompletion=complete.images, help="NAME[:TAG] or NAME@DIGEST."
         ),
     ] = None,
     annotation: Annotated[
@@ -47,12 +44,7 @@ def pull(
     creds: options.Creds = "",
     pod_config: Annotated[
         str | None,
-        typer.Option(
-            "--pod-config",
-            metavar="FILE",
-            autocompletion=complete.files,
-            help="Pull for the pod of this JSON or YAML file.",
-        ),
+        options.file_option("--pod-config", help="Pull for the pod of this JSON or YAML file."),
     ] = None,
     pull_timeout: options.PullTimeout = 0.0,
     username: options.Username = "",
@@ -60,47 +52,31 @@ def pull(
     no_manifest: options.NoManifest = False,
     max_parallel_image_pulls: Annotated[
         int,
-        typer.Option(
+        options.int_option(
             "--max-parallel-image-pulls",
             help="Limit on parallel pulls by all pycrictl processes on the node; 0: no limit. "
             "With a limit, images already present are not pulled again.",
-            parser=options.integer,
-            metavar="INT",
         ),
     ] = 0,
     when_full: Annotated[
         Literal["wait", "retry"],
-        typer.Option(
-            "--when-full",
-            help="With a limit: wait in line, or retry a few times.",
-        ),
+        typer.Option("--when-full", help="With a limit: wait in line, or retry a few times."),
     ] = "wait",
     retry_interval: Annotated[
         float,
-        typer.Option(
+        options.duration_option(
             "--retry-interval",
             help="With retry: pause between attempts (default: 10s).",
             show_default=False,
-            parser=options.duration,
-            metavar="DURATION",
         ),
     ] = 10.0,
     retries: Annotated[
-        int,
-        typer.Option(
-            "--retries",
-            help="With retry: number of retries.",
-            parser=options.integer,
-            metavar="INT",
-        ),
+        int, options.int_option("--retries", help="With retry: number of retries.")
     ] = 3,
     from_: Annotated[
         str,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            autocompletion=complete.files,
-            help="Pull the images in FILE: one per line, or images: in YAML; - is stdin.",
+        options.file_option(
+            "--from", help="Pull the images in FILE: one per line, or images: in YAML; - is stdin."
         ),
     ] = "",
     parallel: Annotated[

@@ -31,14 +31,13 @@ def pull_limiter(
     ctx: typer.Context,
     action: Annotated[
         Literal["status", "set", "cancel", "history"] | None,
-        typer.Argument(metavar="status|set|cancel|history", help="What to do.", show_default=False),
+        typer.Argument(metavar="status|set|cancel|history", help="What to do."),
     ] = None,
     what: Annotated[
         str,
         typer.Argument(
             metavar="[N|IMAGE|POD]",
             help="With set: pull at most N images at once. With cancel: the pulls to drop.",
-            show_default=False,
         ),
     ] = "",
     admin_socket: AdminSocket = DEFAULT,
@@ -46,20 +45,15 @@ def pull_limiter(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     interval: Annotated[
         float | None,
-        typer.Option(
+        options.seconds_option(
             "--interval",
-            parser=options.interval,
-            metavar="SECONDS",
             help="With --watch: seconds between refreshes (default: 2).",
-            show_default=False,
         ),
     ] = None,
     since: Annotated[
         float | None,
-        typer.Option(
+        options.duration_option(
             "--since",
-            parser=options.duration,
-            metavar="DURATION",
             help="With history: only pulls that ended within the last DURATION, such as 24h.",
         ),
     ] = None,

@@ -23,10 +23,7 @@ def rmi(
     images: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="IMAGE...",
-            autocompletion=complete.images,
-            help="Names, digests or IDs.",
-            show_default=False,
+            metavar="IMAGE...", autocompletion=complete.images, help="Names, digests or IDs."
         ),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all images.")] = False,

@@ -36,8 +36,7 @@ def version(ctx: typer.Context, output: options.Output = "table") -> None:
 def info(
     ctx: typer.Context,
     output: Annotated[
-        str,
-        options.formats("json", "yaml", "go-template", "jsonpath=TEMPLATE"),
+        str, options.formats("json", "yaml", "go-template", "jsonpath=TEMPLATE")
     ] = "json",
     quiet: list_options.NoInfo = False,
     template: list_options.Template = "",
@@ -95,8 +94,7 @@ def update_runtime_config(
 def events(
     ctx: typer.Context,
     output: Annotated[
-        str,
-        options.formats("json", "yaml", "go-template", "jsonpath=TEMPLATE"),
+        str, options.formats("json", "yaml", "go-template", "jsonpath=TEMPLATE")
     ] = "json",
     template: list_options.Template = "",
 ) -> None:

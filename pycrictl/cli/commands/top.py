@@ -43,13 +43,7 @@ def top(
         typer.Option("--output", "-o", help="json: print the data once."),
     ] = "table",
     interval: Annotated[
-        float,
-        typer.Option(
-            "--interval",
-            parser=options.interval,
-            metavar="SECONDS",
-            help="Pause between refreshes.",
-        ),
+        float, options.seconds_option("--interval", help="Pause between refreshes.")
     ] = 2.0,
     no_kube: Annotated[
         bool, typer.Option("--no-kube", help="Do not query the API server for what pods wait for.")

@@ -92,7 +92,6 @@ Workloads = Annotated[
     typer.Argument(
         metavar="[POD|TYPE/NAME...]",
         help="Pods or workloads, such as deployment/web (default: all pods of the namespace).",
-        show_default=False,
         autocompletion=workloads,
     ),
 ]
