@@ -2,8 +2,8 @@
 
 Go's own ``not eq ne lt le gt ge and or len index print printf``, and crictl's ``json title lower
 upper``. They take values of documents and raise ``ValueError`` if these do not fit. The verbs of
-``printf`` are ``%s %v %q %d %f %T``, with a width, ``-``, ``0`` and, for ``%f``, a precision.
-Numbers also fit ``%s`` and ``%q``, since those of the data are text in crictl.
+``printf`` are ``%s %v %q %d %T``, with a width and ``-``. Every value fits ``%s`` and ``%q``,
+since numbers of the data are text in crictl.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pycrictl.units import quote
 
 Value = Any
 
-VERBS: Final = "svqdfT"
-_VERB: Final = re.compile(r"%([-0]*)([0-9]{0,3})(?:\.([0-9]{1,3}))?(.?)", re.DOTALL)
+VERBS: Final = "svqdT"
+_VERB: Final = re.compile(r"%(-?)([1-9][0-9]{0,2})?(.?)", re.DOTALL)
 _TYPES: Final = {
     str: "string",
     bool: "bool",
@@ -61,40 +61,25 @@ def _printf(template: Value, *values: Value) -> str:
     left = list(values)
 
     def printed(found: re.Match[str]) -> str:
-        flags, width, precision, verb = found.groups()
+        is_left, width, verb = found.groups()
         if verb == "%":
             return "%"
-        if not verb or verb not in VERBS or (precision and verb != "f"):
+        if not verb or verb not in VERBS:
             known = " ".join(f"%{each}" for each in VERBS)
             raise ValueError(f"{quote(found[0])} is not supported, only {known}")
         if not left:
             raise ValueError(f"{quote(found[0])} has no value")
-        text = _by_verb(verb, left.pop(0), int(precision or 6))
-        if "-" in flags:
-            return text.ljust(int(width or 0))
-        return text.zfill(int(width or 0)) if flags else text.rjust(int(width or 0))
+        value = left.pop(0)
+        if verb == "d" and type(value) is not int:
+            raise ValueError(f"{_named(value)} does not fit %d")
+        text = _TYPES.get(type(value), "<nil>") if verb == "T" else _inner(value)
+        text = compact_json(text) if verb == "q" else text
+        return text.ljust(int(width or 0)) if is_left else text.rjust(int(width or 0))
 
     text = _VERB.sub(printed, _text(template))
     if left:
         raise ValueError(f"{_named(left[0])} has no verb")
     return text
-
-
-def _by_verb(verb: str, value: Value, digits: int) -> str:
-    match verb:
-        case "v":
-            return _inner(value)
-        case "T":
-            return _TYPES.get(type(value), "<nil>")
-        case "s" if value is not None and not isinstance(value, bool):
-            return _inner(value)
-        case "q" if isinstance(value, str) or _is_number(value):
-            return compact_json(_inner(value))
-        case "d" if type(value) is int:
-            return str(value)
-        case "f" if _is_number(value):
-            return format(value, f".{digits}f")
-    raise ValueError(f"{_named(value)} does not fit %{verb}")
 
 
 def _is_number(value: Value) -> bool:

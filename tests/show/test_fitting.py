@@ -1,4 +1,4 @@
-"""Tables on a terminal: they fit it, and what matters is whole."""
+"""Tables and other texts on a terminal: they fit it, and what matters is whole."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pycrictl.show.displays.phrases import width
 from pycrictl.show.fitting import fitted_lines, write_fitted
 from pycrictl.show.list_views import on_screen
 from pycrictl.show.render import Screen, Table
+from pycrictl.show.viewer import clip
 
 HEADER = ("NAME", "STATE", "EXIT", "POD", "IMAGE", "ID")
 ROWS = [
@@ -84,3 +85,27 @@ def test_the_order_in_which_columns_matter() -> None:
     assert (found.header, found.rows, found.tones) == (
         *(("NAME", "STATE", "ID"), [("web", "NotReady", "1")], ["warning"]),
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "rows", "lines"),
+    [
+        ("", 80, 24, []),
+        ("a\n", 80, 24, ["a"]),
+        ("a", 80, 24, ["a"]),
+        ("a\n\nb\n", 80, 24, ["a", "", "b"]),
+        ("a\nb\nc\n", 80, 4, ["a", "b", "c"]),
+        ("a\nb\nc\n", 80, 3, ["a", "… 2 more"]),
+        ("a\nb\nc\n", 80, 2, ["… 3 more"]),
+        ("a\nb\nc\n", 80, 1, ["… 3 more"]),
+        ("a\nb\nc\n", 3, 3, ["a", "… …"]),
+        ("abcdef\n", 6, 24, ["abcdef"]),
+        ("abcdef\n", 5, 24, ["abcd…"]),
+        ("日本語日本\n", 10, 24, ["日本語日本"]),
+        ("日本語日本\n", 9, 24, ["日本語日…"]),
+        ("日本語日本\n", 8, 24, ["日本語…"]),
+        ("a\tb\n", 20, 24, ["a       b"]),
+    ],
+)
+def test_what_fits_in_place(text: str, columns: int, rows: int, lines: list[str]) -> None:
+    assert clip(text, columns=columns, rows=rows) == lines

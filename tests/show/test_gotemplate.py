@@ -137,16 +137,9 @@ def test_a_container_as_admins_write_it() -> None:
         ("{{len .state}}{{len .labels}}{{len .numbers}}{{len `é`}}", "7332"),
         ("{{print 1 2 `a` 3}}{{print nil}}", "1 2a3<nil>"),
         ("{{printf `%s is %d of %v%%` .state 1 .numbers}}", "RUNNING is 1 of [1 2 3]%"),
-        ("{{printf `%5d|%-5d|%05d` 42 42 -42}}", "   42|42   |-0042"),
-        (
-            "{{printf `%6.2f|%-7.1f|%f|%08.2f` 3.14159 2 1.5 -1.5}}",
-            "  3.14|2.0    |1.500000|-0001.50",
-        ),
+        ("{{printf `%5d|%-5d|` 42 42}}", "   42|42   |"),
         ("{{printf `%s %d %q` .half .big 65}}", '1.5 9223372036854775807 "65"'),
-        (
-            '{{printf `%q %v %v %T %T` `b"` true nil 1 .labels}}',
-            '"b\\"" true <nil> int map[string]interface {}',
-        ),
+        ('{{printf `%q %v %v %T` `b"` true nil 1}}', '"b\\"" true <nil> int'),
         ('{{.state | printf "%3d|%-9s|" 7}}', "  7|RUNNING  |"),
         ("{{len (printf `%s` (index .items 0).name)}}", "1"),
         # constants
@@ -212,12 +205,11 @@ def test_what_templates_make(template: str, text: str) -> None:
         ("{{upper 1}}", "1 is not a string"),
         ("{{printf 1}}", "1 is not a string"),
         ("{{printf `%d` `a`}}", 'printf: "a" does not fit %d'),
-        ("{{printf `%s` true}}", "printf: true does not fit %s"),
         ("{{printf `%s`}}", 'printf: "%s" has no value'),
         ("{{printf `%s` 1 2}}", "printf: 2 has no verb"),
         *(
             (f"{{{{printf `{form}` 1}}}}", "is not supported, only %s %v %q")
-            for form in ("%9999d", "%[2]s", "%*d", "%x", "%+d", "%#v", "%.2s", "%")
+            for form in ("%9999d", "%[2]s", "%f", "%05s", "%#v", "%")
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -191,7 +192,7 @@ def _measure(
         views = None
         if chosen.is_table:
             before = measured.stats
-            viewer.pause(seconds)
+            time.sleep(seconds)
             measured = sample(client)
             if not viewer.is_in_place:
                 viewer.show(crictl.clear_screen)
@@ -208,7 +209,7 @@ def _measure(
             with app.until_interrupted() as viewer:
                 while True:
                     show_once(client, viewer)
-                    viewer.pause(list_options.STATS_PAUSE_S)
+                    time.sleep(list_options.STATS_PAUSE_S)
         elif not show_once(client, Viewer(app.env)) and chosen.is_table:
             list_options.note_missing(app, client, *selected)
     if warnings and not watch:
