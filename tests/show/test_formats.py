@@ -4,11 +4,10 @@ import json
 from io import StringIO
 
 import pytest
-import yaml
 
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import UsageError
-from pycrictl.show.formats import DOCUMENT_FORMATS, Format, ListFormat, Views
+from pycrictl.show.formats import Format, ListFormat, Views
 from pycrictl.show.render import Table
 
 PODS = [
@@ -80,39 +79,7 @@ def test_unknown_formats(output: str) -> None:
     assert raised.value.hint
 
 
-def test_one_is_an_object_and_several_are_a_list() -> None:
-    assert json.loads(inspected("json", [1])) == {"n": 1}
-    assert json.loads(inspected("", [1, 2])) == [{"n": 1}, {"n": 2}]
-    assert yaml.safe_load(inspected("yaml", [1, 2])) == [{"n": 1}, {"n": 2}]
-    assert inspected("table", [1, 2]) == "N: 1\nN: 2\n"
-    assert inspected("go-template", [1], "{{.n}}") == "1\n"
-    assert inspected("go-template", [1, 2], "{{range .}}<{{.n}}>{{end}}") == "<1><2>\n"
-
-
 def test_a_template_counts_with_its_format_only() -> None:
     assert json.loads(inspected("json", [1], "{{")) == {"n": 1}
     with pytest.raises(UsageError):
         inspected("go-template", [1], "{{")
-
-
-@pytest.mark.parametrize(
-    ("output", "text"),
-    [
-        ("json", '{\n  "version": "1",\n  "runtimeName": "x",\n'),
-        ("yaml", 'runtimeApiVersion: ""\nruntimeName: x\n'),
-        ("go-template", "x\n"),
-    ],
-)
-def test_messages(output: str, text: str) -> None:
-    out = StringIO()
-    version = cri_pb2.VersionResponse(version="1", runtime_name="x")
-    Format(output, template="{{.runtimeName}}").write_message(version, out)
-    assert out.getvalue().startswith(text)
-
-
-def test_formats_that_a_command_has_not() -> None:
-    with pytest.raises(UsageError, match='unknown output format "xml"'):
-        Format("xml")
-    with pytest.raises(UsageError) as raised:
-        Format("table", formats=DOCUMENT_FORMATS)
-    assert raised.value.hint == "formats are json, yaml, go-template, jsonpath=…"

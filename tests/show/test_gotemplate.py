@@ -4,17 +4,12 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pycrictl.show.gotemplate import GoTemplate, TemplateError
-from pycrictl.show.inspect_views import runtime_extras
-from pycrictl.show.protodata import message_document, status_document
+from pycrictl.show.protodata import status_document
 from tests.captures import Capture, capture
 from tests.captures.scene import (
     fake_container_status,
-    fake_pod_status,
-    fake_status,
 )
 
 DATA: dict[str, Any] = {
@@ -40,13 +35,6 @@ def template_of(recorded: Capture) -> str:
     return match[1] if match else ""
 
 
-def test_crictls_functions() -> None:
-    recorded = capture("f-stats-title-tmpl")
-    response = fake_status()
-    document = status_document(response.status, extras=runtime_extras(response))
-    assert rendered(template_of(recorded), document) + "\n" == recorded.output
-
-
 def test_errors_have_the_recorded_places() -> None:
     # Recorded: 1:2 for <.nokey>, 1:19 for <.podSandboxStatus.id>, line 1 for the unclosed action.
     with pytest.raises(TemplateError) as caught:
@@ -56,13 +44,6 @@ def test_errors_have_the_recorded_places() -> None:
         rendered(template_of(capture("f-events-template-missing")))
     with pytest.raises(TemplateError, match=r"^template: :1: unclosed action$"):
         rendered(template_of(capture("events-bad-template")))
-
-
-def test_an_event() -> None:
-    pod = fake_pod_status().status
-    document = {"podSandboxStatus": message_document(pod)}
-    template = template_of(capture("f-events-template-missing"))
-    assert rendered(template, document) == pod.id
 
 
 def test_a_container_as_admins_write_it() -> None:
@@ -231,37 +212,3 @@ def test_a_template_can_be_used_again() -> None:
     template = GoTemplate("{{$x := .a}}{{range .b}}{{$x}}{{.}}{{end}}")
     assert template.render({"a": 1, "b": [2]}) == "12"
     assert template.render({"a": 3, "b": [4, 5]}) == "3435"
-
-
-def outcome(text: str) -> str | TemplateError:
-    try:
-        return rendered(text)
-    except TemplateError as exc:
-        return exc
-
-
-ACTIONS = st.sampled_from(["{{.state}}", "{{.nokey}}", "{{len .items}}", "é\n"])
-BODIES = st.recursive(
-    ACTIONS,
-    lambda inner: st.tuples(
-        st.sampled_from(
-            [
-                "{{if .yes}}%s{{else}}%s{{end}}",
-                "{{range .numbers}}%s{{else}}%s{{end}}",
-                "{{with .labels}}%s{{else}}%s{{end}}",
-                "%s{{$x := .}}{{$x}}%s",
-            ]
-        ),
-        inner,
-        inner,
-    ).map(lambda parts: parts[0] % parts[1:]),
-)
-
-
-@given(BODIES)
-def test_nested_blocks_are_read_whole(text: str) -> None:
-    result = outcome(text)
-    if isinstance(result, TemplateError):
-        assert " at <" in result.message  # it was read, and failed later
-    else:
-        assert "{{" not in result

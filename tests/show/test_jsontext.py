@@ -41,12 +41,6 @@ def test_is_the_proto3_json_mapping(message: Message) -> None:
     assert all(char == "\n" or char >= " " for char in text)
 
 
-def test_every_type_can_be_written_empty() -> None:
-    for name in cri_pb2.DESCRIPTOR.message_types_by_name:
-        message = getattr(cri_pb2, name)()
-        assert json.loads(message_json(message)) == json.loads(expected(message))
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -3,52 +3,17 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show.inspect_views import runtime_extras
 from pycrictl.show.jsontext import document_json
-from pycrictl.show.list_views import rfc3339
 from pycrictl.show.protodata import (
     MAX_NESTING,
     info_value,
-    message_document,
     status_document,
 )
-from pycrictl.show.yamltext import document_yaml
-from tests.captures import capture
 from tests.captures.fixtures import utc
-from tests.captures.scene import fake_container_status, fake_status, real_images
 
 __all__ = ["utc"]
-
-
-def test_messages_and_lists_are_the_data_of_their_json() -> None:
-    images = real_images()
-    expected = yaml.safe_load(capture("images-yaml").output)
-    assert message_document(cri_pb2.ListImagesResponse(images=images)) == expected
-
-
-def test_a_container_status_is_crictls() -> None:
-    response = fake_container_status()
-    status = response.status
-    moments = (status.created_at, status.started_at, status.finished_at)
-    times = dict(zip(("createdAt", "startedAt", "finishedAt"), map(rfc3339, moments), strict=True))
-    document = status_document(status, response.info, unset_as_null=True, times=times)
-    del document["status"]["mounts"][0]["mountOptions"]  # a field that is newer than the recording
-    output = capture("f-inspect-yaml").output
-    # crictl passes numbers through floats; here they stay exact.
-    exact = output.replace("rate: 9007199254740992", "rate: 9007199254740993")
-    assert exact != output
-    assert document_yaml(document) + "\n" == exact
-
-
-def test_the_runtime_status_is_crictls() -> None:
-    response = fake_status()
-    document = status_document(response.status, extras=runtime_extras(response))
-    assert document_json(document) + "\n" == capture("f-info-quiet").output
-    status = cri_pb2.StatusResponse(status=response.status)
-    assert set(status_document(status.status, extras=runtime_extras(status))) == {"status"}
 
 
 def test_unset_submessages_are_null_if_wanted() -> None:

@@ -30,12 +30,6 @@ def test_columns_are_twenty_wide_or_three_wider_than_the_longest_cell() -> None:
     )
 
 
-def test_without_rows_the_headings_stand_alone() -> None:
-    table = Table(("POD ID", "STATE"), [])
-    assert table_text(table) == f"POD ID{' ' * 14}STATE\n"
-    assert table_text(table, header=False) == ""
-
-
 def test_names_cannot_steer_the_terminal() -> None:
     table = Table(("A", "B"), [(HOSTILE, HOSTILE)])
     assert table_text(table) == f"A{' ' * (len(ESCAPED) + 2)}B\n{ESCAPED}   {ESCAPED}\n"
@@ -56,19 +50,3 @@ def test_a_row_is_always_one_line(rows: list[tuple[str, str]]) -> None:
 def test_what_templates_make_keeps_its_lines() -> None:
     text = written(lambda out: render.write_text("a\tb\n\x1b[31m\r\x85é\u200d", out))
     assert text == "a\tb\n\\x1b[31m\\r\\x85é\u200d\n"
-
-
-def test_maps_of_a_block_are_sorted() -> None:
-    block: Block = [("ID", "1"), ("Labels", {"b": "2", "a": "1", "B": "3"}), ("Empty", {})]
-    assert written(lambda out: render.write_block(block, out)) == (
-        "ID: 1\nLabels:\n\tB -> 3\n\ta -> 1\n\tb -> 2\nEmpty:\n"
-    )
-
-
-def test_documents_end_as_crictls_do() -> None:
-    assert (
-        written(lambda out: render.write_json({"b": "<"}, out, is_ordered=True))
-        == '{\n  "b": "<"\n}\n'
-    )
-    assert written(lambda out: render.write_json({"b": "<"}, out)) == ('{\n  "b": "\\u003c"\n}\n')
-    assert written(lambda out: render.write_yaml({"b": 1}, out)) == "b: 1\n\n"

@@ -4,11 +4,9 @@ from io import StringIO
 from typing import Any
 
 import pytest
-import yaml
-from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show import list_views, render
+from pycrictl.show import render
 from pycrictl.show.render import Table
 from pycrictl.show.stats_tables import NOT_MEASURED, cpu_percent, pod_stats_table, stats_table
 from tests.captures import capture
@@ -49,19 +47,6 @@ def test_pods(name: str, elapsed_ns: int) -> None:
     assert CLEAR_SCREEN + text(pod_stats_table(before, by_id(after))) == capture(name).output
 
 
-def test_a_real_container() -> None:
-    recorded = yaml.safe_load(capture("stats-yaml").output)
-    response = json_format.ParseDict(recorded, cri_pb2.ListContainerStatsResponse())
-    before = [stats for stats in response.stats if stats.attributes.metadata.name == "nginx-like"]
-    after = [cri_pb2.ContainerStats.FromString(stats.SerializeToString()) for stats in before]
-    after[0].cpu.timestamp += 1_000_000_000
-    assert CLEAR_SCREEN + text(stats_table(before, after)) == capture("stats-positional").output
-
-
-def test_without_containers() -> None:
-    assert CLEAR_SCREEN + text(stats_table([], [])) == capture("t-stats-empty").output
-
-
 def test_a_container_that_has_just_begun_is_left_out() -> None:
     after = fake_container_stats(2, START_NS + 10**9)
     table = stats_table(fake_container_stats(1, START_NS)[:1], after, show_all=True)
@@ -81,12 +66,3 @@ def test_more_than_one_core() -> None:
     before.usage_core_nano_seconds.value = 0
     after.usage_core_nano_seconds.value = 2_500_000_000
     assert cpu_percent(before, after) == "250.00"
-
-
-def test_the_runtime_config() -> None:
-    config = cri_pb2.RuntimeConfigResponse()
-    assert list_views.runtime_config_table(config) is None
-    config.linux.cgroup_driver = cri_pb2.CGROUPFS
-    table = list_views.runtime_config_table(config)
-    assert table is not None
-    assert text(table) == capture("f-runtime-config").output

@@ -10,21 +10,7 @@ from hypothesis import strategies as st
 
 from pycrictl.show import yamltext
 from pycrictl.show.yamltext import document_yaml, natural_order
-from tests.captures import capture
 from tests.show.test_jsontext import HIDDEN
-
-RECORDINGS = [
-    "f-images-yaml",
-    "f-inspect-yaml",
-    "f-metricsp-yaml",
-    "images-yaml",
-    "inspecti-yaml",
-    "inspectp-yaml",
-    "pods-yaml",
-    "ps-all-yaml",
-    "ps-yaml-empty",
-    "stats-yaml",
-]
 
 TEXT = st.text(
     st.characters(exclude_categories=["Cs"]) | st.sampled_from("-:#'\"|>&*!%@`[]{}, \n\t0123ex._")
@@ -43,13 +29,6 @@ def _emitter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delattr(yaml, "CSafeDumper")
     yield
     yamltext._dumper.cache_clear()
-
-
-@pytest.mark.usefixtures("_emitter")
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_is_crictls_text(name: str) -> None:
-    output = capture(name).output
-    assert document_yaml(yaml.safe_load(output)) + "\n" == output
 
 
 @given(JSON)

@@ -143,21 +143,6 @@ def test_a_terminal_without_utf8_gets_ascii_bars(encoding: str, environ: dict[st
     assert "25%|#######" in lines[2]
 
 
-def test_redraws_nothing_that_did_not_change(terminal: Terminal) -> None:
-    bars = Bars(terminal.stderr, {})
-    items = forty_layers(20)
-    bars.show(view(items, now=10.0))
-    terminal.look()
-    terminal.sent = b""
-    bars.show(view(items, now=10.25))
-    terminal.look()
-    assert terminal.sent == b""
-    bars.show(view(items, now=12.5))  # from time to time all is painted, whatever was in between
-    terminal.look()
-    assert terminal.sent.count(b"\r\n") == 10
-    bars.close()
-
-
 def test_notes_stand_above_the_bars(terminal: Terminal) -> None:
     bars = Bars(terminal.stderr, {})
     bars.note("early")

@@ -65,12 +65,6 @@ def test_failure_and_recovery() -> None:
     ]
 
 
-def test_says_how_far_a_pull_came_that_goes_on() -> None:
-    item = layer(1, Phase.DOWNLOADING, MIB, 4 * MIB)
-    lines = plain(view([item], now=1.0), view([item], now=4.0, changed=[]))
-    assert lines[-1] == f"{DEMO} at 1.0/4.0 MiB, 0 of 1 layer done, after 3.0 s"
-
-
 def test_totals_come_at_least_every_ten_seconds() -> None:
     item = layer(1, Phase.DOWNLOADING, MIB, 4 * MIB)
     views = [view([item], now=100.0 + 1.05 * n, changed=[], rate=MIB, eta_s=3.0) for n in range(60)]
