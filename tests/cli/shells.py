@@ -45,12 +45,17 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     }
 
 
-def install_program(home: Path, name: str = "pycrictl") -> None:
+def install_program(home: Path, name: str = "pycrictl", *, remembers: bool = False) -> None:
+    """Make a program of this tree; one that ``remembers`` answers what it was asked before."""
     path = home / "bin" / name
     path.parent.mkdir(exist_ok=True)
     words = [sys.executable, "-P", "-m", "pycrictl"]
-    start = f"exec env PYTHONPATH={shlex.quote(str(ROOT))} {shlex.join(words)}"
-    path.write_text(f'#!/bin/sh\n{start} "$@"\n')
+    run = f'env PYTHONPATH={shlex.quote(str(ROOT))} {shlex.join(words)} "$@"'
+    script = f"exec {run}"
+    if remembers:
+        key = "$(printf '%s\\n' \"$@\" | cksum | tr ' ' _)"
+        script = f'answer="$0.{key}"; [ -e "$answer" ] || {run} > "$answer"; cat "$answer"'
+    path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
 
 

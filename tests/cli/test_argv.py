@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pycrictl.cli import crictl
 from pycrictl.cli.argv import OptionSpec, parse
@@ -67,13 +65,3 @@ def test_what_is_refused(typed: str, message: str, hint: str | None) -> None:
         parse([typed], OPTIONS, interspersed=True)
     assert caught.value.message == message
     assert hint is None or caught.value.hint == hint
-
-
-@given(st.lists(st.text(max_size=6), max_size=8), st.booleans())
-def test_any_words_parse_or_are_refused(words: list[str], interspersed: bool) -> None:
-    try:
-        parsed = parse(words, OPTIONS, interspersed=interspersed)
-    except UsageError:
-        return
-    assert all(option.startswith("--") for option in parsed.options)
-    assert len(parsed.positionals) <= len(words)

@@ -26,7 +26,7 @@ from tests.captures.calls import OTHER_CALLS, calls_of, expected, made, recorded
 from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
 from tests.captures.fixtures import utc
 from tests.cli import test_logs, test_replay_lifecycle, test_replay_lists, test_replay_sessions
-from tests.cli.run import PROGRAM, Run, start
+from tests.cli.run import PROGRAM, Run
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status, hang
 from tests.waiting import wait_until
@@ -180,18 +180,6 @@ def test_a_whole_output_has_two_newlines_more(
     assert (done.code, done.stdout, done.stderr) == (0, written, "")
 
 
-@pytest.mark.parametrize(
-    ("command", "status"), [("exit 0", 0), ("exit 7", 1), ("exit 3", 1), ("exit 130", 1)]
-)
-def test_exec_ends_with_1(fake: FakeServer, command: str, status: int) -> None:
-    code = int(command.split()[1])
-    fake.prepare("ExecSync", cri_pb2.ExecSyncResponse(stdout=b"out", stderr=b"err", exit_code=code))
-    done = run("-r", fake.endpoint, "exec", "-s", "c", "sh", "-c", command)
-    assert done.code == status
-    assert done.stdout == ("" if code else "out\nerr\n")
-    assert bool(done.stderr) is bool(code)
-
-
 def test_hints_name_the_program() -> None:
     stderr = io.StringIO()
     env = Environment(stderr=stderr)
@@ -225,30 +213,6 @@ def test_an_interrupted_call_ends_with_1(
     process.send_signal(number)
     _, stderr = process.communicate(timeout=30)
     assert (process.returncode, stderr) == (1, "crictl: interrupted\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "rpc"),
-    [
-        ("attach c", "Attach"),
-        ("exec c true", "Exec"),
-        ("port-forward p 1:1", "PortForward"),
-        ("events", "GetContainerEvents"),
-    ],
-)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_is_killed_before_it_is_up_leaves_nothing(
-    fake: FakeServer, words: str, rpc: str, number: signal.Signals
-) -> None:
-    fake.offer(rpc, [hang(30)] if words == "events" else hang(30))
-    process = start("-r", fake.endpoint, *words.split())
-    wait_until(lambda: rpc in fake.methods())
-    process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=30)
-    is_end = rpc == "PortForward" and number == signal.SIGINT  # how users end it
-    assert (process.returncode, stdout) == (0 if is_end else 128 + number, "")
-    is_said = number == signal.SIGINT and not is_end
-    assert stderr == ("pycrictl: interrupted\n" if is_said else "")
 
 
 @pytest.mark.parametrize(("words", "rpc"), [("attach -it c", "Attach"), ("exec -it c sh", "Exec")])

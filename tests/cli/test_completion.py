@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +21,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("plain.json", "my pod.json", "it's.yaml", "a:b.json"):
         (folder / name).touch()
     (folder / "inner").mkdir()
-    shells.install_program(home)
+    shells.install_program(home, remembers=True)
     return home
 
 
@@ -166,26 +164,6 @@ def test_the_script_of_a_link(home: Path, tmp_path: Path, monkeypatch: pytest.Mo
         assert zsh.complete("crictl imagef") == "crictl imagefsinfo "
     (found,) = shells.fish(home, env, ["crictl imagef"], script=tmp_path / "fish")
     assert set(found) == {"imagefsinfo"}
-
-
-def test_a_link_prints_the_script_of_its_name(tmp_path: Path) -> None:
-    link = tmp_path / "crictl"
-    link.write_text("from pycrictl.__main__ import run\nrun()\n")
-    result = subprocess.run(
-        [sys.executable, str(link), "completion", "zsh"],
-        env={**os.environ, "PYTHONPATH": str(shells.ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    own = (shells.FOLDER / "_pycrictl").read_text().splitlines()
-    renamed = set(result.stdout.splitlines()) - set(own)
-    assert {line.strip() for line in renamed} == {
-        "#compdef crictl",
-        "local program=crictl line value description directive ret=1",
-        "if [[ $funcstack[1] == _crictl ]]; then",
-        "compdef _pycrictl crictl",
-    }
 
 
 def test_a_script_can_be_sourced_in_zsh(home: Path) -> None:

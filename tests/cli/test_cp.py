@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import grpc
-import pytest
 
 from pycrictl._proto import cri_pb2
 from tests.cli.run import Run
@@ -35,40 +34,6 @@ def container(
 
 def offer(fake: FakeServer, *containers: cri_pb2.Container) -> None:
     fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=containers))
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["/a", "/b"], "neither side is in a container"),
-        (["web:/a", "db:/b"], "both sides are in containers"),
-        (["web:a", "/b"], 'the path in "web:a" is not absolute'),
-        (["web:/a/../b", "/b"], 'the path in "web:/a/../b" contains ".."'),
-        (["", "web:/a"], "a path is empty"),
-        (["/a", ":/b"], '":/b" does not name a container'),
-        (["--method", "ssh", "/a", "web:/b"], "invalid value for '--method': 'ssh' is not one of"),
-        (
-            ["--progress", "loud", "/a", "web:/b"],
-            "invalid value for '--progress': 'loud'",
-        ),
-        (
-            ["--transport", "quic", "/a", "web:/b"],
-            "invalid value for '--transport': 'quic'",
-        ),
-        (["--tls-key", "k", "/a", "web:/b"], "--tls-cert and --tls-key go together"),
-        (["--no-clobber", "web:/a", "-"], "--no-clobber does not apply to an archive"),
-        (["-L", "-", "web:/a"], "--follow-link does not apply to an archive on standard input"),
-        (["--max-size", "5m", "/a", "web:/b"], "invalid value for '--max-size'"),
-        (["/a"], "missing argument 'DST'"),
-        (["/a", "web:/b", "/c"], "got unexpected extra argument(s) (/c)"),
-    ],
-)
-def test_nothing_is_sent_for_a_wrong_line(fake: FakeServer, words: list[str], line: str) -> None:
-    result = run(fake, *words)
-    assert (result.code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"pycrictl: {line}")
-    assert len(result.stderr.splitlines()) <= 2
-    assert fake.calls == []
 
 
 def test_containers_that_are_not_there(fake: FakeServer) -> None:

@@ -151,16 +151,3 @@ def test_somebody_without_rights_is_told_what_was_not_seen(
     assert lines[0].startswith("SERIOUS      the runtime could not be looked at: ")
     assert "permission denied" in lines[0]
     assert any(line.startswith("Unavailable  what only root sees: ") for line in lines)
-
-
-def test_endpoints_that_cannot_be_meant_are_said_at_once() -> None:
-    done = run("tcp://127.0.0.1:1")
-    assert (done.code, done.stdout) == (1, "")
-    assert done.stderr.startswith("pycrictl: ")
-
-
-@pytest.mark.parametrize("words", [("--registry", ""), ("-o", "xml"), ("surplus",)])
-def test_what_cannot_be_meant(fake: FakeServer, words: tuple[str, ...]) -> None:
-    done = run(fake.endpoint, *words)
-    assert done.code != 0
-    assert done.stdout == ""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from tests.cli.run import PROGRAM
+from tests.cli.run import PROGRAM, start
 from tests.fakecri import hostile
+from tests.waiting import wait_until
 
 Server = Callable[[], AbstractContextManager[str]]
 
@@ -23,34 +26,27 @@ OVERRUN_S = 3.0
 MEMORY_BYTES = 200 * 1024 * 1024
 
 
-class Ended:
-    """A run that is over: its status, what it wrote to its standard error, and what it took."""
+class Ended(NamedTuple):
+    """A run that is over: its status, the lines of its standard error, and how long it took."""
 
-    def __init__(
-        self, path: str, folder: Path, *words: str, interrupt_after_s: float | None = None
-    ) -> None:
-        told = folder / "stderr"
-        with told.open("w") as stderr:
-            process = subprocess.Popen(
-                [*PROGRAM, "-r", f"unix://{path}", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-            )
-        began = time.monotonic()
-        if interrupt_after_s is not None:
-            time.sleep(interrupt_after_s)
-            began = time.monotonic()
-            process.send_signal(signal.SIGINT)
-        try:
-            process.wait(30)  # for good if it does not end
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-        finally:
-            self.duration_s = time.monotonic() - began
-        self.code = process.returncode
-        self.lines = told.read_text().splitlines()
+    code: int
+    lines: list[str]
+    duration_s: float
+
+
+def interrupted(path: str, *words: str) -> Ended:
+    """Interrupt a run when it has connected and waits."""
+    process = start("-r", f"unix://{path}", *words, stdout=subprocess.DEVNULL)
+    connected = re.compile(rf" 03 +\d+ {re.escape(path)}$", re.MULTILINE)
+    wait_until(lambda: connected.search(Path("/proc/net/unix").read_text()))
+    time.sleep(0.3)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    try:
+        _, stderr = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    return Ended(process.returncode, stderr.splitlines(), time.monotonic() - began)
 
 
 def peak_of(path: str, folder: Path, *words: str) -> tuple[Ended, int]:
@@ -68,9 +64,7 @@ def peak_of(path: str, folder: Path, *words: str) -> tuple[Ended, int]:
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
     )
-    ended = object.__new__(Ended)
-    ended.duration_s = time.monotonic() - began
-    ended.code, ended.lines = done.returncode, done.stderr.splitlines()
+    ended = Ended(done.returncode, done.stderr.splitlines(), time.monotonic() - began)
     return ended, int(peak.read_text())
 
 
@@ -110,18 +104,18 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_interrupt_ends_every_command_at_once(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_interrupt_ends_every_command_at_once(words: tuple[str, ...]) -> None:
     """At the first press, although the runtime reads nothing and the time limit is far away."""
     with hostile.deaf() as path:
-        ended = Ended(path, tmp_path, "-t", "100s", *words, interrupt_after_s=2.0)
+        ended = interrupted(path, "-t", "100s", *words)
     assert ended.duration_s < 2.0, ended.lines
     # What goes on until then ends well.
     assert ended.code == (0 if "--watch" in words or "port-forward" in words else 130)
     assert "Traceback" not in "".join(ended.lines)
 
 
-def test_interrupt_ends_events_in_a_flood(tmp_path: Path) -> None:
+def test_interrupt_ends_events_in_a_flood() -> None:
     with hostile.flooding() as path:
-        ended = Ended(path, tmp_path, "events", interrupt_after_s=2.0)
+        ended = interrupted(path, "events")
     assert ended.duration_s < 2.0
     assert ended.code in (1, 130), ended.lines  # gRPC's library may have given up by itself

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shlex
 import signal
 import subprocess
@@ -196,31 +195,11 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-@pytest.mark.parametrize("text", ["web", "0123456789abc", "0123456789abcdef" * 4])
-def test_a_container_by_name_or_id(fake: FakeServer, log: Path, text: str) -> None:
-    log.write_text(line("one"))
-    done = run("-r", fake.endpoint, "logs", text)
-    assert (done.code, done.stdout, done.stderr) == (0, b"one\n", b"")
-    assert fake.calls[-1].request.container_id == "0123456789abcdef" * 4
-
-
 def test_bytes_and_escape_sequences_are_passed_on(fake: FakeServer, log: Path) -> None:
     data = bytes(byte for byte in range(256) if byte != 10)
     log.write_bytes(line("").encode()[:-1] + data + b"\n")
     done = run("-r", fake.endpoint, "logs", "web")
     assert (done.code, done.stdout, done.stderr) == (0, data + b"\n", b"")
-
-
-def test_outputs_stay_apart(fake: FakeServer, log: Path) -> None:
-    log.write_text(line("out") + line("error", "stderr"))
-    done = run("-r", fake.endpoint, "logs", "web")
-    assert (done.stdout, done.stderr) == (b"out\n", b"error\n")
-
-
-def test_tail_goes_with_stream(fake: FakeServer, log: Path) -> None:
-    log.write_text(line("a", "stderr") + line("b", "stderr") + line("c") * 3)
-    done = run("-r", fake.endpoint, "logs", "--tail", "1", "-s", "stderr", "web")
-    assert (done.code, done.stdout, done.stderr) == (0, b"", b"b\n")
 
 
 @pytest.mark.parametrize(
@@ -238,21 +217,6 @@ def test_lines_that_crictl_drops(fake: FakeServer, log: Path, name: str, stdout:
     warning = b"pycrictl: warning: the log has lines in an unknown format, the first is 'garbage"
     assert done.stderr.startswith(warning if name == "garbage-mid" else b"")
     assert done.stderr.count(b"\n") == (name == "garbage-mid")
-
-
-def test_a_line_with_another_stream(fake: FakeServer, log: Path) -> None:
-    log.write_bytes((LOGS / "docker-badstream.log").read_bytes())
-    done = run("-r", fake.endpoint, "logs", "web")
-    assert done.code == 0
-    assert done.stdout.splitlines()[-1] == b"after"
-    assert b"warning" in done.stderr
-
-
-def test_no_such_container(fake: FakeServer, log: Path) -> None:
-    fake.offer("ContainerStatus", Status(grpc.StatusCode.NOT_FOUND, 'container "x": not found'))
-    done = run("-r", fake.endpoint, "logs", "nothere")
-    assert (done.code, done.stdout) == (1, b"")
-    assert b'"nothere"' in done.stderr
 
 
 def test_follow_ends_with_the_container(fake: FakeServer, log: Path) -> None:
@@ -321,20 +285,6 @@ def test_follow_survives_a_short_absence_of_the_runtime(fake: FakeServer, log: P
     has_ended.set()
     assert process.communicate(timeout=WAIT_S) == (b"", b"")
     assert process.returncode == 0
-
-
-def test_closed_stdout(fake: FakeServer, log: Path) -> None:
-    append(log, line("a"))
-    command = [sys.executable, "-m", "pycrictl", "-r", fake.endpoint, "logs", "web"]
-    done = subprocess.run(
-        ["sh", "-c", f"exec {shlex.join(command)} >&-"],
-        capture_output=True,
-        timeout=WAIT_S,
-        check=False,
-        env=dict(os.environ),
-    )
-    error = b"pycrictl: cannot write to standard output: bad file descriptor\n"
-    assert (done.returncode, done.stderr) == (1, error)
 
 
 @pytest.fixture
@@ -451,12 +401,3 @@ def test_containers_that_start_are_followed(fake: FakeServer, pods: Path) -> Non
     stdout, stderr = process.communicate(timeout=WAIT_S)
     assert (process.returncode, stdout) == (0, b"")
     assert stderr.endswith(b"pycrictl: shop/web/main was started\n")
-
-
-def test_ctrl_c_ends_what_is_followed(fake: FakeServer, pods: Path) -> None:
-    process = start(fake, "logs", "-f", "--all")
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"[shop/web/main] from 1\n"
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=WAIT_S)
-    assert process.returncode == 0

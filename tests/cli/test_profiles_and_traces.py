@@ -12,8 +12,6 @@ import grpc
 import pytest
 
 from pycrictl._proto import otlp_pb2
-from pycrictl.cri.calls.tracing import MILLION, Tracer, is_sampled
-from pycrictl.errors import StreamError
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status
 from tests.fakecri.answers import VERSION
@@ -116,19 +114,6 @@ def test_a_missing_collector_is_a_warning(fake: FakeServer) -> None:
         'pycrictl: warning: the collector at "127.0.0.1:1" does not take traces:'
         " connection refused\n"
     )
-
-
-def test_export_names_the_collector() -> None:
-    tracer = Tracer("127.0.0.1:1", wall_clock=lambda: 5.0)
-    tracer.end(tracer.begin("x"))
-    with pytest.raises(StreamError, match=r'"127\.0\.0\.1:1" does not take traces'):
-        tracer.export()
-
-
-def test_sampling() -> None:
-    assert is_sampled(-1)
-    assert is_sampled(MILLION)
-    assert not is_sampled(0)
 
 
 def test_profiles(fake: FakeServer, tmp_path: Path) -> None:

@@ -52,19 +52,6 @@ def test_several_images_one_after_the_other(fake: FakeServer) -> None:
     assert [request.image.image for request in requests(fake)] == ["x/a", "x/b", "x/c"]
 
 
-def test_every_failure_has_its_line(fake: FakeServer) -> None:
-    refused = Status(grpc.StatusCode.UNKNOWN, "401 Unauthorized")
-    fake.prepare("PullImage", refused, refused)
-    run = pull(fake, "x/a", "x/b")
-    assert run.code == 1
-    assert run.stderr.splitlines() == [
-        'pycrictl: pulling "x/a": the registry refuses access to it',
-        "hint: 'pycrictl pull --creds USER x/a' takes other credentials",
-        'pycrictl: pulling "x/b": the registry refuses access to it',
-        "hint: 'pycrictl pull --creds USER x/b' takes other credentials",
-    ]
-
-
 CHAIN = (
     'failed to pull and unpack image "reg.example:5000/a:1": failed to resolve reference: failed to'
     ' do request: Head "https://reg.example:5000/v2/a/manifests/1": dial tcp 10.0.0.1: connect:'
@@ -160,14 +147,6 @@ def test_annotations_may_be_lists_and_hold_equal_signs(fake: FakeServer) -> None
     assert requests(fake)[0].image.annotations == {"k1": "v1", "k2": "v=2", "k3": ""}
 
 
-def test_timeout(fake: FakeServer) -> None:
-    fake.prepare("PullImage", pulled())
-    assert pull(fake, "-pt", "90s", "a").code == 0
-    deadline_s = fake.calls[0].deadline_s
-    assert deadline_s is not None
-    assert 85 < deadline_s < 91  # gRPC rounds up
-
-
 def test_pod_config(fake: FakeServer, tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text("metadata:\n  name: web\n  namespace: default\n  uid: u-1\n")
@@ -175,26 +154,6 @@ def test_pod_config(fake: FakeServer, tmp_path: Path) -> None:
     assert pull(fake, "--pod-config", str(file), "a").code == 0
     metadata = requests(fake)[0].sandbox_config.metadata
     assert (metadata.name, metadata.namespace, metadata.uid) == ("web", "default", "u-1")
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (None, "cannot read pod config"),
-        ("{", "line 1: it is not JSON"),
-    ],
-)
-def test_bad_pod_config_is_refused_before_any_call(
-    fake: FakeServer, tmp_path: Path, text: str | None, problem: str
-) -> None:
-    file = tmp_path / "pod.yaml"
-    if text is not None:
-        file.write_text(text)
-    run = pull(fake, "--pod-config", str(file), "a")
-    assert run.code == 1
-    assert problem in run.stderr
-    assert len(run.stderr.splitlines()) <= 2
-    assert fake.calls == []
 
 
 def test_an_answer_without_reference_is_an_error(fake: FakeServer) -> None:

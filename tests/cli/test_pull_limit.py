@@ -35,13 +35,6 @@ def test_a_present_image_succeeds_at_once(fake: FakeServer, tmp_path: Path) -> N
     assert not (tmp_path / "slots").exists()
 
 
-def test_without_a_limit_nothing_is_asked(fake: FakeServer, tmp_path: Path) -> None:
-    fake.prepare("PullImage", cri_pb2.PullImageResponse(image_ref="r"))
-    run = Run("-r", fake.endpoint, "pull", "a/b:1", environ=environ(tmp_path))
-    assert run.code == 0
-    assert fake.methods() == ["PullImage"]
-
-
 def test_processes_take_turns_and_a_killed_one_frees_its_slot(
     fake: FakeServer, tmp_path: Path
 ) -> None:

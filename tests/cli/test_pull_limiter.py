@@ -168,27 +168,17 @@ def test_cancel(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "line",
     [
-        [],
-        ["cancel"],
-        ["set"],
-        ["set", "x"],
-        ["set", "-1"],
-        ["set", "9" * 5000],
-        ["status", "3"],
-        ["stop"],
-        ["status", "--failed"],
-        ["history", "1"],
-        ["history", "--since", "soon"],
-        ["status", "--sort-by", "rate"],
-        ["status", "--no-headers"],
+        *("", "cancel", "set", "set x", "set -1", "set " + "9" * 5000, "status 3", "stop"),
+        *("status --failed", "status --sort-by rate", "status --no-headers"),
+        *("history 1", "history --since soon"),
     ],
+    ids=lambda line: line[:20],
 )
-def test_wrong_words(path: str, words: list[str]) -> None:
-    run = limiter(path, *words)
-    assert run.code == 1
-    assert run.stdout == ""
+def test_wrong_words(path: str, line: str) -> None:
+    run = limiter(path, *line.split())
+    assert (run.code, run.stdout) == (1, "")
     assert run.stderr.startswith("pycrictl: ")
 
 
@@ -287,11 +277,6 @@ def test_a_part_of_the_history(history: str, words: list[str], images: list[str]
     assert [pull["image"] for pull in document["pulls"]] == images
     assert document["summary"]["count"] == len(images)
     assert document == yaml.safe_load(shown(history, *words, "-o", "yaml").stdout)
-
-
-def test_one_pull(history: str) -> None:
-    line = shown(history, "--failed").stdout.splitlines()[-1]
-    assert line == "1 pull, 1 failed; waited 0s median, 0s p95; 0 B got, 0 B reused"
 
 
 def test_no_pulls_at_all(history: str) -> None:

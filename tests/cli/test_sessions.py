@@ -99,17 +99,29 @@ def test_each_error_names_its_container(
         assert line.count(what) == 1
 
 
-@pytest.mark.parametrize("words", [["-s"], []])
+@pytest.mark.parametrize(
+    ("words", "doing"),
+    [
+        ("exec -s TYPED id", "running a command in container"),
+        ("exec TYPED id", "running a command in container"),
+        ("attach TYPED", "attaching to container"),
+        ("port-forward TYPED :80", "forwarding ports of pod sandbox"),
+    ],
+)
 @pytest.mark.parametrize("typed", ["web", "cc", "cc" * 32])
-def test_an_error_names_what_was_typed(fake: FakeServer, words: list[str], typed: str) -> None:
+def test_an_error_names_what_was_typed(
+    fake: FakeServer, words: str, doing: str, typed: str
+) -> None:
+    listed = cri_pb2.ListPodSandboxResponse()
+    listed.items.add(id="cc" * 32, metadata=cri_pb2.PodSandboxMetadata(name="web"))
+    fake.offer("ListPodSandbox", listed)
     fake.offer("ListContainers", containers("cc" * 32))
-    for rpc in ("Exec", "ExecSync"):
+    for rpc in ("Exec", "ExecSync", "Attach", "PortForward"):
         fake.offer(rpc, Status(grpc.StatusCode.UNKNOWN, "no such luck"))
-    result = run(fake, *words, typed, "id")
+    result = Run("-r", fake.endpoint, *words.replace("TYPED", typed).split())
     beginning = "" if len(typed) == 64 else " (ccccccccccccc)"
-    shown = f'"{typed}"{beginning}'
     assert result.code == 1
-    assert result.stderr == (f"pycrictl: running a command in container {shown}: no such luck\n")
+    assert result.stderr == f'pycrictl: {doing} "{typed}"{beginning}: no such luck\n'
 
 
 def test_an_endpoint_that_cannot_be_reached_is_no_error_of_the_command() -> None:
@@ -155,17 +167,6 @@ def test_a_failure_is_one_line(fake: FakeServer, answer: Status | cri_pb2.Attach
     assert "secret" not in result.stderr
 
 
-def test_an_error_of_attach_names_what_was_typed(fake: FakeServer) -> None:
-    listed = cri_pb2.ListContainersResponse()
-    listed.containers.add(id="cc" * 32, metadata=cri_pb2.ContainerMetadata(name="web"))
-    fake.offer("ListContainers", listed)
-    fake.offer("Attach", Status(grpc.StatusCode.UNKNOWN, "it does not run"))
-    result = Run("-r", fake.endpoint, "attach", "web")
-    assert (result.code, result.stdout) == (1, "")
-    shown = '"web" (ccccccccccccc)'
-    assert result.stderr == f"pycrictl: attaching to container {shown}: it does not run\n"
-
-
 def test_without_input_no_input_is_ended(fake: FakeServer) -> None:
     """The server speaks the WebSocket version that would."""
     with playing(fake, Played(b"out\n")) as upgrades:
@@ -187,14 +188,3 @@ def test_the_runtimes_refusal_comes_before_any_line(fake: FakeServer, transport:
     result = Run("-r", fake.endpoint, "port-forward", "-r", transport, "p", ":80")
     assert (result.code, result.stdout) == (1, "")
     assert result.stderr == 'pycrictl: forwarding ports of pod sandbox "p": it does not run\n'
-
-
-def test_an_error_of_port_forward_names_what_was_typed(fake: FakeServer) -> None:
-    listed = cri_pb2.ListPodSandboxResponse()
-    listed.items.add(id="cc" * 32, metadata=cri_pb2.PodSandboxMetadata(name="web"))
-    fake.offer("ListPodSandbox", listed)
-    fake.offer("PortForward", Status(grpc.StatusCode.UNKNOWN, "it does not run"))
-    result = Run("-r", fake.endpoint, "port-forward", "web", ":80")
-    assert (result.code, result.stdout) == (1, "")
-    shown = '"web" (ccccccccccccc)'
-    assert result.stderr == f"pycrictl: forwarding ports of pod sandbox {shown}: it does not run\n"

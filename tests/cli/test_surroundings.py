@@ -54,7 +54,7 @@ def test_no_connection_takes_the_place_of_a_closed_stream(fake: FakeServer) -> N
         assert run('exec "$@" >&-', *words) == (1, "", CLOSED)
 
 
-@pytest.mark.parametrize("limit", range(5, 21))
+@pytest.mark.parametrize("limit", [5, 7, 9, 12, 16, 20])
 @needs_root
 def test_too_few_descriptors_are_one_line(fake: FakeServer, tmp_path: Path, limit: int) -> None:
     with pretended(fake, tmp_path / "root"):
@@ -68,7 +68,7 @@ def test_too_few_descriptors_are_one_line(fake: FakeServer, tmp_path: Path, limi
 
 @pytest.mark.parametrize(
     ("limit", "words"),
-    [*((limit, "exec a true") for limit in range(5, 11)), (8, "image-pull-progress")],
+    [*((limit, "exec a true") for limit in (5, 7, 10)), (8, "image-pull-progress")],
 )
 def test_a_loop_that_cannot_be_made_is_one_line(fake: FakeServer, limit: int, words: str) -> None:
     with playing(fake, Played()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shlex
 from typing import Any
 
 import pytest
@@ -15,15 +14,13 @@ from typer.core import TyperArgument
 from pycrictl import __version__
 from pycrictl.cli import argv
 from pycrictl.cli.application import application
-from pycrictl.cli.command_table import BY_NAME, COMMANDS, CommandSpec
+from pycrictl.cli.command_table import COMMANDS, CommandSpec
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.tree import Group, command_of, specs
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 from pycrictl.errors import OptionError, PycrictlError, UsageError
-from tests.captures import everything
-from tests.captures.runtimes import with_ids
-from tests.cli.run import Run, start
+from tests.cli.run import start
 
 ENTRIES = [each for entry in COMMANDS for each in (entry, *entry.subcommands)]
 
@@ -38,36 +35,6 @@ def meant(words: list[str]) -> dict[str, Any]:
     line = argv.parse(words, options, interspersed=False)
     name, command, rest = tree.resolve_command(root, line.positionals)
     return command.make_context(name, rest, parent=root).params
-
-
-def recorded_lines() -> list[list[str]]:
-    """The words of each call of crictl in the recordings, as the shell splits them."""
-    lines = []
-    for capture in everything():
-        tokens = shlex.shlex(with_ids(capture.command), posix=True, punctuation_chars=True)
-        tokens.whitespace_split = True
-        try:
-            found = list(tokens)
-        except ValueError:  # a command in quotes that are not closed before the end of the token
-            continue
-        while "crictl" in found:
-            found = found[found.index("crictl") + 1 :]
-            ends = [place for place, word in enumerate(found) if set(word) & set(";|&<>()")]
-            lines.append(found[: min(ends, default=len(found))])
-    return lines
-
-
-def test_every_recorded_line_is_read_or_refused() -> None:
-    lines = recorded_lines()
-    assert len(lines) > 300
-    valid = 0
-    for words in lines:
-        try:
-            meant(words)
-            valid += 1
-        except (UsageError, typer.Exit):
-            pass
-    assert valid > 200
 
 
 VALUES = st.sampled_from(
@@ -105,15 +72,6 @@ def test_random_lines_are_read_or_refused(words: list[str]) -> None:
     except PycrictlError as exc:
         said = exc.message
     assert "\n" not in said
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.text(max_size=6), max_size=4), st.sampled_from(["", *BY_NAME]))
-def test_arbitrary_words_are_read_or_refused(words: list[str], name: str) -> None:
-    try:
-        meant([name, *words] if name else words)
-    except (PycrictlError, typer.Exit):
-        pass
 
 
 @pytest.mark.parametrize(
@@ -185,15 +143,6 @@ def test_numbers_are_read_as_go_reads_them(entry: CommandSpec) -> None:
     """Typer's own reader of integers refuses 0x10, and takes what Go does not."""
     for each in command_of(entry).params:
         assert each.type.name not in ("int", "float"), each.name
-
-
-def test_a_command_may_refuse_a_value_as_in_any_typer_program() -> None:
-    run = Run("ps", "--label", "x")
-    assert (run.code, run.stdout) == (1, "")
-    assert run.stderr == (
-        'pycrictl: invalid value for --label: "x" is not KEY=VALUE\n'
-        "hint: see 'pycrictl ps --help'\n"
-    )
 
 
 @pytest.mark.parametrize("variable", ["_PYCRICTL_COMPLETE", "_PYCRICTL_PS_COMPLETE"])

@@ -121,16 +121,6 @@ def test_a_crashed_pod(fake: FakeServer, root: str) -> None:
     assert "Image        reg.example/web:1: present" in lines
 
 
-def test_json_has_everything(fake: FakeServer, root: str) -> None:
-    node(fake, cri_pb2.CONTAINER_EXITED, exit_code=1)
-    done = run(fake, root, "web", "-o", "json")
-    found = json.loads(done.stdout)
-    assert (done.code, found["pod"], found["healthy"]) == (1, "default/web", False)
-    assert found["cause"]["kind"] == "crashed"
-    assert found["facts"]["containers"][0]["exit_code"] == 1
-    assert {one["source"] for one in found["facts"]["missing"]} >= {"API server", "journal"}
-
-
 def test_sources_that_fail_are_named_and_never_fatal(fake: FakeServer, root: str) -> None:
     node(fake, cri_pb2.CONTAINER_EXITED, exit_code=1)
     for name in ("ImageFsInfo", "ImageStatus", "Status", "PodSandboxStatus", "ContainerStatus"):
