@@ -92,7 +92,6 @@ def parse(
 
 
 def _split(word: str, options: Mapping[str, OptionSpec]) -> list[tuple[str, str | None]]:
-    """Split one word into (name, value given with ``=``) pairs; several for bundled options."""
     name, equals, value = word.lstrip("-").partition("=")
     given = value if equals else None
     is_bundle = not word.startswith("--") and name not in options and len(name) > 1

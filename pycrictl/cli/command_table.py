@@ -212,11 +212,7 @@ ELSEWHERE: Final = {
 
 
 def find(word: str) -> CommandSpec:
-    """Return the command of a name.
-
-    Raises:
-        UnknownCommand: there is none; the hint names the nearest.
-    """
+    """Return the command of a name; the hint of UnknownCommand names the nearest."""
     if word in BY_NAME:
         return BY_NAME[word]
     bare = word.lower()

@@ -32,7 +32,6 @@ DIRECTORIES: Final = 16
 
 
 def words(*fixed: str) -> Completer:
-    """Offer fixed words to a parameter that takes others, too."""
     return lambda incomplete: [word for word in fixed if word.startswith(incomplete)]
 
 
@@ -45,7 +44,6 @@ def directories(incomplete: str) -> list[str]:
 
 
 def sockets(incomplete: str) -> list[str]:
-    """Offer the sockets of runtimes that exist, beside paths."""
     from pycrictl.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
 
     return [each for each in ENDPOINTS if Path(each.removeprefix("unix://")).exists()]
@@ -72,7 +70,6 @@ container_paths = _known("container-path")
 
 
 def remote_paths(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Offer paths in the container that an argument before has named."""
     container = ctx.params.get("container")
     if not container or not incomplete.startswith("/"):
         return []
@@ -81,7 +78,6 @@ def remote_paths(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def pod_paths(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Offer pods of a cluster, with a colon; local paths are left to the shell."""
     from pycrictl.cli.completion import cluster_names  # noqa: PLC0415 - of kubectl's plugins alone
 
     return [(f"{name}:", about) for name, about in cluster_names.pods_at(ctx, incomplete)]

@@ -36,14 +36,7 @@ class Recording(NamedTuple):
 class AppContext:
     """Global options and everything made of them. Nothing is read or dialled before it is used.
 
-    Attributes:
-        env: streams, clocks and facts of the terminal.
-        flags: the global options as given.
-        command: the name of the command; empty before it is known.
-        handed_on: options that a plugin hands on to kubectl.
-        host_root: the directory that the node's files are below, None where nobody named it.
-        recording: what the global options want recorded of the run.
-        tracer: gets the spans of this run's calls.
+    ``handed_on`` are options that a plugin hands on to kubectl; ``host_root`` is None if not given.
     """
 
     def __init__(self, env: Environment, flags: Flags) -> None:
@@ -154,7 +147,6 @@ class AppContext:
 
     @contextmanager
     def open_runtime_beside(self, images: CriClient) -> Iterator[CriClient]:
-        """Connect to the runtime service, or return ``images`` where both share a socket."""
         if self.config.runtime_endpoint == self.config.image_endpoint:
             yield images
         else:

@@ -45,10 +45,7 @@ _ENDING: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 def ended_if_stuck(on_end: Callable[[int], None]) -> Iterator[None]:
     """Let SIGINT and SIGTERM end the program while it cannot be interrupted.
 
-    Nothing is cleared up then, as with SIGKILL.
-
-    Args:
-        on_end: called before that, with the signal's number, in another thread.
+    Nothing is cleared up then, as with SIGKILL. ``on_end`` is called in another thread before that.
     """
     is_over = threading.Event()
     threading.Thread(target=_watch, args=(is_over, on_end), daemon=True).start()
@@ -149,11 +146,7 @@ def carry_out(
 
 
 class _Meter:
-    """Counts what is copied, and shows it at a steady pace, even while nothing moves.
-
-    Attributes:
-        done_bytes: how much has been copied; skipped: how much was left out.
-    """
+    """Counts what is copied, and shows it at a steady pace, even while nothing moves."""
 
     def __init__(self, display: CopyDisplay, env: Environment) -> None:
         on_total = None if display.interval_s is None else self._set_total

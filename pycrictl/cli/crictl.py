@@ -187,14 +187,7 @@ def one_action(
 
 
 class ErrorReport(NamedTuple):
-    """How crictl reports an error.
-
-    Attributes:
-        message: the error line; empty for none.
-        code: the exit status.
-        shows_help: whether the command's page of help goes to standard output.
-        reason: why the command line is wrong, before that page; empty if the page says it.
-    """
+    """How crictl reports an error; a ``reason`` stands before the page of help."""
 
     message: str = ""
     code: int = ExitCode.FAILURE

@@ -58,7 +58,6 @@ def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
 def launch_clients(
     app: AppContext, cancel_timeout_s: float, *, needs_images: bool = False
 ) -> Iterator[tuple[CriClient, CriClient]]:
-    """Open both services; calls of the runtime's may take ``cancel_timeout_s`` if it is not 0."""
     if cancel_timeout_s < 0:
         raise UsageError(f"{CANCEL_FLAG} must not be negative")
     with app.open_clients(needs_images=needs_images) as (client, images):

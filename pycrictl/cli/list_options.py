@@ -28,7 +28,6 @@ STATS_PAUSE_S: Final = 0.5
 
 
 def sort_by(headings: Mapping[str, str], example: str, *others: str, help: str = "") -> Any:
-    """Return the option to sort by headings, whose paths are given, and by others without one."""
     known = [heading for heading in (*headings, *others) if " " not in heading]
     return typer.Option(
         "--sort-by",
@@ -138,7 +137,6 @@ def nothing_selected(client: CriClient, pod: str, hint: str) -> NothingSelected:
 
 
 def _missing(client: CriClient, *words: tuple[Kind, str]) -> Iterator[str]:
-    """Yield an explanation of each word that names nothing; none under crictl's name."""
     if crictl.is_called():
         return
     lookup = Lookup(client)
@@ -157,7 +155,6 @@ def show_list(
     watch: bool,
     if_empty: Callable[[], None] | None = None,
 ) -> None:
-    """Write a list, once or whenever it changes; ``if_empty`` is called after an empty table."""
     if not watch:
         found = fetch()
         chosen.write(found, views, app.env.stdout, app.screen())
@@ -175,7 +172,6 @@ def show_list(
 def write_diagnosis(
     app: AppContext, chosen: Format, document: Any, write: Callable[..., None]
 ) -> None:
-    """Write a document; as a table by a function of ``show.diagnosis_text``."""
     if chosen.is_table:
         write(document, app.env.stdout, app.env.columns, is_coloured=app.is_coloured)
     else:

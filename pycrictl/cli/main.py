@@ -38,12 +38,7 @@ class Terminated(BaseException):
 
 
 def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -> int:
-    """Run one command line and return the exit status.
-
-    Args:
-        argv: the words after the program's name; ``sys.argv`` by default.
-        env: streams and clocks; those of the process by default.
-    """
+    """Run the words after the program's name and return the exit status."""
     env = env or Environment()
     env.program = crictl.program_name()
     context = AppContext(env=env, flags=Flags())
@@ -101,7 +96,6 @@ class _Signals:
         self._repeats_until_s = 0.0
 
     def take(self) -> None:
-        """Handle the signals, except ignored ones, as SIGINT is in background jobs."""
         for number in ENDING:
             is_ignored = signal.getsignal(number) is signal.SIG_IGN
             if not is_ignored or crictl.handles_signal(number):

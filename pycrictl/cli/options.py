@@ -102,7 +102,6 @@ def named(name: str | None, kind: str) -> str:
 
 
 def formats(*names: str, help: str = "Output format.") -> Any:
-    """Return the option for the output format; a name with ``=TEMPLATE`` takes free text."""
     known = [name.partition("=")[0] + "=" * ("=" in name) for name in names]
     return typer.Option(
         "--output",

@@ -32,14 +32,7 @@ def pull_image(
     limit: SharedLimit | None = None,
     wants_manifests: bool = True,
 ) -> str:
-    """Pull one image and return the runtime's reference to it.
-
-    Args:
-        outlet: where its progress is shown.
-        timeout_s: limit of the pull, 0 for none.
-        limit: of parallel pulls; None for none.
-        wants_manifests: whether to ask the registry for what CRI-O does not show.
-    """
+    """Pull one image and return the runtime's reference to it; a ``timeout_s`` of 0 is none."""
     show = _shown(outlet, wants_manifests=wants_manifests)
     try:
         return pull(client, request, timeout_s=timeout_s or None, show=show, limit=limit)
@@ -83,7 +76,6 @@ def worded(error: RuntimeFault, words: Words | None, what: str) -> RuntimeFault:
 
 @contextmanager
 def worded_sandbox(name: str) -> Iterator[None]:
-    """Explain a failure that is due to the missing image of pod sandboxes."""
     try:
         yield
     except RuntimeFault as error:

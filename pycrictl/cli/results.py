@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Results:
-    """Reports each result as it comes, and in the end whether all succeeded."""
-
     env: Environment
     has_failed: bool = False
 

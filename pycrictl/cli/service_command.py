@@ -23,7 +23,6 @@ Command = Callable[..., None]
 
 
 def options_of(settings: type[Any]) -> Callable[[Command], Command]:
-    """Give a command that takes ``ctx, **given`` the options of a class of settings."""
     context = inspect.Parameter(
         "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
     )

@@ -107,7 +107,6 @@ class Group(TyperGroup):
 
 @cache
 def command_of(entry: CommandSpec) -> Command:
-    """Import the module of a command and let Typer make it of its function."""
     lone = typer.Typer(add_completion=False, rich_markup_mode=None)
     aliases = f"Also called: {', '.join(entry.aliases)}." if entry.aliases else None
     lone.command(entry.name, cls=Command, epilog=aliases)(entry.load())

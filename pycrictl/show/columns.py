@@ -48,12 +48,8 @@ class Columns:
 class SortKey:
     """An order by a path's first value; objects without one come first.
 
-    Digits in texts count as numbers: ``pod-9`` is before ``pod-10``. So do 64-bit integers,
-    which are texts in JSON.
-
-    Args:
-        text: a heading of the table, in upper or lower case, or a path; after ``-``, descending.
-        headings: the paths behind the headings, which are in lower case.
+    Digits in texts count as numbers: ``pod-9`` is before ``pod-10``. So do 64-bit integers, which
+    are texts in JSON. ``text`` is a heading or a path; after ``-``, descending.
     """
 
     def __init__(self, text: str, headings: Mapping[str, str] | None = None) -> None:

@@ -47,10 +47,7 @@ class TextRow(NamedTuple):
 def write_pod(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
-    """Write the most likely cause, what to do next, and the facts; of a healthy pod one line.
-
-    Lines are wrapped within ``columns``; 0 for lines of any length.
-    """
+    """Write the most likely cause, what to do next, and the facts; of a healthy pod one line."""
     cause = document["cause"]
     tone = "" if document["healthy"] else _TONES[cause["severity"]]
     rows = [TextRow("", f"{document['pod']} {cause['text']}", 0, tone)]
@@ -65,7 +62,6 @@ def write_pod(
 def write_pods(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
-    """Write each pod with a problem, most severe first; see ``diagnosis.survey``."""
     rows = []
     causes = [(f"{one['pod']} ", one["cause"]) for one in document["findings"]]
     for whose, cause in [*causes, *(("", one) for one in document["node"])]:
@@ -84,7 +80,6 @@ def write_pods(
 def write_node(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
-    """Write the findings, most severe first, and the facts; see ``diagnosis.node_findings``."""
     rows = []
     for one in document["findings"]:
         rows.append(TextRow(one["severity"].upper(), one["text"], tone=_TONES[one["severity"]]))

@@ -81,7 +81,6 @@ class Format:
         self.write_document(made[0] if len(made) == 1 else several, out)
 
     def write_document(self, document: Any, out: TextIO, *, is_ordered: bool = False) -> None:
-        """Write data; the keys of JSON are sorted, unless they are in the order of the API."""
         if self._template is not None:
             text = self._template.render(document)
             if self._kind == "jsonpath":

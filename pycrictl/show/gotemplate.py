@@ -58,8 +58,6 @@ class TemplateError(UsageError):
 
 
 class Variables(dict[int, Any]):
-    """The variables of one execution, and its output."""
-
     def __init__(self) -> None:
         self.output: list[str] = []
 

@@ -98,13 +98,7 @@ def _elements(bounds: slice, value: Any, _: Any) -> Sequence[Any]:
 def _matching(
     left: Selector, operator: str, right: Selector, value: Any, document: Any
 ) -> Sequence[Any]:
-    """Return what in a list or an object meets a condition.
-
-    Both sides must have a value. Without an operator that is all.
-
-    Raises:
-        JsonPathError: a side of a comparison has several values.
-    """
+    """Return what in a list or an object meets a condition; both sides must have a value."""
     found = []
     for each in _children(value):
         lefts, rights = left(each, document), right(each, document)
@@ -171,7 +165,6 @@ class JsonPath:
         self._query = reader.whole(at_top=at_top)
 
     def find(self, document: Any, top: Any = None) -> Sequence[Any]:
-        """Return what a document, or a part of ``top``, has there."""
         return self._query(document, document if top is None else top)
 
 

@@ -22,12 +22,10 @@ def document_json(document: Any) -> str:
 
 
 def ordered_json(document: Any) -> str:
-    """Return data as JSON with its keys as they come, as crictl shows messages."""
     return _escape_controls(_text(document, "\n", iter))
 
 
 def compact_json(document: Any) -> str:
-    """Return data as ``document_json`` does, but on one line and without spaces."""
     if isinstance(document, float):
         return number_text(document)
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

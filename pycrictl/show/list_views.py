@@ -129,7 +129,6 @@ def pods_table(
     no_trunc: bool = False,
     addresses: Mapping[str, str] | None = None,
 ) -> Table:
-    """Make a row for each pod; ``addresses`` by pod ID make the wide table."""
     header: tuple[str, ...] = (
         *("POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTIME"),
         *(("IP", "UID") if addresses is not None else ()),
@@ -203,12 +202,8 @@ def containers_table(
 ) -> Table:
     """Make a row for each container.
 
-    Args:
-        now: seconds since 1970, for the ages.
-        image_names: what to show in place of an image, by what the container has for it.
-        wide: whether there are the columns IMAGE ID and POD UID.
-        ends: of those that have ended, by ID, for the columns EXIT and REASON; None without them.
-        owners: namespaces and names of pods by the ID of their sandbox, for want of labels.
+    ``ends`` and ``owners`` are by the ID of a container or a sandbox; without ``ends`` there is
+    neither EXIT nor REASON. ``owners`` (namespace, name) stand in for labels.
     """
     header: tuple[str, ...] = (
         *("CONTAINER", "IMAGE", "CREATED", "STATE", "NAME", "ATTEMPT"),
@@ -242,7 +237,6 @@ def containers_table(
 
 
 def containers_on_screen(table: Table) -> Table:
-    """Return the table of ``containers_table``, which has how they ended, for a terminal."""
     names = ["RESTARTS" if name == "ATTEMPT" else name for name in table.header]
     rows = [tuple("" if cell == NONE else cell for cell in row) for row in table.rows]
     shown = on_screen(
@@ -276,7 +270,6 @@ def shown_image(image: str, *, no_trunc: bool = False) -> str:
 
 
 def runtime_config_table(config: cri_pb2.RuntimeConfigResponse) -> Table | None:
-    """Return the line of ``runtime-config``; None where the runtime reports nothing about Linux."""
     if not config.HasField("linux"):
         return None
     driver = enum_name(config.linux, "cgroup_driver")

@@ -106,7 +106,6 @@ def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
 
 
 def write_json(document: Any, out: TextIO, *, is_ordered: bool = False) -> None:
-    """Write data as JSON with sorted keys, or in the order of the API."""
     text = jsontext.ordered_json(document) if is_ordered else jsontext.document_json(document)
     out.write(text + "\n")
 

@@ -26,11 +26,6 @@ def stats_table(
     *,
     show_all: bool = False,
 ) -> Table:
-    """Make a row for each container of both samples, in the order of the second.
-
-    Containers that use neither CPU nor memory, such as stopped ones, are left out unless
-    ``show_all`` is set.
-    """
     rows = [
         (
             stats.attributes.id[:SHORT_ID_CHARS],

@@ -57,15 +57,11 @@ _OF_CONTAINERS: Final = frozenset(
 
 
 class Usage(NamedTuple):
-    """What a container uses: cores, bytes; None where it is not known (yet)."""
-
     cores: float | None = None
     memory_bytes: int | None = None
 
 
 class Limit(NamedTuple):
-    """The limit of a proxy on the node: 0 for none; its pulls that run and that wait."""
-
     limit: int
     running: int
     waiting: int
@@ -165,8 +161,6 @@ def rows_of(
 
 
 def ordered(rows: Iterable[BoardRow], by: Measure = "cpu") -> tuple[BoardRow, ...]:
-    """Return rows as the screen has them: what is sick, then pulls, then the others."""
-
     def place(row: BoardRow) -> tuple[Any, ...]:
         pull = row.pull or PullState()
         own: Any = {

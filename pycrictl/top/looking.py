@@ -34,8 +34,6 @@ class Proxy(Protocol):
 
 @dataclass(slots=True)
 class NodeClients:
-    """What a node is looked at by; ``proxy`` is None without one, ``close`` ends the clients."""
-
     client: CriClient
     images: CriClient
     sources: Sources

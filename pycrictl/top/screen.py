@@ -83,7 +83,6 @@ class Rows(ScrollView, can_focus=True):
         return self._rows[self._at] if self._at < len(self._rows) else None
 
     def set_rows(self, rows: tuple[BoardRow, ...]) -> None:
-        """Show rows; the chosen one stays chosen, wherever it goes."""
         key = self.chosen.key if self.chosen is not None and self._at else None
         self._rows = rows
         places = (place for place, row in enumerate(rows) if row.key == key)

@@ -53,8 +53,6 @@ _BLOCKS: Final = " ▏▎▍▌▋▊▉"
 
 
 class Layout(NamedTuple):
-    """How wide a screen and its columns are; a column of 0 is left out."""
-
     columns: int
     pod: int
     container: int
@@ -174,7 +172,6 @@ def head_lines(board: Board, columns: int, *, is_utf8: bool = True) -> list[str]
 
 
 def keys_line(columns: int) -> str:
-    """Return the keys that fit a line; help and the end always do."""
     shown = [key.short for key in KEYS if key.short]
     while len(shown) > 2 and len("  ".join(shown)) > columns:
         del shown[-3]
@@ -182,7 +179,6 @@ def keys_line(columns: int) -> str:
 
 
 def lines_of(board: Board, columns: int, *, is_utf8: bool = True) -> Iterable[str]:
-    """Return the whole screen without its keys."""
     layout = layout_of(board.rows, columns, is_utf8=is_utf8)
     yield from head_lines(board, columns, is_utf8=is_utf8)
     yield from (row_line(row, layout) for row in board.rows)

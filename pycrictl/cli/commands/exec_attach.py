@@ -197,8 +197,6 @@ def _run_sync(
     *,
     limit_s: int,
 ) -> list[Outcome]:
-    """Run a command in all containers at once, and write the output of each as it ends."""
-
     def act(client: CriClient, target: ObjectRef) -> cri_pb2.ExecSyncResponse | PycrictlError:
         shown = target.shown
         try:
@@ -218,7 +216,6 @@ def _run_sync(
 
 
 def _report(env: Environment, target: ObjectRef, outcome: Outcome, *, is_alone: bool) -> int:
-    """Report what went wrong in a container; return the exit status."""
     if outcome is None:
         return 0
     what = f"running a command in container {target.shown}"

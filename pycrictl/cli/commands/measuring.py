@@ -159,14 +159,7 @@ def _measure(
     header: bool,
     headings: Mapping[str, str],
 ) -> None:
-    """Measure and show, once or until Ctrl-C.
-
-    Args:
-        table: of two samples.
-        selected: what the options name; a note says so if there is no such thing.
-        seconds: between the two samples of a table.
-        headings: the paths behind the headings but CPU.
-    """
+    """Measure and show, once or until Ctrl-C; a table is of two samples, ``seconds`` apart."""
     is_by_cpu = sort_by.removeprefix("-").lower() in ("cpu", "cpu %")
     chosen = ListFormat(
         crictl.known_format(output or "table", STATS_FORMATS),

@@ -137,8 +137,6 @@ def pull_limiter(
 def _show_status(
     app: AppContext, ask: Callable[[], dict[str, Any]], chosen: Format, pause_s: float | None
 ) -> None:
-    """Show the status once, or again after each pause until Ctrl-C."""
-
     def write(out: TextIO) -> None:
         document = ask()
         if chosen.is_table:

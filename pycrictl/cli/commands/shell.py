@@ -46,14 +46,13 @@ def completion(
 
 
 def _folder() -> Path:
-    """Return the folder of scripts in the package, or in the tree of an editable installation."""
+    """Return the folder in the package, or in the tree of an editable installation."""
     package = Path(__file__).parents[2]
     packaged = package / "completions"
     return packaged if packaged.is_dir() else package.parent / "completions"
 
 
 def _named(script: str, program: str) -> str:
-    """Put the program's name wherever a script names what it completes or runs."""
     place = r"(program[= ]|complete -[cF] (?:_pycrictl )?|compdef (?:_pycrictl )?|== _)pycrictl\b"
     return re.sub(place, rf"\1{program}", script)
 

@@ -29,12 +29,7 @@ _CHUNK_BYTES: Final = 65536
 
 
 def run(program: str, words: Sequence[str], limit_s: float = LIMIT_S) -> NoReturn:
-    """Answer and end the process with status 0.
-
-    Args:
-        words: those after the program's name, up to the one that is completed.
-        limit_s: where $PYCRICTL_COMPLETION_TIMEOUT does not say otherwise.
-    """
+    """Answer and end the process; $PYCRICTL_COMPLETION_TIMEOUT overrides ``limit_s``."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     ends_at = time.monotonic() + _limit_s(limit_s)

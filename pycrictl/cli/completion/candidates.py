@@ -35,7 +35,6 @@ class Candidate(NamedTuple):
 
 
 def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
-    """Return what begins with ``word``, in the order to show it."""
     if kind not in KINDS:
         return []
     service: Literal["runtime", "image"] = "image" if kind == "image" else "runtime"
@@ -69,7 +68,7 @@ def _pods(client: CriClient, word: str) -> Iterator[Candidate]:
 
 
 def _logs(client: CriClient, word: str) -> Iterator[Candidate]:
-    """Yield containers, and pods, whose names stand for all of their containers."""
+    """Yield containers, and pods, which stand for all of their containers."""
     offered = set()
     for found in (*_containers(client, word), *_pods(client, word)):
         if found.word not in offered:
@@ -82,12 +81,8 @@ def _words(
 ) -> Iterator[Candidate]:
     """Yield the shortest unambiguous names that begin with a word, then IDs that do.
 
-    Before anything is typed, only objects without such a name have their ID.
-
-    Args:
-        known: ID, full name (NAMESPACE/POD/NAME) and state of each.
-        word: what is typed.
-        all_names: the full names of all things that a name could mean, and their IDs.
+    Before anything is typed, only objects without such a name have their ID. ``known`` has ID, full
+    name (NAMESPACE/POD/NAME) and state of each, ``all_names`` the ID of every name.
     """
     counts = Counter(form for name in all_names for form in _forms(name))
     named = set()

@@ -40,7 +40,6 @@ def nodes(ctx: typer.Context, incomplete: str) -> Known:
 
 
 def workloads(ctx: typer.Context, incomplete: str) -> Known:
-    """Offer the pods of the namespace, or what has pods, as TYPE/NAME."""
     if "/" in incomplete:
         kind = incomplete.partition("/")[0]
         return [
@@ -110,7 +109,6 @@ def _namespace(ctx: typer.Context) -> list[str]:
 
 
 def _places(ctx: typer.Context) -> Iterator[str]:
-    """Yield the pods of POD:PATH among the two places of a copy."""
     for name in ("source", "destination"):
         pod, colon, _ = (ctx.params.get(name) or "").partition(":")
         if colon:

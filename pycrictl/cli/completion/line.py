@@ -34,14 +34,9 @@ Parse = Callable[[list[str]], CommandLine]
 
 
 def candidates(program: str, words: Sequence[str]) -> tuple[Offers, int]:
-    """Return candidates for the last word of a line, and a directive (see ``complete``).
+    """Return candidates for the last word, and a directive (see ``complete``).
 
-    Args:
-        words: the line without the program's name.
-
-    Raises:
-        PycrictlError: the words before are not the beginning of a valid line.
-        typer.Exit: the words before ask for help.
+    Raises PycrictlError if the words before begin no valid line, typer.Exit if they ask for help.
     """
     *before, typed = words
     silent = Environment(stdin=io.StringIO(), stdout=io.StringIO(), stderr=io.StringIO())
@@ -73,14 +68,9 @@ def candidates(program: str, words: Sequence[str]) -> tuple[Offers, int]:
 
 
 class _Place(NamedTuple):
-    """Where a word is typed.
+    """Where a word is typed: after whole ``words``, and after ``prefix`` in the same word.
 
-    Attributes:
-        words: those before it that are whole.
-        prefix: what stands before the value in the same word, such as ``--state=``.
-        beginning: what is typed of the value.
-        option: the canonical spelling of the option whose value it is; empty if it is none.
-        is_option_name: whether it begins an option.
+    ``option`` is the canonical spelling of the option whose value it is; empty if it is none.
     """
 
     words: list[str]
@@ -151,7 +141,6 @@ def _of_options(place: _Place, options: Sequence[Parameter], ctx: Context) -> Of
 
 
 def _of_kubectl(place: _Place, ctx: Context) -> Offers:
-    """Return what kubectl's own options, or their values, can be."""
     if place.is_option_name:
         found = [(f"--{name}", "handed on to kubectl") for name in plugins.HANDED_ON]
     else:

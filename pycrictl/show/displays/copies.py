@@ -20,12 +20,7 @@ Copied = Mapping[str, Any]
 
 
 class Progress(NamedTuple):
-    """How far a copy is.
-
-    Attributes:
-        total_bytes: what is to be copied; None where that is not known before.
-        rate: bytes a second; None while there is too little to tell.
-    """
+    """How far a copy is; a total or a rate (bytes a second) of None is not known."""
 
     done_bytes: int
     total_bytes: int | None
@@ -34,7 +29,6 @@ class Progress(NamedTuple):
 
     @property
     def amount(self) -> phrases.Amount:
-        """The same as the displays of pulls have it."""
         done, total = self.done_bytes, self.total_bytes or 0
         eta_s = (total - done) / self.rate if self.rate and total and done <= total else None
         return phrases.Amount(done, total, self.rate, eta_s)
@@ -60,9 +54,7 @@ def summary(copied: Copied) -> str:
 class CopyLines:
     """Lines for people.
 
-    Args:
-        shows_progress: say every 10 s how far the copy is, not only how it ended.
-        has_result: what was copied is the command's output: that it is whole says enough.
+    Where what was copied is the command's output (``has_result``), no line says how it ended.
     """
 
     def __init__(
@@ -83,13 +75,11 @@ class CopyLines:
         self._said_s = 0.0
 
     def show(self, progress: Progress) -> None:
-        """Write how far the copy is, at least every 10 s."""
         if progress.elapsed_s - self._said_s >= HEARTBEAT_S:
             self._said_s = progress.elapsed_s
             self._write([progress.amount.sentence("copying")])
 
     def skip(self, path: str, reason: str) -> None:
-        """Write a warning; of very many things left out only the first ones are named."""
         self._skipped += 1
         if self._skipped <= MAX_WARNINGS:
             path, reason = phrases.clean(path), phrases.clean(reason)
@@ -121,10 +111,7 @@ class CopyBar(CopyLines):
 
 
 class CopyObjects(Objects):
-    """JSON objects: how far the copy is, every second; what is left out; and what was copied."""
-
     def show(self, progress: Progress) -> None:
-        """Write ``progress`` and ``total`` in bytes, ``total`` 0 where it is not known."""
         self.write_objects([progress.amount.fields])
 
     def skip(self, path: str, reason: str) -> None:
@@ -139,10 +126,6 @@ CopyDisplay = CopyLines | CopyObjects | Silent
 
 
 def open_copy_display(outlet: Outlet, *, has_result: bool = False) -> CopyDisplay:
-    """Open the display that was chosen; in any form it says what was left out, and how it ended.
-
-    Where an archive is the command's output (``has_result``), only objects say how it ended.
-    """
     env = outlet.env
     if outlet.form == "json":
         return CopyObjects(outlet)

@@ -42,8 +42,6 @@ class Meter(NamedTuple):
 
 
 class Meters:
-    """A block of lines at the cursor of a terminal."""
-
     interval_s: float | None = BAR_INTERVAL_S
 
     def __init__(self, stderr: TextIO, environ: Mapping[str, str]) -> None:

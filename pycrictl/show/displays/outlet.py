@@ -104,7 +104,6 @@ class Objects(Lines):
         self._wall_clock = outlet.env.wall_clock
 
     def write_objects(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Write objects at once; OSError if they are the result and cannot be written."""
         now = datetime.fromtimestamp(self._wall_clock(), UTC)
         when = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         lines = [json.dumps({**fields, "time": when}) for fields in objects]

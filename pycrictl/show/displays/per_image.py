@@ -40,7 +40,6 @@ def waits_to_unpack(item: PullItem) -> bool:
 
 
 def queue(item: PullItem) -> str:
-    """Return ``queued, 2nd, behind default/web`` of an item in a queue."""
     behind = f", behind {phrases.short_image(item.behind)}" if item.behind else ""
     return f"queued, {ordinal(item.queue_position)}{behind}"
 
@@ -71,7 +70,6 @@ def counts(pull: Pull) -> str:
 
 
 def summary(pull: Pull, elapsed_s: float) -> str:
-    """Return an image's last line, without its name: how the pull ended, or how far it got."""
     words = []
     progress, total = (pull.totals.progress, pull.totals.total) if pull.totals else (0, 0)
     if (failed := pull.failed) is not None:
@@ -147,7 +145,6 @@ def amount(totals: Totals) -> phrases.Amount:
 
 
 def totals(view: View) -> tuple[phrases.Amount, list[str]]:
-    """Return how far all items are, and the words ``4/6 layers``, ``1 image`` and ``1 failed``."""
     totals = view.totals
     noun = "pod"
     if any(item.image for item in view.items):

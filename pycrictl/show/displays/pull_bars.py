@@ -167,7 +167,6 @@ def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
 
 
 def _open_items(pull: Pull) -> list[PullItem]:
-    """Return what has not arrived of an image, and one item for all that have failed."""
     failed = pull.failed
     items = [item for item in pull.items if _rank(item) < 3 and item.phase is not Phase.FAILED]
     return items if failed is None else [failed, *items]
