@@ -171,24 +171,10 @@ def test_a_failed_pull_ends_with_its_reason(fake: FakeServer) -> None:
     assert "\x1b" not in run.stderr
 
 
-def test_a_stream_that_ends_too_soon_is_told(fake: FakeServer) -> None:
-    with streams(fake, STORY[:2]):
-        run = watch(fake, "web")
-    assert run.code == 0
-    assert "nothing is being pulled any more; 2 layers unfinished\n" in run.stderr
-
-
 def test_nothing_is_being_pulled(fake: FakeServer) -> None:
     with streams(fake, []):
         run = watch(fake, "web")
     assert (run.code, run.stderr) == (0, 'no image is being pulled for "web"\n')
-
-
-@pytest.mark.parametrize("text", [WEB, WEB[:20], "web", "default/web"])
-def test_names_of_a_pod(fake: FakeServer, text: str) -> None:
-    with streams(fake, []):
-        assert watch(fake, text).code == 0
-    assert fake.calls[-1].request.pod_sandbox_id == WEB
 
 
 def test_the_newest_sandbox_of_a_pod_is_meant(fake: FakeServer) -> None:
@@ -309,18 +295,3 @@ def test_ctrl_c_ends_the_watch_only(fake: FakeServer) -> None:
     assert process.returncode == 130
     last = stderr.splitlines()[-1]
     assert last == "pycrictl: stopped watching; the pulls go on"
-
-
-def test_a_reader_that_has_seen_enough_ends_the_watch(fake: FakeServer) -> None:
-    """As with ``| head -1``; afterwards the program ends as one does that SIGPIPE ends."""
-    with streams(fake, STORY[:2], STORY[2:], cut=[0], repeat=True):
-        words = ("image-pull-progress", "--progress", "json", "--interval", "0.05", "web")
-        process = start("-r", fake.endpoint, *words)
-        assert process.stdout is not None
-        assert process.stdout.readline()
-        process.stdout.close()
-        assert process.stderr is not None
-        stderr = process.stderr.read()
-        process.stderr.close()
-    assert process.wait(60) == 128 + signal.SIGPIPE
-    assert "error" not in stderr

@@ -179,19 +179,6 @@ def test_ctrl_c_removes_the_pod(fake: FakeServer, files: tuple[str, str]) -> Non
     assert stderr == 'pycrictl: interrupted; its pod sandbox "p1" was removed again\n'
 
 
-@pytest.mark.parametrize(
-    ("method", "command"), [("RunPodSandbox", "runp"), ("CreateContainer", "create")]
-)
-def test_an_answer_without_an_id(
-    fake: FakeServer, files: tuple[str, str], method: str, command: str
-) -> None:
-    fake.prepare(method, None)
-    words = ["p1", *files] if command == "create" else [files[1]]
-    result = run(fake, command, *words)
-    assert (result.code, result.stdout) == (1, "")
-    assert "the runtime answered without an ID" in result.stderr
-
-
 def test_the_cgroup_warning_comes_once(
     fake: FakeServer, files: tuple[str, str], tmp_path: Path
 ) -> None:

@@ -35,16 +35,6 @@ def container_status(request: Any, context: object) -> Any:
     return response
 
 
-def pod_status(request: Any, context: object) -> Any:
-    if request.pod_sandbox_id.startswith("no"):
-        return MISSING
-    response = cri_pb2.PodSandboxStatusResponse()
-    running = request.pod_sandbox_id.startswith("run")
-    response.status.id = request.pod_sandbox_id
-    response.status.state = cri_pb2.SANDBOX_READY if running else cri_pb2.SANDBOX_NOTREADY
-    return response
-
-
 def test_rm_goes_on_after_a_failure(fake: FakeServer) -> None:
     fake.prepare("ContainerStatus", container_status, repeat=True)
     fake.prepare("RemoveContainer", None, None)
@@ -56,16 +46,6 @@ def test_rm_goes_on_after_a_failure(fake: FakeServer) -> None:
         "hint: stop it first, or use --force",
         'pycrictl: the runtime gave no status of container "null"',
     ]
-
-
-def test_rm_force_tells_the_stop_and_the_removal(fake: FakeServer) -> None:
-    fake.prepare("ContainerStatus", container_status, repeat=True)
-    fake.prepare("StopContainer", None)
-    fake.prepare("RemoveContainer", None, None)
-    result = run(fake, "rm", "-f", "run1", "b")
-    assert (result.code, result.stdout) == (0, "run1\nrun1\nb\n")
-    (stop,) = [call.request for call in fake.calls if call.method == "StopContainer"]
-    assert (stop.container_id, stop.timeout) == ("run1", 0)
 
 
 def test_rm_does_not_remove_what_it_could_not_stop(fake: FakeServer) -> None:
@@ -104,29 +84,6 @@ def test_rm_warns_of_logs_and_succeeds(fake: FakeServer) -> None:
     result = run(fake, "rm", "a")
     assert (result.code, result.stdout) == (0, "a\n")
     assert result.stderr.startswith('pycrictl: warning: the log path "relative/0.log"')
-
-
-def test_rmp(fake: FakeServer) -> None:
-    fake.prepare("PodSandboxStatus", pod_status, repeat=True)
-    fake.prepare("RemovePodSandbox", None)
-    result = run(fake, "rmp", "a", "run1", "none")
-    assert (result.code, result.stdout) == (1, "Removed sandbox a\n")
-    assert result.stderr.splitlines() == [
-        'pycrictl: pod sandbox "run1" is running',
-        "hint: stop it first, or use --force",
-        'pycrictl: removing pod sandbox "none": not found: gone',
-    ]
-
-
-def test_rmp_force_all(fake: FakeServer) -> None:
-    pods = [cri_pb2.PodSandbox(id="run1"), cri_pb2.PodSandbox(id="b")]
-    fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=pods))
-    fake.prepare("PodSandboxStatus", pod_status, repeat=True)
-    fake.prepare("StopPodSandbox", None)
-    fake.prepare("RemovePodSandbox", None, None)
-    result = run(fake, "rmp", "-fa")
-    assert result.code == 0
-    assert result.stdout == "Stopped sandbox run1\nRemoved sandbox run1\nRemoved sandbox b\n"
 
 
 @pytest.mark.parametrize(

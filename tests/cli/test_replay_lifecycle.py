@@ -1,7 +1,4 @@
-"""Recordings of commands that change state, where this program differs, and their order.
-
-All of them are replayed under the name ``crictl``, in ``test_as_crictl``.
-"""
+"""Recordings of commands that change state, and their order; ``test_as_crictl`` replays all."""
 
 from __future__ import annotations
 
@@ -16,23 +13,6 @@ from tests.captures.calls import calls_of, expected, made, recorded_calls
 from tests.captures.lifecycle import FILES, prepare
 from tests.cli.run import Run
 from tests.fakecri import FakeServer
-
-USAGE = "a wrong number of arguments is a usage error"
-
-DIFFERENT = {
-    "create-noargs": USAGE,
-    "create-twoargs": USAGE,
-    "rm-noargs": USAGE,
-    "rmp-noargs": USAGE,
-    "run-noargs": USAGE,
-    "runp-noargs": USAGE,
-    "stopp-noargs": USAGE,
-    "update-runtime-config-noflags": USAGE,
-    "f-update-runtime-config-empty": "an empty range comes from an unset variable",
-    "f-update-noflags": "an update of nothing is a usage error",
-    "f-update-oom-notint": "a text is not taken for the number 0",
-}
-"""Recordings that this program deliberately does not reproduce, and why."""
 
 COMMANDS = (
     *("create", "run", "runp", "start", "stop", "stopp", "rm", "rmp", "rmi", "checkpoint"),
@@ -77,14 +57,6 @@ def replay(fake: FakeServer, capture: Capture, folder: Path) -> Run:
     config.touch()
     words = ("-t", timeout, "-r", fake.endpoint, *words_of(capture, folder))
     return Run(*words, environ={"CRI_CONFIG_FILE": str(config)})
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_differs_as_listed(fake: FakeServer, name: str, tmp_path: Path) -> None:
-    (capture,) = [capture for capture in CAPTURES if capture.name == name]
-    run = Run("-r", fake.endpoint, *words_of(capture, tmp_path))
-    assert (run.code, run.stdout, fake.calls) == (1, "", [])
-    assert len(run.stderr.splitlines()) in (1, 2)
 
 
 @pytest.mark.parametrize("name", ["f-stop", "f-stop-all", "f-update-hex"])

@@ -12,8 +12,9 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.survey import Sources
 from pycrictl.errors import ConnectError
 from pycrictl.top.looking import Looker, NodeClients
+from tests.cli import test_why
 from tests.cli.run import Run
-from tests.cli.test_why import NOW, several
+from tests.cli.test_why import NOW
 from tests.fakecri.server import FakeServer
 
 
@@ -24,7 +25,7 @@ def no_journal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def node(fake: FakeServer) -> None:
-    several(fake, ok=None, bad=3)
+    test_why.node(fake, {"a/ok": None, "a/bad": 3})
     version = cri_pb2.VersionResponse(
         version="0.1.0", runtime_name="cri-o", runtime_version="1.36.0", runtime_api_version="v1"
     )
@@ -49,7 +50,7 @@ def test_once_as_text(fake: FakeServer) -> None:
     assert "cri-o 1.36.0" in head
     assert counts == "PODS 2   1 sick  1 running"
     assert rows == [
-        "! a/bad  app  crashed   exit 3, 2 h ago",
+        "! a/bad  app  crashed   exit 3, 1 min ago",
         "  a/ok   app  running 2 h     cpu 0.3     66.0 MiB   restarts 0",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import grpc
@@ -16,8 +17,8 @@ from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status
 
 NOW = 1_790_000_000.0
-POD = "5a" * 32
-CONTAINER = "c0" * 32
+CONTAINER = "0c" * 32
+IMAGE = "reg.example/web:1"
 
 
 @pytest.fixture(autouse=True)
@@ -26,49 +27,29 @@ def no_journal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
-def node(fake: FakeServer, state: cri_pb2.ContainerState, exit_code: int = 0) -> None:
-    pod = cri_pb2.PodSandboxMetadata(name="web", namespace="default", uid="u1")
-    container = cri_pb2.ContainerMetadata(name="app")
-    image = cri_pb2.ImageSpec(image="reg.example/web:1")
-    made_ns = int((NOW - 7200) * 1e9)
-    fake.offer(
-        "ListPodSandbox",
-        cri_pb2.ListPodSandboxResponse(
-            items=[cri_pb2.PodSandbox(id=POD, metadata=pod, created_at=made_ns)]
-        ),
-    )
-    fake.offer(
-        "PodSandboxStatus",
-        cri_pb2.PodSandboxStatusResponse(
-            status=cri_pb2.PodSandboxStatus(id=POD, metadata=pod, created_at=made_ns)
-        ),
-    )
-    fake.offer(
-        "ListContainers",
-        cri_pb2.ListContainersResponse(
-            containers=[
-                cri_pb2.Container(
-                    id=CONTAINER, pod_sandbox_id=POD, metadata=container, state=state, image=image
-                )
-            ]
-        ),
-    )
-    fake.offer(
-        "ContainerStatus",
-        cri_pb2.ContainerStatusResponse(
-            status=cri_pb2.ContainerStatus(
-                id=CONTAINER,
-                metadata=container,
-                state=state,
-                created_at=made_ns,
-                started_at=made_ns,
-                finished_at=int((NOW - 60) * 1e9),
-                exit_code=exit_code,
-                image=image,
-                image_ref="sha256:1",
-            )
-        ),
-    )
+def node(fake: FakeServer, exit_codes: Mapping[str, int | None]) -> None:
+    """Offer a pod for each NAMESPACE/NAME, whose container has ended so; None: it runs."""
+    pods, listed = cri_pb2.ListPodSandboxResponse(), cri_pb2.ListContainersResponse()
+    made_ns, ended_ns = int((NOW - 7200) * 1e9), int((NOW - 60) * 1e9)
+    statuses, pod_statuses = {}, {}
+    for number, (full_name, code) in enumerate(exit_codes.items()):
+        namespace, name = full_name.split("/")
+        pod = pods.items.add(id=f"{number:x}" * 64, created_at=made_ns)
+        pod.metadata.namespace, pod.metadata.name, pod.metadata.uid = namespace, name, name
+        pod_statuses[pod.id] = cri_pb2.PodSandboxStatusResponse(
+            status={"id": pod.id, "metadata": pod.metadata, "created_at": made_ns}
+        )
+        state = cri_pb2.CONTAINER_RUNNING if code is None else cri_pb2.CONTAINER_EXITED
+        one = listed.containers.add(id=f"{number:x}c" * 32, pod_sandbox_id=pod.id, state=state)
+        one.metadata.name, one.created_at, one.image.image = "app", made_ns, IMAGE
+        status = cri_pb2.ContainerStatus(id=one.id, state=state, exit_code=code or 0)
+        status.metadata.name, status.image.image, status.image_ref = "app", IMAGE, "sha256:1"
+        status.created_at, status.started_at, status.finished_at = made_ns, made_ns, ended_ns
+        statuses[one.id] = cri_pb2.ContainerStatusResponse(status=status)
+    fake.offer("ListPodSandbox", pods)
+    fake.offer("PodSandboxStatus", lambda request, _: pod_statuses[request.pod_sandbox_id])
+    fake.offer("ListContainers", listed)
+    fake.offer("ContainerStatus", lambda request, _: statuses[request.container_id])
     fake.offer("ImageStatus", cri_pb2.ImageStatusResponse(image=cri_pb2.Image(id="1", size=1)))
     fake.offer("ImageFsInfo", cri_pb2.ImageFsInfoResponse())
     fake.offer("Status", cri_pb2.StatusResponse())
@@ -101,14 +82,14 @@ def run(fake: FakeServer, root: str, *words: str) -> Run:
 
 
 def test_a_healthy_pod_has_one_line(fake: FakeServer, root: str) -> None:
-    node(fake, cri_pb2.CONTAINER_RUNNING)
+    node(fake, {"default/web": None})
     done = run(fake, root, "web")
     assert (done.code, done.stderr) == (0, "")
     assert done.stdout == "default/web is running: 1 container, for 2 hours\n"
 
 
 def test_a_crashed_pod(fake: FakeServer, root: str) -> None:
-    node(fake, cri_pb2.CONTAINER_EXITED, exit_code=127)
+    node(fake, {"default/web": 127})
     done = run(fake, root, "default/web")
     assert (done.code, done.stderr) == (1, "")
     lines = done.stdout.splitlines()
@@ -116,13 +97,13 @@ def test_a_crashed_pod(fake: FakeServer, root: str) -> None:
         'default/web is not running: container "app" has ended: exit code 127 (a command was not'
         " found)"
     )
-    assert lines[1] == "next         'pycrictl logs c0c0c0c0c0c0c' shows its log"
-    assert "Container    app, c0c0c0c0c0c0c, exited with 127, about a minute ago" in lines
+    assert lines[1] == "next         'pycrictl logs 0c0c0c0c0c0c0' shows its log"
+    assert "Container    app, 0c0c0c0c0c0c0, exited with 127, about a minute ago" in lines
     assert "Image        reg.example/web:1: present" in lines
 
 
 def test_sources_that_fail_are_named_and_never_fatal(fake: FakeServer, root: str) -> None:
-    node(fake, cri_pb2.CONTAINER_EXITED, exit_code=1)
+    node(fake, {"default/web": 1})
     for name in ("ImageFsInfo", "ImageStatus", "Status", "PodSandboxStatus", "ContainerStatus"):
         fake.offer(name, Status(grpc.StatusCode.INTERNAL, "broken"))
     done = run(fake, root, "web", "-o", "json")
@@ -158,8 +139,8 @@ def test_a_failure_that_only_the_journal_knows(
     fake: FakeServer, root: str, tmp_path: Path, pod: str, kind: str, text: str
 ) -> None:
     """No container, no API server, no manifest: the kubelet's lines name the pod, if they do."""
-    node(fake, cri_pb2.CONTAINER_RUNNING)
-    ready = cri_pb2.PodSandboxStatus(id=POD, state=cri_pb2.SANDBOX_READY)
+    node(fake, {"default/web": None})
+    ready = cri_pb2.PodSandboxStatus(id="0" * 64, state=cri_pb2.SANDBOX_READY)
     fake.offer("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status=ready))
     fake.offer("ListContainers", cri_pb2.ListContainersResponse())
     fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
@@ -170,19 +151,19 @@ def test_a_failure_that_only_the_journal_knows(
 
 
 def test_a_runtime_that_logs_json(fake: FakeServer, root: str, tmp_path: Path) -> None:
-    node(fake, cri_pb2.CONTAINER_EXITED, exit_code=1)
+    node(fake, {"default/web": 1})
     quiet = {"level": "info", "msg": f'StopContainer for "{CONTAINER}"'}
     loud = {"level": "error", "msg": f'StopContainer for "{CONTAINER}" failed', "error": "no"}
     write_journal(tmp_path, json.dumps(quiet), json.dumps(loud))
     lines = run(fake, root, "web").stdout.splitlines()
     journal = [line for line in lines if line.startswith("Journal")]
     assert [line.partition(": ")[2] for line in journal] == [
-        'StopContainer for "c0c0c0c0c0c0" failed: no'
+        'StopContainer for "0c0c0c0c0c0c" failed: no'
     ]
 
 
 def test_a_pod_that_nobody_knows(fake: FakeServer, root: str) -> None:
-    node(fake, cri_pb2.CONTAINER_RUNNING)
+    node(fake, {"default/web": None})
     done = run(fake, root, "wob")
     assert (done.code, done.stdout) == (1, "")
     assert 'no pod "wob"' in done.stderr
@@ -197,44 +178,8 @@ def test_what_cannot_be_meant(fake: FakeServer, root: str, words: tuple[str, ...
     assert done.stderr.count("\n") <= 3
 
 
-def several(fake: FakeServer, **exit_codes: int | None) -> None:
-    """Offer a pod for each name, whose container has ended so; None: it runs."""
-    pods, listed = cri_pb2.ListPodSandboxResponse(), cri_pb2.ListContainersResponse()
-    made_ns = int((NOW - 7200) * 1e9)
-    for number, (name, code) in enumerate(exit_codes.items()):
-        sandbox = pods.items.add(id=f"{number:x}" * 64, created_at=made_ns)
-        sandbox.metadata.CopyFrom(cri_pb2.PodSandboxMetadata(name=name, namespace="a", uid=name))
-        state = cri_pb2.CONTAINER_RUNNING if code is None else cri_pb2.CONTAINER_EXITED
-        one = listed.containers.add(id=f"{number:x}c" * 32, pod_sandbox_id=sandbox.id, state=state)
-        one.metadata.name, one.created_at = "app", made_ns
-
-    def status(
-        request: cri_pb2.ContainerStatusRequest, _: object
-    ) -> cri_pb2.ContainerStatusResponse:
-        code = list(exit_codes.values())[int(request.container_id[0], 16)]
-        return cri_pb2.ContainerStatusResponse(
-            status=cri_pb2.ContainerStatus(
-                id=request.container_id,
-                metadata=cri_pb2.ContainerMetadata(name="app"),
-                state=cri_pb2.CONTAINER_EXITED,
-                exit_code=code or 0,
-                created_at=made_ns,
-                started_at=made_ns,
-                finished_at=made_ns,
-                image=cri_pb2.ImageSpec(image="reg.example/web:1"),
-                image_ref="sha256:1",
-            )
-        )
-
-    fake.offer("ListPodSandbox", pods)
-    fake.offer("ListContainers", listed)
-    fake.offer("ContainerStatus", status)
-    fake.offer("ImageFsInfo", cri_pb2.ImageFsInfoResponse())
-    fake.offer("Status", cri_pb2.StatusResponse())
-
-
 def test_all_pods_that_are_not_what_they_should_be(fake: FakeServer) -> None:
-    several(fake, ok=None, done=0, bad=3, worse=1)
+    node(fake, {"a/ok": None, "a/done": 0, "a/bad": 3, "a/worse": 1})
     done = Run("-r", fake.endpoint, "why", "--no-kube", wall_clock=lambda: NOW)
     assert (done.code, done.stderr) == (1, "")
     lines = [line for line in done.stdout.splitlines() if not line.startswith("unavailable: ")]
@@ -251,7 +196,7 @@ def test_all_pods_that_are_not_what_they_should_be(fake: FakeServer) -> None:
 
 
 def test_all_pods_as_data(fake: FakeServer) -> None:
-    several(fake, ok=None, bad=3)
+    node(fake, {"a/ok": None, "a/bad": 3})
     done = Run("-r", fake.endpoint, "why", "--no-kube", "-o", "json", wall_clock=lambda: NOW)
     found = json.loads(done.stdout)
     assert (found["sick"], found["pods"]) == (1, 2)
@@ -260,14 +205,14 @@ def test_all_pods_as_data(fake: FakeServer) -> None:
 
 
 def test_no_pod_is_sick(fake: FakeServer) -> None:
-    several(fake, ok=None, done=0)
+    node(fake, {"a/ok": None, "a/done": 0})
     done = Run("-r", fake.endpoint, "why", "--no-kube", wall_clock=lambda: NOW)
     assert done.code == 0
     assert done.stdout.startswith("2 pods: nothing is wrong as far as can be seen\n")
 
 
 def test_a_missing_pause_image_is_named(fake: FakeServer) -> None:
-    several(fake, ok=None)
+    node(fake, {"a/ok": None})
     info = {"config": json.dumps({"sandboxImage": "reg.example/pause:3"})}
     fake.offer("Status", cri_pb2.StatusResponse(info=info))
     fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
@@ -286,7 +231,7 @@ def test_watching_is_for_the_table_of_all(fake: FakeServer, words: tuple[str, ..
 
 
 def test_ended_containers_are_asked_for_once(fake: FakeServer) -> None:
-    several(fake, ok=None, bad=3)
+    node(fake, {"a/ok": None, "a/bad": 3})
     with CriClient(fake.path, timeout_s=20) as client:
         sources = Sources()
         survey = Survey(client, client, sources, lambda _: lambda _: Pulls(), wall_s=lambda: NOW)
