@@ -7,8 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +20,6 @@ from tests.captures import DATA, Capture, load
 from tests.captures.runtimes import IDS
 from tests.cli.run import kept_handlers
 from tests.fakecri import FakeServer, Status, answers
-from tests.waiting import wait_until
 
 LOGS = DATA / "logs"
 WAIT_S = 60
@@ -234,27 +231,6 @@ def test_follow_ends_with_the_container(fake: FakeServer, log: Path) -> None:
     assert process.returncode == 0
 
 
-def test_follow_asks_once_a_second(fake: FakeServer, log: Path) -> None:
-    fake.offer("ContainerStatus", container_status(str(log), lives=True))
-    begin = time.monotonic()
-    process = start(fake, "logs", "-f", "web")
-    assert process.stdout is not None
-    written = 0
-    while fake.methods().count("ContainerStatus") < 3:  # at once, and after each second
-        assert time.monotonic() < begin + WAIT_S, "waited in vain"
-        append(log, line("a"))
-        written += 1
-        time.sleep(0.01)
-    for _ in range(written):
-        assert process.stdout.readline() == b"a\n"
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=WAIT_S)
-    assert process.returncode == 0
-    # Not for every line, however many come.
-    assert fake.methods().count("ContainerStatus") <= time.monotonic() - begin + 1
-    assert written > 10
-
-
 def test_follow_ends_when_nobody_reads(fake: FakeServer, log: Path) -> None:
     fake.offer("ContainerStatus", container_status(str(log), lives=True))
     append(log, line("a"))
@@ -266,25 +242,6 @@ def test_follow_ends_when_nobody_reads(fake: FakeServer, log: Path) -> None:
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()
-
-
-def test_follow_survives_a_short_absence_of_the_runtime(fake: FakeServer, log: Path) -> None:
-    away = Status(grpc.StatusCode.UNAVAILABLE, "restarting")
-    running = container_status(str(log), lives=True)
-    has_ended = threading.Event()
-
-    def status(request: Any, context: Any) -> cri_pb2.ContainerStatusResponse:
-        return container_status(str(log), lives=not has_ended.is_set())
-
-    fake.prepare("ContainerStatus", running, away, status, repeat=True)
-    process = start(fake, "logs", "-f", "web")
-    assert process.stdout is not None
-    wait_until(lambda: fake.methods().count("ContainerStatus") >= 3)
-    append(log, line("a"))
-    assert process.stdout.readline() == b"a\n"
-    has_ended.set()
-    assert process.communicate(timeout=WAIT_S) == (b"", b"")
-    assert process.returncode == 0
 
 
 @pytest.fixture

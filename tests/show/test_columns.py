@@ -85,11 +85,6 @@ def test_values_that_are_hard_to_compare() -> None:
     assert found.index("x1y2") < found.index("x1y10")
 
 
-def test_a_path_that_is_none() -> None:
-    with pytest.raises(UsageError, match='"]" is missing'):
-        SortKey("{.a[}")
-
-
 def test_headings_stand_for_paths() -> None:
     documents = [{"size": "9", "n": "b"}, {"size": "10", "n": "a"}, {"n": "c"}]
     headings = {"size": ".size", "pod id": ".n"}
@@ -100,8 +95,3 @@ def test_headings_stand_for_paths() -> None:
     assert names("size") == names("SIZE") == names(".size") == "cba"
     assert names("-size") == names("-.size") == "abc"
     assert names("Pod ID") == "abc"
-
-
-def test_equal_ones_keep_their_order_also_backwards() -> None:
-    documents = [{"n": 1, "k": 1}, {"n": 2, "k": 1}, {"n": 3, "k": 0}]
-    assert [each["n"] for each in SortKey("-k").sorted(documents, documents)] == [1, 2, 3]

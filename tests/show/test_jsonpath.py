@@ -46,33 +46,26 @@ AS_KUBECTL = r"""
 {.items[*]['labels']['a\.b']} -> w
 {.items[-1].id} -> 2
 {.items[-1:].id} -> 2
-{.items[0:1].id} -> 1
 {.items[:-1].id} -> 1
 {.items[::2].id} -> 1
 {.items[0,1].id} -> 1 2
 {.items[0, -1].id} -> 1 2
-{.items[*,0].id} -> 1 2 1
 {.items[0:1,1].id} -> 1 2
 {.items..name} -> a b
-{.items..metadata.name} -> a b
 {..name..name} ->
 {.items[1].list[*]} -> 1 x<y
 {.items[?(@.metadata.name=="b")].id} -> 2
-{.items[?(@.metadata.name=='b')].id} -> 2
 {.items[?( @.metadata.name == 'b' )].id} -> 2
 {.items[?("b"==@.metadata.name)].id} -> 2
 {.items[?(.metadata.name=="b")].id} -> 2
 {.items[?(@.metadata['name']=='b')].id} -> 2
 {.items[?(@.metadata.name!="b")].id} -> 1
-{.items[?(@.metadata.name<"b")].id} -> 1
 {.items[?(@.metadata.name<="b")].id} -> 1 2
 {.items[?(@.metadata.attempt>1)].id} -> 2
-{.items[?(@.metadata.attempt>=2)].id} -> 2
 {.items[?(@.metadata.attempt==@.metadata.attempt)].id} -> 1 2
 {.items[?(@.ready)].id} -> 2
 {.items[?(@.ready==true)].id} -> 2
 {.items[?(@.off)].id} -> 2
-{.items[?(@.none)].id} -> 2
 {.items[?(@.nosuch!="x")].id} ->
 {.items[?(@.list[0]==1)].id} -> 2
 {.items[?(@.labels.on=="true")].id} -> 1
@@ -81,10 +74,7 @@ AS_KUBECTL = r"""
 {.items[?(@.id==".)")].id} ->
 {.items[?(@.id=="a'b")].id} ->
 {.items[0].labels.a\.b} -> w
-{.items[0].labels.app\.k8s/x} -> v
-{ .items[0].id } -> 1
 {range .items[*]}[{.id}] {end} -> [1] [2]
-{range .items[*] }{@.id},{ end } -> 1,2,
 {range .items[*]}{range .list[*]}{@}-{end}{end} -> 1-x<y-
 {range .items[*]}{.id}{range .list[*]}<{@}>{end}{"\n"}{end} -> 1\n2<1><x<y>\n
 {range .items[*]}{.id}{"\t"}{.state}{"\n"}{end} -> 1\tCONTAINER_RUNNING\n2\tCONTAINER_EXITED\n
@@ -96,7 +86,6 @@ names: {.items[*].id}! -> names: 1 2!
 {.items[1].list} -> [1,"x\u003cy"]
 {.items[1].metadata} -> {"attempt":2,"name":"b"}
 {.nosuch} ->
-{.items.id} ->
 {.items[0].id.deeper} ->
 {.items[1].ready} -> true
 """
@@ -155,7 +144,6 @@ def test_the_whole_document() -> None:
     ("template", "reason"),
     [
         ("", "it is empty"),
-        ("{", '"}" is missing in "{"'),
         ("{.a", '"}" is missing in "{.a"'),
         ('{"a}', '"}" is missing'),
         ('{"a"b}', "is not a quoted text"),
@@ -164,13 +152,11 @@ def test_the_whole_document() -> None:
         ("{.a[99999999999999999999999]}", '"99999999999999999999999]" is not expected'),
         ("{.a[::0]}", "the step of [::0] is 0"),
         ("{.a b}", '" b" is not expected'),
-        ("{.a\\}", '"}" is missing'),
         ("{.a[b]}", '".a[b]" is not a JSONPath: "b" in brackets must be quoted'),
         ("{.a[0, b]}", '"b" in brackets must be quoted'),
         ("{..}", "a name is missing"),
         ("{.\x1b[2J}", '"]" is missing in ".\\x1b[2J"'),
         ("{range .a}", "{range} without {end}"),
-        ("{range}{end}", "it is empty"),
         ("{end}", "{end} without {range}"),
         ("{range .a}{end}{end}", "{end} without {range}"),
         ("{range .a}" * (MAX_NESTING + 1) + "{end}" * (MAX_NESTING + 1), "nested too deeply"),
@@ -189,7 +175,6 @@ def test_what_is_no_template(template: str, reason: str) -> None:
     [
         ("?(@.b==", "]"),
         ("?(@.b===1)", "=1)]"),
-        ("?()", ")]"),
         ("?(@.b && @.c)", " && @.c)]"),
         ("?(@.b[?(@.c)])", "?(@.c)])]"),
         ("0,?(@.b)", "?(@.b)]"),

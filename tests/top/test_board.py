@@ -181,11 +181,3 @@ def test_bars_and_ages() -> None:
     assert bar(0.5, 4, is_utf8=False) == "##.."
     assert bar(2.0, 2, is_utf8=True) == "██"
     assert [short_age(one) for one in (5, 65, 7300, 200_000)] == ["5 s", "1 min", "2 h", "2 d"]
-
-
-def test_as_data() -> None:
-    found = BOARD.document()
-    assert found["counts"]["sick"] == 1
-    assert found["limit"] == {"limit": 3, "running": 3, "waiting": 2}
-    assert found["rows"][0]["state"] == "sick"
-    assert found["rows"][1]["pull"]["percent"] == 47

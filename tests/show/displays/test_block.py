@@ -23,15 +23,6 @@ def terminal() -> Iterator[Terminal]:
         yield terminal
 
 
-def test_draws_below_what_is_there_and_rests_at_its_start(terminal: Terminal) -> None:
-    terminal.stderr.write("$ pull\n")
-    block = TerminalBlock(terminal.stderr)
-    block.draw(["one", "two", "three"], size=SIZE)
-    assert terminal.look() == ["$ pull", "one", "two", "three"]
-    assert terminal.screen.cursor == (0, 1)
-    block.close()
-
-
 def test_writes_only_what_differs(terminal: Terminal) -> None:
     block = TerminalBlock(terminal.stderr)
     block.draw(["one", "two", "three"], size=SIZE)
@@ -67,13 +58,6 @@ def test_leaves_nothing_of_the_frame_before(
     block.draw(after, size=SIZE)
     assert terminal.look() == after
     assert terminal.screen.cursor == (0, 0)
-    block.close()
-
-
-def test_shows_the_last_lines_of_too_many(terminal: Terminal) -> None:
-    block = TerminalBlock(terminal.stderr)
-    block.draw([str(number) for number in range(100)], size=SIZE)
-    assert terminal.look() == [str(number) for number in range(76, 100)]
     block.close()
 
 
@@ -227,12 +211,3 @@ def test_ctrl_z_removes_the_block_and_going_on_draws_it_again() -> None:
         os.waitpid(child, 0)
         for descriptor in (outer, drawn, tell_drawn):
             os.close(descriptor)
-
-
-def test_gives_ctrl_z_back() -> None:
-    with Terminal() as terminal:
-        before = signal.getsignal(signal.SIGTSTP)
-        block = TerminalBlock(terminal.stderr)
-        assert signal.getsignal(signal.SIGTSTP) is not before
-        block.close()
-        assert signal.getsignal(signal.SIGTSTP) is before

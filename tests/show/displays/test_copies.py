@@ -69,14 +69,6 @@ def test_lines() -> None:
     ]
 
 
-def test_a_line_at_least_every_ten_seconds() -> None:
-    stderr = io.StringIO()
-    display = CopyLines(Lines(stderr))
-    for second in range(60):
-        display.show(HALF._replace(elapsed_s=second * 1.05))
-    assert len(stderr.getvalue().splitlines()) == 6
-
-
 def test_many_warnings_are_counted() -> None:
     stderr = io.StringIO()
     display = CopyLines(Lines(stderr), "kubectl container-cp", shows_progress=False)

@@ -73,13 +73,6 @@ def test_what_waited_gives_way_to_its_layers(terminal: Terminal) -> None:
     assert terminal.look() == [f"{DEMO}  1 layer  1.0 MiB  in 1.5 s"]
 
 
-def test_nothing_is_left_of_a_pull_that_only_waited(terminal: Terminal) -> None:
-    bars = Bars(terminal.stderr, {})
-    bars.show(view([], awaited=[Awaited(DEMO, True, 12.0)]))
-    bars.close()
-    assert terminal.look() == []
-
-
 @pytest.mark.parametrize(
     ("items", "expected"),
     [

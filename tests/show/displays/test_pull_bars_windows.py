@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies
 
-from pycrictl.pulls.model import Awaited, Phase, PullItem
+from pycrictl.pulls.model import Phase, PullItem
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.drawing import drawn
@@ -35,15 +35,7 @@ def test_forty_layers_fit_in_every_window(size: tuple[int, int]) -> None:
         assert not any("downloading" in line for line in terminal.screen.everything)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_pulls_that_wait_fit_in_every_window(size: tuple[int, int]) -> None:
-    for count in (1, 3, 30):
-        awaited = [Awaited(f"宽/{'long/' * 40}\x1b[2J:{n}", True, 1e9) for n in range(count)]
-        lines = drawn(awaited=awaited, size=size)
-        assert (size[0] > 1) <= len(lines) <= max(min(size[1] - 1, 10), 1)
-
-
-@pytest.mark.parametrize("columns", (40, 56, 57))
+@pytest.mark.parametrize("columns", [40, 56, 57])
 def test_the_phase_of_a_layer_is_told_in_every_width(columns: int) -> None:
     """Else a layer that begins to extract would seem to start again from nothing."""
     before = layer(1, Phase.DOWNLOADING, 4 * MIB, 6 * MIB)
