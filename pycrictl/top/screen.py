@@ -337,7 +337,7 @@ class TopApp(App[None]):
     def action_layers(self) -> None:
         row = self._row
         if row is None or row.pull is None:
-            self._say("this row waits for no pull")
+            self._say("this row is not waiting for a pull")
             return
         self._beside("image-pull-progress", "--image", row.image)
 
@@ -351,19 +351,19 @@ class TopApp(App[None]):
     def action_cancel(self) -> None:
         row = self._row
         if row is None or row.state is not State.WAITING or row.pull is None:
-            self._say("this row has no pull that waits in line")
+            self._say("this row has no queued pull")
             return
         target = row.pod or row.image
         self._ask(
-            f"give up the pull of {row.image} for {row.pod or 'nobody known'}?",
+            f"cancel the pull of {row.image} for {row.pod or 'an unknown pod'}?",
             lambda: self._hands.cancel(target),
-            "given up",
+            "cancelled",
         )
 
     def action_limit(self, by: int) -> None:
         limit = self._board.limit if self._board is not None else None
         if limit is None:
-            self._say("no proxy on this node has a limit that could be changed")
+            self._say("no proxy runs on this node, so there is no limit to change")
             return
         new = limit.limit + by
         if new < 1:

@@ -166,11 +166,11 @@ KEYS = {
         "w": "registry does not have",
         "l": "there is no container yet",
         "i": "there is no container yet",
-        "p": "waits for no pull",
+        "p": "not waiting for a pull",
     },
     "oom": {"\r": "Sandbox", "e": "this container is not running", "i": '"exitCode": 137'},
     "loop": {"w": "crashes again and again", "l": "connecting"},
-    "slow": {"p": "top0", "c": "no pull that waits", "w": "default/slow is waiting"},
+    "slow": {"p": "top0", "c": "no queued pull", "w": "default/slow is waiting"},
     "queued": {"w": "Sandbox", "c": "give up the pull of"},
     "well": {"e": "# ", "s": "sorted by memory", "+": "pull 2 at once instead of 1", "-": "lower"},
 }

@@ -128,7 +128,7 @@ async def test_logs_and_shells_need_a_container(
 @played
 async def test_layers_need_a_pull(pilot: Pilot[None]) -> None:
     await pilot.press("p")
-    assert shown(pilot, "#keys") == "this row waits for no pull"
+    assert shown(pilot, "#keys") == "this row is not waiting for a pull"
     await pilot.press("down", "p")
     assert shown(pilot, "#keys") == "that needs a terminal"
 
@@ -160,7 +160,7 @@ def test_the_limit_and_a_pull_in_line_are_asked_about_first() -> None:
 def test_what_cannot_be_done_is_said() -> None:
     async def act(pilot: Pilot[None]) -> None:
         await pilot.press("c")
-        assert "no pull that waits" in shown(pilot, "#keys")
+        assert "no queued pull" in shown(pilot, "#keys")
         await pilot.press("plus")
         assert "no proxy" in shown(pilot, "#keys")
 
