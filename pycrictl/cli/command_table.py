@@ -127,10 +127,7 @@ FAMILIES: Final = {
             "images",
             "listing:images",
             "List the images on the node",
-            aliases=(
-                "image",
-                "img",
-            ),
+            aliases=("image", "img"),
         ),
         CommandSpec("inspecti", "inspecting:inspecti", "Show the details of images"),
         CommandSpec("imagefsinfo", "measuring:imagefsinfo", "Show the disk usage of images"),

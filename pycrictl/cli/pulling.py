@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,7 +12,6 @@ from pycrictl.cri.calls.redact import redact_text
 from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
 from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable
 from pycrictl.pull.image import Show, pull
-from pycrictl.pull.many import PullOne, PullOutcome, pull_many
 from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import quote
 
@@ -33,7 +32,7 @@ def pull_image(
     wants_manifests: bool = True,
 ) -> str:
     """Pull one image and return the runtime's reference to it; a ``timeout_s`` of 0 is none."""
-    show = _shown(outlet, wants_manifests=wants_manifests)
+    show = shown(outlet, wants_manifests=wants_manifests)
     try:
         return pull(client, request, timeout_s=timeout_s or None, show=show, limit=limit)
     except RuntimeFault as error:
@@ -41,26 +40,7 @@ def pull_image(
         raise worded(error, pull_words(error.details, image), f"pulling {quote(image)}") from None
 
 
-def pull_together(
-    client: CriClient,
-    requests: Sequence[cri_pb2.PullImageRequest],
-    pull_one: PullOne,
-    outlet: Outlet,
-    *,
-    parallel: int,
-    keeps_going: bool,
-) -> list[PullOutcome]:
-    return pull_many(
-        client,
-        requests,
-        pull_one,
-        parallel=parallel,
-        keeps_going=keeps_going,
-        show=_shown(outlet),
-    )
-
-
-def _shown(outlet: Outlet, *, wants_manifests: bool = True) -> Show | None:
+def shown(outlet: Outlet, *, wants_manifests: bool = True) -> Show | None:
     if outlet.form == "none":
         return None
     return Show(partial(open_display, outlet), outlet.interval_s, wants_manifests)

@@ -171,7 +171,7 @@ KEYS = {
     "oom": {"\r": "Sandbox", "e": "this container is not running", "i": '"exitCode": 137'},
     "loop": {"w": "crashes again and again", "l": "connecting"},
     "slow": {"p": "top0", "c": "no queued pull", "w": "default/slow is waiting"},
-    "queued": {"w": "Sandbox", "c": "give up the pull of"},
+    "queued": {"w": "Sandbox", "c": "cancel the pull of"},
     "well": {"e": "# ", "s": "sorted by memory", "+": "pull 2 at once instead of 1", "-": "lower"},
 }
 """For the row of a pod: what a key makes the screen say."""

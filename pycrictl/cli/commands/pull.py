@@ -12,13 +12,13 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, crictl, launch_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import pull_image, pull_together
+from pycrictl.cli.pulling import pull_image, shown
 from pycrictl.cli.results import Results
 from pycrictl.config import read_text
 from pycrictl.cri.specs.loading import auth_config
 from pycrictl.errors import ConfigError, MissingArgument, RuntimeFault, UsageError
 from pycrictl.pull.image import SharedLimit
-from pycrictl.pull.many import PullOutcome, images_in
+from pycrictl.pull.many import PullOutcome, images_in, pull_many
 from pycrictl.pull.slots import MAX_LIMIT, Retry, default_directory
 from pycrictl.show.render import Table, write_table
 from pycrictl.units import quote
@@ -153,13 +153,13 @@ def pull(
                     report(PullOutcome(request.image.image, error=error))
             results.finish()
             return
-        found = pull_together(
+        found = pull_many(
             client,
             requests,
             partial(pull_one, outlet=replace(outlet, form="none")),
-            outlet,
             parallel=at_once,
             keeps_going=keep_going or not from_,
+            show=shown(outlet),
         )
     if not from_:
         for outcome in found:
