@@ -39,12 +39,13 @@ def run(fake: FakeServer, *words: str, config: str | None = None) -> Run:
 
 
 def prepare_run(fake: FakeServer, *, pulls: bool = True) -> None:
-    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
+    fake.offer("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
     if pulls:
-        pulled = cri_pb2.PullImageResponse(image_ref="sha256:1")
-        fake.prepare("PullImage", pulled, pulled)
-    fake.prepare("CreateContainer", cri_pb2.CreateContainerResponse(container_id="c1"))
-    fake.prepare("StartContainer", None)
+        fake.offer("PullImage", cri_pb2.PullImageResponse(image_ref="sha256:1"))
+    fake.offer("CreateContainer", cri_pb2.CreateContainerResponse(container_id="c1"))
+    fake.offer("StartContainer", None)
+    fake.offer("StopPodSandbox", None)
+    fake.offer("RemovePodSandbox", None)
 
 
 def requests(fake: FakeServer, method: str) -> list[Any]:
@@ -111,13 +112,7 @@ def test_when_images_are_pulled(
     config: str,
     pulls: bool,
 ) -> None:
-    if pulls:
-        pulled = cri_pb2.PullImageResponse(image_ref="sha256:1")
-        fake.prepare("PullImage", pulled, pulled)
-    if command == "run":
-        fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
-        fake.prepare("StartContainer", None)
-    fake.prepare("CreateContainer", cri_pb2.CreateContainerResponse(container_id="c1"))
+    prepare_run(fake, pulls=pulls)
     settings = tmp_path / "crictl.yaml"
     settings.write_text(config)
     pod = ["p1"] if command == "create" else []
@@ -137,15 +132,8 @@ def test_when_images_are_pulled(
 def test_run_leaves_nothing_behind(
     fake: FakeServer, files: tuple[str, str], failing: str, doing: str
 ) -> None:
-    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
-    if failing != "PullImage":
-        pulled = cri_pb2.PullImageResponse(image_ref="sha256:1")
-        fake.prepare("PullImage", pulled, pulled)
-    if failing == "StartContainer":
-        fake.prepare("CreateContainer", cri_pb2.CreateContainerResponse(container_id="c1"))
-    fake.prepare(failing, BROKEN)
-    fake.prepare("StopPodSandbox", None)
-    fake.prepare("RemovePodSandbox", None)
+    prepare_run(fake)
+    fake.offer(failing, BROKEN)
     result = run(fake, "run", *files)
     assert (result.code, result.stdout) == (1, "")
     assert result.stderr.splitlines() == [
@@ -157,9 +145,9 @@ def test_run_leaves_nothing_behind(
 
 
 def test_a_pod_that_stays_is_told(fake: FakeServer, files: tuple[str, str]) -> None:
-    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
-    fake.prepare("CreateContainer", BROKEN)
-    fake.prepare("StopPodSandbox", BROKEN)
+    prepare_run(fake)
+    fake.offer("CreateContainer", BROKEN)
+    fake.offer("StopPodSandbox", BROKEN)
     result = run(fake, "run", "--no-pull", *files)
     assert result.code == 1
     assert 'its pod sandbox "p1" is left over (' in result.stderr
@@ -167,10 +155,8 @@ def test_a_pod_that_stays_is_told(fake: FakeServer, files: tuple[str, str]) -> N
 
 
 def test_ctrl_c_removes_the_pod(fake: FakeServer, files: tuple[str, str]) -> None:
-    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
-    fake.prepare("CreateContainer", hang(100))
-    fake.prepare("StopPodSandbox", None)
-    fake.prepare("RemovePodSandbox", None)
+    prepare_run(fake)
+    fake.offer("CreateContainer", hang(100))
     process = start("-t", "100s", "-r", fake.endpoint, "run", "--no-pull", *files)
     wait_until(lambda: "CreateContainer" in fake.methods())
     process.send_signal(signal.SIGINT)

@@ -114,12 +114,16 @@ def serving(path: str, calls: Mapping[str, Call]) -> Iterator[str]:
     loop.close()
 
 
+def giving(answer: dict[str, Any]) -> Call:
+    async def call(request: Mapping[str, Any]) -> dict[str, Any]:
+        return answer
+
+    return call
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[str]:
     """The socket of an admin service with the document above and a limit of 2."""
-
-    async def status(request: Mapping[str, Any]) -> dict[str, Any]:
-        return document()
 
     async def set_limit(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"limit": request["limit"], "before": 2}
@@ -130,7 +134,7 @@ def path(tmp_path: Path) -> Iterator[str]:
         calls = [{"image": "a/one\x1b", "pod": "default/w1"}, {"image": "a/one", "pod": None}]
         return {"cancelled": calls}
 
-    calls = {"status": status, "set-limit": set_limit, "cancel": cancel}
+    calls = {"status": giving(document()), "set-limit": set_limit, "cancel": cancel}
     with serving(str(tmp_path / "a.sock"), calls) as path:
         yield path
 
@@ -244,10 +248,8 @@ def history(tmp_path: Path) -> Iterator[str]:
     )
     append(folder, failed)
 
-    async def where(request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"folder": str(folder)}
-
-    with serving(str(tmp_path / "a.sock"), {"history": where}) as path:
+    calls = {"history": giving({"folder": str(folder)})}
+    with serving(str(tmp_path / "a.sock"), calls) as path:
         yield path
 
 
@@ -307,17 +309,13 @@ def test_the_history_in_another_order(
 
 
 def test_a_history_that_cannot_be_read(tmp_path: Path) -> None:
-    async def where(request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"folder": str(tmp_path / "a.sock")}
-
-    async def nowhere(request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"folder": ""}
-
-    with serving(str(tmp_path / "a.sock"), {"history": where}) as path:
-        run = shown(path)
-    assert (run.code, run.stdout) == (1, "")
-    assert run.stderr.startswith("pycrictl: cannot read the history in ")
-    with serving(str(tmp_path / "b.sock"), {"history": nowhere}) as path:
-        said = shown(path).stderr
-    assert said.startswith("pycrictl: the proxy keeps no history\nhint: ")
-    assert "--state-dir" in said
+    answers = {"a": str(tmp_path / "a"), "b": ""}
+    said = {}
+    for name, folder in answers.items():
+        with serving(str(tmp_path / name), {"history": giving({"folder": folder})}) as path:
+            run = shown(path)
+        assert (run.code, run.stdout) == (1, "")
+        said[name] = run.stderr
+    assert said["a"].startswith("pycrictl: cannot read the history in ")
+    assert said["b"].startswith("pycrictl: the proxy keeps no history\nhint: ")
+    assert "--state-dir" in said["b"]
