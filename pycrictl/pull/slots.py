@@ -26,6 +26,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -104,27 +105,27 @@ def pull_slot(
         yield
 
 
+@dataclass(frozen=True, slots=True)
 class _Locks:
     """Locks on bytes of an open file. Those of one descriptor do not hinder each other."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    fd: int
 
     def try_lock(self, byte: int) -> bool:
         try:
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, byte, 1))
+            fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, byte, 1))
         except (BlockingIOError, PermissionError):
             return False
         return True
 
     def unlock(self, byte: int) -> None:
-        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, byte, 1))
+        fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, byte, 1))
 
     def any_held(self, start: int, end: int) -> int | None:
         if start >= end:
             return None
         query = _flock(fcntl.F_WRLCK, start, end - start)
-        kind, _, byte, _, _ = _FLOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, query))
+        kind, _, byte, _, _ = _FLOCK.unpack(fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, query))
         return None if kind == fcntl.F_UNLCK else int(byte)
 
     def held(self, start: int, end: int) -> list[int]:
@@ -138,38 +139,30 @@ class _Locks:
         return found
 
 
+@dataclass(frozen=True, slots=True)
 class _Waiter:
-    def __init__(
-        self,
-        locks: _Locks,
-        limit: int,
-        image: str,
-        deadline: float | None,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-    ) -> None:
-        self._locks = locks
-        self._limit = limit
-        self._image = image
-        self._deadline = deadline
-        self._clock = clock
-        self._sleep = sleep
+    locks: _Locks
+    limit: int
+    image: str
+    deadline: float | None
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
 
     def try_slot(self, ticket: int = _LINE.stop) -> bool:
         """Take a slot if one is free and nobody is in line before ``ticket``."""
         with self._admission() as is_admitted:
-            if not is_admitted or self._locks.any_held(_LINE.start, ticket) is not None:
+            if not is_admitted or self.locks.any_held(_LINE.start, ticket) is not None:
                 return False
-            if len(self._locks.held(_SLOTS.start, _SLOTS.stop)) >= self._limit:
+            if len(self.locks.held(_SLOTS.start, _SLOTS.stop)) >= self.limit:
                 return False
-            return any(self._locks.try_lock(byte) for byte in _SLOTS[: self._limit])
+            return any(self.locks.try_lock(byte) for byte in _SLOTS[: self.limit])
 
     def wait(self, on_wait: Callable[[int], None]) -> None:
         ticket = self._draw_ticket()
         try:
             reported = 0
             while True:
-                place = len(self._locks.held(_LINE.start, ticket)) + 1
+                place = len(self.locks.held(_LINE.start, ticket)) + 1
                 if place == 1 and self.try_slot(ticket):
                     return
                 if place != reported:
@@ -177,7 +170,7 @@ class _Waiter:
                     reported = place
                 self._pause(_FIRST_POLL_S if place == 1 else _POLL_S)
         finally:
-            self._locks.unlock(ticket)
+            self.locks.unlock(ticket)
 
     def retry(self, how: Retry) -> None:
         for _ in range(how.retries):
@@ -185,7 +178,7 @@ class _Waiter:
             if self.try_slot():
                 return
         message = (
-            f"TooManyPullingInParallelErr: no slot for pulling {quote(self._image)} was free at "
+            f"TooManyPullingInParallelErr: no slot for pulling {quote(self.image)} was free at "
             f"{plural(how.retries, 'retry', 'retries')} every {format_duration(how.interval_s)}"
         )
         raise Exhausted(
@@ -194,8 +187,8 @@ class _Waiter:
 
     def _draw_ticket(self) -> int:
         with self._admission():
-            ticket = max(self._locks.held(_LINE.start, _LINE.stop), default=_LINE.start - 1) + 1
-            while not self._locks.try_lock(ticket):
+            ticket = max(self.locks.held(_LINE.start, _LINE.stop), default=_LINE.start - 1) + 1
+            while not self.locks.try_lock(ticket):
                 ticket += 1
         return ticket
 
@@ -206,32 +199,32 @@ class _Waiter:
         It takes an instant, unless a process was stopped in that instant: then nobody gets a slot,
         but every process still notices its deadline.
         """
-        is_admitted = self._locks.try_lock(_ADMISSION)
+        is_admitted = self.locks.try_lock(_ADMISSION)
         for _ in range(_ADMISSION_TRIES):
             if is_admitted:
                 break
-            self._sleep(_ADMISSION_POLL_S)
-            is_admitted = self._locks.try_lock(_ADMISSION)
+            self.sleep(_ADMISSION_POLL_S)
+            is_admitted = self.locks.try_lock(_ADMISSION)
         try:
             yield is_admitted
         finally:
             if is_admitted:
-                self._locks.unlock(_ADMISSION)
+                self.locks.unlock(_ADMISSION)
 
     def _pause(self, seconds: float) -> None:
-        if self._deadline is not None:
-            left_s = self._deadline - self._clock()
+        if self.deadline is not None:
+            left_s = self.deadline - self.clock()
             if left_s <= 0:
                 raise DeadlineExceeded(
-                    f"no slot for pulling {quote(self._image)} became free in time",
+                    f"no slot for pulling {quote(self.image)} became free in time",
                     code="DeadlineExceeded",
                     hint=self._explanation(),
                 )
             seconds = min(seconds, left_s)
-        self._sleep(seconds)
+        self.sleep(seconds)
 
     def _explanation(self) -> str:
-        return f"the limit is {self._limit}, and other processes on this node hold as many slots"
+        return f"the limit is {self.limit}, and other processes on this node hold as many slots"
 
 
 @contextmanager
