@@ -27,7 +27,8 @@ MAX_DEPTH: Final = 100
 """Blocks and parentheses inside one another."""
 
 UNSUPPORTED: Final = ("define", "template", "block", "call", "break", "continue")
-KEYWORDS: Final = ("if", "with", "range", "else", "end")
+BLOCKS: Final = ("if", "with", "range")
+KEYWORDS: Final = (*BLOCKS, "else", "end")
 CONSTANTS: Final = {"true": True, "false": False, "nil": None}
 KINDS: Final = {
     type(None): "null",
@@ -232,7 +233,7 @@ class _Parser:
         if end.kind == "end":
             raise self.error(keyword.position, f"{{{{{keyword.text}}}}} without {{{{end}}}}")
         del self.variables[known:]
-        return partial(BLOCKS[keyword.text], pipeline, body, otherwise)
+        return partial(_branch, keyword.text, pipeline, body, otherwise)
 
     def otherwise(self, keyword: _Token) -> tuple[Nodes, _Token]:
         word = self.skip_space()
@@ -310,8 +311,6 @@ class _Parser:
     def called(self, name: _Token, at: At, arguments: Sequence[Operand], is_first: bool) -> Command:
         count = len(arguments) + (not is_first)
         function, least, most = FUNCTIONS.get(name.text, (None, 1, None))
-        if name.text in UNSUPPORTED:
-            raise self.error(name.position, f'function "{name.text}" is not supported')
         if function is None and name.text not in DECIDING:
             raise self.error(name.position, f'there is no function "{name.text}"')
         if count < least or (most is not None and count > most):
@@ -407,24 +406,20 @@ def _act(pipeline: _Pipeline, variables: Variables, dot: Any) -> None:
         variables.output.append(plain(value))
 
 
-def _if(pipeline: _Pipeline, body: Nodes, otherwise: Nodes, variables: Variables, dot: Any) -> None:
-    _walk(body if pipeline.value(variables, dot) else otherwise, variables, dot)
-
-
-def _with(
-    pipeline: _Pipeline, body: Nodes, otherwise: Nodes, variables: Variables, dot: Any
-) -> None:
-    if value := pipeline.value(variables, dot):
-        _walk(body, variables, value)
-    else:
-        _walk(otherwise, variables, dot)
-
-
-def _range(
-    pipeline: _Pipeline, body: Nodes, otherwise: Nodes, variables: Variables, dot: Any
+def _branch(
+    keyword: str,
+    pipeline: _Pipeline,
+    body: Nodes,
+    otherwise: Nodes,
+    variables: Variables,
+    dot: Any,
 ) -> None:
     # As in Go, all variables of a loop hold the whole value in {{else}}.
     value = pipeline.value(variables, dot)
+    if keyword != "range":
+        inner = dot if keyword == "if" else value
+        _walk(body if value else otherwise, variables, inner if value else dot)
+        return
     items: list[tuple[Any, Any]] = []
     if isinstance(value, dict):
         items = [(key, value[key]) for key in sorted(value)]
@@ -482,6 +477,3 @@ def _field(operand: Operand, names: Sequence[str], at: At, variables: Variables,
             raise at(f"there is no key {quote(name)}")
         value = value[name]
     return value
-
-
-BLOCKS: Final = {"if": _if, "with": _with, "range": _range}
