@@ -27,15 +27,6 @@ def digest(repository: str, number: int) -> str:
     return f"{repository}@sha256:{hex_id(number)}"
 
 
-def fake_version() -> cri_pb2.VersionResponse:
-    return cri_pb2.VersionResponse(
-        version="0.1.0",
-        runtime_name="fake",
-        runtime_version="v9.8.7",
-        runtime_api_version="v1",
-    )
-
-
 def fake_images(name: str = "") -> list[cri_pb2.Image]:
     """The images in the runtime's order; it honours an exact ``name``, as CRI-O does."""
 

@@ -6,13 +6,14 @@ import time
 
 import pytest
 
-from pycrictl.show import list_views
+from pycrictl._proto import cri_pb2
+from pycrictl.show import inspect_views, list_views
+from pycrictl.show.list_views import NEVER
 from tests.captures.fixtures import utc
 from tests.captures.scene import hex_id
 
 __all__ = ["utc"]
 
-NOW = 1_795_209_010.0
 TIME_NS = 1_700_000_000_123_456_789
 
 
@@ -71,3 +72,19 @@ def test_times_are_local(
     monkeypatch.setenv("TZ", name)
     time.tzset()
     assert (list_views.rfc3339(time_ns), list_views.go_time(time_ns)) == (rfc3339, go_time)
+
+
+@pytest.mark.parametrize(
+    ("state", "finished_at", "never"),
+    [
+        ("CONTAINER_CREATED", 5, ["startedAt", "finishedAt"]),
+        ("CONTAINER_RUNNING", 5, ["finishedAt"]),
+        ("CONTAINER_EXITED", 0, []),
+        ("CONTAINER_UNKNOWN", 5, []),
+        ("CONTAINER_UNKNOWN", 0, ["finishedAt"]),
+    ],
+)
+def test_times_that_have_not_come(state: str, finished_at: int, never: list[str]) -> None:
+    status = cri_pb2.ContainerStatus(state=state, finished_at=finished_at)
+    times = inspect_views.container_times(status)
+    assert [name for name, text in times.items() if text == NEVER] == never

@@ -6,14 +6,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.show.jsontext import document_json
-from pycrictl.show.protodata import (
-    MAX_NESTING,
-    info_value,
-    status_document,
-)
-from tests.captures.fixtures import utc
-
-__all__ = ["utc"]
+from pycrictl.show.protodata import MAX_NESTING, info_value, status_document
 
 
 def test_unset_submessages_are_null_if_wanted() -> None:
