@@ -148,24 +148,20 @@ HOSTILE = "evil\x1b]0;title\x07\n\r\x9b2J\u202e" + "x" * 10_000
 @pytest.mark.parametrize("command", ["ps", "pods", "images"])
 def test_names_cannot_steer_the_terminal(fake: FakeServer, command: str, words: list[str]) -> None:
     labels = {HOSTILE: HOSTILE, "io.kubernetes.pod.name": HOSTILE}
-    if command == "ps":
-        container = cri_pb2.Container(id=HOSTILE, labels=labels, annotations=labels)
-        container.metadata.name = container.image.image = container.image_id = HOSTILE
-        fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
-    elif command == "images":
-        image = cri_pb2.Image(id=HOSTILE, repo_tags=[f"{HOSTILE}:1"], username=HOSTILE)
-        fake.offer("ListImages", cri_pb2.ListImagesResponse(images=[image]))
-        fake.offer("ListContainers", None)
-        fake.offer("Status", None)
+    container = cri_pb2.Container(id=HOSTILE, labels=labels, annotations=labels)
+    container.metadata.name = container.image.image = container.image_id = HOSTILE
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
+    image = cri_pb2.Image(id=HOSTILE, repo_tags=[f"{HOSTILE}:1"], username=HOSTILE)
+    fake.offer("ListImages", cri_pb2.ListImagesResponse(images=[image]))
+    fake.offer("Status", None)
+    pod = cri_pb2.PodSandbox(id=HOSTILE, labels=labels, annotations=labels)
+    pod.metadata.name = pod.metadata.namespace = pod.runtime_handler = HOSTILE
+    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[pod]))
+    status = answers.pod_status(HOSTILE)
+    status.network.ip = HOSTILE
+    fake.offer("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status=status))
+    if command == "images":
         words = [word.replace(".metadata.name", ".id") for word in words]
-    else:
-        pod = cri_pb2.PodSandbox(id=HOSTILE, labels=labels, annotations=labels)
-        pod.metadata.name = pod.metadata.namespace = pod.runtime_handler = HOSTILE
-        fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[pod]))
-        if words == ["-o", "wide"]:
-            status = answers.pod_status(HOSTILE)
-            status.network.ip = HOSTILE
-            fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status=status))
     shown = run(fake, command, *words)
     assert (shown.code, shown.stderr) == (0, "")
     printable = shown.stdout.replace("\n", "").replace("\t", "")
@@ -251,42 +247,16 @@ def test_a_list_that_breaks_off_is_not_shown(fake: FakeServer) -> None:
     assert "is unavailable: going down" in shown.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "call", "answer", "path", "value"),
-    [
-        (
-            "version",
-            "Version",
-            cri_pb2.VersionResponse(
-                version="0.1.0",
-                runtime_name="fake",
-                runtime_version="2",
-                runtime_api_version="v1",
-            ),
-            "runtimeName",
-            "fake",
-        ),
-        (
-            "runtime-config",
-            "RuntimeConfig",
-            cri_pb2.RuntimeConfigResponse(linux={"cgroup_driver": cri_pb2.CGROUPFS}),
-            "linux.cgroupDriver",
-            "CGROUPFS",
-        ),
-    ],
-)
-def test_small_answers_in_all_formats(
-    fake: FakeServer, command: str, call: str, answer: Any, path: str, value: str
-) -> None:
-    fake.prepare(call, answer, repeat=True)
-    assert run(fake, command, "-o", "table").stdout == run(fake, command).stdout
-    document = json.loads(run(fake, command, "-o", "json").stdout)
-    assert yaml.safe_load(run(fake, command, "-o", "yaml").stdout) == document
-    for key in path.split("."):
-        document = document[key]
-    assert document == value
-    assert run(fake, command, "-o", f"jsonpath={{.{path}}}").stdout.rstrip("\n") == value
-    wrong = run(fake, command, "-o", "wide")
+def test_a_small_answer_in_all_formats(fake: FakeServer) -> None:
+    version = {"version": "0.1.0", "runtime_name": "fake", "runtime_api_version": "v1"}
+    answer = cri_pb2.VersionResponse(**version, runtime_version="2")
+    fake.offer("Version", answer)
+    assert run(fake, "version", "-o", "table").stdout == run(fake, "version").stdout
+    document = json.loads(run(fake, "version", "-o", "json").stdout)
+    assert document["runtimeName"] == "fake"
+    assert yaml.safe_load(run(fake, "version", "-o", "yaml").stdout) == document
+    assert run(fake, "version", "-o", "jsonpath={.runtimeName}").stdout == "fake\n"
+    wrong = run(fake, "version", "-o", "wide")
     assert (wrong.code, wrong.stdout) == (1, "")
     assert "jsonpath=" in wrong.stderr
 
