@@ -46,12 +46,17 @@ def url(text: str) -> cri_pb2.ImagePullProgressResponse:
 
 @contextmanager
 def streams(
-    fake: FakeServer, *scripts: Any, repeat: bool = False, cut: Sequence[int] = ()
+    fake: FakeServer,
+    *scripts: Any,
+    repeat: bool = False,
+    cut: Sequence[int] = (),
+    scheme: str = "http",
+    then: Sequence[Status] = (),
 ) -> Iterator[Any]:
-    """The runtime has two pods, and its call leads to these streams."""
-    with progress_streams(*scripts, cut=cut) as server:
+    """The runtime has two pods, and its call leads to these streams, ``then`` to something else."""
+    with progress_streams(*scripts, cut=cut, scheme=scheme) as server:
         fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url), repeat=repeat)
+        fake.prepare("ImagePullProgress", url(server.url), *then, repeat=repeat)
         yield server
 
 
@@ -76,9 +81,7 @@ def test_newline_delimited_json(fake: FakeServer) -> None:
 
 
 def test_websocket(fake: FakeServer) -> None:
-    with progress_streams(STORY, scheme="ws") as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ImagePullProgress", url(server.url))
+    with streams(fake, STORY, scheme="ws"):
         run = watch(fake, "web")
     assert run.code == 0
     assert run.stderr.splitlines()[-1].startswith(f"{IMAGE} done: 2 layers, 200 B")
@@ -192,20 +195,16 @@ def test_a_container_is_named_in_the_call(fake: FakeServer) -> None:
     container = cri_pb2.Container(
         id="cc" * 32, pod_sandbox_id=WEB, metadata=cri_pb2.ContainerMetadata(name="app")
     )
-    with progress_streams([]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
-        fake.prepare("ImagePullProgress", url(server.url))
+    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
+    with streams(fake, []):
         assert watch(fake, "web", "-c", "app").code == 0
     assert fake.calls[-1].request.pod_sandbox_id == WEB
     assert fake.calls[-1].request.container_id == container.id
 
 
 def test_a_container_that_is_not_there_yet(fake: FakeServer) -> None:
-    with progress_streams(STORY) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        fake.prepare("ListContainers", cri_pb2.ListContainersResponse(), repeat=True)
-        fake.prepare("ImagePullProgress", url(server.url))
+    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(), repeat=True)
+    with streams(fake, STORY):
         run = watch(fake, "web", "-c", "app")
     assert run.code == 0
     assert 'container "app" does not exist yet' in run.stderr
@@ -275,10 +274,8 @@ def test_an_answer_without_url(fake: FakeServer) -> None:
 
 
 def test_a_pod_that_goes_away(fake: FakeServer) -> None:
-    with progress_streams(STORY[:2], cut=[0]) as server:
-        fake.prepare("ListPodSandbox", PODS)
-        gone = Status(grpc.StatusCode.NOT_FOUND, "no such sandbox")
-        fake.prepare("ImagePullProgress", url(server.url), gone)
+    gone = Status(grpc.StatusCode.NOT_FOUND, "no such sandbox")
+    with streams(fake, STORY[:2], cut=[0], then=[gone]):
         run = watch(fake, "web")
     assert run.code == 0
     assert "the pod is gone\n" in run.stderr
