@@ -20,7 +20,7 @@ from pycrictl.cli.tree import Group, command_of, specs
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 from pycrictl.errors import OptionError, PycrictlError, UsageError
-from tests.cli.run import start
+from tests.cli.run import Run, start
 
 ENTRIES = [each for entry in COMMANDS for each in (entry, *entry.subcommands)]
 
@@ -149,3 +149,23 @@ def test_numbers_are_read_as_go_reads_them(entry: CommandSpec) -> None:
 def test_typers_own_completion_is_not_there(variable: str) -> None:
     process = start("--version", environ={variable: "source_bash", "_TYPER_COMPLETE_ARGS": "ps"})
     assert process.communicate(timeout=60) == (f"pycrictl version {__version__}\n", "")
+
+
+def test_the_table_cannot_drift() -> None:
+    for entry in COMMANDS:
+        summary, *texts = (command_of(entry).help or "").split("\n\n")
+        assert summary == f"{entry.summary}."
+        assert any(text.startswith("Example: pycrictl ") for text in texts), entry.name
+
+
+def test_version_option() -> None:
+    run = Run("--version")
+    assert run.code == 0
+    assert run.stdout == f"pycrictl version {__version__}\n"
+
+
+def test_secrets_stay_out_of_errors() -> None:
+    run = Run("pull", "--creds", "user:hunter2", "--auth", "c2VjcmV0", "a")
+    assert run.code == 1
+    assert "hunter2" not in run.stderr
+    assert "c2VjcmV0" not in run.stderr
