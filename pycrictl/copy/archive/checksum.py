@@ -28,20 +28,13 @@ __all__ = ["Checksum", "crc32", "joined", "wrong_checksum"]
 _READ_BYTES: Final = 512 * 1024
 """What is read at once: of less, two threads wait for each other too often."""
 
-_HALVED_BYTES: Final = 1024 * 1024
+_HALVED_BYTES: Final = 4 * 1024 * 1024
 """Of less, a second thread takes longer to begin than it saves."""
 
 
 class Checksum:
     def __init__(self) -> None:
         self.value = 0
-        self._thread: ThreadPoolExecutor | None = None
-
-    def __enter__(self) -> Checksum:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def add(self, data: bytes | bytearray | memoryview) -> None:
         self.value = crc32(data, self.value)
@@ -51,22 +44,12 @@ class Checksum:
         if _combine is None or size_bytes < _HALVED_BYTES:
             self.value = _checksum_of(fd, offset, size_bytes, self.value)
             return
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1)
         half = size_bytes // 2
         rest = size_bytes - half
-        second = self._thread.submit(_checksum_of, fd, offset + half, rest, 0)
-        try:
+        with ThreadPoolExecutor(1) as thread:  # which is over before the caller closes the file
+            second = thread.submit(_checksum_of, fd, offset + half, rest, 0)
             first = _checksum_of(fd, offset, half, self.value)
-        finally:
-            # The caller may close the file as soon as this is over.
-            second_value = second.result()
-        self.value = _combine(first, second_value, rest)
-
-    def close(self) -> None:
-        if self._thread is not None:
-            self._thread.shutdown()
-            self._thread = None
+        self.value = _combine(first, second.result(), rest)
 
 
 def joined(first: int, second: int, second_part: bytes | memoryview) -> int:

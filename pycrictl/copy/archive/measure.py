@@ -86,10 +86,8 @@ def measure(
     """
     census = Census(rules)
     size_bytes = 0
-    with (
-        Checksum() as checksum,
-        closing(pack_unread(source, on_skip=on_skip, on_entry=census.count)) as pieces,
-    ):
+    checksum = Checksum()
+    with closing(pack_unread(source, on_skip=on_skip, on_entry=census.count)) as pieces:
         for piece in pieces:
             size_bytes += piece.size_bytes if isinstance(piece, FilePart) else len(piece)
             if check is not None:

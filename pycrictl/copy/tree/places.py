@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
 from pycrictl.copy.rules.spec import Existing, PathText, SourceKind, take_apart
@@ -139,36 +141,29 @@ class Destination(NamedTuple):
     existing: Existing
     directory: Directory
 
-    def close(self) -> None:
-        """Let go of it."""
-        self.directory.close()
 
-    def __enter__(self) -> Destination:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def open_destination(root: Root, path: bytes) -> Destination:
+@contextmanager
+def open_destination(root: Root, path: bytes) -> Iterator[Destination]:
     """Find where a copy goes."""
     text = take_apart(path)
     if (directory := _directory(root, text.path, shown=path)) is not None:
-        return Destination(root, text, Existing.DIRECTORY, directory)
+        with directory:
+            yield Destination(root, text, Existing.DIRECTORY, directory)
+        return
     parent, slash, _ = text.path.rpartition(b"/")
     parent = parent or (b"/" if slash else b".")
     directory = _directory(root, parent, shown=path)
     if directory is None or not text.name:
         raise CopyError(f"there is no directory {quote(os.fsdecode(parent))}")
-    try:
-        status = directory.lstat(text.name)
-    except OSError as exc:
-        directory.close()
-        raise to_error(exc, "copy to", path) from exc
-    existing = Existing.NOTHING if status is None else Existing.FILE
-    if status is not None and not _leads_to_file(root, directory, text, status):
-        existing = Existing.SPECIAL
-    return Destination(root, text, existing, directory)
+    with directory:
+        try:
+            status = directory.lstat(text.name)
+        except OSError as exc:
+            raise to_error(exc, "copy to", path) from exc
+        existing = Existing.NOTHING if status is None else Existing.FILE
+        if status is not None and not _leads_to_file(root, directory, text, status):
+            existing = Existing.SPECIAL
+        yield Destination(root, text, existing, directory)
 
 
 def _leads_to_file(
