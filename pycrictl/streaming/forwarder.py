@@ -37,7 +37,6 @@ from pycrictl.wire.spdy.streams import SpdyChannels
 _PAIR: Final = re.compile(r"(?:([0-9]{0,5}):)?([0-9]{1,5})")
 _MAX_PORT: Final = 65535
 _LOCALHOST: Final = ("127.0.0.1", "::1")
-_EVERYWHERE: Final = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +104,13 @@ def _label(host: str, port: int) -> str:
 
 
 def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
-    """Return the addresses to listen on, each once, and none that another one includes."""
+    """Return the addresses to listen on, each once."""
     hosts: dict[str, socket.AddressFamily] = {}
     for name in addresses:
         for host in _LOCALHOST if name == "localhost" else [name]:
             family = _family(host)
             hosts[socket.inet_ntop(family, socket.inet_pton(family, host))] = family
-    whole = {hosts[host] for host in _EVERYWHERE if host in hosts}
-    alone = (host for host, family in hosts.items() if family not in whole or host in _EVERYWHERE)
-    return {host: hosts[host] for host in alone}
+    return hosts
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -13,7 +13,7 @@ from typing import Any
 from pycrictl._proto import cri_pb2
 from tests.fakecri import FakeServer
 from tests.streaming.servers import accept_upgrade, in_thread, read_head
-from tests.streaming.spdy_server import UPGRADE, SpdyPeer
+from tests.streaming.spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure
 from tests.wire.frames import BINARY, close_frame, frame
 
 
@@ -36,13 +36,8 @@ class Played:
     def status(self) -> bytes:
         if self.failure:
             status = {"status": "Failure", "message": self.failure, "reason": "InternalError"}
-        elif self.code:
-            cause = {"reason": "ExitCode", "message": str(self.code)}
-            details: Any = {"causes": [cause]}
-            status = {"status": "Failure", "reason": "NonZeroExitCode", "details": details}
-        else:
-            status = {"status": "Success"}
-        return json.dumps(status).encode()
+            return json.dumps(status).encode()
+        return failure(self.code) if self.code else SUCCESS
 
 
 @contextmanager
