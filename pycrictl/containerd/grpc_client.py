@@ -40,11 +40,7 @@ M = TypeVar("M", bound=Message)
 
 
 class ContainerdClient:
-    """Reads the content store, the images, the leases and the snapshots of a containerd.
-
-    While containerd restarts, calls raise ``ConnectError`` or ``Unavailable``; then the same client
-    works again.
-    """
+    """Reads a containerd's stores, and works again when one that restarts is back."""
 
     def __init__(self, path: str, *, timeout_s: float = 2.0) -> None:
         self.endpoint = f"unix://{path}"

@@ -28,11 +28,7 @@ _SNAPSHOTS: Final = "snapshots/"
 
 @contextmanager
 def view(client: ContainerdClient, snapshotter: str, chain_id: str) -> Iterator[list[Path]]:
-    """Make a view of an image, and yield the directories of its layers, the uppermost first.
-
-    Raises:
-        Unimplemented: the layers are not directories, as with a block device.
-    """
+    """Yield the directories of an image's layers, uppermost first; else ``Unimplemented``."""
     name = f"{_PREFIX}{os.getpid()}-{start_ticks(os.getpid())}"
     expiry = (datetime.now(UTC) + _EXPIRY).strftime("%Y-%m-%dT%H:%M:%SZ")
     lease = leases_pb2.CreateRequest(id=name, labels={"containerd.io/gc.expire": expiry})

@@ -78,10 +78,7 @@ class NodeProxy(Protocol):
 
 
 class NodeCollector(Asking):
-    """Collects facts about a node, source by source, and each within the same few seconds.
-
-    Registries to try are HOST or HOST/REPO; empty for those of the node's images.
-    """
+    """Collects facts within seconds; registries are HOST or HOST/REPO, else those of images."""
 
     def __init__(self, registries: Iterable[str] = (), *, tries_registries: bool = True) -> None:
         super().__init__()

@@ -47,8 +47,6 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """A pull under way, or at a place in a proxy's line."""
-
     totals: Totals | None = None
     place: int = 0
     behind: str = ""
@@ -114,12 +112,10 @@ class Line:
 class PodFacts:
     """All that is known of a pod.
 
-    Attributes:
-        phase: as the API server has it; empty if it was not asked.
-        reason: why the kubelet has ended it, such as ``Evicted``; of its status, as ``message``.
-        unscheduled: what the scheduler says of a pod that has no node; empty if it has one.
-        stray_pulls: pulls of the node whose pod nobody knows; ``stray_failures`` as well.
-        problems: conditions of the runtime that do not hold, and why.
+    ``phase`` is empty if the API server was not asked; ``reason`` and ``message`` are its own.
+    ``unscheduled`` is what the scheduler says of a pod without a node. ``stray_pulls`` and
+    ``stray_failures`` are of unknown pods, ``problems`` conditions of the runtime that do not
+    hold.
     """
 
     namespace: str

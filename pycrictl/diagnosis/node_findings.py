@@ -31,18 +31,9 @@ NEEDED: Final = ("RuntimeReady", "NetworkReady")
 class NodeFacts:
     """All that is known of a node; None and empty stand for what is not known.
 
-    Attributes:
-        silent: calls of the runtime that were not answered in time.
-        missing_sandbox_image: the image of pod sandboxes (pause) if the node does not have it.
-        conditions: of the runtime that do not hold, and why.
-        other_sockets: other endpoints of runtimes on the node, and who answers there or why not.
-        kubelet_limit: how many images the kubelet pulls at once; 0 for any number.
-        kubelet_endpoints: of runtime and images, as the kubelet is configured.
-        downloads: how many layers containerd downloads at once.
-        timeout_s: after how long without a byte containerd gives a pull up; 0 for never.
-        dead_leases: of pulls of a containerd that has ended.
-        dead_ingests: unfinished downloads that nothing has been added to for an hour.
-        stages: what killed copies have left, as paths.
+    ``silent`` are calls without an answer in time, ``conditions`` those that do not hold, and why.
+    ``other_sockets``: endpoints, and who answers there. ``kubelet_limit`` is 0 for any number,
+    ``timeout_s`` 0 for never. ``dead_ingests``: downloads that have not grown for an hour.
     """
 
     endpoint: str = ""

@@ -49,10 +49,7 @@ def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
 
 
 def all_of(status: Mapping[str, Any]) -> list[tuple[str, str, PullState]]:
-    """Return all pulls in the status of a proxy: pod (empty if unknown), image, and how far.
-
-    One that has joined another is as far as that one.
-    """
+    """Return all pulls of a proxy's status: pod (empty if unknown), image, and how far."""
     found: list[tuple[str, str, PullState]] = []
     by_number: dict[int, PullState] = {}
     for one in status.get("running", ()):

@@ -39,10 +39,7 @@ class Step(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The way to one server, as far as the first step that failed.
-
-    ``skew_s`` is how far this node's clock is ahead of the server's.
-    """
+    """The way to a server, to the first step that failed; this clock is ahead by ``skew_s``."""
 
     registry: str
     url: str

@@ -107,7 +107,6 @@ class Survey(Asking):
         return Look(reports, self._filesystems, missing, self._findings)
 
     def look_at(self, text: str) -> facts.PodFacts:
-        """Return all that is known of the pod that a word stands for."""
         lookup = Lookup(self._client)
         self._look_at_the_slow()
         sandbox, pod = self._find(lookup, text, self._lines)

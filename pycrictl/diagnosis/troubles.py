@@ -12,13 +12,9 @@ from typing import Final, NamedTuple
 class Trouble(NamedTuple):
     """What an error means.
 
-    Attributes:
-        pattern: a regular expression of its words.
-        kind: one word for scripts.
-        rank: how likely it is the cause of all the rest, the highest first.
-        text: what is the case, after the image's name.
-        advice: what to do; IMAGE and HOST stand for the image and its registry.
-        retry: the same for somebody whose own pull has failed; empty if nothing else.
+    ``rank`` is how likely it is the cause of all the rest; ``text`` follows the image's name. In
+    ``advice`` IMAGE and HOST stand for the image and its registry; ``retry`` is the same for
+    somebody whose own pull has failed, if it differs.
     """
 
     pattern: str

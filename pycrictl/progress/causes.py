@@ -33,10 +33,7 @@ class Causes:
         self._shown: dict[str, None] = {}
 
     def add(self, result: PollResult, tracker: ImageTracker, now: float) -> PollResult:
-        """Return the result of a poll without the endings whose cause is still looked for.
-
-        Causes go to the tracker, as failed images or as the errors of failed layers.
-        """
+        """Return the result of a poll without the endings whose cause is still looked for."""
         active = [pull.image for pull in result.active if pull.image]
         done = [pull.image for pull in result.ended if pull.ending is PullEnding.DONE]
         for name in [name for name in self._shown if _same(name, active + done)]:

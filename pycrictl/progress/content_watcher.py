@@ -101,10 +101,7 @@ class EndedPull:
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """The running pulls, oldest first, and those that ended since the previous poll.
-
-    ``is_settling``: the cause of an ending is still being looked for.
-    """
+    """Running pulls, oldest first, those that ended; ``is_settling``: a cause is sought."""
 
     active: tuple[ActivePull, ...]
     ended: tuple[EndedPull, ...]
@@ -175,11 +172,7 @@ class ContentWatcher:
         return replace(pull_of(image, _reports(pull)), digest=images[0].target.digest)
 
     def poll(self, tracker: Receiver, now: float, *, wall_s: float | None = None) -> PollResult:
-        """Look at all pulls and report every layer of them to ``tracker``.
-
-        After an error the next poll goes on where this one stopped; nothing is lost. ``now`` is
-        the tracker's time.
-        """
+        """Report every layer of all pulls to ``tracker``, whose time is ``now``."""
         wall_s = time.time() if wall_s is None else wall_s
         self._set_clock(wall_s - now)
         try:

@@ -38,8 +38,6 @@ class Sink(Protocol):
 
 
 class Endings:
-    """Shows a tracker's views to a sink, and the ends of its images."""
-
     def __init__(self, tracker: Tracker, sink: Sink) -> None:
         self._tracker = tracker
         self._sink = sink
@@ -100,8 +98,6 @@ REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often to look, and whether to go on when nothing is being pulled any more."""
-
     interval_s: float
     follow: bool = False
 

@@ -156,8 +156,6 @@ def from_pods(pods: Iterable[Pod]) -> dict[str, Failure]:
 
 
 class Failures:
-    """Looks for failures in the journal's lines since a wall time, and in the pods of the node."""
-
     def __init__(
         self,
         read_journal: Callable[[float], Sequence[JournalLine]],

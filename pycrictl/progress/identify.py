@@ -44,13 +44,9 @@ class Held(NamedTuple):
 class LeasePull:
     """What is known of a lease that is a pull or may become one.
 
-    Attributes:
-        image: its name, for good; empty before.
-        manifests: by digest; several only if all platforms are pulled.
-        unplaced: digests of manifests whose config is not read yet.
-        judged: digests of blobs that were read, or need not be.
-        expected: its announcement, if it was announced.
-        is_missed: it has ended, and its image was not there.
+    ``image`` is its name for good, empty before. Of several ``manifests``, by digest, all platforms
+    are pulled; ``unplaced`` are those whose config is not read yet. ``judged`` are digests of blobs
+    that were read, or need not be. ``is_missed``: it has ended, and its image was not there.
     """
 
     def __init__(self, lease_id: str, started_s: float, snapshotter: str) -> None:
@@ -100,11 +96,7 @@ class Identifier:
         self._names = names
 
     def look(self, pull: LeasePull, held: Held, nameless: int, now: float) -> None:
-        """Learn what can be learned of a pull from what its lease holds.
-
-        Args:
-            nameless: how many pulls that began earlier have no name yet.
-        """
+        """Learn what a pull's lease shows; ``nameless`` earlier pulls have no name yet."""
         if not pull.manifests:
             self._find_manifest(pull, held.blobs - pull.judged, now)
         for digest in pull.platforms & (held.blobs - pull.judged):
@@ -121,7 +113,6 @@ class Identifier:
             self._name(pull, 0, is_final=True)
 
     def read(self, pull: LeasePull, digest: str) -> bool:
-        """Learn which layers an image has whose manifest or index is known, and on the node."""
         self._read(pull, digest, 0.0)
         for one in self._client.infos(pull.platforms):
             self._read(pull, one, 0.0)

@@ -133,10 +133,7 @@ class Layers:
             self._layers.setdefault(digest, layer)
 
     def place(self, descriptors: Sequence[LayerDescriptor], chain_ids: Sequence[str]) -> None:
-        """Take the chain IDs of a manifest's layers, which come from its config.
-
-        If there is not one for each layer, the image is an artifact that nobody unpacks.
-        """
+        """Take a manifest's chain IDs; if there is not one for each layer, nobody unpacks them."""
         if len(chain_ids) == len(descriptors):
             for descriptor, chain_id in zip(descriptors, chain_ids, strict=True):
                 self._layers[descriptor.digest].chain_ids += (chain_id,)
@@ -176,12 +173,7 @@ class Layers:
         return is_doubtful
 
     def confirm(self, blobs: Mapping[str, float], snapshots: Mapping[str, Snapshot]) -> None:
-        """Take what the stores hold of the unsettled layers, whoever owns it.
-
-        Args:
-            blobs: wall times at which the complete blobs came, by digest.
-            snapshots: the committed snapshots by chain ID.
-        """
+        """Take complete blobs (wall times by digest), and committed snapshots by chain ID."""
         for layer in self.unsettled:
             if not layer.is_complete and layer.digest in blobs:
                 layer.is_complete = True

@@ -69,8 +69,6 @@ _NOT_OFFERED: Final = (404, 405)
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """What to watch, as the user typed it; empty means not given."""
-
     pod: str = ""
     container: str = ""
     image: str = ""
@@ -116,7 +114,6 @@ class WatchTarget:
         return self.container is not None
 
     def open_stream(self) -> Target:
-        """Ask for a progress stream (``ImagePullProgress``, KEP-5334); return where it is."""
         self.look_for_container()
         container_id = self.container.id if self.container is not None else ""
         message = cri_pb2.ImagePullProgressRequest(
@@ -136,8 +133,6 @@ class PodsOfNode(Protocol):
 
 
 class Knowledge(NamedTuple):
-    """What is known of the node beside its runtime; nothing by default."""
-
     proxy: CriClient | None = None
     pods: PodsOfNode | None = None
     read_journal: Callable[[float], Sequence[JournalLine]] | None = None
@@ -153,11 +148,7 @@ def watch(
     pace: Pace,
     knowledge: Knowledge = NOTHING,
 ) -> None:
-    """Watch pulls until none is left, or without end if ``pace.follow``.
-
-    Raises:
-        PullFailed: at least one pull failed; the message has the first reason.
-    """
+    """Watch pulls until none is left; ``PullFailed`` has the first reason of those that failed."""
     try:
         outcome = _watch(client, request, sink, pace, knowledge)
     except KeyboardInterrupt:

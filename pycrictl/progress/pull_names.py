@@ -144,8 +144,6 @@ def _best(images: Iterable[str], repositories: Sequence[str]) -> str:
 
 
 class ImageOwners:
-    """Names pulls after what the node's pods need."""
-
     def __init__(self, pods: Callable[[], Sequence[Pod]], *, names_pods: bool = True) -> None:
         self._pods = pods
         self._names_pods = names_pods
@@ -154,13 +152,7 @@ class ImageOwners:
     def name(
         self, digests: Sequence[str], repositories: Sequence[str], images: Iterable[str]
     ) -> str:
-        """Return what the pods that wait for an image call it; empty if none does.
-
-        Args:
-            digests: of its manifest, and of its index if there is one.
-            repositories: where it comes from, ``host/path``.
-            images: names that the node has for the same digest.
-        """
+        """Return what the pods that wait for an image call it; empty if none does."""
         needed = dict.fromkeys(one.image for _, one in self._waiting())
         parsed = {reference: parse(reference) for reference in needed}
         if exact := [one for one in needed if parsed[one].digest in digests]:

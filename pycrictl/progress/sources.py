@@ -47,10 +47,7 @@ if TYPE_CHECKING:
 
 
 class ImageTracker(Tracker):
-    """A tracker that leaves out reports on other images than those wanted.
-
-    Reports that name no image always count.
-    """
+    """Leaves out reports on other images than those wanted; one that names none counts."""
 
     def __init__(self, image: str = "", is_wanted: Callable[[str], bool] | None = None) -> None:
         super().__init__()
@@ -85,11 +82,7 @@ def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
 def open_watcher(
     client: CriClient, owners: ImageOwners | None = None, *, wants_manifests: bool = True
 ) -> tuple[ContentWatcher | CrioWatcher, PullSettings]:
-    """Return a watcher of the runtime behind ``client``'s socket, and containerd's pull settings.
-
-    Raises:
-        Unimplemented: the runtime is neither containerd nor CRI-O.
-    """
+    """Return a watcher, and containerd's settings; another runtime is ``Unimplemented``."""
     native = ContainerdClient(client.path, timeout_s=client.timeout_s)
     try:
         settings = _settings(client, native)
@@ -127,8 +120,6 @@ Explain: TypeAlias = Callable[[PollResult, ImageTracker, float], PollResult]
 
 
 class ContentWatch:
-    """Watches containerd's content store, or CRI-O's files, until no wanted pull is left."""
-
     def __init__(
         self,
         watcher: ContentWatcher | CrioWatcher,

@@ -188,10 +188,7 @@ def watch_stream(
     timeout_s: float,
     pace: Pace,
 ) -> WatchOutcome:
-    """Watch a runtime's own progress stream until the runtime ends it.
-
-    ``open_url`` asks the runtime for a stream's URL, again when a stream breaks.
-    """
+    """Watch a runtime's own stream, whose URL is asked for again when it breaks."""
 
     async def follow(on_report: Callable[[Report], None], on_note: Callable[[str], None]) -> None:
         url = await in_thread(open_url)
@@ -206,10 +203,7 @@ def watch_stream(
 
 
 def watch_reports(follow: Follow, tracker: Tracker, sink: Sink, *, pace: Pace) -> WatchOutcome:
-    """Watch what streams report until one of them ends in good order.
-
-    ``follow`` is called again when a stream breaks.
-    """
+    """Watch streams until one ends in good order; ``follow`` is called again when one breaks."""
     try:
         return run_in_loop(_StreamWatch(follow, tracker, sink, pace).run())
     except ExceptionGroup as group:  # of the tasks

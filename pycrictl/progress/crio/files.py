@@ -40,12 +40,7 @@ class BlobFile(NamedTuple):
 
 
 def open_blobs(pid: int) -> dict[str, set[int]]:
-    """Return the numbers of the files that a process is writing, by their directory as it sees it.
-
-    Raises:
-        PermissionError: this takes root.
-        ProcessLookupError: there is no such process.
-    """
+    """Return the numbers of the files that a process writes, by their directory as it sees it."""
     found: dict[str, set[int]] = {}
     folder = f"/proc/{pid}/fd"
     try:

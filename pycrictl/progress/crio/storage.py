@@ -75,7 +75,6 @@ class Storage:
         self._images: list[StoredImage] = []
 
     def layers(self) -> dict[str, StoredLayer]:
-        """Return the complete layers by their compressed digest."""
         if self._layer_list.refresh():
             found = (_layer(entry) for entry in self._layer_list.entries)
             self._layers = {layer.digest: layer for layer in found if layer is not None}

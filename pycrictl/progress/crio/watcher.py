@@ -99,10 +99,7 @@ class PullFolder:
 
 
 class CrioWatcher:
-    """Looks at the pulls of CRI-O, in place of a ``ContentWatcher``.
-
-    Only ``expect`` and ``forget`` are thread-safe.
-    """
+    """In place of a ``ContentWatcher``; only ``expect`` and ``forget`` are thread-safe."""
 
     def __init__(
         self,
@@ -125,14 +122,12 @@ class CrioWatcher:
         self._unnamed = 0
 
     def expect(self, expected: Expected) -> None:
-        """Announce a pull, before it is asked for, so that it can be shown by its name."""
         self._expected.append(expected)
 
     def forget(self, expected: Expected) -> None:
         self._expected = [one for one in self._expected if one is not expected]
 
     def check(self) -> None:
-        """Look at the process once, to learn whether its files can be seen at all."""
         self._find_folders(self._process.look(), time.time())
 
     def poll(self, tracker: Tracker, now: float) -> PollResult:
@@ -289,7 +284,6 @@ def _report(tracker: Tracker, pull: PullFolder, now: float, wall_s: float) -> No
 def open_crio(
     client: CriClient, owners: ImageOwners | None = None, *, wants_manifests: bool = True
 ) -> CrioWatcher | None:
-    """Return a watcher of the CRI-O behind ``client``'s socket; None for another runtime."""
     try:
         name = client.call("Version", cri_pb2.VersionRequest()).runtime_name
     except RuntimeFault:

@@ -75,7 +75,6 @@ def login(reference: str, root: str, environ: Mapping[str, str]) -> tuple[str, s
 
 
 def context_for(host: str, root: str, *, verifies: bool) -> ssl.SSLContext:
-    """Return the TLS settings for a registry, with the authorities and keys that are for it."""
     context = client_context(verifies=verifies)
     for folder in _CERTIFICATES:
         for file in sorted(Path(f"{root}{folder}/{host}").glob("*")):

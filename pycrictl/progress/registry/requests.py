@@ -77,11 +77,7 @@ class ManifestRequest:
 
 
 def fetch(question: ManifestRequest, reference: str, *, timeout_s: float) -> bytes | None:
-    """Return the manifest or index that a reference names, as the registry or a mirror has it.
-
-    Returns:
-        None if all refuse or have not answered after ``timeout_s``.
-    """
+    """Return the manifest or index of a reference; None if all places refuse, or are too late."""
     import urllib3  # noqa: PLC0415 - on CRI-O alone
 
     root, environ = question.root, question.environ
@@ -214,13 +210,8 @@ def request(
 ) -> RegistryAnswer:
     """Ask a registry, or where it has redirected to, which loses the header on another host.
 
-    Args:
-        until: monotonic seconds; the body is what has come by then.
-        form: what is posted; None to get.
-        most: bytes of the body that are read, and asked for if ``is_range``.
-
-    Raises:
-        urllib3.exceptions.HTTPError: no answer.
+    The body is what has come by ``until`` (monotonic), at most ``most`` bytes; ``form`` is posted.
+    No answer at all is urllib3's ``HTTPError``.
     """
     import urllib3  # noqa: PLC0415 - a twentieth of a second
 

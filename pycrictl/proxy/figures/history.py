@@ -57,19 +57,11 @@ class CallOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PullRecord:
-    """What is kept of a call. It holds no secret.
+    """What is kept of a call, in wall time. It holds no secret. Bytes are None if they are unknown.
 
-    Attributes:
-        ended_s: in wall time.
-        code: the name of the gRPC status; empty if the caller did not wait for one.
-        cause: the last error, also that of an earlier attempt if the last one succeeded.
-        waited_s: from the first attempt to the start of the pull.
-        attempts: calls one after another, as for several credentials.
-        is_joined: whether it waited for an equal one, which succeeded.
-        digest: of what the tag named, or the image's ID where only that is known.
-        got_bytes: of layers that were downloaded, compressed; None if not known, as the others.
-        extracted_bytes: of layers that were unpacked, on disk.
-        size_bytes: of the image as the runtime counts.
+    ``waited_s`` is from the first attempt to the start, ``cause`` the last error, also that of an
+    earlier attempt. ``digest`` is of what the tag named, else the image's ID. ``got_bytes`` are
+    compressed, ``extracted_bytes`` on disk, ``size_bytes`` as the runtime counts.
     """
 
     ended_s: float
@@ -161,10 +153,7 @@ def newest(folder: Path, *, kept: int = KEPT) -> list[PullRecord]:
 
 
 def summary_of(records: Sequence[PullRecord]) -> dict[str, Any]:
-    """Return how many there are and how many failed, median and 95th percentile, and bytes.
-
-    Bytes count once for all who shared a pull.
-    """
+    """Return counts, medians, 95th percentiles, and bytes once for all who shared a pull."""
     own = [record for record in records if not record.is_joined]
     return {
         "count": len(records),

@@ -63,7 +63,6 @@ class PullTracer:
         return begin
 
     def event(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Take an event of the log; it may be the end of a span."""
         span = self._open.pop(fields.get("trace", ""), None)
         if span is None:
             return

@@ -86,12 +86,8 @@ class Slot:
 class QueuedPull:
     """A call to the runtime; later ones have higher numbers.
 
-    Attributes:
-        takes_slot: False if the runtime had the image before.
-        asked: when the first call came; its place in the line.
-        calls: those without an answer, by ticket; the first one leads, the others wait for it.
-        tries: how often a free slot was looked for in vain.
-        next_try: when it is looked for again; None in a line.
+    ``asked`` is when the first of ``calls`` came: by ticket, the first leads, the others wait for
+    it. ``takes_slot`` is False if the runtime had the image; ``next_try`` is None in a line.
     """
 
     number: int
@@ -121,17 +117,9 @@ class QueuedPull:
 class PullCall:
     """One PullImage call.
 
-    Attributes:
-        reference: the image as the request spells it.
-        name: the image as the pod spelled it first, which names it for those who watch the pod.
-        asked: when the first of the attempts was made.
-        cause: why the attempt before it failed.
-        is_continued: whether another attempt followed.
-        started: when it went to the runtime.
-        is_joined: whether an equal call went first, and has not failed.
-        is_refused: whether the limit was why it failed.
-        code: the name of the gRPC status that it was answered with; empty if it was not.
-        trace: the caller's place in a trace; empty if there is none.
+    ``reference`` is as the request spells the image, ``name`` as the pod spelled it first. The
+    first attempt was made at ``asked``; ``cause`` is why the last one failed. ``is_joined``: an
+    equal call went first, and has not failed. ``code`` is gRPC's, empty if it was not answered.
     """
 
     ticket: int
@@ -169,8 +157,6 @@ class PullCall:
 
 
 class Book:
-    """All calls and pulls: those under way, by ticket and number, and the last calls that ended."""
-
     def __init__(self) -> None:
         self.calls: dict[int, PullCall] = {}
         self.line: list[QueuedPull] = []
@@ -221,10 +207,7 @@ class Book:
         return 1 + bisect_left(self.line, pull.rank, key=lambda waiting: waiting.rank)
 
     def of_pod(self, pod: PodKey) -> Iterator[list[PullCall]]:
-        """Iterate over the images of a pod, in the order in which it first asked for them.
-
-        Of each, the calls under way are yielded, else the one that ended last.
-        """
+        """Iterate over a pod's images: the calls under way, else the one that ended last."""
         for calls in self._by_pod.get(pod, {}).values():
             yield [call for call in calls if call.end is None] or calls
 

@@ -126,10 +126,7 @@ class LayerPoller:
 
     @contextlib.asynccontextmanager
     async def watching(self, *, whole_node: bool = False) -> AsyncIterator[None]:
-        """Have the layers followed while the block runs; it begins after a first look.
-
-        With ``whole_node``, also while no pull passes through the proxy.
-        """
+        """Have layers followed while the block runs, from a first look on."""
         self._watchers += 1
         self._node_watchers += whole_node
         try:

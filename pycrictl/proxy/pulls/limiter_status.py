@@ -193,10 +193,7 @@ def typical_s(ended: Iterable[PullCall], unfinished_s: Iterable[float]) -> float
 def starts(
     left_s: Sequence[float | None], *, limit: int, waiting: int, typical_s: float | None
 ) -> list[float | None]:
-    """Return in how many seconds each waiting pull gets its slot.
-
-    ``left_s`` is how long each of the pulls that hold a slot still takes.
-    """
+    """Return in how many seconds each waiting pull starts; ``left_s``: of those with a slot."""
     if not limit:
         return [0.0] * waiting
     ends = sorted(math.inf if left is None else left for left in left_s)

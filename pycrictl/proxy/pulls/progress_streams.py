@@ -52,8 +52,6 @@ class Notifier:
 
 
 class PullProgress:
-    """Answers ``ImagePullProgress`` and fills the streams behind its URLs."""
-
     def __init__(
         self,
         lookup: RuntimeLookup,

@@ -56,8 +56,7 @@ class PullQueue:
     """The queue. One thread uses it; ``now`` is in seconds and never goes back.
 
     ``limit`` is the most images pulled at once, 0 for no limit; ``taken`` is how many slots are in
-    use. While ``is_held``, no slot is given, because calls may be on their way that came before all
-    others.
+    use.
     """
 
     def __init__(
@@ -93,10 +92,7 @@ class PullQueue:
         asked: float | None = None,
         started: float | None = None,
     ) -> list[Decision]:
-        """Take a call of a new ticket, which came at ``asked`` if that was not now.
-
-        With ``started`` it runs already: it has its slot, free or not.
-        """
+        """Take a new call, which came at ``asked``; with ``started`` it runs, and has its slot."""
         reference = reference or key.image
         asked = now if asked is None else asked
         out = self._advance(now)
