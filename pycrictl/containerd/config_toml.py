@@ -1,7 +1,8 @@
-"""What containerd's configuration says about pulls: download limit and progress timeout.
+"""What containerd's configuration says about pulls: download limit, progress timeout, mirrors.
 
 The file is TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import others. containerd 1.6
 also answers ``Status`` (CRI, verbose) with its settings in force; 2.x leaves those of images out.
+Where the images of a registry are looked for is in its ``certs.d`` (``hosts.toml``).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import tomli
 
@@ -21,6 +22,7 @@ from pycrictl.units import parse_duration
 
 DEFAULT_PATH: Final = Path("/etc/containerd/config.toml")
 CRI_PLUGINS: Final = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images")
+CERTS_D: Final = "/etc/containerd/certs.d"
 _FILES_LIMIT: Final = 64
 
 
@@ -103,11 +105,6 @@ def from_file(path: Path) -> PullSettings:
     return found
 
 
-def configurations(path: Path) -> Iterator[dict[str, Any]]:
-    for _, document in _documents(path):
-        yield document
-
-
 def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     todo, seen = [path], set[Path]()
     while todo and len(seen) < _FILES_LIMIT:
@@ -161,3 +158,59 @@ def _settings(table: Mapping[str, Any], keys: tuple[str, str], *, origin: str) -
 def _overridden(old: PullSettings, new: PullSettings) -> PullSettings:
     set_keys = {field.name for field in fields(new) if getattr(new, field.name) is not None}
     return old if new.is_empty else replace(old, **{key: getattr(new, key) for key in set_keys})
+
+
+# Where images are looked for
+
+
+class Site(NamedTuple):
+    """A server of a registry's images; ``ca`` is a file for this process."""
+
+    url: str
+    is_mirror: bool = False
+    ca: str = ""
+    verifies: bool = True
+
+
+def sites_of(host: str, config: Path) -> list[Site]:
+    scheme = "http" if host.partition(":")[0] in ("localhost", "127.0.0.1") else "https"
+    own = Site(f"{scheme}://{'registry-1.docker.io' if host == 'docker.io' else host}")
+    folder, document = _hosts(host, _folders(config))
+    if document is None:
+        return [own]
+    found = []
+    for url, settings in mapping(document.get("host")).items():
+        if isinstance(settings, dict):
+            found.append(_site(url, settings, folder, is_mirror=True))
+    if server := text(document.get("server")):
+        own = _site(server, document, folder, is_mirror=False)
+    return [*found, own]
+
+
+def _site(url: str, settings: dict[str, Any], folder: Path, *, is_mirror: bool) -> Site:
+    ca = settings.get("ca")
+    name = text(ca[0] if isinstance(ca, list) and ca else ca)
+    path = noderoot.locate(str(folder / name)) if name else ""
+    verifies = settings.get("skip_verify") is not True
+    whole = url if "://" in url else f"https://{url}"
+    return Site(whole.rstrip("/").removesuffix("/v2"), is_mirror, path, verifies)
+
+
+def _folders(config: Path) -> list[Path]:
+    named = []
+    for _, document in _documents(config):
+        plugins = mapping(document.get("plugins"))
+        for plugin in CRI_PLUGINS:
+            registry = mapping(plugins, plugin, "registry")
+            if path := text(registry.get("config_path")):
+                named = [Path(part) for part in path.split(":") if part]
+    return named or [Path(CERTS_D)]
+
+
+def _hosts(host: str, folders: list[Path]) -> tuple[Path, dict[str, Any] | None]:
+    for folder in folders:
+        for name in (host, host.replace(":", "_") + "_", "_default"):
+            file = folder / name / "hosts.toml"
+            if (document := _read(file)) is not None:
+                return file.parent, document
+    return Path(), None

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.config_toml import config_path, pull_settings
+from pycrictl.containerd.config_toml import config_path, pull_settings, sites_of
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
-from pycrictl.containerd.mirrors import sites_of
 from pycrictl.cri.calls.endpoints import others
 from pycrictl.cri.calls.errmap import unreachable
 from pycrictl.cri.lifecycle.image_removal import sandbox_image

@@ -22,7 +22,7 @@ from pycrictl.tls import client_context
 from pycrictl.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from pycrictl.containerd.mirrors import Site
+    from pycrictl.containerd.config_toml import Site
 
 STEP_S: Final = 2.0
 RANGE_BYTES: Final = 1 << 20

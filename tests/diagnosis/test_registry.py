@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.containerd.mirrors import Site
+from pycrictl.containerd.config_toml import Site
 from pycrictl.diagnosis.registry import RANGE_BYTES, Route, Trial
 from tests.fakeregistry import fake_registry
 from tests.once import made_once
