@@ -2,7 +2,7 @@
 
 No call shows a pull. What there is lies on the node: the directory and the files of each pull
 (``files``) and the layers that are stored already (``storage``). The sizes come from the image's
-manifest (``registry.manifest``). All of it takes root, and is only read.
+manifest (``registry.requests``). All of it takes root, and is only read.
 
 No file names the image. Callers announce pulls, CRI-O writes a line for each to the journal, and
 pods wait for images. One pull without a name and one image that it may be are taken for each other;
@@ -31,8 +31,7 @@ from pycrictl.progress.crio.files import CrioProcess, Downloader, children
 from pycrictl.progress.crio.storage import DEFAULT_ROOT, Storage, StoredImage
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.registry.manifest import Inquiry, ask
-from pycrictl.progress.registry.requests import ManifestRequest
+from pycrictl.progress.registry.requests import Inquiry, ManifestRequest, ask
 from pycrictl.pulls.model import COMPLETE
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import plural

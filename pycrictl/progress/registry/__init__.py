@@ -1,1 +1,1 @@
-"""What registries say of images: manifests, digests of tags."""
+"""What registries say of images."""

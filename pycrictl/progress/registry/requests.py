@@ -3,12 +3,17 @@
 With the credentials of the pull, those of the node's files or none. A registry that wants a token
 says where to get one (Docker's token authentication). Registries on this machine's loopback are
 asked over plain HTTP first, as Docker and containerd do.
+
+CRI-O shows the bytes that have come and never how many will. The manifest does. It is asked for
+once a pull, in a thread of its own and for two seconds at most; a pull never waits for it.
 """
 
 from __future__ import annotations
 
 import base64
+import platform
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 from urllib.request import proxy_bypass
 
-from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
-from pycrictl.foreign import parsed, text
+from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
+from pycrictl.foreign import mapping, mappings, parsed, text
 from pycrictl.progress.reference import DEFAULT_TAG, parse
 from pycrictl.progress.registry.nodefiles import context_for, locations, login
 
@@ -27,6 +32,17 @@ if TYPE_CHECKING:
     import ssl
 
     from pycrictl._proto import cri_pb2
+
+TIMEOUT_S: Final = 2.0
+
+_ARCHITECTURES: Final = {
+    "x86_64": "amd64",
+    "aarch64": "arm64",
+    "armv7l": "arm",
+    "armv6l": "arm",
+    "i686": "386",
+    "i386": "386",
+}
 
 _ACCEPT: Final = ", ".join(
     (
@@ -245,3 +261,63 @@ def request(
             if len(body) >= most or time.monotonic() > until:
                 break
         return RegistryAnswer(answer.status, answer.headers, bytes(body[:most]))
+
+
+# The manifest of a pull
+
+
+class Inquiry:
+    def __init__(
+        self, question: ManifestRequest, ask: Callable[[ManifestRequest], Manifest | None]
+    ) -> None:
+        self._until = time.monotonic() + TIMEOUT_S
+        self._answer: Manifest | None = None
+        self._thread = threading.Thread(
+            target=self._run, args=(question, ask), name="manifest", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        return not self._thread.is_alive() or time.monotonic() >= self._until
+
+    @property
+    def manifest(self) -> Manifest | None:
+        return self._answer
+
+    def _run(
+        self, question: ManifestRequest, ask: Callable[[ManifestRequest], Manifest | None]
+    ) -> None:
+        self._answer = ask(question)
+
+
+def ask(question: ManifestRequest) -> Manifest | None:
+    """Return an image's manifest for this machine's platform; None if that cannot be had."""
+    until = time.monotonic() + TIMEOUT_S
+
+    def fetched(reference: str) -> bytes | None:
+        left_s = until - time.monotonic()
+        return fetch(question, reference, timeout_s=left_s) if left_s > 0 else None
+
+    data = fetched(question.reference)
+    document = None if data is None else parse_document(data)
+    if data is not None and isinstance(document, Index):
+        digest = platform_digest(data)
+        host, path, _, _ = parse(question.reference)
+        data = fetched(f"{host}/{path}@{digest}") if digest else None
+        document = None if data is None else parse_document(data)
+    return document if isinstance(document, Manifest) else None
+
+
+def platform_digest(index: bytes, machine: str = "") -> str:
+    """Return the digest of the manifest for a machine (``uname -m``); empty if there is none."""
+    machine = machine or platform.machine()
+    architecture = _ARCHITECTURES.get(machine, machine)
+    fitting = []
+    for entry in mappings(parsed(index[:DOCUMENT_LIMIT_BYTES]).get("manifests")):
+        known = mapping(entry.get("platform"))
+        if known.get("os") == "linux" and known.get("architecture") == architecture:
+            fitting.append((text(known.get("variant")), text(entry.get("digest"))))
+    wanted = {"armv7l": "v7", "armv6l": "v6", "aarch64": "v8"}.get(machine, "")
+    fitting.sort(key=lambda found: found[0] != wanted)
+    return fitting[0][1] if fitting else ""

@@ -13,10 +13,16 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import Manifest
-from pycrictl.progress.registry import manifest
-from pycrictl.progress.registry.manifest import Inquiry, ask, platform_digest
+from pycrictl.progress.registry import requests
 from pycrictl.progress.registry.nodefiles import locations, login
-from pycrictl.progress.registry.requests import Credentials, ManifestRequest, credentials_of
+from pycrictl.progress.registry.requests import (
+    Credentials,
+    Inquiry,
+    ManifestRequest,
+    ask,
+    credentials_of,
+    platform_digest,
+)
 from tests.fakeregistry import LAYER, MANIFEST, FakeRegistry, fake_registry
 
 ONE = f"sha256:{'c' * 64}"
@@ -36,7 +42,7 @@ BASIC = f"Basic {base64.b64encode(b'me:se:cret').decode()}"
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
     """A registry; there is time for answers, also on a busy machine."""
-    monkeypatch.setattr(manifest, "TIMEOUT_S", 30.0)
+    monkeypatch.setattr(requests, "TIMEOUT_S", 30.0)
     with fake_registry() as registry:
         yield registry
 
@@ -122,7 +128,7 @@ def test_odd_answers(server: FakeRegistry, document: bytes) -> None:
 
 
 def test_a_slow_registry_is_given_up(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(requests, "TIMEOUT_S", 0.3)
     server.delay_s = 2.0
     inquiry = Inquiry(question(server), ask)
     assert not inquiry.is_over
