@@ -25,7 +25,7 @@ MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """A message of a runtime: what kubelet and crictl take, too."""
 
 ANSWER_PARTS: Final = 500_000
-"""The objects in a runtime's answer, nested ones included: together they take 160 MiB at most."""
+"""The objects in a runtime's answer, nested ones included: a command takes 460 MiB for them."""
 
 UNCOUNTED_BYTES: Final = 1024 * 1024
 """Objects are not counted in answers that are no longer: they have at most half as many."""
