@@ -35,7 +35,7 @@ def copy_from(
     ):
         while True:
             try:
-                summary = put(
+                return put(
                     archive,
                     destination,
                     rules,
@@ -44,9 +44,6 @@ def copy_from(
                 )
             except BeginAnew as exc:
                 watch.note(exc.message)
-            else:
-                summary.skipped += archive.skipped
-                return summary
 
 
 def copy_to(

@@ -40,7 +40,6 @@ class Outgoing:
         tree: what it is made of, where that can be reached: to copy it directly takes less time.
         is_counted: ``watch.on_bytes`` is told of its bytes while they come.
         is_whole: nothing of it will be taken back; else it is spooled first.
-        skipped: how much was left out, once it is over, and is not in the summary.
     """
 
     pieces: Callable[[], Generator[memoryview, None, None]]
@@ -50,7 +49,6 @@ class Outgoing:
     is_counted: bool = False
     is_whole: bool = True
     summary: Summary | None = None
-    skipped: int = 0
     kind: SourceKind = SourceKind.DIRECTORY
 
 

@@ -137,7 +137,6 @@ class Arrival:
             os.close(fd)
 
     def skip(self, skipped: Skipped) -> None:
-        self.summary.skipped += 1
         self._last_skipped = skipped
         self._on_skip(skipped)
 

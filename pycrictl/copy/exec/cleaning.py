@@ -110,7 +110,6 @@ class Cleaner:
             self.summary.count(self._files.pop(replaced.path), -1)
         if isinstance(verdict, Skipped):
             if self._unpacks or verdict.rule != "outward-link":
-                self.summary.skipped += 1
                 self._last_skipped = verdict
                 self._on_skip(verdict)
                 return None

@@ -237,20 +237,16 @@ class Packing:
         """
         self._remote.refuse_kernel_file_system(self._text.path)
 
-        def skip(skipped: Skipped) -> None:
-            archive.skipped += 1
-            watch.on_skip(skipped)
-
         cleaner = Cleaner(
             rules._replace(archive=True),
-            on_skip=skip,
+            on_skip=watch.on_skip,
             on_bytes=watch.on_bytes,
             name=b"." if self._is_entered else self.top,
             top=self.top,
             unpacks=False,
         )
         archive.is_counted, archive.summary = True, cleaner.summary
-        with closing(self._raw(skip)) as raw:
+        with closing(self._raw(watch.on_skip)) as raw:
             for piece in cleaner.clean(raw):
                 yield memoryview(piece)
 

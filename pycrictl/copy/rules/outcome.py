@@ -35,6 +35,7 @@ class Summary:
         directories: made or merged.
         links: symbolic ones.
         kept: existing files that stayed (``--no-clobber``).
+        skipped: entries left out; those who are told of each count them.
     """
 
     files: int = 0
@@ -65,11 +66,10 @@ class Outcome(NamedTuple):
     copied: Summary | None = None
     skipped: tuple[Skipped, ...] = ()
 
-    def report(self, on_skip: Callable[[Skipped], None]) -> int:
-        """Report what was left out; return how much that was."""
+    def report(self, on_skip: Callable[[Skipped], None]) -> None:
+        """Report what was left out."""
         for one in self.skipped:
             on_skip(one)
-        return len(self.skipped)
 
 
 def encode_success(copied: Summary, skipped: Sequence[Skipped]) -> bytes:

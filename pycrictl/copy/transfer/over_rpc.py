@@ -112,7 +112,7 @@ class OverRpc:
                     yield piece
                 found = _checked(_decoded(statuses[0]))
                 arriving.check()
-            archive.skipped = found.report(watch.on_skip)
+            found.report(watch.on_skip)
 
         text = take_apart(path)
         archive = Outgoing(pieces, b"." if text.wants_contents else text.name, is_counted=True)
@@ -135,7 +135,7 @@ class OverRpc:
             watch.on_total(measured.size_bytes)
         with self._opened(url) as link, closing(archive.pieces()) as pieces:
             found = _put(link, pieces, measured.size_bytes, self._outcome_s, watch.on_bytes)
-        measured.summary.skipped = found.report(watch.on_skip)
+        found.report(watch.on_skip)
         return found.copied or measured.summary
 
     def _ask_to(self, path: bytes, size_bytes: int, checksum: int) -> str:

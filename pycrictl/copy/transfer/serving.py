@@ -76,7 +76,7 @@ class Skips:
 
     def success(self, summary: Summary) -> bytes:
         """Return the outcome of a copy that was made (a ``Status``)."""
-        summary.skipped = max(summary.skipped, self.count)
+        summary.skipped = self.count
         return outcome.encode_success(summary, self.named)
 
 

@@ -107,7 +107,7 @@ class OverApi:
                 except StreamError as exc:
                     broken.append(exc)
                     raise
-                archive.skipped = self._finish_from(session.kept, watch)
+                self._finish_from(session.kept, watch)
 
             archive = Outgoing(
                 pieces,
@@ -143,8 +143,7 @@ class OverApi:
                 except Forgotten as exc:
                     session.begin_anew(exc)
                     watch.note(_ANEW)
-        copied, sent.summary.skipped = _report(found, watch)
-        return copied or sent.summary
+        return _report(found, watch) or sent.summary
 
     # Sessions
 
@@ -273,14 +272,14 @@ class OverApi:
             raise failure
         return found
 
-    def _finish_from(self, kept: Kept, watch: Watch) -> int:
-        """Report what the node left out, and end the session; return how much that was."""
+    def _finish_from(self, kept: Kept, watch: Watch) -> None:
+        """Report what the node left out, and end the session."""
         session = kept.record.session
         found: dict[str, Any] = {}
         with suppress(PycrictlError):  # everything is here already
             patience = Patience(ignore, retries=FINISH_RETRIES)
             found = patience.insist(lambda: self._api.commit(session))
-        return _report(found, watch)[1]
+        _report(found, watch)
 
     def _abandon(self, session: str) -> None:
         with suppress(PycrictlError):
@@ -344,8 +343,9 @@ def _expected(found: dict[str, Any]) -> int:
     return count(status.get("size", status.get("expectedSize")))
 
 
-def _report(found: dict[str, Any], watch: Watch) -> tuple[Summary | None, int]:
+def _report(found: dict[str, Any], watch: Watch) -> Summary | None:
     """Report what the node has left out; return what was copied, if that is said."""
     result = mapping(found, "status", "outcome")
     done = outcome.of_status(result) if result else outcome.Outcome()
-    return done.copied, done.report(watch.on_skip)
+    done.report(watch.on_skip)
+    return done.copied
