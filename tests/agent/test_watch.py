@@ -201,7 +201,10 @@ def test_a_pod_that_is_deleted_together_with_its_node(cluster: Cluster) -> None:
     assert "Warning" not in ask(cluster, "").headers
 
 
-def test_many_watchers_cost_one_source_and_one_round(cluster: Cluster) -> None:
+def test_many_watchers_cost_one_source_and_one_round(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pycrictl.agent.feed.PACE_S", 0.4)
     agent = cluster.start()
     cluster.add_pod("web")
 
@@ -214,7 +217,7 @@ def test_many_watchers_cost_one_source_and_one_round(cluster: Cluster) -> None:
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(100):
                 await stack.enter_async_context(feed.watching())
-            await asyncio.sleep(2.5)
+            await asyncio.sleep(1.0)
         return feed.rounds - before
 
     ask(cluster, "")
@@ -232,7 +235,7 @@ def test_nothing_is_watched_while_nobody_asks(
     events(cluster, "", 1)
     wait_until(lambda: not agent.pulls._reflector.is_running)
     asked = len(cluster.api.asked)
-    time.sleep(2.5)
+    time.sleep(1.2)
     assert len(cluster.api.asked) == asked
     assert not agent.pulls._reflector.is_running
 
