@@ -11,7 +11,7 @@ import json
 import select
 import socket
 import ssl
-import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -74,29 +74,6 @@ def forwarded_target(target: str) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
-class _Guard(threading.Thread):
-    """Ends a connection to an APIService when its client has gone."""
-
-    def __init__(self, client: socket.socket, upstream: socket.socket) -> None:
-        super().__init__(daemon=True)
-        self.has_gone = False
-        self._client, self._upstream = client, upstream
-        self._end, self._over = socket.socketpair()
-
-    def run(self) -> None:
-        ready, _, _ = select.select([self._client, self._end], [], [])
-        if self._end in ready:
-            return
-        self.has_gone = True
-        with suppress(OSError):
-            socket.socket.shutdown(self._upstream, socket.SHUT_RDWR)
-
-    def stop(self) -> None:
-        self._over.close()
-        self.join(60)
-        self._end.close()
-
-
 def forward(handler: Handler, how: Forwarding, target: str, body: bytes) -> None:
     peer = f"{how.host}:{how.port}"
     hops = [*handler.headers.get_all("X-Forwarded-For", []), str(handler.client_address[0])]
@@ -122,79 +99,32 @@ def forward(handler: Handler, how: Forwarding, target: str, body: bytes) -> None
         text = f"error trying to reach service: dial tcp {peer}: connect: {reason}\n"
         handler.send(503, text.encode(), "text/plain; charset=utf-8")
         return
-    with upstream:
-        if "upgrade" in handler.headers.get("Connection", "").lower():
-            headers += [("Connection", "Upgrade"), ("Upgrade", handler.headers["Upgrade"])]
-            _upgrade(handler, upstream, target, headers)
-            return
-        guard = _Guard(handler.connection, upstream)
-        guard.start()
-        try:
-            _exchange(handler, upstream, target, headers, body, guard)
-        finally:
-            guard.stop()
-
-
-def _exchange(
-    handler: Handler,
-    upstream: socket.socket,
-    target: str,
-    headers: list[tuple[str, str]],
-    body: bytes,
-    guard: _Guard,
-) -> None:
-    connection = http.client.HTTPConnection("agent")
-    connection.sock = upstream
-    has_begun = False
-    try:
-        connection.putrequest(handler.command, target, skip_host=True, skip_accept_encoding=True)
-        for key, value in headers:
-            connection.putheader(key, value)
-        connection.endheaders(body or None)
-        response = connection.getresponse()
-        handler.send_response(response.status)
-        for key, value in response.getheaders():
-            if key.lower() not in {*_HOP_BY_HOP, "server", "date"}:
-                handler.send_header(key, value)
-        is_chunked = response.getheader("Content-Length") is None
-        if is_chunked:
-            handler.send_header("Transfer-Encoding", "chunked")
-        has_begun = True
-        handler.end_headers()
-        while data := response.read1(65536):
-            handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if is_chunked else data)
-        if guard.has_gone:
-            raise ConnectionResetError
-        if is_chunked:
-            handler.wfile.write(b"0\r\n\r\n")
-    except (OSError, http.client.HTTPException) as exc:
-        handler.close_connection = True
-        if has_begun or guard.has_gone:
-            with suppress(OSError):  # cut, so that nobody takes it for the end
-                socket.socket.shutdown(handler.connection, socket.SHUT_RDWR)
-        else:
-            text = f"error trying to reach service: {exc}\n"
-            handler.send(503, text.encode(), "text/plain; charset=utf-8")
-
-
-def _upgrade(
-    handler: Handler,
-    upstream: socket.socket,
-    target: str,
-    headers: list[tuple[str, str]],
-) -> None:
+    is_upgrade = "upgrade" in handler.headers.get("Connection", "").lower()
+    headers.append(("Connection", "Upgrade" if is_upgrade else "close"))
+    headers += [("Upgrade", handler.headers["Upgrade"])] if is_upgrade else []
     lines = [f"{handler.command} {target} HTTP/1.1", *(f"{key}: {value}" for key, value in headers)]
     handler.close_connection = True
-    other = {handler.connection: upstream, upstream: handler.connection}
-    with suppress(OSError):
-        upstream.sendall("\r\n".join([*lines, "", ""]).encode())
-        while True:
-            ready = [one for one in other if isinstance(one, ssl.SSLSocket) and one.pending()]
-            for one in ready or select.select(list(other), [], [])[0]:
-                data = one.recv(65536)
-                if not data:
-                    return
-                other[one].sendall(data)
+    with upstream:
+        has_answered = False
+        with suppress(OSError):
+            upstream.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+            for is_answer in _passed(handler.connection, upstream):
+                has_answered |= is_answer
+    if not has_answered:
+        eof = b"error trying to reach service: EOF\n"
+        handler.send(503, eof, "text/plain; charset=utf-8")
+
+
+def _passed(client: socket.socket, upstream: socket.socket) -> Iterator[bool]:
+    """Pass bytes both ways until one side ends; yield for each piece whether it is an answer."""
+    other = {client: upstream, upstream: client}
+    while True:
+        ready = [one for one in other if isinstance(one, ssl.SSLSocket) and one.pending()]
+        for one in ready or select.select(list(other), [], [])[0]:
+            if not (data := one.recv(65536)):
+                return
+            other[one].sendall(data)
+            yield one is upstream
 
 
 # What the API server asks on its own
