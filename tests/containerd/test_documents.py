@@ -11,16 +11,6 @@ from tests.containerd.fakectd import Blob, FakeContainerd
 A, B = ("sha256:" + letter * 64 for letter in "ab")
 
 
-def test_a_document_is_read_once(fake: FakeContainerd, client: ContainerdClient) -> None:
-    documents = Documents(client)
-    assert documents.get(A) is None
-    fake.put_document(A, {"rootfs": {"diff_ids": [B]}}, 0.0)
-    assert documents.get(A) == ImageConfig((B,))
-    del fake.blobs[A]
-    assert documents.get(A) == ImageConfig((B,))
-    assert fake.calls["read"] == 2
-
-
 def test_what_is_kept_is_bounded(fake: FakeContainerd, client: ContainerdClient) -> None:
     documents = Documents(client)
     digests = [f"sha256:{number:064x}" for number in range(257)]

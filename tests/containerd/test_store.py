@@ -20,7 +20,6 @@ from pycrictl.containerd.store import (
     Manifest,
     chain_ids,
     extracted_chain_id,
-    has_children,
     is_digest,
     is_gzip,
     parse_document,
@@ -172,12 +171,6 @@ def test_digests() -> None:
     assert is_digest("sha512:" + "0" * 128)
     for text in ("", "sha256:", "sha256:xyz", A.upper(), f" {A}", f"{A}\n", 5, None):
         assert not is_digest(text)
-
-
-def test_labels_that_only_documents_have() -> None:
-    assert has_children({"x": "y", "containerd.io/gc.ref.content.l.0": A})
-    assert not has_children({"containerd.io/gc.ref.snapshot.overlayfs": A})
-    assert not has_children({})
 
 
 def test_the_repository_that_all_documents_name_is_best() -> None:

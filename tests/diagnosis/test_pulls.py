@@ -43,8 +43,3 @@ def test_what_a_proxy_says_of_a_pod() -> None:
         "a/one": RUNNING,
     }
     assert found.failed == {"a/bad": "denied"}
-
-
-def test_pulls_of_others_are_strays() -> None:
-    found = from_proxy(STATUS, "default/none")
-    assert (found.own, set(found.stray), found.failed) == ({}, {"a/one", "a/two"}, {})

@@ -196,15 +196,6 @@ def test_a_resumed_layer_counts_what_is_left_of_an_earlier_pull(
     assert watch.tracker.view(1.0).totals.resumed == 600
 
 
-def test_a_pull_between_two_polls_shows_nothing(watch: Watch, fake: FakeContainerd) -> None:
-    made = Made(fake, "app", ["a"])
-    assert not watch.poll(0.0, START_S).active
-    made.begin("lease")
-    fake.leases.clear()
-    assert not watch.poll(0.3, START_S + 0.3).active
-    assert not watch.endings
-
-
 def test_a_pull_that_ends_before_its_second_poll(watch: Watch, fake: FakeContainerd) -> None:
     """It is told with all its layers, though it never had a name while it ran."""
     made = Made(fake, "app", ["a"])
@@ -357,14 +348,6 @@ def test_what_is_not_among_the_images_at_the_end_is_not_done(
     assert watch.endings == [(name, PullEnding.FAILED, reason)]
     assert [one.error for one in watch.items.values() if one.error] == [reason] * (1 + is_artifact)
     assert watch.tracker.view(0.9).totals.percent != 100
-
-
-def test_a_snapshotter_that_is_not_loaded(watch: Watch, fake: FakeContainerd) -> None:
-    fake.snapshotter = "stargz"
-    made = Made(fake, "app", ["a"])
-    made.begin("lease")
-    watch.poll(0.0, START_S + 1)
-    assert watch.layers(made.shown_name)[0].phase is Phase.WAITING
 
 
 # Pulls that nobody has followed, as they were

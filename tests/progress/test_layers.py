@@ -53,38 +53,6 @@ def states(layers: Layers) -> list[tuple[Phase, int]]:
     return [(layer.phase, layer.progress) for layer in layers]
 
 
-def test_the_life_of_a_layer() -> None:
-    layers = make("a")
-    assert not look(layers, sight())
-    assert states(layers) == [(Phase.WAITING, 0)]
-    look(layers, sight(ingests={"a": 0}))
-    assert states(layers) == [(Phase.DOWNLOADING, 0)]
-    look(layers, sight(ingests={"a": 60}, active=(0,)))
-    assert states(layers) == [(Phase.DOWNLOADING, 60)]
-    look(layers, sight(ingests={"a": 100}, active=(0,)))
-    assert states(layers) == [(Phase.DOWNLOADING, 100)]
-    look(layers, sight(blobs="a"))
-    assert states(layers) == [(Phase.WAITING, 100)]  # for its turn to be unpacked
-    look(layers, sight(blobs="a", active=(0,)))
-    assert states(layers) == [(Phase.EXTRACTING, 100)]
-    assert next(iter(layers)).extraction == "extract-0"
-    assert not look(layers, sight(blobs="a", committed=(0,)))
-    assert states(layers) == [(Phase.DONE, 100)]
-    assert not layers.unsettled
-    look(layers, sight(ingests={"a": 3}))
-    assert states(layers) == [(Phase.DONE, 100)]
-
-
-def test_a_layer_that_vanishes_is_doubtful_and_keeps_its_state() -> None:
-    layers = make("a")
-    look(layers, sight(ingests={"a": 60}))
-    assert look(layers, sight())
-    layers.confirm({}, {})
-    assert states(layers) == [(Phase.DOWNLOADING, 60)]
-    layers.confirm({"a": STARTED_S + 1}, {})
-    assert states(layers) == [(Phase.WAITING, 100)]
-
-
 def test_only_what_was_there_before_the_pull_is_resumed() -> None:
     layers = make("a", "b")
     look(layers, sight(ingests={"a": 60, "b": 10}, updated_s=STARTED_S - 50))

@@ -76,21 +76,6 @@ def test_a_leader_that_goes_leaves_its_place_to_the_next() -> None:
     assert queue.end(1, DONE, now=2) == [PullStarted(4)]
 
 
-def test_a_deadline_ends_those_who_wait() -> None:
-    queue = PullQueue(1)
-    queue.submit(1, A, now=0, deadline=5)
-    queue.submit(2, B, now=0, deadline=3)
-    queue.submit(3, B, now=0, deadline=4)
-    queue.submit(4, A, now=0, deadline=4.5)
-    assert queue.next_wakeup() == 3
-    assert refused(queue.tick(3)) == [(2, Reason.DEADLINE)]
-    assert refused(queue.tick(4.6)) == [(3, Reason.DEADLINE), (4, Reason.DEADLINE)]
-    assert queue.book.line == []
-    # At the runtime it has the deadline itself.
-    assert queue.tick(5) == []
-    assert queue.next_wakeup() is None
-
-
 def test_far_deadlines_of_gone_callers_do_not_pile_up() -> None:
     queue = PullQueue(0)
     for ticket in range(1, 10_001):
