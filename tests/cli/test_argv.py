@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.cli import crictl
 from pycrictl.cli.argv import OptionSpec, parse
 from pycrictl.errors import UsageError
 
@@ -37,18 +36,6 @@ def test_what_lines_mean(typed: str, options: str, positionals: str, negated: st
     assert line.options == options.split()
     assert line.positionals == positionals.split()
     assert line.negated == set(negated.split())
-
-
-def test_a_remote_command_line_is_left_alone() -> None:
-    line = parse("-q ID ls -la -- -q".split(), OPTIONS, interspersed=False)
-    assert line.options == ["--quiet"]
-    assert line.positionals == ["ID", "ls", "-la", "--", "-q"]
-
-
-@pytest.mark.parametrize("command", ["exec", "debug"])
-def test_dashes_before_a_remote_command_are_kubectls(command: str) -> None:
-    assert crictl.positionals(command, ["web", "--", "ls", "--"]) == ["web", "ls", "--"]
-    assert crictl.positionals(command, ["web", "ls", "--"]) == ["web", "ls", "--"]
 
 
 @pytest.mark.parametrize(

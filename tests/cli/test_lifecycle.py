@@ -166,20 +166,3 @@ def test_what_has_no_such_name_is_not_stopped(node: FakeServer) -> None:
         "hint: did you mean \"main\"? 'pycrictl ps -a' lists the containers of the node; not tried"
         ' after this: "init"',
     ]
-
-
-@pytest.mark.parametrize(
-    ("words", "call", "field", "wanted"),
-    [
-        (["ps", "--pod", "web"], "ListContainers", "pod_sandbox_id", POD_ID),
-        (["ps", "--id", "web/init"], "ListContainers", "id", SIDE_ID),
-        (["pods", "--id", "shop/web"], "ListPodSandbox", "id", POD_ID),
-        (["ps", "--pod", "nosuch"], "ListContainers", "pod_sandbox_id", "nosuch"),
-    ],
-)
-def test_names_to_select_by(
-    node: FakeServer, words: list[str], call: str, field: str, wanted: str
-) -> None:
-    assert run(node, *words).code == 0
-    assert node.calls[-1].method == call
-    assert getattr(node.calls[-1].request.filter, field) == wanted

@@ -59,13 +59,6 @@ def test_wide_containers(containers: FakeServer) -> None:
     assert column(shown.stdout, "IMAGE ID") == ["5a" * 6 + "5", "5b" * 6 + "5", "5c" * 6 + "5"]
 
 
-def test_jsonpath(containers: FakeServer) -> None:
-    template = '{range .items[?(@.state=="CONTAINER_RUNNING")]}{.metadata.name}{"\\n"}{end}'
-    assert run(containers, "ps", "-o", f"jsonpath={template}").stdout == "app-9\n"
-    assert run(containers, "ps", f"-ojsonpath={template}").code == 1  # crictl has no such spelling
-    assert run(containers, "ps", f"--output=jsonpath={template}").stdout == "app-9\n"
-
-
 def test_wide_pods_have_addresses(fake: FakeServer) -> None:
     def status(request: Any, context: Any) -> Any:
         if request.pod_sandbox_id == scene.hex_id(2):

@@ -86,20 +86,6 @@ def test_rm_warns_of_logs_and_succeeds(fake: FakeServer) -> None:
     assert result.stderr.startswith('pycrictl: warning: the log path "relative/0.log"')
 
 
-@pytest.mark.parametrize(
-    ("command", "method", "line"),
-    [
-        ("rm", "ListContainers", "pycrictl: no containers to remove\n"),
-        ("rmp", "ListPodSandbox", "pycrictl: no pod sandboxes to remove\n"),
-        ("rmi", "ListImages", "pycrictl: no images to remove\n"),
-    ],
-)
-def test_all_of_nothing(fake: FakeServer, command: str, method: str, line: str) -> None:
-    fake.prepare(method, None)
-    result = run(fake, command, "--all")
-    assert (result.code, result.stdout, result.stderr) == (0, "", line)
-
-
 def image(number: int, *tags: str) -> cri_pb2.Image:
     return cri_pb2.Image(id=f"sha256:{number:064x}", repo_tags=tags)
 

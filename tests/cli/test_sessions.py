@@ -151,22 +151,6 @@ def test_exit_status_beyond_all_numbers_is_one_error(fake: FakeServer, transport
     assert line == "pycrictl: the command's exit status is not a number of 32 bits"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        Status(grpc.StatusCode.NOT_FOUND, "no such container"),
-        cri_pb2.AttachResponse(),
-        cri_pb2.AttachResponse(url="http://127.0.0.1:1/attach/secret"),
-    ],
-)
-def test_a_failure_is_one_line(fake: FakeServer, answer: Status | cri_pb2.AttachResponse) -> None:
-    fake.offer("Attach", answer)
-    result = Run("-r", fake.endpoint, "attach", "c")
-    assert (result.code, result.stdout) == (1, "")
-    assert result.stderr.count("pycrictl: ") == 1
-    assert "secret" not in result.stderr
-
-
 def test_without_input_no_input_is_ended(fake: FakeServer) -> None:
     """The server speaks the WebSocket version that would."""
     with playing(fake, Played(b"out\n")) as upgrades:

@@ -82,6 +82,7 @@ def test_random_lines_are_read_or_refused(words: list[str]) -> None:
         (["exec", "web", "ls", "-l"], {"container": "web", "command": ("ls", "-l")}),
         (["exec", "web", "--", "ls", "--"], {"container": "web", "command": ("ls", "--")}),
         (["exec", "--", "web", "-x"], {"container": "web", "command": ("-x",)}),
+        (["debug", "web", "--", "ls"], {"container": "web", "command": ("ls",)}),
         (["stop", "-t=3", "a", "b"], {"containers": ("a", "b"), "timeout": 3}),
         (["ps", "--label", "a=b", "--label=c"], {"labels": ("a=b", "c")}),
         (["ps", "-aqn", "1", "-n=2"], {"all_": True, "quiet": True, "last": 2}),

@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 
 from pycrictl.show.gotemplate import GoTemplate, TemplateError
-from pycrictl.show.protodata import status_document
 from tests.captures import Capture, capture
-from tests.captures.scene import (
-    fake_container_status,
-)
 
 DATA: dict[str, Any] = {
     "state": "RUNNING",
@@ -44,17 +40,6 @@ def test_errors_have_the_recorded_places() -> None:
         rendered(template_of(capture("f-events-template-missing")))
     with pytest.raises(TemplateError, match=r"^template: :1: unclosed action$"):
         rendered(template_of(capture("events-bad-template")))
-
-
-def test_a_container_as_admins_write_it() -> None:
-    response = fake_container_status()
-    document = status_document(response.status, response.info)
-    assert rendered(
-        "{{.status.metadata.name}}: {{if eq .status.state `CONTAINER_RUNNING`}}up"
-        "{{else if .status.exitCode}}{{.status.reason}} ({{.status.exitCode}}){{end}} "
-        "{{range .status.mounts}}{{.hostPath}}:{{.containerPath}}{{end}} {{.info.rate}}",
-        document,
-    ) == ("ctr0: OOMKilled (137) /h:/c 9007199254740993")
 
 
 @pytest.mark.parametrize(
@@ -184,9 +169,3 @@ def test_keys_with_dashes_get_a_hint() -> None:
         rendered("{{.labels.a-b}}")
     assert caught.value.hint is not None
     assert "index" in caught.value.hint
-
-
-def test_a_template_can_be_used_again() -> None:
-    template = GoTemplate("{{$x := .a}}{{range .b}}{{$x}}{{.}}{{end}}")
-    assert template.render({"a": 1, "b": [2]}) == "12"
-    assert template.render({"a": 3, "b": [4, 5]}) == "3435"

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from pycrictl._proto import cri_pb2
 from pycrictl.show.jsontext import compact_json, document_json, number_text, ordered_json
 from pycrictl.show.protodata import message_document
-from tests.captures import capture
-from tests.captures.scene import from_json
 from tests.show.messages import messages
 
 TYPES = [
@@ -39,22 +37,6 @@ def test_is_the_proto3_json_mapping(message: Message) -> None:
     # Integers are compared as floats, for Go writes the double 2.0 as 2.
     assert json.loads(text, parse_int=float) == json.loads(expected(message), parse_int=float)
     assert all(char == "\n" or char >= " " for char in text)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("pods-json", cri_pb2.ListPodSandboxResponse()),
-        ("pods-id-none-json", cri_pb2.ListPodSandboxResponse()),
-        ("ps-json", cri_pb2.ListContainersResponse()),
-        ("ps-json-empty", cri_pb2.ListContainersResponse()),
-        ("f-metricsp", cri_pb2.ListPodSandboxMetricsResponse()),
-        ("f-metricdescs", cri_pb2.ListMetricDescriptorsResponse()),
-    ],
-)
-def test_is_crictls_text_but_for_the_second_space(name: str, message: Message) -> None:
-    output = capture(name).output
-    assert message_json(from_json(name, message)) + "\n" == output.replace('":  ', '": ')
 
 
 JSON = st.recursive(
