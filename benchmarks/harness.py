@@ -40,13 +40,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One comparison.
-
-    Attributes:
-        what: both sides in one line.
-        show: formats one of the two figures for people.
-        measure: does the work; raises CannotRunError.
-    """
+    """One comparison."""
 
     name: str
     what: str

@@ -47,15 +47,7 @@ def run(
     stdout: Path | None = None,
     timeout_s: float = 60,
 ) -> float:
-    """Run a program and return its wall time in seconds.
-
-    Args:
-        stdin: its standard input; None for nothing.
-        stdout: where its output goes, which may then be empty; None to discard it.
-
-    Raises:
-        CannotRunError: it fails, or prints nothing to an output that is discarded.
-    """
+    """Run a program and return its wall time in seconds."""
     with Path(stdin or os.devnull).open("rb") as source, _opened(stdout) as sink:
         start = time.perf_counter()
         done = subprocess.run(

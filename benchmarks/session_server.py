@@ -71,7 +71,6 @@ class _Stream:
             print(LOAD_BYTES / seconds, flush=True)
 
     def _begin_websocket(self, head: bytes, load: str) -> tuple[bytes, bytes, bytes]:
-        """Accept; return a frame of output, the end, and how the client's end looks."""
         fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
         digest = hashlib.sha1(fields[b"Sec-WebSocket-Key"] + _GUID, usedforsecurity=False).digest()
         protocol = b"v5.channel.k8s.io" if load == "stdin" else b"v4.channel.k8s.io"
@@ -85,7 +84,6 @@ class _Stream:
         return frame, end, b""
 
     def _begin_spdy(self, head: bytes, load: str) -> tuple[bytes, bytes, bytes]:
-        """Accept, the streams as well; the rest is as for a WebSocket."""
         self._socket.sendall(
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nConnection: Upgrade\r\n"
             b"X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"

@@ -193,7 +193,6 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Write the table by rule, where a run of this suite alone asks for it."""
     if "CONFORMANCE_TABLE" not in os.environ:
         return
     found: dict[str, tuple[str, str, str, str]] = {}

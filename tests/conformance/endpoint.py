@@ -44,19 +44,7 @@ def name_of(reference: str) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the endpoint is configured with, as far as it matters to rules.
-
-    Attributes:
-        limit: how many pulls it makes at once; 0 if it has no limit.
-        retry: another endpoint of the same runtime that refuses instead of letting wait, with one
-            slot; empty if there is none.
-        retry_s: how long that one tries before it refuses.
-        copies_per_pod: how many copies of a pod it makes at once; 0 for any number.
-        copy_size_limit: the largest archive; 0 for any.
-        url_s: how long a URL that nobody opens is good; 0 leaves that rule out.
-        pace: what pauses and slow pulls are multiplied with, for an endpoint that is quicker than
-            any that runs containers.
-    """
+    """What the endpoint is configured with, as far as it matters to rules."""
 
     limit: int = 0
     retry: str = ""
@@ -108,11 +96,6 @@ class Endpoint:
     # Calls
 
     def ask(self, name: str, **fields: Any) -> Any:
-        """Make a call.
-
-        Raises:
-            Refused: it is answered with an error, but for UNIMPLEMENTED, which ends the test.
-        """
         try:
             return self.kubelet.ask(name, timeout_s=60, **fields)
         except grpc.RpcError as exc:

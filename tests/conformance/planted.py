@@ -513,7 +513,6 @@ class Planted:
 
     @contextmanager
     def serving_streams(self) -> Iterator[None]:
-        """Serve the URLs, in threads."""
         with serve(
             self._connected,
             "127.0.0.1",
@@ -566,12 +565,7 @@ def _shut_down(sock: socket.socket) -> None:
 
 @contextmanager
 def serving_endpoint(folder: Path, fault: str) -> Iterator[dict[str, str]]:
-    """Two endpoints with a fault, or with none; what the suite is to know of them.
-
-    Args:
-        folder: an existing one with a short path.
-        fault: one of `FAULTS`.
-    """
+    """Two endpoints with a fault, or with none; what the suite is to know of them."""
     with ExitStack() as stack:
         for name in ("wait", "strict"):
             planted = Planted(folder / "roots", fault, is_strict=name == "strict")

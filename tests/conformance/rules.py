@@ -19,13 +19,7 @@ NOT_IMPLEMENTED: Final = "not implemented: "
 
 
 def rule(number: str, sentence: str, source: str = OPEN) -> pytest.MarkDecorator:
-    """Mark the test of a rule.
-
-    Args:
-        number: P… pull progress, C… copies, L… the limit of parallel pulls, A… the cluster's API.
-        sentence: what an endpoint must do.
-        source: where that is said.
-    """
+    """Mark the test of a rule."""
     return pytest.mark.rule(number, sentence, source)
 
 

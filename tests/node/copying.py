@@ -34,15 +34,7 @@ PYCRICTL = (sys.executable, "-m", "pycrictl")
 
 @dataclass
 class Cp:
-    """A container, and runs of the program that copy from and to it.
-
-    Attributes:
-        program: runs it without the cost of its start.
-        endpoint: where the program finds the runtime, or a proxy in front of it.
-        id: the container's.
-        method: how it copies.
-        root: the container's root directory, for the test to look at and to prepare.
-    """
+    """A container, and runs of the program that copy from and to it."""
 
     program: Program
     endpoint: str
@@ -202,7 +194,6 @@ def gnu(lab: Lab) -> Image:
 
 
 def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
-    """A listing as BusyBox's tar keeps things: whole seconds, and no times of links."""
     return {
         path: (mode, not isinstance(content, Path) and int(str(mtime_ns)) // 10**9, *ids, content)
         for path, (mode, mtime_ns, *ids, content) in found.items()

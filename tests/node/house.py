@@ -70,13 +70,7 @@ class _Started:
 
 
 class House:
-    """A context manager that starts the node and what stands on it.
-
-    Attributes:
-        lab: the node and its registry.
-        folder: where the commands run.
-        unused: an image without a tag, which no container is made of.
-    """
+    """A context manager that starts the node and what stands on it."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -106,10 +100,7 @@ class House:
         return Done(command.process.returncode, command.text)
 
     def watch(self, *lines: str) -> list[Done]:
-        """Runs command lines that watch the slow pull, which ends soon when they have seen it.
-
-        A line that filters what it sees is not waited for.
-        """
+        """Runs command lines that watch the slow pull, which ends soon when they have seen it."""
         with self._started(lines) as commands:
             for command in commands:
                 if "|" not in command.line or len(commands) == 1:
@@ -167,10 +158,7 @@ class House:
 
     @contextmanager
     def slow_pull(self, kubelet: Kubelet | None = None, *, fails: bool = False) -> Iterator[None]:
-        """Somebody pulls an image for the pod ``web`` meanwhile, past the proxy or through it.
-
-        The pull lasts until the network is made faster, but for one that fails by itself.
-        """
+        """Somebody pulls an image for the pod ``web`` meanwhile, past the proxy or through it."""
         lab, name = self.lab, f"slow:{time.monotonic_ns()}"
         layers = lab.layout.random_layers([MIB] * 3, seed=time.monotonic_ns())
         image = lab.layout.image(name, layers)

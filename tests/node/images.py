@@ -74,10 +74,7 @@ def busybox_files() -> list[File]:
 
 @dataclass(frozen=True)
 class Layer:
-    """A gzip layer (one gzip member) in the layout.
-
-    `size_bytes` is what a registry sends, `unpacked_bytes` the length of the tar inside.
-    """
+    """A gzip layer (one gzip member) in the layout."""
 
     digest: str
     size_bytes: int
@@ -91,11 +88,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Image:
-    """An image in the layout.
-
-    `name` is `repository:tag`. `digest` is what a pull of the tag resolves to: the manifest's, or
-    the index's when the image has one.
-    """
+    """An image in the layout."""
 
     name: str
     digest: str
@@ -150,7 +143,6 @@ class Layout:
         )
 
     def random_layers(self, sizes_bytes: Sequence[int], *, seed: int) -> list[Layer]:
-        """One layer of random content a size; the compressed size is a few KiB above it."""
         return [
             self.layer([random_file(f"data/{seed}-{number}", size, seed + number)], level=0)
             for number, size in enumerate(sizes_bytes)

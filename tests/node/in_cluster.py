@@ -48,19 +48,7 @@ class Distroless:
 
 
 class InCluster:
-    """A node with its agent, and the plugin of a user of the cluster.
-
-    Args:
-        lab: the node.
-        cluster: without agents yet.
-        folder: for files.
-        plugin: of the administrator.
-
-    Attributes:
-        store: the folder with the sessions.
-        link: between API server and agent.
-        agent: the one that runs.
-    """
+    """A node with its agent, and the plugin of a user of the cluster."""
 
     def __init__(self, lab: Lab, cluster: Cluster, folder: Path, plugin: Plugin) -> None:
         self.lab, self.cluster, self.folder, self.plugin = lab, cluster, folder, plugin

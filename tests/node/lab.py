@@ -18,14 +18,7 @@ MIB: Final = 1024 * 1024
 
 
 class Lab:
-    """A context manager that starts everything and leaves no process, mount or file behind.
-
-    On entry the node has one image, the sandbox's; `busybox` is in the registry and shares its
-    only layer, `base`. References made by `reference()` lead through the throttle.
-
-    Args:
-        cri: More keys of containerd's CRI plugin, see `Node`.
-    """
+    """A context manager that starts everything and leaves no process, mount or file behind."""
 
     registry: Registry
     throttle: Throttle

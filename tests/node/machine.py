@@ -74,7 +74,6 @@ class Machine:
     def start(
         self, *words: str, folder: Path | None = None, environ: dict[str, str], **how: Any
     ) -> subprocess.Popen[str]:
-        """Starts a program there."""
         # With its root: this process may be in a chroot.
         entry = ["nsenter", f"--target={self._holder.pid}", "--mount", "--root"]
         inherited = {name: value for name, value in os.environ.items() if name not in _SETTINGS}

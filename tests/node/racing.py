@@ -35,16 +35,7 @@ def race(
     at_least_s: float,
     is_relative: bool = False,
 ) -> None:
-    """Copy meanwhile: what is outside is neither read nor changed.
-
-    Args:
-        method: how.
-        play: a new directory of the container.
-        path: the same, as the container names it.
-        folder: an empty one of the node.
-        at_least_s: for how long.
-        is_relative: the link leads up out of the container; else it is absolute.
-    """
+    """Copy meanwhile: what is outside is neither read nor changed."""
     outside, local = folder / "outside", folder / "local"
     link = f"../../../../../..{outside}" if is_relative else str(outside)
     make_playground(play, outside, link)

@@ -56,14 +56,7 @@ class Outcome:
 
 
 class Scene:
-    """The scene; ``build`` makes it, ``run`` runs recorded command lines in it.
-
-    Args:
-        lab: a node that has nothing but its sandbox's image.
-
-    Attributes:
-        ids: IDs by the names of the recordings' shell variables.
-    """
+    """The scene; ``build`` makes it, ``run`` runs recorded command lines in it."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab

@@ -88,13 +88,7 @@ def _fail(name: str, text: str) -> int:
 
 
 class Stage:
-    """A context manager that starts a node without pods behind a proxy.
-
-    Attributes:
-        lab: the node and its registry.
-        kubelet: who dials the proxy.
-        desk: the folder in which commands start; it ends with the stage.
-    """
+    """A context manager that starts a node without pods behind a proxy."""
 
     def __enter__(self) -> Self:
         self._is_over = threading.Event()

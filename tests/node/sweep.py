@@ -56,7 +56,6 @@ def mount_points(folder: Path) -> list[str]:
 
 
 def cgroups(name: str) -> list[Path]:
-    """The cgroups called `name` at the top of each hierarchy (v1) or of the only one (v2)."""
     top = Path("/sys/fs/cgroup")
     return [path for path in (top / name, *top.glob(f"*/{name}")) if path.is_dir()]
 

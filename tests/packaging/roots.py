@@ -50,12 +50,7 @@ def emulator(root: Path) -> list[str]:
 
 
 class Root:
-    """A context manager around a root in memory, which is gone when it ends.
-
-    Args:
-        folder: an empty one; the root is seen there only by what runs in it.
-        contents: shell commands that make `root` there.
-    """
+    """A context manager around a root in memory, which is gone when it ends."""
 
     def __init__(self, folder: Path, contents: str) -> None:
         self._folder = folder

@@ -90,10 +90,7 @@ def start(
     name: str = "main",
     more: cri_pb2.ContainerConfig | None = None,
 ) -> Ran:
-    """Runs the image's program as a pod with these words, or as `kubectl debug node` does.
-
-    ``more`` is what else the container's config says.
-    """
+    """Runs the image's program as a pod with these words, or as `kubectl debug node` does."""
     kubelet = lab.node.kubelet
     kubelet.pull(image)
     logs = folder / name

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from itertools import cycle
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 
 
 def masked(payload: bytes, key: bytes) -> bytes:
     """Return a payload masked with a key; as it is with an empty one."""
-    return bytes(byte ^ mask for byte, mask in zip(payload, cycle(key))) if key else payload
+    if not key:
+        return payload
+    size = len(payload)
+    mask = (key * (size // len(key) + 1))[:size]
+    return (int.from_bytes(payload, "big") ^ int.from_bytes(mask, "big")).to_bytes(size, "big")
 
 
 def frame(
