@@ -77,9 +77,9 @@ class Layer:
     """A gzip layer (one gzip member) in the layout."""
 
     digest: str
-    size_bytes: int
+    size_bytes: int  # what a registry sends
     diff_id: str
-    unpacked_bytes: int
+    unpacked_bytes: int  # the length of the tar inside
 
     @property
     def descriptor(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Image:
     """An image in the layout."""
 
     name: str
-    digest: str
+    digest: str  # what a pull of the tag resolves to: the index's, if there is one
     manifest_digest: str
     manifest_size_bytes: int
     config_digest: str

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 import random
 import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pytest
-
-from pycrictl.cri import sessions
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.streaming.pump import Ends, Output
-from pycrictl.streaming.remote_command import run_command
-from pycrictl.wire.command import Streams
 
 from .forked import Program
 from .kubelet import Pod
@@ -110,38 +101,6 @@ def test_no_line_is_lost_or_torn(crictl: Program, container: str, transport: str
     ended = crictl.run("exec", "-r", transport, container, "sh", "-c", script)
     assert ended.stdout == b"".join(b"out %d\n" % number for number in range(3000))
     assert ended.stderr == "".join(f"err {number}\n" for number in range(3000))
-
-
-def test_two_hundred_sessions_at_once(lab: Lab) -> None:
-    """In ten pods: containerd 1.6 locks up with more than about 64 in one."""
-
-    def start(number: int) -> str:
-        return lab.container(lab.node.kubelet.run_pod(f"many{number}"))
-
-    with ThreadPoolExecutor(5) as pool:
-        containers = list(pool.map(start, range(10)))
-
-    async def session(client: CriClient, number: int) -> tuple[int | None, str, str]:
-        script = f"sleep 1; echo out {number}; echo err {number} >&2; exit {number}"
-        words = ["sh", "-c", script]
-        container_id = containers[number % 10]
-        stdout, stderr = io.StringIO(), io.StringIO()
-        outcome = await run_command(
-            partial(sessions.exec_url, client, container_id, words, stdin=False, tty=False),
-            Streams(),
-            Ends(Output(stdout), Output(stderr)),
-            choice="spdy" if number % 20 < 10 else "websocket",
-            timeout_s=60,
-        )
-        assert outcome is not None
-        return outcome.exit_code, stdout.getvalue(), stderr.getvalue()
-
-    async def every(client: CriClient) -> list[tuple[int | None, str, str]]:
-        return await asyncio.gather(*(session(client, number) for number in range(200)))
-
-    with CriClient(str(lab.node.socket_path), timeout_s=60) as client:
-        outcomes = asyncio.run(every(client))
-    assert outcomes == [(number, f"out {number}\n", f"err {number}\n") for number in range(200)]
 
 
 @pytest.mark.parametrize("transport", ["spdy", "websocket"])
