@@ -48,8 +48,11 @@ pytest_plugins = ["tests.fakecri.fixtures"]
 _PROGRAMS = ("containerd", "runc", "docker-registry", "busybox")
 
 
-_SLOW = ("tools", "kubectl", "agent", "proxy", "packaging", "cli")
+_SLOW = ("tools", "conformance", "kubectl", "agent", "proxy", "packaging", "cli")
 """Rooms whose tests wait for other programs, those with the longest tests first."""
+
+_LONGEST = ("test_replay", "test_copy_kill", "test_completion", "test_readme")
+"""Modules of the node's tests that have one which takes most of a minute: they begin at once."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -89,6 +92,7 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
         modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
     rooms = {path: path.split("/")[1] for path in modules}
     node = [path for path in modules if rooms[path] == "node"]
+    node.sort(key=lambda path: Path(path).stem not in _LONGEST)
     slow = [path for room in _SLOW for path in modules if rooms[path] == room]
     half = (workers + 1) // 2
     turns = [node[n::half] for n in range(half)]
