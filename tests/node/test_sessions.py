@@ -11,6 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pycrictl._proto import cri_pb2
+from tests.waiting import wait_until
+
 from .forked import Program
 from .kubelet import Pod
 from .lab import MIB, Lab
@@ -182,6 +185,7 @@ def test_attach(lab: Lab, pod: Pod, crictl: Program) -> None:
         lab.node.kubelet.run(container_id, "touch", "/go")
         result = attached.result(60)
     assert result == (0, b"out\n", "err\n")
+    wait_until(lambda: lab.node.kubelet.state(container_id) == cri_pb2.CONTAINER_EXITED)
     again = crictl.run("attach", container_id)
     assert again.status == 1
     assert len(again.stderr.splitlines()) == 1
