@@ -49,15 +49,6 @@ def test_the_wheel_has_man_pages_and_completions(dist: Path) -> None:
     }
 
 
-def test_the_sdist_has_what_tests_and_packages_take(dist: Path) -> None:
-    start = f"pycrictl-{__version__}/"
-    with tarfile.open(dist / f"pycrictl-{__version__}.tar.gz") as sdist:
-        names = {name.removeprefix(start) for name in sdist.getnames()}
-    wanted = ["Makefile", "packaging/dist.py", "packaging/pycrictl-proxy.service"]
-    wanted += ["tests/conftest.py", "tests/node/install.sh", "proto/generate.py", "man/pycrictl.1"]
-    assert set(wanted) <= names
-
-
 def test_the_debian_package(released: Path, tmp_path: Path) -> None:
     (package,) = released.glob("*_amd64.deb")
     subprocess.run(["dpkg-deb", "-R", package, tmp_path], check=True)
