@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from pycrictl.copy.transfer.messages import MAX_PIECE_MESSAGE_BYTES
 from pycrictl.errors import StreamError
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target, TlsFiles, reason_of
@@ -25,6 +24,9 @@ _AHEAD_BYTES: Final = 1024 * 1024
 """How far a sender on a Unix socket may be ahead; TCP finds that out by itself."""
 
 _KEPT_BYTES: Final = 4 * 1024 * 1024
+_FIRST_BYTES: Final = 64 * 1024
+"""The buffer of a connection that has had no large message."""
+
 _SMALL_BYTES: Final = 1024
 _GOODBYE_S: Final = 1.0
 
@@ -82,7 +84,7 @@ class SocketLink:
         self._sock = sock
         self._label = label
         self._core = Messages(side, peer=label)
-        self._buffer = memoryview(bytearray(MAX_PIECE_MESSAGE_BYTES))
+        self._buffer = memoryview(bytearray(_FIRST_BYTES))
         self._messages: deque[ChannelMessage] = deque()
         self._early = early
         self.set_idle(idle_s)
