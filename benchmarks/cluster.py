@@ -25,7 +25,7 @@ import aiohttp
 from aiohttp import web
 
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured
-from tests.agent.standing import FRONT_PROXY_DATA, OWN, pod, token_of
+from tests.agent.standing import OWN, pod, token_of
 from tests.kube.apiserver import make_node_certificates
 from tests.processes import peak_bytes
 from tests.streaming.servers import Certificates
@@ -90,7 +90,10 @@ class Fakes:
 
     def trust(self) -> dict[str, str]:
         return {
-            **FRONT_PROXY_DATA,
+            "requestheader-allowed-names": '["front-proxy-client"]',
+            "requestheader-username-headers": '["X-Remote-User"]',
+            "requestheader-uid-headers": '["X-Remote-Uid"]',
+            "requestheader-group-headers": '["X-Remote-Group"]',
             "client-ca-file": Path(self.certificates.ca).read_text(),
             "requestheader-client-ca-file": Path(self.front_proxy.ca).read_text(),
         }

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.agent import standing
 from tests.kube.apiserver import FRONT_PROXY, ApiServer
-from tests.serving import believing, send_at_once
+from tests.serving import send_at_once
 from tests.streaming.servers import Certificates, make_certificates
 
 FORGED = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
@@ -90,20 +91,11 @@ def ask(
     body: bytes | None = None,
 ) -> tuple[int, bytes]:
     """Ask an agent; the status is 0 where TLS or the connection ends without an answer."""
-    connection = http.client.HTTPSConnection(*address, context=believing(pair), timeout=30)
     try:
-        connection.putrequest(method, path, skip_accept_encoding=True)
-        if body is not None:
-            connection.putheader("Content-Length", str(len(body)))
-        for key, value in (headers or {}).items():
-            connection.putheader(key, value)
-        connection.endheaders(body)
-        response = connection.getresponse()
-        return response.status, response.read()
+        found = standing.ask(address, path, pair, headers, method, body)
     except (OSError, http.client.HTTPException):
         return 0, b""
-    finally:
-        connection.close()
+    return found.status, found.content
 
 
 def names(content: bytes) -> list[str]:

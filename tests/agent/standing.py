@@ -35,14 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FRONT_PROXY_DATA = {
-    "requestheader-allowed-names": '["front-proxy-client"]',
-    "requestheader-username-headers": '["X-Remote-User"]',
-    "requestheader-uid-headers": '["X-Remote-Uid"]',
-    "requestheader-group-headers": '["X-Remote-Group"]',
-}
-"""What ``extension-apiserver-authentication`` says beside the CAs."""
-
 OWN = "system:serviceaccount:pycrictl:pycrictl-agent"
 AUDIENCE = "progress.pycrictl.dev"
 BASE = f"/apis/{AUDIENCE}/v1alpha1"
@@ -87,6 +79,23 @@ class Answer(NamedTuple):
         return json.loads(self.content)
 
 
+def ask(
+    address: tuple[str, int],
+    path: str,
+    pair: tuple[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    method: str = "GET",
+    body: bytes | None = None,
+) -> Answer:
+    connection = http.client.HTTPSConnection(*address, context=believing(pair), timeout=30)
+    try:
+        connection.request(method, path, body, dict(headers or {}))
+        response = connection.getresponse()
+        return Answer(response.status, response.headers, response.read())
+    finally:
+        connection.close()
+
+
 class Cluster:
     def __init__(self, api: ApiServer, folder: Path, loop: Loop) -> None:
         self.api = api
@@ -94,13 +103,13 @@ class Cluster:
         self.loop = loop
         self.agents: list[Agent] = []
         self.token = token_of(OWN)
-        rules = [
-            {"apiGroups": [""], "resources": ["pods", "configmaps"], "verbs": ["list", "watch"]},
-            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]},
-            {"apiGroups": ["authentication.k8s.io"], "resources": ["*"], "verbs": ["create"]},
-            {"apiGroups": ["authorization.k8s.io"], "resources": ["*"], "verbs": ["create"]},
-        ]
-        rules[2]["resources"], rules[3]["resources"] = ["tokenreviews"], ["subjectaccessreviews"]
+        made = (
+            ("", ["pods", "configmaps"], ["list", "watch"]),
+            ("discovery.k8s.io", ["endpointslices"], ["list"]),
+            ("authentication.k8s.io", ["tokenreviews"], ["create"]),
+            ("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
+        )
+        rules = [{"apiGroups": [one[0]], "resources": one[1], "verbs": one[2]} for one in made]
         api.grants.append(Grant(OWN, rules))
         rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"]}
         api.grants.append(Grant(OWN, [{**rule, "resourceNames": [SECRET]}], "pycrictl"))
@@ -198,18 +207,9 @@ class Cluster:
         Args:
             certificate: the client's, and its key; None for none.
         """
-        host, port = self.agents[agent].listener.address
-        connection = http.client.HTTPSConnection(
-            host, port, context=believing(certificate), timeout=30
-        )
         named = {"X-Remote-User": user, "X-Remote-Group": "dev"} if user else {}
-        try:
-            connection.request(method, path, body, {**named, **(headers or {})})
-            response = connection.getresponse()
-            content = response.read()
-            return Answer(response.status, response.headers, content)
-        finally:
-            connection.close()
+        address = self.agents[agent].listener.address
+        return ask(address, path, certificate, {**named, **(headers or {})}, method, body)
 
     def get(self, path: str, agent: int = 0, user: str = "jane", **how: Any) -> Answer:
         """Ask an agent as the front proxy does; a relative path is below the API's own."""
