@@ -51,16 +51,10 @@ async def follow(
     """Pass on every report until the server ends the stream in good order.
 
     That is a WebSocket closed with status 1000 or none, or the end of a plain response's body.
-    A message that is not a report is skipped, with a note; a WebSocket message that is too long
-    ends the stream. Cancelling closes the connection at once.
-
-    Args:
-        on_report, on_note: called in the event loop, must not block.
-        timeout_s: for the connection, and again for the head of the response. After that a server
-            may be silent for as long as it likes.
-        silence_s: after so long without a message, one note says so; None for never.
-        decoder: of what the stream says; by default of the messages of KEP-5334.
-        is_plain: ask for no WebSocket: an API server's proxy takes no other answer to that.
+    A message that is not a report is skipped, with a note. ``timeout_s`` is for the connection, and
+    again for the head of the response. After that a server may be silent for as long as it likes,
+    which one note says after ``silence_s``. With ``is_plain``, no WebSocket is asked for: an API
+    server's proxy takes no other answer to that.
 
     Raises:
         UpgradeRefused: an answer that is neither 101 nor 200; 404 and 405 mean that the server
