@@ -17,21 +17,12 @@ from tests.waiting import settled, wait_until
 
 from .agents import Agents
 from .cluster import ADDRESS, NODE, OTHER_ADDRESS, Cluster
+from .test_copies import shared_agents
 from .test_proxy import pull_slowly
 
+__all__ = ["shared_agents"]
+
 OTHER = "vm2"
-
-
-@pytest.fixture(scope="module")
-def shared_agents(shared_cluster: Cluster) -> Iterator[Agents]:
-    agents = Agents(shared_cluster)
-    agents.install()
-    try:
-        agents.start(NODE, ADDRESS)
-        wait_until(lambda: shared_cluster.kubectl("get", "imagepulls").returncode == 0)
-        yield agents
-    finally:
-        agents.remove()
 
 
 @pytest.fixture
