@@ -23,7 +23,7 @@ from typing import Final
 
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import Item, Judge, Make, Path, Rules, Skipped
+from pycrictl.copy.rules.policy import AcceptedEntry, Judge, Make, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
 from pycrictl.copy.tree.commit import Merge, existing_kind, move_new
 from pycrictl.copy.tree.content import OnBytes, SparseWriter, copy_content
@@ -74,7 +74,7 @@ class Arrival:
         self._name = b""
         self._meeting: Meeting | None = None
         self._stage: Stage | None = None
-        self._item: Item | None = None
+        self._item: AcceptedEntry | None = None
         self._fd = -1
         self._last_skipped: Skipped | None = None
         if not single:
@@ -102,12 +102,12 @@ class Arrival:
             if not isinstance(verdict, Skipped):
                 return self._begin(verdict)
         except OSError as exc:
-            path = verdict.path if isinstance(verdict, Item) else None
+            path = verdict.path if isinstance(verdict, AcceptedEntry) else None
             raise self.failure(exc, path) from exc
         self.skip(verdict)
         return None
 
-    def _begin(self, item: Item) -> int | None:
+    def _begin(self, item: AcceptedEntry) -> int | None:
         if self._meeting is None:
             is_leaf = item.make is not Make.DIRECTORY and not item.path
             self._place(SourceKind.FILE if is_leaf else SourceKind.DIRECTORY)

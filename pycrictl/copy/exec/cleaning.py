@@ -14,7 +14,7 @@ from typing import Final
 from pycrictl.copy.archive.arrival import nothing_copied
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import (
-    Item,
+    AcceptedEntry,
     Judge,
     Make,
     Path,
@@ -73,7 +73,7 @@ class Cleaner:
         self._unpacks = unpacks
         self._now_ns = time.time_ns() // NS_PER_S * NS_PER_S
         self._directories: dict[Path, Entry] = {}
-        self._files: dict[Path, Item] = {}
+        self._files: dict[Path, AcceptedEntry] = {}
         self._last_skipped: Skipped | None = None
 
     def clean(self, pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
@@ -114,7 +114,7 @@ class Cleaner:
                 self._on_skip(verdict)
                 return None
             path = take_apart(entry.name, what=entry.name)
-            verdict = Item(
+            verdict = AcceptedEntry(
                 path if self.judge.top == b"." else path[1:],
                 Make.SYMLINK,
                 0,
@@ -125,7 +125,7 @@ class Cleaner:
             )
         return self._rewritten(verdict)
 
-    def _rewritten(self, item: Item) -> Entry | None:
+    def _rewritten(self, item: AcceptedEntry) -> Entry | None:
         self.summary.count(item)
         path = (*self._top, *item.path)
         if not path and self._unpacks:

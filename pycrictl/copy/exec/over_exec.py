@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.measure import report_total
 from pycrictl.copy.exec.cleaning import Cleaner
-from pycrictl.copy.exec.remote import Ended, Remote, Running, in_large_pieces
+from pycrictl.copy.exec.remote import CommandResult, Remote, Running, in_large_pieces
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place, take_apart
@@ -258,7 +258,7 @@ class Packing:
             yield from in_large_pieces(tar.pieces())
             self._check(tar.ended(), on_skip)
 
-    def _check(self, ended: Ended, on_skip: OnSkip) -> None:
+    def _check(self, ended: CommandResult, on_skip: OnSkip) -> None:
         """Require that ``tar`` has packed everything, as far as there was anything to pack."""
         complaints = [line for line in ended.stderr.splitlines() if line.strip()]
         known = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]

@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     status: int
     stdout: bytes
     stderr: bytes
@@ -170,7 +170,7 @@ class Running:
         """Send input; return False if the program has ended, and more input would be lost."""
         return bool(self._do(self._until_over(self._put(data))))
 
-    def ended(self) -> Ended:
+    def ended(self) -> CommandResult:
         """End the input of the program, and wait for its end.
 
         Raises:
@@ -193,11 +193,11 @@ class Running:
             raise CopyError(f"cannot run {self._program} in the container: {outcome.message}")
         if outcome.exit_code in _MISSING_STATUS and not self._stderr:
             raise ProgramMissing(self._program)
-        return Ended(outcome.exit_code, b"", bytes(self._stderr))
+        return CommandResult(outcome.exit_code, b"", bytes(self._stderr))
 
     @property
-    def so_far(self) -> Ended:
-        return Ended(-1, b"", bytes(self._stderr))
+    def so_far(self) -> CommandResult:
+        return CommandResult(-1, b"", bytes(self._stderr))
 
     def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -299,14 +299,14 @@ class Remote:
         self._choice: Choice = choice
         self._tls = tls
 
-    def run(self, *command: str) -> Ended:
+    def run(self, *command: str) -> CommandResult:
         _check_words(command)
         return self._run_now(command)
 
     def tar_version(self) -> bytes:
         return self.run("tar", "--version").stdout
 
-    def _run_now(self, command: Sequence[str]) -> Ended:
+    def _run_now(self, command: Sequence[str]) -> CommandResult:
         try:
             answer = sessions.exec_sync(self._client, self._container_id, command, limit_s=_SHORT_S)
         except RuntimeFault as exc:
@@ -315,7 +315,7 @@ class Remote:
             raise
         if answer.exit_code in _MISSING_STATUS and not answer.stdout:
             raise ProgramMissing(command[0])
-        return Ended(answer.exit_code, answer.stdout, answer.stderr[:_MAX_STDERR_BYTES])
+        return CommandResult(answer.exit_code, answer.stdout, answer.stderr[:_MAX_STDERR_BYTES])
 
     def check_running(self) -> None:
         """Check that the container is still running: the streams of a killed one do not end."""

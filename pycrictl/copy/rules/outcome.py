@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
 
-from pycrictl.copy.rules.policy import Item, Make, Skipped
+from pycrictl.copy.rules.policy import AcceptedEntry, Make, Skipped
 from pycrictl.errors import PycrictlError, RemoteProtocolError
 from pycrictl.foreign import count, mapping, mappings, parsed, text
 from pycrictl.units import escape
@@ -45,7 +45,7 @@ class Summary:
     kept: int = 0
     skipped: int = 0
 
-    def count(self, item: Item, times: int = 1) -> None:
+    def count(self, item: AcceptedEntry, times: int = 1) -> None:
         """Count something that has been made; -1 times if it has been removed again."""
         if item.make is Make.DIRECTORY:
             self.directories += times

@@ -61,7 +61,7 @@ class Make(Enum):
     HARDLINK = "hard link"
 
 
-class Item(NamedTuple):
+class AcceptedEntry(NamedTuple):
     """Something to make.
 
     Attributes:
@@ -128,7 +128,7 @@ class Judge:
         self._symlinks: dict[bytes, bytes] = {}
         self._filled: set[bytes] = set()  # directories with something in them
 
-    def judge(self, entry: Entry) -> Item | Skipped:
+    def judge(self, entry: Entry) -> AcceptedEntry | Skipped:
         """Decide about one entry."""
         self.entries += 1
         if 0 < self._rules.max_entries < self.entries:
@@ -156,7 +156,7 @@ class Judge:
             raise _refusal(name, "beside", reason)
         return path[1:]
 
-    def _verdict(self, entry: Entry, path: Path) -> Item | Skipped:
+    def _verdict(self, entry: Entry, path: Path) -> AcceptedEntry | Skipped:
         if (
             entry.kind is not EntryType.DIRECTORY
             and not path
@@ -167,11 +167,11 @@ class Judge:
             return Skipped(entry.name, "special", f"it is a {entry.kind.value}")
         mode, mtime_ns, owner = self._metadata(entry)
         if entry.kind is EntryType.DIRECTORY:
-            return Item(path, Make.DIRECTORY, 0, mode, mtime_ns, owner)
+            return AcceptedEntry(path, Make.DIRECTORY, 0, mode, mtime_ns, owner)
         if entry.kind is EntryType.FILE:
             self._count(entry)
-            return Item(path, Make.FILE, entry.size_bytes, mode, mtime_ns, owner)
-        item = Item(path, Make.SYMLINK, 0, mode, mtime_ns, owner)
+            return AcceptedEntry(path, Make.FILE, entry.size_bytes, mode, mtime_ns, owner)
+        item = AcceptedEntry(path, Make.SYMLINK, 0, mode, mtime_ns, owner)
         if entry.kind is EntryType.SYMLINK:
             return self._symlink(item, entry.name, entry.link)
         return self._hardlink(item, entry)
@@ -197,7 +197,7 @@ class Judge:
                 entry.name, "too-large", f"more than {plural(limit, 'byte')} would be copied"
             )
 
-    def _symlink(self, item: Item, name: bytes, target: bytes) -> Item | Skipped:
+    def _symlink(self, item: AcceptedEntry, name: bytes, target: bytes) -> AcceptedEntry | Skipped:
         if not target or b"\0" in target or len(target) > MAX_PATH_BYTES:
             raise _refusal(name, "link-target", "it is a link with an impossible target")
         if not stays_inside(target, depth=max(len(item.path) - 1, 0)):
@@ -206,7 +206,7 @@ class Judge:
             )
         return item._replace(target=target)
 
-    def _hardlink(self, item: Item, entry: Entry) -> Item | Skipped:
+    def _hardlink(self, item: AcceptedEntry, entry: Entry) -> AcceptedEntry | Skipped:
         original = self._below_top(entry.name, take_apart(entry.link, what=entry.name))
         key = b"/".join(original)
         if original == item.path:
@@ -224,7 +224,7 @@ class Judge:
             raise _refusal(entry.name, "hard-link", reason)
         return item._replace(make=Make.HARDLINK, original=original)
 
-    def _remember(self, path: Path, name: bytes, verdict: Item | Skipped) -> None:
+    def _remember(self, path: Path, name: bytes, verdict: AcceptedEntry | Skipped) -> None:
         for length in range(len(path) - 1, -1, -1):
             parent = b"/".join(path[:length])
             if self._made.get(parent, Make.DIRECTORY) is not Make.DIRECTORY:
@@ -238,7 +238,7 @@ class Judge:
         key = b"/".join(path)
         self.replaced = None
         make: Make | None = None
-        if isinstance(verdict, Item):
+        if isinstance(verdict, AcceptedEntry):
             make = Make.FILE if verdict.make is Make.HARDLINK else verdict.make
         if key in self._made and not make is self._made[key] is Make.DIRECTORY:
             if not path or key in self._filled:
@@ -247,7 +247,7 @@ class Judge:
             self.replaced = Replaced(path, self._made[key], make)
             self._symlinks.pop(key, None)
         self._made[key] = make
-        if isinstance(verdict, Item) and make is Make.SYMLINK:
+        if isinstance(verdict, AcceptedEntry) and make is Make.SYMLINK:
             self._symlinks[key] = verdict.target
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from pycrictl.copy.rules.policy import Item, Make, Path
+from pycrictl.copy.rules.policy import AcceptedEntry, Make, Path
 from pycrictl.copy.tree.janitor import TOP, Note, random_name, remove_stage
 from pycrictl.copy.tree.rootfs import Directory, descend, set_owner
 from pycrictl.errors import CopyError
@@ -33,7 +33,7 @@ HostOwner = Callable[[Owner | None], Owner | None]
 class _Made(NamedTuple):
     """A directory of the stage, whose mode and times come last."""
 
-    item: Item
+    item: AcceptedEntry
     device: int
     inode: int
     is_implied: bool
@@ -58,7 +58,7 @@ class Stage:
         self._chain: list[Directory] = []
         self._entered: Path = ()
         self._directories: dict[Path, _Made] = {}
-        self._symlinks: dict[Path, Item] = {}
+        self._symlinks: dict[Path, AcceptedEntry] = {}
         self._name = random_name()
         self._note = Note(container_id, place.shown, self._name)
         try:
@@ -68,7 +68,7 @@ class Stage:
                 self._remove()
             raise
 
-    def make(self, item: Item) -> int | None:
+    def make(self, item: AcceptedEntry) -> int | None:
         """Make an item; return the descriptor of a file, which the caller finishes and closes."""
         if item.make is Make.FILE:
             parent, name = self._parent(item)
@@ -86,7 +86,7 @@ class Stage:
                 parent.link(source, item.original[-1], name)
         return None
 
-    def drop(self, path: Path) -> Item | None:
+    def drop(self, path: Path) -> AcceptedEntry | None:
         """Remove a created item below the top; return its kind and size if it existed.
 
         The size is 0 if the content has another name (a hard link).
@@ -99,8 +99,8 @@ class Stage:
             return None
         parent.remove(name)
         if self._directories.pop(path, None) is not None:
-            return Item(path, Make.DIRECTORY)
-        return Item(path, Make.FILE, status.st_size if status.st_nlink == 1 else 0)
+            return AcceptedEntry(path, Make.DIRECTORY)
+        return AcceptedEntry(path, Make.FILE, status.st_size if status.st_nlink == 1 else 0)
 
     def finish(self) -> list[Path]:
         """Make the links, then give every directory its owner, mode and times, deepest first.
@@ -154,7 +154,7 @@ class Stage:
         finally:
             self._note.close(is_removed=is_removed)
 
-    def _parent(self, item: Item) -> tuple[Directory, bytes]:
+    def _parent(self, item: AcceptedEntry) -> tuple[Directory, bytes]:
         if not item.path:
             return self.directory, TOP
         return self._enter(item.path[:-1]), item.path[-1]
@@ -176,7 +176,7 @@ class Stage:
             self._entered = inner
             status = os.fstat(directory.fd)
             if known is None:
-                item = Item(inner, Make.DIRECTORY, mode=IMPLIED_MODE)
+                item = AcceptedEntry(inner, Make.DIRECTORY, mode=IMPLIED_MODE)
                 made = _Made(item, status.st_dev, status.st_ino, is_implied=True)
                 self._directories[inner] = made
             elif (status.st_dev, status.st_ino) != (known.device, known.inode):
@@ -188,7 +188,7 @@ class Stage:
             self._chain.pop().close()
         self._entered = self._entered[: max(depth - 1, 0)]
 
-    def _finish_link(self, parent: Directory, name: bytes, item: Item) -> None:
+    def _finish_link(self, parent: Directory, name: bytes, item: AcceptedEntry) -> None:
         owner = self._host_owner(item.owner)
         if owner is None and item.mtime_ns is None:
             return
@@ -204,7 +204,7 @@ class Stage:
         finally:
             os.close(pinned)
 
-    def _finish(self, directory: Directory, item: Item, extra_mode: int = 0) -> None:
+    def _finish(self, directory: Directory, item: AcceptedEntry, extra_mode: int = 0) -> None:
         fd = directory.readable()
         try:
             finish(fd, item, self._host_owner(item.owner), extra_mode=extra_mode)
@@ -212,7 +212,7 @@ class Stage:
             os.close(fd)
 
 
-def finish(fd: int, item: Item, owner: Owner | None, *, extra_mode: int = 0) -> None:
+def finish(fd: int, item: AcceptedEntry, owner: Owner | None, *, extra_mode: int = 0) -> None:
     """Set owner, mode and times of an open file, in this order: a new owner clears set-id bits."""
     if owner is not None:
         os.fchown(fd, *owner)

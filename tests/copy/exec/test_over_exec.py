@@ -15,7 +15,13 @@ import pytest
 
 from pycrictl.copy import ends
 from pycrictl.copy.exec.over_exec import OverExec, watchdog
-from pycrictl.copy.exec.remote import Ended, ProgramMissing, Remote, Running, in_large_pieces
+from pycrictl.copy.exec.remote import (
+    CommandResult,
+    ProgramMissing,
+    Remote,
+    Running,
+    in_large_pieces,
+)
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.content import CHUNK_BYTES
@@ -51,14 +57,14 @@ class ThisMachine(Remote):
         self.delay_s = 0.0
         self.begun: list[tuple[str, ...]] = []
 
-    def _run_now(self, command: Sequence[str]) -> Ended:
+    def _run_now(self, command: Sequence[str]) -> CommandResult:
         self._note(command)
         if command[0] in self.missing:
             raise ProgramMissing(command[0])
         done = subprocess.run(
             list(map(os.fsencode, command)), capture_output=True, check=False, env=ENVIRON
         )
-        return Ended(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def _note(self, command: Sequence[str]) -> None:
         assert not {"sh", "ash", "bash"} & set(command)

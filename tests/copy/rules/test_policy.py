@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pycrictl.copy.rules.policy import (
     MAX_ID,
     MAX_TIME_NS,
-    Item,
+    AcceptedEntry,
     Judge,
     Make,
     Replaced,
@@ -26,7 +26,7 @@ KEEP = Rules(archive=True)
 D, F, L, H = EntryType.DIRECTORY, EntryType.FILE, EntryType.SYMLINK, EntryType.HARDLINK
 
 
-def verdicts(*entries: Entry, rules: Rules = PLAIN, **how: Any) -> list[Item | Skipped]:
+def verdicts(*entries: Entry, rules: Rules = PLAIN, **how: Any) -> list[AcceptedEntry | Skipped]:
     judge = Judge(rules, **how)
     return [judge.judge(entry) for entry in entries]
 
@@ -154,8 +154,8 @@ def test_hard_links() -> None:
         Entry(b"top/d/h", H, link=b"./top//f"),
         Entry(b"top/i", H, link=b"top/d/h"),
     )
-    assert isinstance(item, Item)
-    assert isinstance(again, Item)
+    assert isinstance(item, AcceptedEntry)
+    assert isinstance(again, AcceptedEntry)
     assert (item.make, item.original, item.path) == (Make.HARDLINK, (b"f",), (b"d", b"h"))
     assert again.original == (b"d", b"h")
     assert rule_of(Entry(b"top/f", F), Entry(b"top/h", H, link=b"f")) == "beside"
@@ -169,7 +169,7 @@ def test_hard_links() -> None:
 def test_the_first_entry_names_the_top() -> None:
     judge = Judge(PLAIN)
     item = judge.judge(Entry(b"top/a", F))
-    assert isinstance(item, Item)
+    assert isinstance(item, AcceptedEntry)
     assert (judge.top, item.path) == (b"top", (b"a",))
     for name in (b"other", b"topper/x", b"."):
         with pytest.raises(EntryRefused, match="is not below"):
@@ -220,9 +220,9 @@ def test_the_top_is_not_replaced(second: Entry) -> None:
 def test_modes_times_and_owners() -> None:
     entry = Entry(b"f", F, 3, 0o7777, 5, 6, 7)
     [item] = verdicts(entry, rules=Rules(umask=0o027))
-    assert item == Item((), Make.FILE, 3, 0o750)
+    assert item == AcceptedEntry((), Make.FILE, 3, 0o750)
     [item] = verdicts(entry, rules=Rules(archive=True, umask=0o027))
-    assert item == Item((), Make.FILE, 3, 0o7777, 5, (6, 7))
+    assert item == AcceptedEntry((), Make.FILE, 3, 0o7777, 5, (6, 7))
 
 
 @pytest.mark.parametrize(
@@ -231,14 +231,14 @@ def test_modes_times_and_owners() -> None:
 )
 def test_impossible_times_are_not_kept(mtime_ns: int, kept: int | None) -> None:
     [item] = verdicts(Entry(b"f", F, mtime_ns=mtime_ns), rules=KEEP)
-    assert isinstance(item, Item)
+    assert isinstance(item, AcceptedEntry)
     assert item.mtime_ns == kept
 
 
 @pytest.mark.parametrize(("uid", "gid"), [(MAX_ID + 1, 0), (0, 2**32), (-1, 0)])
 def test_impossible_owners(uid: int, gid: int) -> None:
     assert rule_of(Entry(b"f", F, uid=uid, gid=gid), rules=KEEP) == "owner"
-    assert isinstance(verdicts(Entry(b"f", F, uid=uid, gid=gid))[0], Item)
+    assert isinstance(verdicts(Entry(b"f", F, uid=uid, gid=gid))[0], AcceptedEntry)
 
 
 # Limits
@@ -247,10 +247,10 @@ def test_impossible_owners(uid: int, gid: int) -> None:
 def test_sizes_are_added_up() -> None:
     rules = Rules(max_size_bytes=10)
     entries = [Entry(b"t/a", F, 4), Entry(b"t/b", F, 6), Entry(b"t/c", F, 0)]
-    assert all(isinstance(item, Item) for item in verdicts(*entries, rules=rules))
+    assert all(isinstance(item, AcceptedEntry) for item in verdicts(*entries, rules=rules))
     assert rule_of(*entries, Entry(b"t/d", F, 1), rules=rules) == "too-large"
     assert rule_of(Entry(b"t", F, 11), rules=rules) == "too-large"
     assert rule_of(Entry(b"t", F, 2**64 - 1), rules=rules) == "too-large"
     assert rule_of(Entry(b"t", F, -1)) == "size"
     assert rule_of(Entry(b"t", F, 1), rules=Rules(max_size_bytes=0)) == "too-large"
-    assert isinstance(verdicts(Entry(b"t", F, 0), rules=Rules(max_size_bytes=0))[0], Item)
+    assert isinstance(verdicts(Entry(b"t", F, 0), rules=Rules(max_size_bytes=0))[0], AcceptedEntry)

@@ -31,13 +31,13 @@ from tests.copy.trees import LOCAL, needs_root, stages_in
 PROGRAM: Final = """
 import os, sys
 from pycrictl.copy.tree.places import LocalRoot, open_destination
-from pycrictl.copy.rules.policy import Item, Make
+from pycrictl.copy.rules.policy import AcceptedEntry, Make
 from pycrictl.copy.tree.stage import Stage
 
 with open_destination(LocalRoot(), os.fsencode(sys.argv[1])) as place:
     stage = Stage(place.directory, lambda _: None, *sys.argv[2:])
-    stage.make(Item((b"d",), Make.DIRECTORY))
-    os.write(stage.make(Item((b"d", b"f"), Make.FILE)), b"1")
+    stage.make(AcceptedEntry((b"d",), Make.DIRECTORY))
+    os.write(stage.make(AcceptedEntry((b"d", b"f"), Make.FILE)), b"1")
     print("ready", flush=True)
     sys.stdin.read()
 """
