@@ -146,19 +146,6 @@ def test_a_pods_own_pulls_under_the_names_it_uses(lab: Lab, api: ApiServer, tmp_
     assert all(began)
 
 
-def test_all_pulls_with_their_pods(lab: Lab, api: ApiServer, tmp_path: Path) -> None:
-    one, two = image(lab, "shop/a:1", 630), image(lab, "shop/a:2", 640)
-    references = [lab.push(one), lab.push(two)]
-    add_pod(api, "first", references[0])
-    add_pod(api, "second", references[1])
-    lab.throttle.limit(2 * MIB)
-    pull = lab.node.kubelet.start_pull(references[1])
-    with watching(lab, node_pods(api, tmp_path)) as sink:
-        pull.result(100)
-    assert sink.names == {references[1]}  # by what the registry says of the tags
-    assert {item.pod for item in sink.views[-1].items} == {"default/second"}
-
-
 def write_journal(lab: Lab, folder: Path) -> None:
     """A journalctl that prints what the throwaway containerd has logged."""
     folder.mkdir()
