@@ -164,9 +164,7 @@ def made(calls: Iterable[Call], *, by_target: bool = False) -> list[Call]:
     ]
 
 
-def expected(
-    recorded: Iterable[Call], *, by_target: bool = False, tolerance_s: float = 2.4
-) -> list[Call]:
+def expected(recorded: Iterable[Call], *, by_target: bool = False) -> list[Call]:
     """The recorded calls, to compare with ``made``."""
     calls = []
     seen: Counter[str] = Counter()
@@ -176,5 +174,5 @@ def expected(
             # Of those asked at once each has the time of those before it as well.
             seen[each.method] += 1
             limit_s *= seen[each.method]
-        calls.append(replace(each, deadline_s=pytest.approx(limit_s, abs=tolerance_s)))
+        calls.append(replace(each, deadline_s=pytest.approx(limit_s, abs=2.4)))
     return calls
