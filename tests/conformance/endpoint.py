@@ -191,10 +191,6 @@ class Endpoint:
     def pull(self, reference: str, pod: Pod | None = None) -> str:
         return self.kubelet.pull(reference, pod)
 
-    def has(self, reference: str) -> bool:
-        answer = self.kubelet.ask("ImageStatus", image=cri_pb2.ImageSpec(image=reference))
-        return bool(answer.HasField("image"))
-
     def clean(self) -> None:
         self.throttle.heal()
         self.throttle.limit(None)

@@ -224,12 +224,6 @@ class Planted:
     def on_StopContainer(self, request: Any, _: Any) -> None:
         self.containers[request.container_id].is_running = False
 
-    def on_ImageStatus(self, request: Any, _: Any) -> Message:
-        found = cri_pb2.ImageStatusResponse()
-        if request.image.image in self.images:
-            found.image.id = request.image.image
-        return found
-
     def on_RemoveImage(self, request: Any, _: Any) -> None:
         self.images.pop(request.image.image, None)
 
