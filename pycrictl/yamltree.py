@@ -83,6 +83,8 @@ class Problem(ValueError):
 def parse(text: str) -> Node:
     """Return the tree of a document, JSON or YAML; an empty one is null.
 
+    Keys have at most 1,024 characters as they are written, in JSON too.
+
     Raises:
         Problem: neither JSON nor YAML; more than one document; an alias, which could unfold to any
             size; or nested deeper than MAX_NESTING levels.
