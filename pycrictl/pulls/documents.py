@@ -151,7 +151,7 @@ def event_text(
     if totals is None or totals.percent is None:
         return f"Pulling image {image} for {took}"
     if totals.is_unpacking:
-        return f"Pulling image {image}: {format_bytes(totals.total)} are there and are unpacked"
+        return f"Pulling image {image}: {format_bytes(totals.total)} downloaded, unpacking"
     part = format_part(totals.progress, totals.total, of=" of ")
     text = f"Pulling image {image}: {totals.percent} % ({part})"
     if totals.is_stalled:

@@ -27,7 +27,7 @@ from tests.waiting import wait_until
         (
             {"phase": "Extracting", "sums": {"progress": 5, "total": 5, "share": 0.5}},
             False,
-            f"Pulling image {IMAGE}: 5 B are there and are unpacked",
+            f"Pulling image {IMAGE}: 5 B downloaded, unpacking",
         ),
         ({"phase": "Succeeded"}, True, f"Image {IMAGE} was pulled in 4s"),
         ({"phase": "Failed", "error": "denied"}, True, f"Image {IMAGE} was not pulled: denied"),

@@ -65,7 +65,7 @@ def test_a_pull_from_its_place_in_line_to_its_end() -> None:
     node.totals[3] = sums(85 * MIB // 10, 10 * MIB, MIB, 1.5)
     assert node.messages(16) == ["Pulling image i3: 85 % (8.5 of 10.0 MiB), ETA 2s"]
     node.totals[3] = sums(10 * MIB, 10 * MIB, MIB, share=0.5)
-    assert node.messages(17) == ["Pulling image i3: 10.0 MiB are there and are unpacked"]
+    assert node.messages(17) == ["Pulling image i3: 10.0 MiB downloaded, unpacking"]
     node.queue.end(3, CallState.DONE, now=20)
     assert node.messages(20) == ["Image i3 was pulled in 14s"]
 
