@@ -1,4 +1,4 @@
-"""What a service tells the outside: log lines of ``key=value`` pairs, and its state to systemd."""
+"""What a service tells the outside: log lines, at a limited rate, and its state to systemd."""
 
 from __future__ import annotations
 

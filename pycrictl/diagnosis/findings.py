@@ -1,4 +1,4 @@
-"""A finding: one thing that is wrong or worth knowing, how much it weighs, and what to do. Pure."""
+"""A finding: what is wrong or worth knowing, its weight, and what to do; those of disks. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one peer may make this program do: all limits in one table. Pure.
+"""What one peer may make this program do: the limits of calls, streams and logs. Pure.
 
 Protocols leave to each receiver what it puts up with. All readers here keep to these numbers, and
 gRPC is given them as channel arguments. Up to them the work is linear in what the peer sends;

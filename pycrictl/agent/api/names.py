@@ -1,4 +1,4 @@
-"""What the API is called: group, version, resources, paths. Pure."""
+"""What the API is called: group, version and resources. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations of pods and containers in JSON or YAML files, checked before anything is sent.
+"""Configurations of pods and containers in JSON or YAML files, and credentials, checked first.
 
 A file is a CRI ``PodSandboxConfig`` or ``ContainerConfig``. Keys are the API's names or their
 camelCase; enums are names or numbers; integers of 64 bits are exact, as numbers or as text. What
