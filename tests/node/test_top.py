@@ -146,7 +146,10 @@ def troubled(
     wait_until(lab.node.store.ingests)
     pulls.append(kubelet.start_pull(images[1], pods["queued"]))
     program = [sys.executable, "-m", "pycrictl", "-t", "20s", "-r", proxy.endpoint, "top"]
-    yield [*program, "--no-kube", "--admin-socket", f"unix://{proxy.admin_path}"]
+    program += ["--no-kube", "--admin-socket", f"unix://{proxy.admin_path}"]
+    once = [*program, "--once"]
+    wait_until(lambda: b"in line" in subprocess.run(once, capture_output=True).stdout)
+    yield program
     lab.throttle.limit(None)
     for pull in pulls:
         pull.exception(100)
