@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -335,6 +336,42 @@ def test_the_runtime_is_killed_during_pulls_and_comes_back(
     lab.node.start()
     time.sleep(0.2)  # it is tried again ten times a second
     assert proxy.kubelet.pull(references[0], pod)
+
+
+def test_a_tag_pushed_anew_after_a_look_that_ended_early(
+    lab: Lab, start: Callable[..., Program]
+) -> None:
+    """What was seen of a tag's last pull says nothing about its next one."""
+    proxy = start()
+    name = "moved:1"
+    old = lab.layout.image(name, lab.layout.random_layers([MIB] * 4, seed=8100))
+    new = lab.layout.image(name, lab.layout.random_layers([MIB, 2 * MIB], seed=8200))
+    reference = lab.push(old)
+    lab.throttle.limit(MIB // 2)
+    pull = proxy.kubelet.start_pull(reference, proxy.kubelet.run_pod("early"))
+    wait_until(lambda: any(one["bytes"] for one in status(proxy)["running"]))
+    words = ("-r", proxy.endpoint, "image-pull-progress", "--progress", "json")
+    look = pycrictl(*words)
+    assert old.layers[0].digest in first_line(look) + first_line(look)
+    look.send_signal(signal.SIGINT)
+    assert look.wait() == 130
+    rest(look)
+    assert not pull.done()
+    lab.throttle.limit(None)
+    assert pull.result().image_ref == old.config_digest
+
+    lab.push(new)
+    lab.throttle.limit(MIB // 2)
+    pod = proxy.kubelet.run_pod("later")
+    pull = proxy.kubelet.start_pull(reference, pod)
+    wait_until(lambda: bool(status(proxy)["running"]))
+    watch = pycrictl(*words, pod.id)
+    shown = records(first_line(watch) + rest(watch))
+    assert pull.result().image_ref == new.config_digest
+    assert final_layers(shown) == {
+        (reference, layer.digest): (layer.size_bytes, layer.size_bytes, "done")
+        for layer in new.layers
+    }
 
 
 def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Program]) -> None:
