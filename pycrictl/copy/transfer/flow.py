@@ -58,6 +58,9 @@ def send(
         StreamError: the connection broke.
     """
     for piece in pieces:
+        # Not after the last piece: a peer that has everything may close the connection.
+        while link.can_receive():
+            on_event(next_event(link, protocol))
         if not piece:
             link.send(*protocol.heartbeat(offset))
         else:
@@ -66,8 +69,6 @@ def send(
             link.send(*protocol.content(offset, piece))
             offset += len(piece)
         on_sent(len(piece))
-        while link.can_receive():
-            on_event(next_event(link, protocol))
     if size_bytes is not None and offset != size_bytes:
         raise _changed()
 

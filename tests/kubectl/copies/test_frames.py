@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,15 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy.archive.checksum import crc32
+from pycrictl.copy.transfer.flow import next_event, send
 from pycrictl.copy.transfer.messages import (
     ACKNOWLEDGEMENT,
     MAX_PIECE_MESSAGE_BYTES,
     PIECE,
     PIECES_PROTOCOL,
+    Acknowledgement,
+    Event,
+    ResumableProtocol,
 )
 from pycrictl.errors import UpgradeRefused
 from pycrictl.streaming.blocking import open_websocket
@@ -88,6 +93,23 @@ def test_pieces_that_come_at_once(folder: Path, session: str, work: Workstation)
         while said < SIZE:
             before, said = said, acknowledged(sock)
             assert said > before
+    assert work.api.commit(session)["status"]["phase"] == "Succeeded"
+
+
+def test_an_agent_that_has_everything_before_the_client_looks(
+    session: str, work: Workstation
+) -> None:
+    protocol, events = ResumableProtocol(is_client=True, is_sender=True), list[Event]()
+    link = work.api.open(session, 0)
+    assert next_event(link, protocol) == Acknowledgement(0)
+    content = memoryview(CONTENT)
+    send(
+        link, protocol, [content], events.append,
+        size_bytes=SIZE, on_sent=lambda _: time.sleep(0.2),
+    )  # fmt: skip
+    while Acknowledgement(SIZE) not in events:
+        events.append(next_event(link, protocol))
+    link.close()
     assert work.api.commit(session)["status"]["phase"] == "Succeeded"
 
 
