@@ -95,17 +95,16 @@ def test_the_limit(endpoint: Endpoint, limit: int) -> None:
 
 @rule("L2", "Who waits is served in the order of arrival.")
 def test_the_order(endpoint: Endpoint, limit: int) -> None:
-    more = images(endpoint, "order", 3 * limit)
+    """One slot alone gets free: where several run side by side, one may overtake another."""
+    more = images(endpoint, "order", 4)
     with Full(endpoint, limit) as full:
         pulls = []
         for reference in more:
             pulls.append(endpoint.kubelet.start_pull(reference))
-            time.sleep(0.1)
-    assert [code(pull) for pull in pulls] == [None] * len(pulls)
-    order = full.asked(more)
-    places = [order.index(reference) for reference in more]
-    # So many run side by side, and one of them may be slower to ask its registry.
-    assert all(abs(place - n) <= limit for n, place in enumerate(places)), places
+            time.sleep(0.2)  # of any pace: on a busy machine it is far from its arrival
+        full.pulls[0].cancel()
+        assert [code(pull) for pull in pulls] == [None] * len(pulls)
+        assert full.asked(more) == more
 
 
 @rule("L3", "Equal pulls take one slot together.", f"{LIMIT} (already in the pulling list)")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,7 @@ from pycrictl.kubectl.copies.api import CopyApi
 from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
-from pycrictl.kubectl.kubectl_proxy import KubectlProxy
-from pycrictl.kubectl.program import Kubectl
+from pycrictl.streaming.target import Target
 from tests.copy.trees import listing, stages_in
 from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until
@@ -181,10 +182,17 @@ def test_a_container_that_dies(world: InCluster, tmp_path: Path) -> None:
 
 @contextmanager
 def api_of(world: InCluster) -> Iterator[CopyApi]:
-    environ = world.plugin.environ
-    words = [f"--kubeconfig={environ['KUBECONFIG']}"]
-    with KubectlProxy(Kubectl(words, lambda _: None), environ) as proxy:
-        yield CopyApi(proxy.target, "default", "web")
+    """The way of the plugin. Its own ``KubectlProxy`` forks, which gRPC here does not survive."""
+    socket = str(world.folder / "api")
+    kubeconfig = f"--kubeconfig={world.plugin.environ['KUBECONFIG']}"
+    words = ["kubectl", kubeconfig, "proxy", f"--unix-socket={socket}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as proxy:
+        try:
+            assert proxy.stdout is not None
+            assert proxy.stdout.readline()  # it listens
+            yield CopyApi(partial(Target, "http", "localhost", 80, socket=socket), "default", "web")
+        finally:
+            proxy.terminate()
 
 
 @contextmanager
