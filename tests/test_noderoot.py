@@ -12,7 +12,7 @@ from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import context
 from pycrictl.containerd import config_toml
-from pycrictl.cri.lifecycle.removal import remove_logs
+from pycrictl.cri.lifecycle.control import remove_logs
 from pycrictl.errors import PycrictlError, UsageError
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, answers

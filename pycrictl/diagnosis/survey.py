@@ -278,9 +278,7 @@ class Survey(Asking):
             return None
         is_ready, address = sandbox.state == cri_pb2.SANDBOX_READY, ""
         with self._optional("pod status"):
-            for answer in statuses.pod_statuses(
-                self._client, [sandbox.id], verbose=False, is_listed=True
-            ):
+            for answer in statuses.read(self._client, "pod", [sandbox.id], is_listed=True):
                 is_ready = answer.status.state == cri_pb2.SANDBOX_READY
                 address = answer.status.network.ip
         return facts.Sandbox(sandbox.id, is_ready, max(sandbox.created_at, 0) / 1e9, address)
@@ -297,9 +295,7 @@ class Survey(Asking):
             and (asks_all or each.state != cri_pb2.CONTAINER_RUNNING or each.metadata.attempt)
         ]
         with self._optional("container status"):
-            for answer in statuses.container_statuses(
-                self._client, todo, verbose=False, is_listed=True
-            ):
+            for answer in statuses.read(self._client, "container", todo, is_listed=True):
                 one = answer.status
                 self._known[one.id, one.state] = self._container(one, lookup)
         return [self._known.get((each.id, each.state)) or _as_listed(each) for each in listed]
@@ -335,9 +331,7 @@ class Survey(Asking):
         if earlier:
             last = max(earlier, key=lambda each: each.created_at)
             with self._optional("container status"):
-                for answer in statuses.container_statuses(
-                    self._client, [last.id], verbose=False, is_listed=True
-                ):
+                for answer in statuses.read(self._client, "container", [last.id], is_listed=True):
                     has_crashed = answer.status.exit_code != 0
                     if one.state == cri_pb2.CONTAINER_RUNNING:
                         last_code = answer.status.exit_code

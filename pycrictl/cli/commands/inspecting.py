@@ -78,7 +78,7 @@ def inspect(
                 hint = "without IDs, running containers are selected; see --all and --state"
                 raise list_options.nothing_selected(client, pod, hint)
             targets = [container.id for container in found]
-        seen = statuses.container_statuses(client, targets, verbose=not quiet, is_listed=not ids)
+        seen = statuses.read(client, "container", targets, verbose=not quiet, is_listed=not ids)
         answers = statuses.at_least_one(seen, "container")
         chosen.write_answers(answers, inspect_views.container_document, block, app.env.stdout)
 
@@ -125,7 +125,7 @@ def inspectp(
             targets = lookup.ids(client, targets, "pod")
         else:
             targets = [pod.id for pod in list_pods(client, query)]
-        seen = statuses.pod_statuses(client, targets, verbose=not quiet, is_listed=not ids)
+        seen = statuses.read(client, "pod", targets, verbose=not quiet, is_listed=not ids)
         chosen.write_answers(
             statuses.at_least_one(seen, "pod"),
             inspect_views.pod_document,
@@ -165,7 +165,7 @@ def inspecti(
     with app.open_client("image") as client:
         if not targets:
             targets = [image.id for image in list_images(client, name, conditions)]
-        seen = statuses.image_statuses(client, targets, verbose=not quiet, is_listed=not images)
+        seen = statuses.read(client, "image", targets, verbose=not quiet, is_listed=not images)
         chosen.write_answers(
             statuses.at_least_one(seen, "image"),
             inspect_views.image_document,

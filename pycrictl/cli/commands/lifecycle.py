@@ -11,24 +11,8 @@ from pycrictl.cli import complete, crictl, launch_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import worded_sandbox
 from pycrictl.cli.results import Results
-from pycrictl.cri.lifecycle.control import (
-    Resources,
-    check_ids,
-    checkpoint_containers,
-    running_containers,
-    start_containers,
-    stop_containers,
-    stop_pods,
-    update_containers,
-)
+from pycrictl.cri.lifecycle.control import Removal, check_ids, every, in_turn, remove
 from pycrictl.cri.lifecycle.launch import create_container, run_container, run_pod
-from pycrictl.cri.lifecycle.removal import (
-    Removal,
-    all_containers,
-    all_pods,
-    remove_containers,
-    remove_pods,
-)
 from pycrictl.cri.lists import lookup
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import UsageError
@@ -148,7 +132,7 @@ def start(
     words = check_ids(containers or (), "container")
     with app.open_client("runtime") as client:
         found = lookup.targets(client, words, "container")
-        Results(app.env).say(start_containers(client, found))
+        Results(app.env).say(in_turn(client, "StartContainer", found))
 
 
 def stop(
@@ -177,8 +161,12 @@ def stop(
     words = () if all_ else check_ids(containers or (), "container")
     results = Results(app.env)
     with app.open_client("runtime") as client:
-        found = running_containers(client) if all_ else results.targets(client, words, "container")
-        results.say(stop_containers(client, found, grace_s=timeout))
+        found = (
+            every(client, "container", running=True)
+            if all_
+            else results.targets(client, words, "container")
+        )
+        results.say(in_turn(client, "StopContainer", found, timeout=timeout))
     if not found:
         results.say(["No running containers found."])
 
@@ -196,7 +184,8 @@ def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
     results = Results(app.env)
     with app.open_client("runtime") as client:
         found = results.targets(client, words, "pod")
-        results.say(f"Stopped sandbox {pod}" for pod in stop_pods(client, found))
+        stopped = in_turn(client, "StopPodSandbox", found)
+        results.say(f"Stopped sandbox {pod}" for pod in stopped)
 
 
 def rm(
@@ -222,8 +211,9 @@ def rm(
     words = () if all_ else check_ids(containers or (), "container")
     results = Results(app.env)
     with app.open_client("runtime") as client:
-        found = all_containers(client) if all_ else results.targets(client, words, "container")
-        _report(results, remove_containers(client, found, force=force, keep_logs=keep_logs))
+        found = every(client, "container") if all_ else results.targets(client, words, "container")
+        removals = remove(client, found, "container", force=force, keep_logs=keep_logs)
+        _report(results, removals)
     if not found:
         app.env.note("no containers to remove")
     results.finish()
@@ -248,8 +238,8 @@ def rmp(
     words = () if all_ else check_ids(pods or (), "pod sandbox")
     results = Results(app.env)
     with app.open_client("runtime") as client:
-        found = all_pods(client) if all_ else results.targets(client, words, "pod")
-        removals = remove_pods(client, found, force=force)
+        found = every(client, "pod") if all_ else results.targets(client, words, "pod")
+        removals = remove(client, found, "pod", force=force)
         _report(results, removals, stopped="Stopped sandbox ", removed="Removed sandbox ")
     if not found:
         kind = "pods" if crictl.is_called() else "pod sandboxes"
@@ -307,18 +297,19 @@ def update(
     """
     app: AppContext = ctx.obj
     words = check_ids(containers or (), "container")
-    resources = Resources(
-        cpu_period=cpu_period,
-        cpu_quota=cpu_quota,
-        cpu_shares=cpu_share,
-        memory_limit_in_bytes=memory,
-        oom_score_adj=oom_score_adj,
-        cpuset_cpus=cpuset_cpus or None,
-        cpuset_mems=cpuset_mems or None,
-    )
+    given = {
+        "cpu_period": cpu_period,
+        "cpu_quota": cpu_quota,
+        "cpu_shares": cpu_share,
+        "memory_limit_in_bytes": memory,
+        "oom_score_adj": oom_score_adj,
+        "cpuset_cpus": cpuset_cpus or None,
+        "cpuset_mems": cpuset_mems or None,
+    }
+    limits = {name: limit for name, limit in given.items() if limit is not None}
     if oom_score_adj is not None and not -1000 <= oom_score_adj <= 1000:
         raise UsageError("--oom-score-adj must be from -1000 to 1000")
-    if resources.is_empty and not crictl.is_called():
+    if not limits and not crictl.is_called():
         if "" in (cpuset_cpus, cpuset_mems):
             raise UsageError("every limit is empty", hint="is a script's variable not set?")
         raise UsageError("nothing to update", hint="give a limit, such as --memory")
@@ -327,7 +318,7 @@ def update(
         app.env.warn("--cpu-count and --cpu-maximum are for Windows and are ignored")
     with app.open_client("runtime") as client:
         found = lookup.targets(client, words, "container")
-        Results(app.env).say(update_containers(client, found, resources))
+        Results(app.env).say(in_turn(client, "UpdateContainerResources", found, linux=limits))
 
 
 def checkpoint(
@@ -353,4 +344,7 @@ def checkpoint(
         app.env.warn(f'each checkpoint is written to "{export}": only the last one remains')
     with app.open_client("runtime") as client:
         found = lookup.targets(client, words, "container")
-        Results(app.env).say(checkpoint_containers(client, found, path=export))
+        time_s = int(client.timeout_s)
+        Results(app.env).say(
+            in_turn(client, "CheckpointContainer", found, location=export, timeout=time_s)
+        )

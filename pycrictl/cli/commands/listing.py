@@ -10,7 +10,8 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, crictl, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.inspection.statuses import container_statuses, pod_addresses
+from pycrictl.cri.inspection import statuses
+from pycrictl.cri.inspection.statuses import pod_addresses
 from pycrictl.cri.lifecycle.image_removal import images_in_use
 from pycrictl.cri.lists import fetch, queries
 from pycrictl.cri.lists.images import list_images, parse_filters
@@ -123,7 +124,7 @@ def _ends(
     ended = [each.id for each in found if each.state == cri_pb2.CONTAINER_EXITED]
     ends = {}
     with suppress(PycrictlError):
-        for answer in container_statuses(client, ended, verbose=False, is_listed=True):
+        for answer in statuses.read(client, "container", ended, is_listed=True):
             ends[answer.status.id] = list_views.ContainerExit(
                 answer.status.exit_code, answer.status.reason
             )

@@ -70,21 +70,13 @@ def rmi(
             if tags := ", ".join(entry.other_tags):
                 app.env.warn(f"{redact_text(entry.target)} is removed with all its tags: {tags}")
         freed = []
-        if dry_run:
-            for entry in found:
-                if entry.error is not None:
-                    results.fail(entry.error)
-                else:
-                    results.say(f"Would delete: {name}" for name in entry.names)
-                    freed.append(entry.size_bytes)
-        else:
-            sizes = {entry.target: entry.size_bytes for entry in found}
-            for removal in remove_images(client, found):
-                results.say(f"Deleted: {name}" for name in removal.names)
-                if removal.error is not None:
-                    results.fail(removal.error)
-                else:
-                    freed.append(sizes[removal.target])
+        verb = "Would delete" if dry_run else "Deleted"
+        for entry in found if dry_run else remove_images(client, found):
+            if entry.error is not None:
+                results.fail(entry.error)
+            else:
+                results.say(f"{verb}: {name}" for name in entry.names)
+                freed.append(entry.size_bytes)
     if not targets:
         app.env.note("no images to remove")
     elif dry_run or (prune and not crictl.is_called()):

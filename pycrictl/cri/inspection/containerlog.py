@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.inspection.statuses import container_statuses
+from pycrictl.cri.inspection import statuses
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,
@@ -39,7 +39,7 @@ class ContainerLog:
 
 
 def container_log(client: CriClient, container_id: str, *, previous: bool = False) -> ContainerLog:
-    status = next(container_statuses(client, [container_id], verbose=False)).status
+    status = next(statuses.read(client, "container", [container_id])).status
     name = quote(status.metadata.name or container_id)
     if not status.log_path:
         raise PycrictlError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import call_each
+from pycrictl.cri.calls.methods import method
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import lookup
 from pycrictl.errors import (
@@ -17,7 +18,6 @@ from pycrictl.errors import (
     RemoteProtocolError,
     UsageError,
 )
-from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -35,44 +35,54 @@ def checked(targets: Iterable[str], kind: str) -> list[str]:
     return words
 
 
-def container_statuses(
-    client: CriClient, ids: Iterable[str], *, verbose: bool, is_listed: bool = False
-) -> Iterator[cri_pb2.ContainerStatusResponse]:
-    """Yield the runtime's answer about each container, in order.
+StatusKind = Literal["container", "pod", "image"]
 
-    Of IDs that the runtime itself listed (``is_listed``) one that is gone since is left out.
+_CALLS: Final[Mapping[StatusKind, tuple[str, str, str]]] = {
+    "container": ("ContainerStatus", "container_id", "status"),
+    "pod": ("PodSandboxStatus", "pod_sandbox_id", "status"),
+    "image": ("ImageStatus", "image", "image"),
+}
+"""Of each kind the call, the field of the request that names one, and that of the answer."""
+
+
+def read(
+    client: CriClient,
+    kind: StatusKind,
+    names: Iterable[str],
+    *,
+    verbose: bool = False,
+    is_listed: bool = False,
+) -> Iterator[Any]:
+    """Yield the runtime's answer about each container, pod or image, in order.
+
+    Of names that the runtime itself listed (``is_listed``) one that is gone since is left out.
     """
-    kind = cri_pb2.ContainerStatusRequest
-    requests = [
-        (f"container {quote(each)}", kind(container_id=each, verbose=verbose)) for each in ids
-    ]
-    return _statuses(client, "ContainerStatus", requests, skip_missing=is_listed)
-
-
-def pod_statuses(
-    client: CriClient, ids: Iterable[str], *, verbose: bool, is_listed: bool = False
-) -> Iterator[cri_pb2.PodSandboxStatusResponse]:
-    kind = cri_pb2.PodSandboxStatusRequest
-    requests = [(f"pod {quote(each)}", kind(pod_sandbox_id=each, verbose=verbose)) for each in ids]
-    return _statuses(client, "PodSandboxStatus", requests, skip_missing=is_listed)
-
-
-def image_statuses(
-    client: CriClient, references: Iterable[str], *, verbose: bool, is_listed: bool = False
-) -> Iterator[cri_pb2.ImageStatusResponse]:
-    requests = []
-    for reference in references:
-        request = cri_pb2.ImageStatusRequest(verbose=verbose)
-        request.image.image = reference
-        requests.append((f"image {quote_reference(reference)}", request))
-    return _statuses(client, "ImageStatus", requests, skip_missing=is_listed)
+    call, name_field, field = _CALLS[kind]
+    requests: list[tuple[str, Message]] = []
+    for name in names:
+        value = cri_pb2.ImageSpec(image=name) if kind == "image" else name
+        request = method(call).request_type(**{name_field: value, "verbose": verbose})
+        requests.append((f"{kind} {quote_reference(name)}", request))
+    outcomes = call_each(client, call, requests)
+    for (what, request), answer in zip(requests, outcomes, strict=True):
+        if not isinstance(answer, PycrictlError) and not answer.HasField(field):
+            no_status = RemoteProtocolError(f"{what}: the runtime answered without a status")
+            answer = NotFound(f"no {what}") if kind == "image" else no_status
+        if isinstance(answer, NotFound):
+            if is_listed:
+                continue
+            answer.hint = answer.hint or lookup.hint(client, request)
+        if isinstance(answer, PycrictlError):
+            raise answer
+        check(getattr(answer, field), what)
+        yield answer
 
 
 def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict[str, str]:
     """Return the IP addresses of pods by their IDs, separated by commas."""
-    statuses = pod_statuses(client, [pod.id for pod in pods], verbose=False, is_listed=True)
+    ids = [pod.id for pod in pods]
     addresses = {}
-    for answer in statuses:
+    for answer in read(client, "pod", ids, is_listed=True):
         network = answer.status.network
         known = [network.ip, *(other.ip for other in network.additional_ips)]
         addresses[answer.status.id] = ",".join(filter(None, known))
@@ -84,25 +94,6 @@ def at_least_one(statuses: Iterator[T], kind: str) -> list[T]:
     if not found:
         raise NothingSelected(f"no {kind} is selected")
     return found
-
-
-def _statuses(
-    client: CriClient, name: str, requests: Sequence[tuple[str, Message]], *, skip_missing: bool
-) -> Iterator[Any]:
-    field = "image" if name == "ImageStatus" else "status"
-    outcomes = call_each(client, name, requests)
-    for (what, request), answer in zip(requests, outcomes, strict=True):
-        if not isinstance(answer, PycrictlError) and not answer.HasField(field):
-            no_status = RemoteProtocolError(f"{what}: the runtime answered without a status")
-            answer = NotFound(f"no {what}") if field == "image" else no_status
-        if isinstance(answer, NotFound):
-            if skip_missing:
-                continue
-            answer.hint = answer.hint or lookup.hint(client, request)
-        if isinstance(answer, PycrictlError):
-            raise answer
-        check(getattr(answer, field), what)
-        yield answer
 
 
 # The same as crictl's, so that both show the same answers.

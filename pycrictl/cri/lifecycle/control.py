@@ -1,19 +1,33 @@
-"""Starting, stopping, updating and checkpointing: one target after the other, as given.
+"""Starting, stopping, updating, checkpointing and removing containers and pods.
 
-The functions that take several targets are generators: each yields a target's word once the runtime
-has answered for it, so that the caller can report it at once, and ends at the first failure.
+``in_turn`` takes its targets one after the other, as given, and ends at the first failure.
+``remove`` takes all at once, and one failure stops no other. Both are generators, so that the
+caller can report each target as soon as the runtime has answered for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
 
+from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import each
+from pycrictl.cri.calls.methods import method
 from pycrictl.cri.lists import fetch, lookup
-from pycrictl.cri.lists.lookup import ObjectRef
-from pycrictl.errors import MissingArgument, PycrictlError, UsageError
+from pycrictl.cri.lists.lookup import Kind, ObjectRef
+from pycrictl.errors import (
+    FailedPrecondition,
+    MissingArgument,
+    PycrictlError,
+    RemoteProtocolError,
+    UsageError,
+)
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -21,27 +35,18 @@ if TYPE_CHECKING:
 
 _LISTED_TARGETS: Final = 5
 
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """New limits of a container, CPU times in microseconds; None leaves one as it is."""
-
-    cpu_period: int | None = None
-    cpu_quota: int | None = None
-    cpu_shares: int | None = None
-    memory_limit_in_bytes: int | None = None
-    oom_score_adj: int | None = None
-    cpuset_cpus: str | None = None
-    cpuset_mems: str | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return self == Resources()
-
-    def message(self) -> cri_pb2.LinuxContainerResources:
-        """Return the limits for a request; the API cannot carry one of 0."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return cri_pb2.LinuxContainerResources(**given)
+_DOING: Final = {
+    "StartContainer": "starting",
+    "UpdateContainerResources": "updating",
+    "CheckpointContainer": "checkpointing",
+    "StopContainer": "stopping",
+    "StopPodSandbox": "stopping",
+    # A status is asked for here before a removal only.
+    "ContainerStatus": "removing",
+    "PodSandboxStatus": "removing",
+    "RemoveContainer": "removing",
+    "RemovePodSandbox": "removing",
+}
 
 
 def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
@@ -53,70 +58,45 @@ def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-def running_containers(client: CriClient) -> list[ObjectRef]:
-    state = cri_pb2.ContainerStateValue(state=cri_pb2.CONTAINER_RUNNING)
-    found = fetch.containers(client, cri_pb2.ContainerFilter(state=state))
-    return [ObjectRef(container.id, container.id) for container in found]
+def every(client: CriClient, kind: Kind, *, running: bool = False) -> list[ObjectRef]:
+    """Return all pods, or all (running) containers."""
+    condition = cri_pb2.ContainerFilter()
+    if running:
+        condition.state.state = cri_pb2.CONTAINER_RUNNING
+    found = fetch.pods(client) if kind == "pod" else fetch.containers(client, condition)
+    return [ObjectRef(one.id, one.id) for one in found]
 
 
-def start_containers(client: CriClient, targets: Sequence[ObjectRef]) -> Iterator[str]:
-    def start(target: ObjectRef) -> None:
-        request = cri_pb2.StartContainerRequest(container_id=target.id)
-        what = f"starting container {quote(target.text)}"
-        lookup.call(client, "StartContainer", request, what=what)
+def act(client: CriClient, name: str, target: ObjectRef, **fields: Any) -> Any:
+    """Make the call of that name about one container or pod; ``fields`` are its request's."""
+    if target.error is not None:
+        raise target.error
+    request_type = method(name).request_type
+    is_pod = "pod_sandbox_id" in request_type.DESCRIPTOR.fields_by_name
+    fields["pod_sandbox_id" if is_pod else "container_id"] = target.id
+    what = f"{_DOING[name]} {_noun(is_pod)} {quote(target.text)}"
+    return lookup.call(client, name, request_type(**fields), what=what)
 
-    return _each(targets, start)
+
+def _noun(is_pod: bool) -> str:
+    return "pod sandbox" if is_pod else "container"
 
 
-def stop_containers(
-    client: CriClient, targets: Sequence[ObjectRef], *, grace_s: int
+def in_turn(
+    client: CriClient, name: str, targets: Sequence[ObjectRef], **fields: Any
 ) -> Iterator[str]:
-    return _each(targets, lambda target: stop_container(client, target, grace_s=grace_s))
-
-
-def stop_container(client: CriClient, target: ObjectRef, *, grace_s: int) -> None:
-    """Stop one container; a grace period of 0 kills it at once."""
-    request = cri_pb2.StopContainerRequest(container_id=target.id, timeout=grace_s)
-    lookup.call(client, "StopContainer", request, what=f"stopping container {quote(target.text)}")
-
-
-def stop_pods(client: CriClient, targets: Sequence[ObjectRef]) -> Iterator[str]:
-    return _each(targets, lambda target: stop_pod(client, target))
-
-
-def stop_pod(client: CriClient, target: ObjectRef) -> None:
-    request = cri_pb2.StopPodSandboxRequest(pod_sandbox_id=target.id)
-    what = f"stopping pod sandbox {quote(target.text)}"
-    lookup.call(client, "StopPodSandbox", request, what=what)
-
-
-def update_containers(
-    client: CriClient, targets: Sequence[ObjectRef], resources: Resources
-) -> Iterator[str]:
-    linux = resources.message()
-
-    def update(target: ObjectRef) -> None:
-        request = cri_pb2.UpdateContainerResourcesRequest(container_id=target.id, linux=linux)
-        what = f"updating container {quote(target.text)}"
-        lookup.call(client, "UpdateContainerResources", request, what=what)
-
-    return _each(targets, update)
-
-
-def checkpoint_containers(
-    client: CriClient, targets: Sequence[ObjectRef], *, path: str
-) -> Iterator[str]:
-    """``path`` is the archive's on the runtime's host, the same for all."""
-    timeout_s = int(client.timeout_s)
-
-    def checkpoint(target: ObjectRef) -> None:
-        request = cri_pb2.CheckpointContainerRequest(
-            container_id=target.id, location=path, timeout=timeout_s
-        )
-        what = f"checkpointing container {quote(target.text)}"
-        lookup.call(client, "CheckpointContainer", request, what=what)
-
-    return _each(targets, checkpoint)
+    """Make one call, as ``act`` does, about each target; yield the target's word after it."""
+    for position, target in enumerate(targets, 1):
+        try:
+            act(client, name, target, **fields)
+        except PycrictlError as error:
+            if rest := targets[position:]:
+                names = ", ".join(quote(one.text) for one in rest[:_LISTED_TARGETS])
+                more = ", …" if len(rest) > _LISTED_TARGETS else ""
+                untouched = f"not tried after this: {names}{more}"
+                error.hint = f"{error.hint}; {untouched}" if error.hint else untouched
+            raise
+        yield target.text
 
 
 def update_runtime_config(client: CriClient, *, pod_cidr: str) -> None:
@@ -125,18 +105,99 @@ def update_runtime_config(client: CriClient, *, pod_cidr: str) -> None:
     client.call("UpdateRuntimeConfig", request, what="updating the runtime's configuration")
 
 
-def _each(targets: Sequence[ObjectRef], act: Callable[[ObjectRef], None]) -> Iterator[str]:
-    for position, target in enumerate(targets):
-        try:
-            if target.error is not None:
-                raise target.error
-            act(target)
-        except PycrictlError as error:
-            rest = targets[position + 1 :]
-            if rest:
-                names = ", ".join(quote(each.text) for each in rest[:_LISTED_TARGETS])
-                more = ", …" if len(rest) > _LISTED_TARGETS else ""
-                untouched = f"not tried after this: {names}{more}"
-                error.hint = f"{error.hint}; {untouched}" if error.hint else untouched
-            raise
-        yield target.text
+def remove_logs(log_path: str) -> tuple[str, ...]:
+    """Delete a container's log file and its rotated ones (``LOG_PATH.*``); return warnings.
+
+    The path comes from the runtime. Only files and symbolic links in one existing directory are
+    deleted, never what a link points to; a path that is relative, holds ``..`` or whose directory
+    is a link is left alone. A missing file is fine: the runtime may run elsewhere.
+    """
+    path = PurePosixPath(log_path)
+    if not log_path:
+        return ()
+    if not path.is_absolute() or ".." in path.parts or not path.name or "\0" in log_path:
+        return (f"the log path {quote(log_path, 4096)} is not safe to delete; left alone",)
+    try:
+        here = noderoot.locate(str(path.parent), follow=False)
+        folder = os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        return (_failure(str(path), error),)
+    warnings = []
+    try:
+        # Not glob: a log path may hold characters that mean something to it.
+        for name in sorted(os.listdir(folder)):  # noqa: PTH208 (by descriptor)
+            if name != path.name and not name.startswith(f"{path.name}."):
+                continue
+            try:
+                if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                    os.unlink(name, dir_fd=folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                warnings.append(_failure(str(path.parent / name), error))
+    finally:
+        os.close(folder)
+    return tuple(warnings)
+
+
+def _failure(path: str, error: OSError) -> str:
+    reason = (error.strerror or str(error)).lower()
+    return f"the log file {quote(path, 4096)} could not be deleted: {reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What became of one target; ``missing_log`` was to be removed and did not exist."""
+
+    target: str
+    is_stopped: bool = False
+    error: PycrictlError | None = None
+    warnings: tuple[str, ...] = ()
+    missing_log: str = ""
+
+
+def remove(
+    client: CriClient,
+    targets: Sequence[ObjectRef],
+    kind: Kind,
+    *,
+    force: bool,
+    keep_logs: bool = False,
+) -> Iterator[Removal]:
+    """Remove pods with their containers, or containers with their log files on this host.
+
+    Those that are ready or running are removed only by ``force``.
+    """
+    return each(client, partial(_remove, kind=kind, force=force, keep_logs=keep_logs), targets)
+
+
+def _remove(
+    client: CriClient, target: ObjectRef, *, kind: Kind, force: bool, keep_logs: bool
+) -> Removal:
+    is_pod = kind == "pod"
+    thing = "PodSandbox" if is_pod else "Container"
+    named = f"{_noun(is_pod)} {quote(target.text)}"
+    is_stopped = False
+    try:
+        status = act(client, f"{thing}Status", target).status
+        # Less than is wanted of a status that is shown: what is broken can still be removed. But
+        # an empty status says nothing about the state: its zero means a running pod.
+        if not status.id:
+            raise RemoteProtocolError(f"the runtime gave no status of {named}")
+        if status.state == (cri_pb2.SANDBOX_READY if is_pod else cri_pb2.CONTAINER_RUNNING):
+            if not force:
+                raise FailedPrecondition(
+                    f"{named} is running", hint="stop it first, or use --force"
+                )
+            act(client, f"Stop{thing}", target)
+            is_stopped = True
+        act(client, f"Remove{thing}", target)
+    except PycrictlError as error:
+        return Removal(target.text, is_stopped, error)
+    if is_pod or keep_logs:
+        return Removal(target.text, is_stopped)
+    path = status.log_path
+    missing = "" if os.path.lexists(noderoot.locate(path, follow=False)) else path
+    return Removal(target.text, is_stopped, warnings=remove_logs(path), missing_log=missing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pycrictl._proto import cri_pb2
@@ -21,16 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImageRemoval:
-    """What became of one image; ``names`` are tags, or digests of an image without tags."""
-
-    target: str
-    names: tuple[str, ...] = ()
-    error: PycrictlError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FoundImage:
-    """An image that is to be removed, or why it cannot be."""
+    """An image that is to be removed, or was; or why it cannot be."""
 
     target: str
     image: cri_pb2.Image | None = None
@@ -55,49 +46,46 @@ class FoundImage:
         return tags if is_name and len(tags) > 1 else ()
 
 
-def find_images(client: CriClient, targets: Sequence[str]) -> list[FoundImage]:
+def find_images(client: CriClient, targets: Sequence[str]) -> list[ImageRemoval]:
     """Look up what is to be removed; two names of one image are one removal."""
-    found = list(each(client, _find, targets))
-    seen: set[str] = set()
-    distinct = []
-    for entry in found:
-        if entry.image is None or entry.image.id not in seen:
-            distinct.append(entry)
-        if entry.image is not None:
-            seen.add(entry.image.id)
-    return distinct
+    distinct: dict[str, ImageRemoval] = {}
+    for entry in each(client, _find, targets):
+        distinct.setdefault(entry.image.id if entry.image else entry.target, entry)
+    return list(distinct.values())
 
 
-def remove_images(client: CriClient, found: Iterable[FoundImage]) -> Iterator[ImageRemoval]:
+def remove_images(client: CriClient, found: Iterable[ImageRemoval]) -> Iterator[ImageRemoval]:
     return each(client, _remove, found)
 
 
-def _find(client: CriClient, target: str) -> FoundImage:
-    request = cri_pb2.ImageStatusRequest()
-    request.image.image = target
+def _find(client: CriClient, target: str) -> ImageRemoval:
+    name = quote_reference(target)
     try:
-        answer = client.call(
-            "ImageStatus", request, what=f"removing image {quote_reference(target)}"
-        )
-        if not answer.HasField("image"):
-            raise NotFound(f"no such image {quote_reference(target)}", hint=IMAGES_HINT)
-        if not answer.image.id:  # which shows that two names are of one image
-            raise RemoteProtocolError(f"the runtime gave no ID of image {quote_reference(target)}")
+        image = _image(client, target, f"removing image {name}")
+        if image is None:
+            raise NotFound(f"no such image {name}", hint=IMAGES_HINT)
+        if not image.id:  # which shows that two names are of one image
+            raise RemoteProtocolError(f"the runtime gave no ID of image {name}")
     except PycrictlError as error:
-        return FoundImage(target, error=error)
-    return FoundImage(target, answer.image)
+        return ImageRemoval(target, error=error)
+    return ImageRemoval(target, image)
 
 
-def _remove(client: CriClient, found: FoundImage) -> ImageRemoval:
-    if found.image is None:
-        return ImageRemoval(found.target, error=found.error)
-    request = cri_pb2.RemoveImageRequest()
-    request.image.image = found.target
+def _remove(client: CriClient, found: ImageRemoval) -> ImageRemoval:
+    if found.error is not None:
+        return found
+    request = cri_pb2.RemoveImageRequest(image=cri_pb2.ImageSpec(image=found.target))
     try:
         client.call("RemoveImage", request, what=f"removing image {quote_reference(found.target)}")
     except PycrictlError as error:
-        return ImageRemoval(found.target, error=error)
-    return ImageRemoval(found.target, found.names)
+        return replace(found, error=error)
+    return found
+
+
+def _image(client: CriClient, name: str, what: str) -> cri_pb2.Image | None:
+    request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=name))
+    answer = client.call("ImageStatus", request, what=what)
+    return answer.image if answer.HasField("image") else None
 
 
 def unused_images(
@@ -143,11 +131,8 @@ def _is_used(image: cri_pb2.Image, used: set[str]) -> bool:
 
 def _image_id(client: CriClient, name: str) -> str:
     """Return the ID of an image that goes by another name in the list; empty if it is gone."""
-    request = cri_pb2.ImageStatusRequest()
-    request.image.image = name
-    what = f"finding the image {quote_reference(name)}, which is in use"
-    image_id: str = client.call("ImageStatus", request, what=what).image.id
-    return image_id
+    image = _image(client, name, f"finding the image {quote_reference(name)}, which is in use")
+    return image.id if image else ""
 
 
 def _sandbox_image(client: CriClient) -> str:

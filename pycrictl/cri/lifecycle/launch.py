@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.lifecycle.control import stop_pod
-from pycrictl.cri.lifecycle.removal import remove_pod
+from pycrictl.cri.lifecycle.control import act
 from pycrictl.cri.lists.lookup import ObjectRef
 from pycrictl.errors import Interrupted, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
@@ -94,8 +93,8 @@ def _removed_on_failure(client: CriClient, pod_sandbox_id: str) -> Iterator[None
         pod = f"pod sandbox {quote(pod_sandbox_id)}"
         try:
             target = ObjectRef(pod_sandbox_id, pod_sandbox_id)
-            stop_pod(client, target)
-            remove_pod(client, target)
+            act(client, "StopPodSandbox", target)
+            act(client, "RemovePodSandbox", target)
         except PycrictlError as failure:
             outcome = (
                 f"its {pod} is left over ({failure.message}): remove it with 'pycrictl rmp --force'"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.cri.lifecycle.removal import remove_logs
+from pycrictl.cri.lifecycle.control import remove_logs
 
 
 @pytest.fixture

@@ -26,9 +26,7 @@ def test_what_went_away_since_it_was_listed_is_left_out(
     fake: FakeServer, client: CriClient
 ) -> None:
     fake.prepare("ContainerStatus", whole, repeat=True)
-    found = list(
-        statuses.container_statuses(client, ["a", "gone", "b"], verbose=False, is_listed=True)
-    )
+    found = list(statuses.read(client, "container", ["a", "gone", "b"], is_listed=True))
     assert [each.status.id for each in found] == ["a", "b"]
 
 
@@ -36,7 +34,7 @@ def test_an_id_of_a_pod(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", GONE)
     fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse())
     with client, pytest.raises(NotFound) as raised:
-        list(statuses.container_statuses(client, ["abcd" * 16], verbose=False))
+        list(statuses.read(client, "container", ["abcd" * 16]))
     assert raised.value.hint == "it is a pod: 'pycrictl inspectp' shows it"
     assert fake.calls[-1].request.pod_sandbox_id == "abcd" * 16
 

@@ -16,12 +16,12 @@ def test_what_was_not_tried_is_told_and_not_endless(fake: FakeServer, client: Cr
     fake.prepare("StopContainer", MISSING)
     ids = [ObjectRef(f"c{number}", f"c{number}") for number in range(1000)]
     with pytest.raises(NotFound) as caught:
-        list(control.stop_containers(client, ids, grace_s=0))
+        list(control.in_turn(client, "StopContainer", ids))
     assert caught.value.hint == 'not tried after this: "c1", "c2", "c3", "c4", "c5", …'
 
 
 def test_the_last_failure_leaves_nothing_untried(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("StopPodSandbox", MISSING)
     with pytest.raises(NotFound) as caught:
-        list(control.stop_pods(client, [ObjectRef("a", "a")]))
+        list(control.in_turn(client, "StopPodSandbox", [ObjectRef("a", "a")]))
     assert caught.value.hint is None

@@ -102,7 +102,7 @@ def test_the_image_of_sandboxes(fake: FakeServer, config: str | None, kept: bool
 
 @pytest.mark.parametrize("target", ["sha256:" + "1" * 64, "1111111111"])
 def test_an_id_goes_without_a_warning(target: str) -> None:
-    assert image_removal.FoundImage(target, image(1, "x/a:1", "x/a:2")).other_tags == ()
+    assert image_removal.ImageRemoval(target, image(1, "x/a:1", "x/a:2")).other_tags == ()
 
 
 def test_what_is_gone_is_named(fake: FakeServer) -> None:
@@ -111,6 +111,6 @@ def test_what_is_gone_is_named(fake: FakeServer) -> None:
     fake.prepare("RemoveImage", None)
     with client_of(fake) as client:
         found = image_removal.find_images(client, ("x/a",))
-        assert list(image_removal.remove_images(client, found)) == [
-            image_removal.ImageRemoval("x/a", ("x/a@sha256:aa",))
-        ]
+        (removal,) = image_removal.remove_images(client, found)
+    assert removal.names == ("x/a@sha256:aa",)
+    assert removal.error is None
