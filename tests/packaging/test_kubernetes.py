@@ -10,7 +10,7 @@ import subprocess
 import textwrap
 from collections.abc import Sequence
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ WHOLE = [
     for runtime, authority in product(sorted(RUNTIMES), sorted(AUTHORITIES))
 ]
 """All components at once but for those of which a node can have only one."""
+PAIRS = sorted({pair for names in WHOLE for pair in combinations(names, 2)})
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Document = dict[str, Any]
 
@@ -131,6 +132,7 @@ def test_the_overlays_are_there() -> None:
 
 def test_the_components_are_there() -> None:
     assert set(COMPONENTS) >= RUNTIMES | AUTHORITIES | {"copies", "events", "metrics", "selinux"}
+    assert len(PAIRS) == 67
 
 
 @pytest.mark.parametrize("names", WHOLE, ids="+".join)
@@ -144,6 +146,12 @@ def test_components_beside_each_other(names: list[str], run_folder: Path) -> Non
         own = leaves(combined([name], run_folder))
         assert own - base <= together, name
         assert base - own <= base - together, name
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+def test_every_pair_of_components(pair: tuple[str, str], run_folder: Path) -> None:
+    require_kustomize()
+    assert one(combined(pair, run_folder), "DaemonSet")
 
 
 def leaves(objects: list[Document]) -> set[str]:
