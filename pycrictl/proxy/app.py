@@ -6,31 +6,32 @@ import asyncio
 import contextlib
 import resource
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from pycrictl.copy.rules.quotas import Quotas
+from pycrictl.proxy import server as clients
 from pycrictl.proxy.admin import AdminServer
-from pycrictl.proxy.calls import CallRecord
+from pycrictl.proxy.calls import CallRecord, ends
 from pycrictl.proxy.copies.copy_service import COPY_FROM, COPY_TO, CopyService
 from pycrictl.proxy.copies.job import CopyJob
-from pycrictl.proxy.ending import Ending, ends, ends_soon
 from pycrictl.proxy.figures.proxy_figures import ProxyFigures
+from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.operators import Operators
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
 from pycrictl.proxy.pulls.progress_streams import IMAGE_PULL_PROGRESS, Notifier, PullProgress
 from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.pulls.reports import LINGER_S
 from pycrictl.proxy.replacement import ENVIRON
 from pycrictl.proxy.runtime_lookup import PullTarget, RuntimeLookup, answers, version
 from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
-from pycrictl.proxy.server import CriServer
 from pycrictl.proxy.settings import ProxySettings
-from pycrictl.proxy.succession import Succession
+from pycrictl.proxy.takeover import Predecessor, let_in
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log, Seldom, notify, watchdog_s
 from pycrictl.signals import ENDING
@@ -42,7 +43,18 @@ LOGGER: Final = "pycrictl.proxy"
 LEAVE_S: Final = 3.0
 """How long clients may take at the end to finish a last call."""
 
+CALLS_S: Final = 10.0
+"""How long other calls than pulls may delay the end, which comes in a moment without calls: none is
+refused."""
+
+WATCHED_S: Final = LINGER_S + 1.0
+"""How long after the last pull its watchers may hold up the end."""
+
+LEFT_S: Final = 1.0
+"""How long clients may take to leave once their connection is too old."""
+
 _LOOK_S: Final = 1.0
+_POLL_S: Final = 0.05
 
 
 class App:
@@ -84,7 +96,7 @@ class App:
             layers=self._layers,
             on_change=notifier.notify,
             on_end=self._figures.recorder.take,
-            on_over=lambda pull, error: self._succession.pull_ended(pull, error),
+            on_over=lambda pull, error: self._hand_over.pull_ended(pull, error),
         )
         self._streams = StreamServer[PullTarget](self._log)
         self._progress = PullProgress(
@@ -110,15 +122,17 @@ class App:
             log=self._log,
         )
         self._streams.offer(self._progress.redeem, self._progress.follow, self._copies.redeem)
-        self._succession = Succession(
-            settings,
+        self._sockets: list[OwnSocket] = []
+        self._hand_over = HandOver(
             self._limiter,
             self._streams,
             book=self._queue.book,
+            sockets=self._sockets,
             environ=environ,
             log=self._log,
             stop=self._stop,
         )
+        self._predecessor: Predecessor | None = None
         operators = Operators(
             settings,
             queue=self._queue,
@@ -127,11 +141,11 @@ class App:
             upstream=upstream,
             log=self._log,
             copies=self._copies.snapshot,
-            predecessor=self._succession.document,
+            predecessor=lambda: self._predecessor.document() if self._predecessor else None,
         )
         self._admin = AdminServer(
-            {**operators.calls, "reload": self._succession.reload},
-            takes={"take-over": self._succession.hand_over},
+            {**operators.calls, "reload": self._hand_over.reload},
+            takes={"take-over": self._hand_over.hand_over},
         )
         self._figures.look_at(
             queue=self._queue,
@@ -143,21 +157,32 @@ class App:
         )
         self._tokens = tokens
         self._log_stream = Seldom(self._log.info, "stream")
+        traced, handled = self._figures.traced, self._hand_over.handled
+        self._server = clients.CriServer(
+            upstream,
+            own={
+                **dict.fromkeys(PULL_PATHS, traced(self._hand_over.pull)),
+                IMAGE_PULL_PROGRESS: handled(self._progress.handle),
+                COPY_TO: handled(traced(self._copies.handle_to)),
+                COPY_FROM: handled(traced(self._copies.handle_from)),
+            },
+            on_call=self._ended,
+        )
 
     async def run(self) -> None:
         """Serve until a signal ends it."""
-        settings, succession = self._settings, self._succession
+        settings = self._settings
         _raise_file_limit()
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._upstream.close)
-            stack.callback(succession.close)
-            before = succession.reach(self._admin_of_old) if self._admin_of_old else frozenset()
+            stack.callback(self._close_sockets)
+            old = await Predecessor.reach(self._admin_of_old) if self._admin_of_old else None
+            before = () if old is None else old.folders
             for path in (settings.listen, settings.admin_socket):
-                succession.sockets.append(OwnSocket(Path(path), before))
-            stack.push_async_callback(succession.stop)
-            if not succession.has_old_port:
-                self._streams.start(settings.stream_address)
-                self._streams.listen_in(succession.sockets[0].folder)
+                self._sockets.append(OwnSocket(Path(path), before))
+            stack.push_async_callback(self._hand_over.close)
+            if old is None or old.streams != settings.stream_address.authority:
+                self._start_streams()
             stack.push_async_callback(self._layers.close)
             stack.push_async_callback(self._figures.stop)
             self._figures.start()
@@ -165,22 +190,15 @@ class App:
             stack.push_async_callback(self._streams.stop)
             stack.push_async_callback(self._limiter.stop)
             stack.push_async_callback(lambda: end_tasks(self._tasks))
-            server = self._server(str(succession.sockets[0].path))
-            ending = Ending(
-                server,
-                succession,
-                self._copies,
-                self._streams,
-                self._tokens,
-                book=self._queue.book,
-                limit_s=settings.drain_timeout_s,
-                log=self._log,
-            )
-            self._take_signals(ending)
-            await server.start()
+            at_once = asyncio.Event()
+            self._take_signals(at_once)
+            await self._server.start(str(self._sockets[0].path))
             stack.push_async_callback(self._admin.stop)
-            await self._admin.start(str(succession.sockets[1].path))
-            await self._begin()
+            await self._admin.start(str(self._sockets[1].path))
+            if old is None:
+                self._publish()
+            else:
+                await self._take_over(old)
             self._log.info(
                 "ready",
                 listen=settings.listen,
@@ -196,38 +214,49 @@ class App:
             self._spawn(self._look_at_runtime())
             self._spawn(self._copies.sweep())
             await self._stop.wait()
-            if succession.successor is None:
+            if not self._hand_over.successor_pid:
                 notify("STOPPING=1", self._environ)
                 self._limiter.close()
-                await ending.drain()
+                await self._drain(at_once)
             else:
                 await self._figures.leave()
-                await ending.finish()
-                await succession.answered()
-            succession.close()
-            await server.stop(drain_s=LEAVE_S, is_awaited=ends_soon)
+                await self._finish(at_once)
+                await self._hand_over.answered()
+            self._close_sockets()
+            await self._server.stop(drain_s=LEAVE_S, is_awaited=_ends_soon)
         self._log.info("stopped")
 
-    def _server(self, path: str) -> CriServer:
-        traced, handled = self._figures.traced, self._succession.handled
-        return CriServer(
-            path,
-            self._upstream,
-            own={
-                **dict.fromkeys(PULL_PATHS, traced(self._succession.pull)),
-                IMAGE_PULL_PROGRESS: handled(self._progress.handle),
-                COPY_TO: handled(traced(self._copies.handle_to)),
-                COPY_FROM: handled(traced(self._copies.handle_from)),
-            },
-            on_call=self._ended,
-        )
+    def _start_streams(self) -> None:
+        self._streams.start(self._settings.stream_address)
+        self._streams.listen_in(self._sockets[0].folder)
 
-    async def _begin(self) -> None:
-        old = self._succession.predecessor
-        if old is not None:
-            await self._succession.take_over(old)
-            return
-        self._succession.publish()
+    def _publish(self) -> None:
+        for own in self._sockets:
+            own.publish()
+
+    def _close_sockets(self) -> None:
+        for own in self._sockets:
+            own.close()
+
+    async def _take_over(self, old: Predecessor) -> None:
+        """Serve from now on, with all that the other program leaves."""
+        own = self._settings.stream_address.authority
+        path, has_old_port = str(self._sockets[0].path), old.streams == own
+        waiting = await old.take(path, self._limiter, port=has_old_port)
+        if has_old_port:
+            self._start_streams()
+        self._publish()
+        await old.serving()
+        self._predecessor = old
+        self._log.info("took_over", pid=old.pid)
+        self._spawn(self._follow(old))
+        if waiting:
+            self._spawn(let_in(self._limiter, waiting))
+
+    async def _follow(self, old: Predecessor) -> None:
+        await old.follow()
+        self._predecessor = None
+        self._log.info("predecessor_ended", pid=old.pid)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
@@ -237,17 +266,58 @@ class App:
 
     # The end
 
-    def _take_signals(self, ending: Ending) -> None:
+    def _take_signals(self, at_once: asyncio.Event) -> None:
         def stop() -> None:
-            (ending.at_once if self._stop.is_set() else self._stop).set()
+            (at_once if self._stop.is_set() else self._stop).set()
 
         def hang_up() -> None:
-            self._spawn(self._succession.hang_up())
+            self._spawn(self._hand_over.hang_up())
 
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup(1) has it for SIGHUP
                 reaction = hang_up if number == signal.SIGHUP else stop
                 self._loop.add_signal_handler(number, reaction)
+
+    async def _drain(self, at_once: asyncio.Event) -> None:
+        """Wait for what is under way, with everything served as before but new pulls.
+
+        A program that closed its socket at once would fail every call of kubelet for as long as a
+        pull takes.
+        """
+        limit_s, book = self._settings.drain_timeout_s, self._queue.book
+        self._log.info("stopping", drain="no limit" if limit_s is None else limit_s)
+        await _wait(self._is_pulling_or_copying, limit_s, at_once)
+        if limit_s == 0:
+            return
+        # Watchers of a pull get its end.
+        if book.ended:
+            left_s = book.ended[-1].ended + WATCHED_S - self._loop.time()
+            await _wait(lambda: bool(self._streams.open_count), max(left_s, 0.0), at_once)
+        await _wait(lambda: any(map(_ends_soon, self._server.open_paths())), CALLS_S, at_once)
+
+    def _is_pulling_or_copying(self) -> bool:
+        is_pulling = any(path in PULL_PATHS for path in self._server.open_paths())
+        is_adopted = self._predecessor is not None and bool(self._predecessor.pull_count)
+        return is_pulling or is_adopted or bool(self._copies.snapshot())
+
+    async def _finish(self, at_once: asyncio.Event) -> None:
+        """Wait for what the new program does not have, and until no client is connected here.
+
+        All connections are older then than gRPC lets them get.
+        """
+        until = self._loop.time() + clients.AGE_S * (1 + clients.JITTER) + LEFT_S
+        await _wait(
+            lambda: bool(
+                self._queue.book.running
+                or self._copies.snapshot()
+                or self._streams.open_count
+                or self._tokens.outstanding(self._loop.time())
+                or any(map(ends, self._server.open_paths()))
+            ),
+            self._settings.drain_timeout_s,
+            at_once,
+        )
+        await _wait(lambda: self._loop.time() < until, None, at_once)
 
     # While it serves
 
@@ -276,8 +346,8 @@ class App:
         If they do not because the runtime hangs, another program would not do better.
         """
         timeout_s = interval_s / 2
-        while self._succession.successor is None:
-            here = Upstream(str(self._succession.sockets[0].path))
+        while not self._hand_over.successor_pid:
+            here = Upstream(str(self._sockets[0].path))
             if await answers(here, timeout_s) or not await answers(self._upstream, timeout_s):
                 notify("WATCHDOG=1", self._environ)
             await here.close()
@@ -290,6 +360,18 @@ def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
 
     with Log(LOGGER).of_library("asyncio"):
         asyncio.run(serve())
+
+
+def _ends_soon(path: str) -> bool:
+    return ends(path) and path not in PULL_PATHS
+
+
+async def _wait(is_busy: Callable[[], bool], limit_s: float | None, at_once: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            while is_busy() and not at_once.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(at_once.wait(), _POLL_S)
 
 
 def _raise_file_limit() -> None:

@@ -52,3 +52,9 @@ class CallRecord:
     code: int
     duration_s: float
     response_bytes: int
+
+
+def ends(path: str) -> bool:
+    """Return whether a call ends of its own accord; a stream lasts as long as its client."""
+    name = path.rpartition("/")[2]
+    return name != "GetContainerEvents" and not name.startswith("Stream")

@@ -1,6 +1,20 @@
-"""The conversation of two programs while one takes over from the other.
+"""How one program of the proxy follows another: what the old one does. ``takeover`` is the new one.
 
-The new program connects to the old one's admin socket. One JSON object a line, both ways::
+1. At SIGHUP the old program starts a new one with the same command line, which connects to the old
+   one's admin socket, and serves at a socket that no client dials yet.
+2. The old one gives no more slots and says which pulls run. The new one counts those, and renames
+   the link that clients dial to its own socket (``serve.listen``).
+3. The old one makes the waiting calls anew, as a client of the new one, with their time of
+   arrival, which keeps the order. The same happens to other calls that the proxy answers itself.
+4. gRPC asks the old one's clients to reconnect as their connections age (``server.AGE_S``). When
+   all are too old and nothing is left to finish (``app``), the old one ends.
+
+The queue moves and running pulls stay, since a waiting call can be made again and a running one
+belongs to the runtime. So no state has two owners, and a third program can follow while the first
+has not ended. A fixed port of the streams is left by the old one and bound by the new one; URLs at
+it that nobody has opened by then are lost.
+
+The two talk in JSON objects, one a line::
 
     new: {"call": "take-over"}
     old: {"pid": 7, "folders": ["cri.sock.k3x_9a2b", …], "streams": "IP:PORT"}
@@ -21,22 +35,30 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from pycrictl.errors import ConnectError, RemoteProtocolError
 from pycrictl.foreign import parse
-from pycrictl.proxy.replacement import READY_S
-from pycrictl.units import quote
+from pycrictl.proxy.calls import Answer, CallRequest, Handler
+from pycrictl.proxy.pulls.book import Book, QueuedPull
+from pycrictl.proxy.pulls.limiter import CLOSED, PullLimiter
+from pycrictl.proxy.replacement import READY_S, is_running, start_program
+from pycrictl.proxy.serve.listen import OwnSocket
+from pycrictl.proxy.serve.stream_server import StreamServer
+from pycrictl.proxy.upstream import Upstream
+from pycrictl.servicelog import Log, notify
 
 STEP_S: Final = 10.0
 
-_LINE_BYTES: Final = 64 * 1024 * 1024
+_ASKED: Final = "pycrictl-asked"
+"""Metadata of a call that is made to a second program: when it came to the first, in seconds of the
+clock that all programs of a node share (CLOCK_MONOTONIC)."""
 
-OnEnd = Callable[[int, str | None], None]
-"""Takes the number of a pull that is over, and why it failed; empty if not, None if given up."""
+_LOOK_S: Final = 0.05
 
 
 class MessageLines:
@@ -66,114 +88,174 @@ class MessageLines:
         self._writer.close()
 
 
-class Successor:
-    def __init__(self, lines: MessageLines, ready: Mapping[str, Any]) -> None:
-        self._lines = lines
-        self.pid = lines.peer_pid
-        self.socket = str(ready["socket"])
-        self.wants_port = bool(ready["port"])
+class HandOver:
+    """Hands over to a new program, and sets ``stop`` once that serves.
 
-    @classmethod
-    async def offered(
-        cls, lines: MessageLines, folders: Sequence[str], streams: str
-    ) -> Successor | None:
-        """Offer everything to a program that has connected; None if it does not become ready."""
+    ``sockets`` are those of the clients and of the operators; ``successor_pid`` is 0 until then.
+    """
+
+    def __init__(
+        self,
+        limiter: PullLimiter,
+        streams: StreamServer[Any],
+        *,
+        book: Book,
+        sockets: Sequence[OwnSocket],
+        environ: Mapping[str, str],
+        log: Log,
+        stop: asyncio.Event,
+    ) -> None:
+        self._limiter = limiter
+        self._streams = streams
+        self._book = book
+        self._sockets = sockets
+        self._environ = environ
+        self._log = log
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+        self._reloading = asyncio.Lock()
+        self._lines: MessageLines | None = None
+        self._told: set[int] = set()
+        self._heir: Upstream | None = None
+        self.successor_pid = 0
+
+    # Calls
+
+    async def pull(self, request: CallRequest) -> Answer:
+        asked, request = _arrival(request)
+        if self._heir is None:
+            answer = await self._limiter.handle(request, asked)
+            if answer is not CLOSED or self._heir is None:
+                return answer
+        first = (_ASKED, repr(request.came if asked is None else asked))
+        return await self._pass_on(replace(request, metadata=(*request.metadata, first)))
+
+    def handled(self, handle: Handler) -> Handler:
+        async def answer(request: CallRequest) -> Answer:
+            return await (handle(request) if self._heir is None else self._pass_on(request))
+
+        return answer
+
+    async def _pass_on(self, request: CallRequest) -> Answer:
+        assert self._heir is not None
+        timeout_s = request.timeout_s
+        if timeout_s is not None:
+            timeout_s = max(request.came + timeout_s - self._loop.time(), 0.0)
+        return await self._heir.unary(
+            request.path, request.message, metadata=request.metadata, timeout_s=timeout_s
+        )
+
+    # A new program
+
+    async def hang_up(self) -> None:
+        try:
+            await self.reload({})
+        except ValueError as exc:
+            self._log.warning("reload_failed", reason=str(exc))
+
+    async def reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Start a new program, and wait until it serves; a ValueError if it does not."""
+        if self._stop.is_set() or self._reloading.locked():
+            raise ValueError("the proxy is stopping or handing over already")
+        async with self._reloading:
+            pid = await start_program(str(self._sockets[1].path), self._environ)
+            deadline = self._loop.time() + READY_S
+            while not self.successor_pid:
+                if not is_running(pid):
+                    raise ValueError("the new program ended before it served; the log says why")
+                if self._loop.time() > deadline:
+                    os.kill(pid, signal.SIGKILL)
+                    raise ValueError(f"the new program did not serve within {READY_S:g} s")
+                await asyncio.sleep(_LOOK_S)
+        return {"pid": self.successor_pid}
+
+    async def hand_over(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Hand over to a program that has connected; return False if it does not serve."""
+        lines = MessageLines(reader, writer)
+        if self._stop.is_set() or self._lines is not None:
+            lines.send({"error": "it is stopping or handing over already"})
+            return False
+        self._lines = lines
+        reason = await self._failure(lines)
+        if reason:
+            self._lines, self._told = None, set()
+            self._log.warning("not_handed_over", reason=reason)
+        return not reason
+
+    async def _failure(self, lines: MessageLines) -> str:
+        """Hand over; return why the new program does not serve, empty if it does."""
+        pid, folders = lines.peer_pid, [own.folder.name for own in self._sockets]
+        streams = self._streams.address.authority
         lines.send({"pid": os.getpid(), "folders": folders, "streams": streams})
         ready = await lines.receive(READY_S)
-        with contextlib.suppress(KeyError, OSError):
-            if ready is not None:
-                return cls(lines, ready)
-        lines.close()
-        return None
+        if ready is None or "socket" not in ready:
+            return "the new program did not start"
+        if self._stop.is_set():
+            return "the proxy is stopping"
+        self._limiter.hold()
+        if ready.get("port"):
+            self._streams.pause()
+        pods = {call.pod for call in self._book.calls.values()}
+        running = [_document(pull) for pull in self._book.running.values()]
+        self._told = {document["pull"] for document in running}
+        waiting = len(self._limiter.in_line())
+        lines.send({"running": running, "waiting": waiting})
+        answer = await lines.receive(STEP_S)
+        if answer is None or not answer.get("serving"):
+            lines.send({"error": "it took too long"})
+            if ready.get("port"):
+                self._streams.resume()
+            self._limiter.release()
+            for own in self._sockets:
+                own.publish()
+            return "the new program ended at once"
+        self._heir = Upstream(str(ready["socket"]))
+        # First: of the new program's "READY=1" systemd takes notice only if it is the main one.
+        notify(f"MAINPID={pid}", self._environ)
+        lines.send({})
+        self.successor_pid = pid
+        self._limiter.close(waiting=True)
+        self._streams.leave(lambda target: target.pod in pods)
+        self._log.info("handed_over", pid=pid, running=len(running), waiting=waiting)
+        self._stop.set()
+        return ""
 
-    async def serves(self, state: Mapping[str, Any]) -> bool:
-        """Hand over ``state``, and return whether the new program serves now."""
-        self._lines.send(state)
-        answer = await self._lines.receive(STEP_S)
-        return answer is not None and bool(answer.get("serving"))
+    def pull_ended(self, number: int, error: str | None) -> None:
+        if self._lines is not None and number in self._told:
+            self._lines.send({"ended": number, "error": error})
 
-    def confirm(self) -> None:
-        self._lines.send({})
+    async def answered(self) -> None:
+        async with self._reloading:
+            pass
 
-    def refuse(self, why: str) -> None:
-        self._lines.send({"error": why})
-        self.close()
-
-    def ended(self, pull: int, error: str | None) -> None:
-        self._lines.send({"ended": pull, "error": error})
-
-    def close(self) -> None:
-        self._lines.close()
-
-
-class Predecessor:
-    def __init__(self, sock: socket.socket, offer: Mapping[str, Any]) -> None:
-        self._sock = sock
-        self._lines: MessageLines | None = None
-        self.pid = int(offer["pid"])
-        self.folders = frozenset(map(str, offer["folders"]))
-        self.streams = str(offer["streams"])
-
-    @classmethod
-    def reach(cls, path: str) -> Predecessor | None:
-        """Connect to the program behind an admin socket; None if nobody listens there."""
-        where = f"the proxy's admin socket {quote('unix://' + path)}"
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            sock.settimeout(STEP_S)
-            try:
-                sock.connect(path)
-            except (FileNotFoundError, ConnectionRefusedError):
-                sock.close()
-                return None
-            sock.sendall(b'{"call": "take-over"}\n')
-            with sock.makefile("rb") as stream:
-                data = stream.readline(_LINE_BYTES)
-        except OSError as exc:
-            raise ConnectError(f"cannot reach {where}: {exc.strerror or exc}".lower()) from None
-        try:
-            offer = parse(data)
-            if "error" in offer:
-                raise RemoteProtocolError(f"{where} refuses: {offer['error']}")
-            return cls(sock, offer)
-        except (ValueError, KeyError, TypeError):
-            raise RemoteProtocolError(f"{where} does not hand over as this program does") from None
-
-    async def take(self, own: str, *, port: bool) -> dict[str, Any]:
-        """Say that this program listens at ``own``; return the state of the old one, which waits.
-
-        Args:
-            port: whether the old one is to leave the port of its streams.
-        """
-        self._sock.setblocking(False)
-        opened = await asyncio.open_unix_connection(sock=self._sock, limit=_LINE_BYTES)
-        self._lines = MessageLines(*opened)
-        self._lines.send({"socket": own, "port": port})
-        state = await self._lines.receive(STEP_S)
-        if state is None:
-            raise RemoteProtocolError("the proxy that was to hand over has ended")
-        return state
-
-    async def serving(self, on_end: OnEnd) -> None:
-        """Say that this program serves now, and return when the old one has confirmed it."""
-        assert self._lines is not None
-        self._lines.send({"serving": True})
-        while (answer := await self._lines.receive(STEP_S)) is not None:
-            if "ended" not in answer:
-                break
-            _report(answer, on_end)
-        if answer is not None and "error" in answer:
-            raise RemoteProtocolError(f"the proxy does not hand over: {answer['error']}")
-
-    async def follow(self, on_end: OnEnd) -> None:
-        """Report the ends of its pulls until it ends itself."""
-        assert self._lines is not None
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            while (message := await self._lines.receive()) is not None:
-                _report(message, on_end)
-        self._lines.close()
+    async def close(self) -> None:
+        if self._lines is not None:
+            self._lines.close()
+        if self._heir is not None:
+            await self._heir.close()
 
 
-def _report(message: Mapping[str, Any], on_end: OnEnd) -> None:
-    error = message["error"]
-    on_end(int(message["ended"]), None if error is None else str(error))
+def _arrival(request: CallRequest) -> tuple[float | None, CallRequest]:
+    asked, metadata = None, []
+    for key, value in request.metadata:
+        if key != _ASKED:
+            metadata.append((key, value))
+            continue
+        with contextlib.suppress(ValueError):
+            given = float(value)
+            asked = given if 0.0 <= given <= request.came else None
+    return asked, request if asked is None else replace(request, metadata=tuple(metadata))
+
+
+def _document(pull: QueuedPull) -> dict[str, Any]:
+    leader = pull.leader
+    assert leader is not None
+    return {
+        "pull": pull.number,
+        "image": leader.reference,
+        "runtimeHandler": pull.key.runtime_handler,
+        "takesSlot": pull.takes_slot,
+        "started": pull.started,
+        "asked": leader.asked,
+        "pod": leader.pod,
+    }

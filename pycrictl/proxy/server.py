@@ -66,13 +66,11 @@ class CriServer:
 
     def __init__(
         self,
-        path: str,
         upstream: Upstream,
         *,
         own: Mapping[str, Handler] | None = None,
         on_call: Callable[[CallRecord], object] = lambda record: None,
     ) -> None:
-        self._path = path
         self._upstream = upstream
         self._on_call = on_call
         self._open: dict[asyncio.Task[Any], str] = {}
@@ -107,10 +105,10 @@ class CriServer:
         )
         self._server.add_generic_rpc_handlers((_Methods(self._method),))
 
-    async def start(self) -> None:
-        self._server.add_insecure_port(address(self._path))
+    async def start(self, path: str) -> None:
+        self._server.add_insecure_port(address(path))
         await self._server.start()
-        os.chmod(self._path, 0o600)  # noqa: PTH101
+        os.chmod(path, 0o600)  # noqa: PTH101
 
     def open_paths(self) -> list[str]:
         return list(self._open.values())

@@ -34,8 +34,8 @@ AGE_S = 1.0
 """How old connections get in tests: nobody shall wait for a minute."""
 
 _AGED = """
-from pycrictl.proxy import ending, server
-server.AGE_S, ending.LEFT_S = {}, 0.2
+from pycrictl.proxy import app, server
+server.AGE_S, app.LEFT_S = {}, 0.2
 from pycrictl.__main__ import run
 run()
 """

@@ -147,8 +147,8 @@ class Proxy:
 
         async def start() -> CriServer:
             self._upstream = Upstream(str(upstream))
-            server = CriServer(str(path), self._upstream, own=own, **options)
-            await server.start()
+            server = CriServer(self._upstream, own=own, **options)
+            await server.start(str(path))
             return server
 
         self.server = self.run(start())

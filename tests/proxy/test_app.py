@@ -25,7 +25,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
-from pycrictl.proxy.ending import CALLS_S
+from pycrictl.proxy.app import CALLS_S
 from pycrictl.proxy.pulls.limiter import CLOSED
 from tests.fakecri import FakeServer
 from tests.node.kubelet import RUNTIME, Kubelet

@@ -349,21 +349,24 @@ def test_a_new_program_that_does_not_start_changes_nothing(
 
 FAILING = """
 import asyncio, os, sys
-from pycrictl.proxy.handover import Predecessor
+from types import SimpleNamespace
+from pycrictl.proxy.takeover import Predecessor
 
 step, admin, listen = sys.argv[1:]
-old = Predecessor.reach(admin)
+limiter = SimpleNamespace(count=lambda *words, **more: None, hold=lambda: None)
 
 async def take():
-    work = asyncio.create_task(old.take(listen, port=True))
+    old = await Predecessor.reach(admin)
+    if step == "offered":
+        return
+    work = asyncio.create_task(old.take(listen, limiter, port=True))
     if step == "ready":
         await asyncio.sleep(0.01)
     else:
-        assert (await work)["waiting"] == 2
+        assert await work == 2
+    os._exit(0)
 
-if step != "offered":
-    asyncio.run(take())
-os._exit(0)
+asyncio.run(take())
 """
 
 
