@@ -39,7 +39,7 @@ def copy_from(
                     archive,
                     destination,
                     rules,
-                    watch._replace(on_bytes=_ignore) if archive.is_counted else watch,
+                    watch if archive.tree is not None else watch._replace(on_bytes=_ignore),
                     check=archive.check,
                 )
             except BeginAnew as exc:

@@ -33,12 +33,12 @@ class Outgoing:
     """What a method gives of a container.
 
     Attributes:
-        pieces: yields it, each piece valid until the next is asked for. What it fails with comes at
-            the latest instead of its end. After ``BeginAnew`` it can be asked for again.
+        pieces: yields it, each piece valid until the next is asked for, and tells
+            ``watch.on_bytes`` of them. What it fails with comes at the latest instead of its end.
+            After ``BeginAnew`` it can be asked for again.
         name: what its single file or directory is called; ``.`` where what is in that is copied.
         check: requires that it was not cut off: after the last piece, or the copy of the tree.
         tree: what it is made of, where that can be reached: to copy it directly takes less time.
-        is_counted: ``watch.on_bytes`` is told of its bytes while they come.
         is_whole: nothing of it will be taken back; else it is spooled first.
     """
 
@@ -46,7 +46,6 @@ class Outgoing:
     name: bytes
     check: Callable[[], None] = _be_content
     tree: Source | None = None
-    is_counted: bool = False
     is_whole: bool = True
     summary: Summary | None = None
     kind: SourceKind = SourceKind.DIRECTORY

@@ -71,7 +71,7 @@ def wrong_checksum() -> CopyError:
 
 
 def _checksum_of(fd: int, offset: int, size_bytes: int, value: int) -> int:
-    buffer = memoryview(bytearray(_READ_BYTES))
+    buffer = memoryview(bytearray(min(size_bytes, _READ_BYTES)))
     end = offset + size_bytes
     while offset < end:
         count = os.preadv(fd, [buffer[: end - offset]], offset)

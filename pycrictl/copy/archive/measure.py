@@ -87,47 +87,37 @@ def measure(
     census = Census(rules)
     size_bytes = 0
     checksum = Checksum()
-    with closing(pack_unread(source, on_skip=on_skip, on_entry=census.count)) as pieces:
-        for piece in pieces:
-            size_bytes += piece.size_bytes if isinstance(piece, FilePart) else len(piece)
+    with closing(pack_unread(source, on_skip=on_skip, on_entry=census.count)) as parts:
+        for part in parts:
+            size_bytes += part.size_bytes if isinstance(part, FilePart) else len(part)
             if check is not None:
                 check(size_bytes)
-            if isinstance(piece, FilePart):
-                checksum.add_file(piece.fd, piece.offset, piece.size_bytes)
+            if isinstance(part, FilePart):
+                checksum.add_file(part.fd, part.offset, part.size_bytes)
             else:
-                checksum.add(piece)
-        return Measured(size_bytes, checksum.value, census.summary)
+                checksum.add(part)
+    return Measured(size_bytes, checksum.value, census.summary)
 
 
 def report_total(source: Source, watch: Watch) -> None:
-    """Report how much there is to copy, if that is wanted and can be found out quickly."""
-    if watch.on_total is not None and (size_bytes := _measure(source, _content_bytes)) is not None:
-        watch.on_total(size_bytes)
-    if watch.on_archive is not None and (size_bytes := _measure(source, _tar_bytes)) is not None:
-        watch.on_archive(size_bytes + len(END_OF_ARCHIVE))
-
-
-def _measure(source: Source, bytes_of: Callable[[Entry], int]) -> int | None:
-    """Return the sum over all entries of a tree, in bytes; None if that would take too long.
+    """Report how much there is to copy, if that is wanted and can be found out quickly.
 
     What cannot be read is not reported here: the copy itself will meet it.
     """
-    size_bytes = 0
+    if watch.on_total is None and watch.on_archive is None:
+        return
+    content_bytes, archive_bytes = 0, len(END_OF_ARCHIVE)
     try:
         with closing(walk(source, on_skip=lambda _: None, opens=False)) as found:
             for count, (entry, _) in enumerate(found):
                 if count >= MAX_ENTRIES:
-                    return None
-                size_bytes += bytes_of(entry)
+                    return
+                content_bytes += entry.size_bytes
+                if watch.on_archive is not None:
+                    archive_bytes += len(encode_entry(entry) + padding_after(entry.size_bytes))
     except (OSError, CopyError):
-        return None
-    return size_bytes
-
-
-def _content_bytes(entry: Entry) -> int:
-    return entry.size_bytes
-
-
-def _tar_bytes(entry: Entry) -> int:
-    size_bytes = entry.size_bytes
-    return len(encode_entry(entry)) + size_bytes + len(padding_after(size_bytes))
+        return
+    if watch.on_total is not None:
+        watch.on_total(content_bytes)
+    if watch.on_archive is not None:
+        watch.on_archive(archive_bytes + content_bytes)

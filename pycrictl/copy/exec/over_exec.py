@@ -245,7 +245,7 @@ class Packing:
             top=self.top,
             unpacks=False,
         )
-        archive.is_counted, archive.summary = True, cleaner.summary
+        archive.summary = cleaner.summary
         with closing(self._raw(watch.on_skip)) as raw:
             for piece in cleaner.clean(raw):
                 yield memoryview(piece)

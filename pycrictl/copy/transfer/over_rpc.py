@@ -115,7 +115,7 @@ class OverRpc:
             found.report(watch.on_skip)
 
         text = take_apart(path)
-        archive = Outgoing(pieces, b"." if text.wants_contents else text.name, is_counted=True)
+        archive = Outgoing(pieces, b"." if text.wants_contents else text.name)
         yield archive
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:

@@ -112,7 +112,6 @@ class OverApi:
             archive = Outgoing(
                 pieces,
                 b"." if text.wants_contents else text.name,
-                is_counted=True,
                 is_whole=False,
             )
             try:
