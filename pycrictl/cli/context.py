@@ -76,9 +76,7 @@ class AppContext:
                 from pycrictl.cri.calls.tracing import Tracer, is_sampled  # noqa: PLC0415 - rare
 
                 if is_sampled(wanted.per_million):
-                    self.tracer = Tracer(
-                        wanted.collector, service=self.program, wall_clock=self.env.wall_clock
-                    )
+                    self.tracer = Tracer(wanted.collector, service=self.program)
                     recording = self.tracer.recording(self.command, warn=self.env.warn)
                     stack.enter_context(recording)
             yield

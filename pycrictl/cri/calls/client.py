@@ -115,12 +115,12 @@ class Call:
         if self._log:
             self._log.debug("> %s %s", name, describe(request))
         self._tracer = client.tracer
-        self._span = self._tracer.begin(self._method.path[1:]) if self._tracer is not None else None
+        self._span = self._tracer.begin_call(self._method.path) if self._tracer else None
         self._connection = GrpcCall(
             client.channel(),
             self._method.path,
             request.SerializeToString(),
-            metadata=(self._tracer.context(self._span),) if self._tracer and self._span else (),
+            metadata=self._tracer.metadata(self._span) if self._tracer and self._span else (),
             timeout_s=self._deadline_s,
             is_stream=self._method.is_stream,
         )
@@ -159,7 +159,7 @@ class Call:
         finally:
             self._client.forget(self)
             if self._tracer is not None and self._span is not None:
-                self._tracer.end(self._span, error)
+                self._tracer.end_call(self._span, error)
 
     def cancel(self) -> None:
         """Cancel the call at the runtime, from any thread; nothing happens when it has ended."""

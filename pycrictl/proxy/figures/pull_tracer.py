@@ -15,12 +15,11 @@ from typing import Any, Final
 from pycrictl.cri.calls.tracing import (
     TRACEPARENT,
     Context,
-    Exporter,
     Span,
     begin_span,
-    context_of,
     end_span,
-    now_ns,
+    send,
+    traceparent,
 )
 from pycrictl.errors import StreamError
 from pycrictl.proxy.calls import Answer, CallRequest, Handler
@@ -47,7 +46,7 @@ class PullTracer:
     """Traces pulls and copies to a collector at ``HOST:PORT``."""
 
     def __init__(self, endpoint: str, *, log: Log) -> None:
-        self._exporter = Exporter(endpoint, service="pycrictl-proxy")
+        self._endpoint = endpoint
         self._log = log
         self._open: OrderedDict[str, Span] = OrderedDict()
         self._ended: deque[Span] = deque(maxlen=MAX_UNSENT)
@@ -72,7 +71,7 @@ class PullTracer:
             if fields.get(field, "") not in ("", None)
         }
         error = str(fields.get("error", ""))
-        end_span(span, now_ns(), error=error, attributes=attributes)
+        end_span(span, error=error, attributes=attributes)
         self._ended.append(span)
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send_soon())
@@ -88,8 +87,8 @@ class PullTracer:
         parent = Context.parse(request.trace)
         if parent is not None and not parent.is_sampled:
             return request
-        span = begin_span(request.path.rpartition("/")[2], parent, now_ns())
-        trace = str(context_of(span))
+        span = begin_span(request.path.rpartition("/")[2], parent)
+        trace = traceparent(span)
         self._open[trace] = span
         if len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
@@ -105,7 +104,7 @@ class PullTracer:
         spans = list(self._ended)
         self._ended.clear()
         try:
-            await in_thread(lambda: self._exporter.send(spans))
+            await in_thread(lambda: send(self._endpoint, "pycrictl-proxy", spans))
         except StreamError as exc:
             if not self._has_complained:
                 self._log.warning("no_traces", error=exc.message)

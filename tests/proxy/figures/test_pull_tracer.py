@@ -135,7 +135,7 @@ def test_contexts_that_are_none(text: str) -> None:
 
 
 @pytest.mark.parametrize("flags", ["00", "01"])
-def test_a_context_and_back(flags: str) -> None:
+def test_a_context(flags: str) -> None:
     found: Any = Context.parse(f"00-{TRACE}-{PARENT}-{flags}")
     assert found.is_sampled == (flags == "01")
-    assert str(found) == f"00-{TRACE}-{PARENT}-{flags}"
+    assert (found.trace_id.hex(), found.span_id.hex()) == (TRACE, PARENT)
