@@ -34,8 +34,8 @@ class LogFile:
         except OSError as exc:
             raise _failure(self.path, exc) from None
 
-    def seek_tail(self, lines: int, *, is_strict: bool = False) -> int:
-        """Go to the beginning of the last ``lines`` lines; return the offset of that.
+    def seek_tail(self, lines: int, *, is_strict: bool = False) -> None:
+        """Go to the beginning of the last ``lines`` lines.
 
         What follows the last line feed is a line, unless ``is_strict``. For no lines at all,
         reading goes on at the end, or at the beginning of an unfinished line.
@@ -44,7 +44,6 @@ class LogFile:
         ends_whole = is_strict or os.pread(self._fd, 1, max(end - 1, 0)) == b"\n"
         offset = self._behind_line_feed(max(lines + ends_whole, 1), end)
         os.lseek(self._fd, offset, os.SEEK_SET)
-        return offset
 
     def has_lines(self, number: int) -> bool:
         return self._behind_line_feed(number, os.fstat(self._fd).st_size) > 0

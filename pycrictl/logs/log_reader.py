@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Final
 
 from pycrictl.errors import PycrictlError
@@ -14,7 +17,7 @@ from pycrictl.logs.selection import Selection
 from pycrictl.units import quote
 from pycrictl.wire.logline import Chunk, is_log_line
 
-_GROWTH: Final = 8
+_LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
 
 PATIENCE_S: Final = 2.0
 """How long a rotated log may be missing; the runtime learns of it right after the renaming."""
@@ -36,11 +39,10 @@ class LogReader:
 
     def read(self) -> Iterator[Chunk]:
         """Yield the log as it is now, up to an unfinished last line."""
-        with LogFile(self._path) as log:
-            if self._wanted.tail_lines != 0:
-                yield from self._wanted.limited(self._present(log))
+        return self.follow(lambda: False, lambda: None)
 
     def follow(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
+        """Yield the log as it is and as it grows, until the container has ended."""
 
         def waiting() -> Iterator[Chunk]:
             for chunk in self.steps(is_alive):
@@ -49,17 +51,7 @@ class LogReader:
                 else:
                     yield chunk
 
-        yield from self._wanted.limited(waiting())
-
-    def _present(self, log: LogFile) -> Iterator[Chunk]:
-        yield from self._beginning(log, is_whole=True)
-        self._check_format(log)
-        yield from self._rest(log)
-        lines = self._wanted.tail_lines
-        if not (self._wanted.is_strict and lines and log.has_lines(lines)):
-            rest = list(self._end())
-            self.is_unfinished = bool(rest)
-            yield from rest
+        return self._wanted.limited(waiting())
 
     def steps(self, is_alive: Callable[[], bool]) -> Iterator[Chunk | None]:
         """Yield what ``follow`` does, without limit, and None where there is nothing more yet."""
@@ -67,9 +59,14 @@ class LogReader:
         give_up_at = time.monotonic() + PATIENCE_S
         while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
             yield None  # not for long: the old file beside it grows
+        tail_lines = self._wanted.tail_lines
         log = LogFile(self._path)
         try:
-            yield from self._beginning(log, is_whole=False)
+            if tail_lines is not None:
+                is_whole = not is_alive()
+                if is_whole and not tail_lines:
+                    return
+                yield from self._tail(log, tail_lines, is_whole=is_whole)
             self._check_format(log)
             while True:
                 # Asked first, so that all is read that was written before the answer.
@@ -85,31 +82,25 @@ class LogReader:
                     yield None
                     continue
                 yield from self._end()
+            if not (self._wanted.is_strict and tail_lines and log.has_lines(tail_lines)):
+                rest = list(self._end())
+                self.is_unfinished = bool(rest)
+                yield from rest
         finally:
             log.close()
-        yield from self._end()
 
-    def _beginning(self, log: LogFile, *, is_whole: bool) -> Iterator[Chunk]:
-        """Go to where the tail begins, or read it where only that can count its lines."""
-        lines = self._wanted.tail_lines
-        if lines is None:
+    def _tail(self, log: LogFile, lines: int, *, is_whole: bool) -> Iterator[Chunk]:
+        """Go to where the tail begins; of one output, which the decoder tells apart, read it."""
+        only = self._wanted.only
+        if not lines or only is None:
+            log.seek_tail(lines, is_strict=self._wanted.is_strict)
             return
-        offset = log.seek_tail(lines, is_strict=self._wanted.is_strict)
-        if not lines or self._wanted.only is None:
-            return
-        counted = lines
-        while True:
-            data = b"".join([chunk.data for chunk in self._rest(log)])
-            if is_whole:
-                data += b"".join([chunk.data for chunk in self._end()])
-            tail = _last_lines(data, lines)
-            if not offset or len(tail) < len(data):
-                break
-            counted *= _GROWTH
-            offset = log.seek_tail(counted)
-            self._decoder = self._wanted.decoder()
+        tail: deque[bytes] = deque(maxlen=lines)
+        for chunk in chain(self._rest(log), self._end() if is_whole else ()):
+            begun = tail.pop() if tail and not tail[-1].endswith(b"\n") else b""
+            tail.extend(_LINE.findall(begun + chunk.data))
         if tail:
-            yield Chunk(self._wanted.only, tail)
+            yield Chunk(only, b"".join(tail))
 
     def _check_format(self, log: LogFile) -> None:
         line = log.line_ahead() if self._wanted.is_strict else b""
@@ -128,15 +119,6 @@ class LogReader:
             self._on_bad(self._decoder.first_bad)
             self._on_bad = None
         return chunks
-
-
-def _last_lines(data: bytes, lines: int) -> bytes:
-    position = len(data) - data.endswith(b"\n")
-    for _ in range(lines):
-        position = data.rfind(b"\n", 0, position)
-        if position < 0:
-            return data
-    return data[position + 1 :]
 
 
 def pause_for(reader_fd: int | None) -> Callable[[], None]:

@@ -6,7 +6,9 @@ The lines of one container keep their order, whatever their times say.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from heapq import merge
 from itertools import groupby, islice
@@ -31,60 +33,6 @@ class LogLine(NamedTuple):
     text: bytes
 
 
-class LineCutter:
-    """Cuts what a decoder with ``has_timestamps`` gives into lines, up to a limit in bytes."""
-
-    def __init__(
-        self, prefix: bytes, *, shows_times: bool = False, limit_bytes: int | None = None
-    ) -> None:
-        self._prefix = prefix
-        self._shows_times = shows_times
-        self._left_bytes = limit_bytes
-        self._last_ns = 0
-        self._pending: dict[LogStream, bytes] = {}
-
-    @property
-    def is_full(self) -> bool:
-        return self._left_bytes is not None and self._left_bytes <= 0
-
-    def receive(self, chunk: Chunk) -> Iterator[LogLine]:
-        *whole, rest = (self._pending.pop(chunk.stream, b"") + chunk.data).split(b"\n")
-        for text in whole:
-            yield from self._line(chunk.stream, text)
-        if len(rest) > MAX_LINE_BYTES:
-            yield from self._line(chunk.stream, rest)
-        elif rest:
-            self._pending[chunk.stream] = rest
-
-    def end(self) -> Iterator[LogLine]:
-        for stream, text in self._pending.items():
-            yield from self._line(stream, text)
-        self._pending.clear()
-
-    def _line(self, stream: LogStream, text: bytes) -> Iterator[LogLine]:
-        if self.is_full:
-            return
-        if stamp := _STAMP.match(text):
-            self._last_ns = max(self._last_ns, _nanoseconds(stamp[1], self._last_ns))
-            text = text if self._shows_times else text[stamp.end() :]
-        if self._left_bytes is not None:
-            text = text[: self._left_bytes]
-            self._left_bytes -= len(text) + 1
-        yield LogLine(self._last_ns, stream, b"%b%b\n" % (self._prefix, text))
-
-
-def in_order(sources: Iterable[Iterable[LogLine]]) -> Iterator[LogLine]:
-    """Yield the lines of all sources by their times; each is read no further than needed."""
-    return merge(*sources, key=attrgetter("time_ns"))
-
-
-def _nanoseconds(stamp: bytes, otherwise: int) -> int:
-    try:
-        return timestamp_ns(stamp)
-    except ValueError:  # no such day or time
-        return otherwise
-
-
 _LINES_AT_ONCE: Final = 256
 _CHUNKS_A_TURN: Final = 64
 """So much of one log is read before the others are looked at again."""
@@ -100,7 +48,7 @@ class Together:
         self._wanted = wanted
         self._on_bad = on_bad
         self._warn = warn
-        self._sources: list[_FollowedLog] = []
+        self._sources: list[_Source] = []
 
     def add(
         self, path: str, *, prefix: str, is_alive: Callable[[], bool], is_new: bool = False
@@ -110,16 +58,8 @@ class Together:
         stamped = replace(wanted, has_timestamps=True, limit_bytes=None)
         if is_new:
             stamped = replace(stamped, tail_lines=None)
-        cutter = LineCutter(
-            prefix.encode(errors="replace"),
-            shows_times=wanted.has_timestamps,
-            limit_bytes=wanted.limit_bytes,
-        )
-        reader = LogReader(path, stamped, on_bad=self._on_bad)
-        self._sources.append(_FollowedLog(reader, cutter, is_alive, self._warn))
-
-    def read(self) -> Iterator[Chunk]:
-        return _joined(in_order([source.whole() for source in self._sources]))
+        chunks = LogReader(path, stamped, on_bad=self._on_bad).steps(is_alive)
+        self._sources.append(_Source(chunks, wanted, prefix.encode(errors="replace"), self._warn))
 
     def follow(self, goes_on: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
         """Yield the logs as they are and as they grow.
@@ -130,8 +70,9 @@ class Together:
         while True:
             is_open = goes_on()
             has_read = False
+            # Each log is read no further than its lines' times need.
             turns = [source.turn(most) for source in self._sources]
-            for chunk in _joined(in_order(turns)):
+            for chunk in _joined(merge(*turns, key=attrgetter("time_ns"))):
                 has_read = True
                 yield chunk
             most = _CHUNKS_A_TURN  # what was there at the beginning has been put in order
@@ -143,41 +84,61 @@ class Together:
             wait()
 
 
-class _FollowedLog:
+class _Source:
+    """One log, cut into lines."""
+
     def __init__(
         self,
-        reader: LogReader,
-        cutter: LineCutter,
-        is_alive: Callable[[], bool],
+        chunks: Iterator[Chunk | None],
+        wanted: Selection,
+        prefix: bytes,
         warn: Callable[[str], None],
     ) -> None:
         self.is_over = False
-        self._reader = reader
-        self._cutter = cutter
-        self._steps = reader.steps(is_alive)
+        self._chunks = chunks
+        self._shows_times = wanted.has_timestamps
+        self._left_bytes = sys.maxsize if wanted.limit_bytes is None else wanted.limit_bytes
+        self._prefix = prefix
         self._warn = warn
-
-    def whole(self) -> Iterator[LogLine]:
-        return self._lines(self._reader.read(), None)
+        self._last_ns = 0
+        self._pending: dict[LogStream, bytes] = {}
 
     def turn(self, most: int | None) -> Iterator[LogLine]:
         """Yield lines until there are none for the moment, or so many chunks have been read."""
-        return self._lines(self._steps, most)
-
-    def _lines(self, chunks: Iterable[Chunk | None], most: int | None) -> Iterator[LogLine]:
         try:
-            for number, chunk in enumerate(chunks, 1):
+            for number, chunk in enumerate(self._chunks, 1):
                 if chunk is None:
                     return
-                yield from self._cutter.receive(chunk)
-                if self._cutter.is_full:
+                yield from self._cut(chunk)
+                if self._left_bytes <= 0:
                     break
                 if number == most:
                     return
-            yield from self._cutter.end()
+            for stream, text in self._pending.items():
+                yield from self._line(stream, text)
         except PycrictlError as error:
             self._warn(error.message)
         self.is_over = True
+
+    def _cut(self, chunk: Chunk) -> Iterator[LogLine]:
+        *whole, rest = (self._pending.pop(chunk.stream, b"") + chunk.data).split(b"\n")
+        for text in whole:
+            yield from self._line(chunk.stream, text)
+        if len(rest) > MAX_LINE_BYTES:
+            yield from self._line(chunk.stream, rest)
+        elif rest:
+            self._pending[chunk.stream] = rest
+
+    def _line(self, stream: LogStream, text: bytes) -> Iterator[LogLine]:
+        if self._left_bytes <= 0:
+            return
+        if stamp := _STAMP.match(text):
+            with suppress(ValueError):  # no such day or time
+                self._last_ns = max(self._last_ns, timestamp_ns(stamp[1]))
+            text = text if self._shows_times else text[stamp.end() :]
+        text = text[: self._left_bytes]
+        self._left_bytes -= len(text) + 1
+        yield LogLine(self._last_ns, stream, b"%b%b\n" % (self._prefix, text))
 
 
 def _joined(lines: Iterable[LogLine]) -> Iterator[Chunk]:

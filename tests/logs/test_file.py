@@ -43,7 +43,7 @@ def test_blocks_go_on_where_they_ended(path: Path) -> None:
 def test_tail(path: Path, content: bytes, lines: int, tail: bytes) -> None:
     path.write_bytes(content)
     with LogFile(str(path)) as log:
-        assert log.seek_tail(lines) == len(content) - len(tail)
+        log.seek_tail(lines)
         assert rest(log) == tail
 
 

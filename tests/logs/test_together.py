@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.logs.selection import Selection
-from pycrictl.logs.together import MAX_LINE_BYTES, LineCutter, LogLine, Together, in_order
-from pycrictl.wire.logline import Chunk
+from pycrictl.logs.together import MAX_LINE_BYTES, Together
 
 
 def line(second: int, text: str, stream: str = "stdout", tag: str = "F") -> str:
@@ -19,6 +18,11 @@ def line(second: int, text: str, stream: str = "stdout", tag: str = "F") -> str:
 def append(path: Path, *lines: str) -> None:
     with path.open("a") as file:
         file.write("".join(lines))
+
+
+def read(together: Together) -> str:
+    chunks = together.follow(lambda: False, lambda: pytest.fail("waits"))
+    return b"".join(data for _, data in chunks).decode()
 
 
 class Told:
@@ -39,7 +43,8 @@ def test_logs_are_read_by_their_times(tmp_path: Path) -> None:
     append(tmp_path / "b", line(2, "two"), line(3, "th", tag="P"), line(6, "ree"))
     for name in ("a", "b", "nosuch"):
         together.add(str(tmp_path / name), prefix=f"[{name}] ", is_alive=lambda: False)
-    assert [(stream, data) for stream, data in together.read()] == [
+    chunks = together.follow(lambda: False, lambda: None)
+    assert [(stream, data) for stream, data in chunks] == [
         ("stdout", b"[a] one\n[b] two\n[b] three\n"),
         ("stderr", b"[a] four\n"),
         ("stdout", b"[a] five\n"),
@@ -53,7 +58,7 @@ def test_tail_and_limit_count_for_each(tmp_path: Path) -> None:
     for name in ("a", "b"):
         append(tmp_path / name, line(1, "one"), line(2, "second"))
         together.add(str(tmp_path / name), prefix="", is_alive=lambda: False)
-    assert b"".join(data for _, data in together.read()) == b"sec\nsec\n"
+    assert read(together) == "sec\nsec\n"
 
 
 def test_more_chunks_than_a_turn_has(tmp_path: Path) -> None:
@@ -61,9 +66,9 @@ def test_more_chunks_than_a_turn_has(tmp_path: Path) -> None:
     append(tmp_path / "a", *(line(1, "x" * 100, ("stdout", "stderr")[n % 2]) for n in range(500)))
     append(tmp_path / "a", line(2, "end")[:-1])
     together.add(str(tmp_path / "a"), prefix="", is_alive=lambda: False)
-    read = b"".join(data for _, data in together.read())
-    assert read.count(b"\n") == 501
-    assert read.endswith(b"end\n")
+    text = read(together)
+    assert text.count("\n") == 501
+    assert text.endswith("end\n")
 
 
 class Story:
@@ -144,58 +149,32 @@ def test_a_flood_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
 
 # Lines
 
-SECOND = 1_704_164_645 * 10**9  # 2024-01-02T03:04:05Z
+
+def test_lines_have_their_prefix_and_in_part_their_times(tmp_path: Path) -> None:
+    """A time that goes back does not turn lines round; a line without one keeps its place."""
+    append(tmp_path / "a", line(3, "a3"), line(1, "a1"), "nonsense\n", line(9, "x")[:22])
+    append(tmp_path / "b", line(2, "b2"), "2024-99-99T00:00:00Z stdout F b?\n", line(4, "b4"))
+    for has_timestamps, start in ((False, "[b] b2"), (True, "[b] 2024-01-02T03:04:02.5")):
+        together = Told().together(Selection(has_timestamps=has_timestamps))
+        for name in ("a", "b"):
+            together.add(str(tmp_path / name), prefix=f"[{name}] ", is_alive=lambda: False)
+        text = read(together)
+        words = [line.rsplit(" ", 1)[-1] for line in text.splitlines()]
+        assert words == ["b2", "b?", "a3", "a1", "nonsense", "2024-01-02T03:04:09.5Z", "b4"]
+        assert text.startswith(start)
 
 
-def stamp(seconds: int) -> bytes:
-    return b"2024-01-02T03:04:%02d.000000000Z " % (5 + seconds)
+def test_the_limit_counts_no_prefix(tmp_path: Path) -> None:
+    together = Told().together(Selection(limit_bytes=6))
+    append(tmp_path / "a", line(1, "abc"), line(2, "def"))
+    together.add(str(tmp_path / "a"), prefix="[x] ", is_alive=lambda: False)
+    assert read(together) == "[x] abc\n[x] de\n"
 
 
-def cut(*chunks: bytes, prefix: bytes = b"", **options: object) -> list[LogLine]:
-    cutter = LineCutter(prefix, **options)  # type: ignore[arg-type]  # as the test has them
-    lines = [line for chunk in chunks for line in cutter.receive(Chunk("stdout", chunk))]
-    return [*lines, *cutter.end()]
-
-
-def test_each_line_has_its_time_and_its_prefix() -> None:
-    text = stamp(0) + b"a\n" + stamp(1) + b"b\n"
-    for at in range(len(text)):
-        assert cut(text[:at], text[at:], prefix=b"[x] ") == [
-            LogLine(SECOND, "stdout", b"[x] a\n"),
-            LogLine(SECOND + 10**9, "stdout", b"[x] b\n"),
-        ]
-
-
-@pytest.mark.parametrize("text", [b"no time", b"2024-99-99T00:00:00Z x", stamp(0)[:-3] + b"x"])
-def test_a_line_without_a_time_stays_behind_the_one_before(text: bytes) -> None:
-    first, second = cut(stamp(2) + b"a\n" + text)
-    assert first.time_ns == second.time_ns == SECOND + 2 * 10**9
-    assert second.text.strip() == (b"x" if b"99-99" in text else text)
-
-
-def test_a_time_that_goes_back_does_not_turn_lines_round() -> None:
-    lines = cut(stamp(3) + b"a\n" + stamp(1) + b"b\n")
-    assert [line.text for line in in_order([lines, cut(stamp(2) + b"c\n")])] == [
-        *(b"c\n", b"a\n", b"b\n")
-    ]
-
-
-def test_outputs_are_cut_apart() -> None:
-    cutter = LineCutter(b"")
-    assert not [*cutter.receive(Chunk("stdout", stamp(0) + b"o"))]
-    (line,) = cutter.receive(Chunk("stderr", stamp(1) + b"e\n"))
-    assert line.stream == "stderr"
-    (line,) = cutter.receive(Chunk("stdout", b"ut\n"))
-    assert line.text == b"out\n"
-
-
-def test_the_limit_counts_no_prefix() -> None:
-    text = stamp(0) + b"abc\n" + stamp(1) + b"def\n"
-    assert [line.text for line in cut(text, prefix=b"[x] ", limit_bytes=6)] == [
-        *(b"[x] abc\n", b"[x] de\n")
-    ]
-
-
-def test_an_endless_line_is_passed_on_in_parts() -> None:
-    lines = cut(stamp(0) + b"x" * MAX_LINE_BYTES, b"y" * 10 + b"\n")
-    assert [len(line.text) for line in lines] == [MAX_LINE_BYTES + 1, 11]
+def test_an_endless_line_is_passed_on_in_parts(tmp_path: Path) -> None:
+    together = Told().together()
+    append(tmp_path / "a", *(line(1, "x" * 4096, tag="P") for _ in range(300)), line(1, "y"))
+    together.add(str(tmp_path / "a"), prefix="", is_alive=lambda: False)
+    first, second = read(together).splitlines()
+    assert MAX_LINE_BYTES < len(first) <= MAX_LINE_BYTES + 65536
+    assert len(first) + len(second) == 300 * 4096 + 1

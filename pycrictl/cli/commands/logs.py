@@ -9,7 +9,7 @@ import typer
 
 from pycrictl.cli import complete, crictl, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.inspection import containerlog, podlogs
+from pycrictl.cri.inspection import containerlog
 from pycrictl.errors import MissingArgument, NotFound, PycrictlError, UsageError
 from pycrictl.logs.log_reader import LogReader, pause_for
 from pycrictl.logs.selection import select
@@ -120,10 +120,10 @@ def logs(
         )
     with app.open_client("runtime") as client:
         output = _Output(app.env, client, wanted, follow, previous, reopen)
-        found: str | podlogs.PodFilter = podlogs.PodFilter(labels=pods)
+        found: str | containerlog.PodFilter = containerlog.PodFilter(labels=pods)
         if container is not None:
-            found = podlogs.find(client, container, whole_pod=all_)
-        if isinstance(found, podlogs.PodFilter):
+            found = containerlog.find(client, container, whole_pod=all_)
+        if isinstance(found, containerlog.PodFilter):
             output.show_pods(found)
         else:
             output.show_container(found)
@@ -145,7 +145,7 @@ class _Output:
         try:
             log = containerlog.container_log(self.client, container_id, previous=self.previous)
         except NotFound:
-            pod = podlogs.pod_of_id(self.client, container_id)
+            pod = containerlog.pod_of_id(self.client, container_id)
             if pod is None:
                 raise
             self.show_pods(pod)
@@ -162,36 +162,35 @@ class _Output:
         except KeyboardInterrupt:
             pass  # how users end it
 
-    def show_pods(self, pods: podlogs.PodFilter) -> None:
-        logs = podlogs.PodLogs(self.client, pods, warn=self.env.warn)
+    def show_pods(self, pods: containerlog.PodFilter) -> None:
+        logs = containerlog.PodLogs(self.client, pods, warn=self.env.warn)
         together = Together(self.wanted, on_bad=self._report_format, warn=self.env.warn)
 
-        def add(named: podlogs.NamedLog, *, is_new: bool = False) -> None:
+        def add(log: containerlog.ContainerLog, *, is_new: bool = False) -> None:
             # One pod's lines begin as kubectl's do; its namespace is known.
-            name = "/".join(("pod", *named.name.split("/")[1:])) if pods.name else named.name
-            container_id = named.log.container_id
+            name = "/".join(("pod", *log.name.split("/")[1:])) if pods.name else log.name
+            container_id = log.container_id
             together.add(
-                named.log.path,
+                log.path,
                 prefix=f"[{name}] ",
-                is_alive=lambda: logs.is_running(container_id),
+                is_alive=lambda: self.follow and logs.is_running(container_id),
                 is_new=is_new,
             )
 
         present = logs.present(previous=self.previous)
         if self.previous and not present:
             raise PycrictlError("no container has an earlier attempt")
-        for named in present:
-            if self.reopen and logs.is_running(named.log.container_id):
-                containerlog.reopen_log(self.client, named.log.container_id)
-            add(named)
-        if not self.follow:
-            self._write(together.read())
-            return
+        for log in present:
+            if self.reopen and logs.is_running(log.container_id):
+                containerlog.reopen_log(self.client, log.container_id)
+            add(log)
 
         def goes_on() -> bool:
-            for named in logs.new():
-                self.env.note(f"{named.name} was started")
-                add(named, is_new=True)
+            if not self.follow:
+                return False
+            for log in logs.new():
+                self.env.note(f"{log.name} was started")
+                add(log, is_new=True)
             return logs.lasts()
 
         try:
