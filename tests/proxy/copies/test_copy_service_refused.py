@@ -12,6 +12,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.outcome import Outcome
+from pycrictl.copy.rules.quotas import MAX_COPIES
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
 from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
@@ -117,6 +118,25 @@ def test_copies_of_a_pod_are_exact(container: Pretended, start: Start) -> None:
         wait_until(lambda: len(copier.copies) == 2)
         copier.ask_to()
         assert refusal(copier.ask_to)[0] == code
+
+
+def test_copies_of_all_pods_are_exact(container: Pretended, start: Start) -> None:
+    """One stream of each of 64 pods carries all of its bytes; a 65th pod is refused."""
+    pods = {f"{number:064x}": f"p{number}" for number in range(MAX_COPIES + 1)}
+    container.pods |= pods
+    copier = Copier(start())
+    *first, one_more = pods
+    with copier.client:
+        streams = [stream(copier.ask_to(size=len(ARCHIVE), container=one)) for one in first]
+        assert len({copy["pod"] for copy in copier.copies}) == MAX_COPIES
+        code, message = refusal(copier.ask_to, container=one_more)
+        assert code == "RESOURCE_EXHAUSTED"
+        assert message.startswith("pycrictl proxy: 64 copies are under way, 0 of them of pod")
+        assert {send(one, ARCHIVE).failure for one in streams} == {""}
+        for one in streams:
+            one.close()
+        wait_until(lambda: copier.copies == [])
+        stream(copier.ask_to(container=one_more)).abort()
 
 
 def send(connection: SocketLink, data: bytes) -> Outcome:
