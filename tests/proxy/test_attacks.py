@@ -19,7 +19,7 @@ from tools.torture.attacks import MIB, PATIENCE_S, VERSION, Attacker
 
 Start = Callable[..., Program]
 
-MEMORY_BYTES = 256 * MIB
+MEMORY_BYTES = 192 * MIB
 MOST_KEPT_BYTES = 32 * MIB
 
 
