@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pycrictl.containerd.grpc_client import ContainerdClient
 
 _START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after the program's name
+_CLOCK_SLACK_S: Final = 0.05
+"""Processes' start times are rounded to ticks of 10 ms, and calculated from two clocks."""
 
 
 class Daemon(NamedTuple):
@@ -52,6 +54,33 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
     booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     started_s = booted_s + ticks / os.sysconf("SC_CLK_TCK")
     return Daemon(pid, ticks, min(started_s, _bound_s(client.endpoint, pid)))
+
+
+class CurrentDaemon:
+    """The containerd that runs now; None of it is known where its process cannot be seen."""
+
+    def __init__(self, client: ContainerdClient) -> None:
+        self._client = client
+        self._daemon: Daemon | None = None
+        self._must_look = True
+
+    @property
+    def is_seen(self) -> bool:
+        return self._daemon is not None
+
+    def refresh(self) -> None:
+        """Find out which one it is; to be called before what it holds is listed."""
+        if self._must_look or (self._daemon is not None and not self._daemon.still_runs()):
+            self._daemon = find_daemon(self._client)
+            self._must_look = False
+
+    def look_again(self) -> None:
+        """Look again next time, after a failed call: it may be another one by now."""
+        self._must_look = True
+
+    def is_outlived(self, created_s: float) -> bool:
+        """Return whether what was created then belongs to a containerd that has ended."""
+        return self._daemon is not None and created_s < self._daemon.started_s - _CLOCK_SLACK_S
 
 
 def _bound_s(endpoint: str, pid: int) -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.config_toml import config_path, pull_settings, sites_of
-from pycrictl.containerd.daemon import find_daemon
+from pycrictl.containerd.daemon import CurrentDaemon, find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.cri.calls.endpoints import others
 from pycrictl.cri.calls.errmap import unreachable
@@ -34,7 +34,7 @@ from pycrictl.diagnosis.registry import Trial, expiry_s
 from pycrictl.errors import ConnectError, DeadlineExceeded, PycrictlError
 from pycrictl.kube.kubelet import configuration, find_kubelet
 from pycrictl.kube.kubelet_config import find_kubelet_config
-from pycrictl.progress.leases import EXPIRY_LABEL, LeaseBook, created_at
+from pycrictl.progress.content_watcher import EXPIRY_LABEL, created_at
 from pycrictl.progress.reference import parse
 
 if TYPE_CHECKING:
@@ -240,16 +240,16 @@ class NodeCollector(Asking):
         settings = pull_settings(info, pid=pid)
         self._known["downloads"] = settings.max_concurrent_downloads
         self._known["timeout_s"] = settings.progress_timeout_s
-        book = LeaseBook(native)
-        book.refresh()
+        current = CurrentDaemon(native)
+        current.refresh()
         leases = [one for one in native.leases() if one.labels.keys() == {EXPIRY_LABEL}]
-        self._known["dead_leases"] = sum(book.is_outlived(created_at(one)) for one in leases)
+        self._known["dead_leases"] = sum(current.is_outlived(created_at(one)) for one in leases)
         now_s = time.time()
         touched = [(one, one.updated_at.ToNanoseconds() / 1e9) for one in native.statuses()]
         dead = [
             one
             for one, at_s in touched
-            if now_s - at_s > STALE_S or book.is_outlived(at_s - _START_S)
+            if now_s - at_s > STALE_S or current.is_outlived(at_s - _START_S)
         ]
         self._known["dead_ingests"] = len(dead)
         self._known["dead_bytes"] = sum(one.offset for one in dead)

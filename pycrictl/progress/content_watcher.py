@@ -5,6 +5,11 @@ pull has fetched, such as the manifest, which names all layers and their sizes b
 begins. One look costs a handful of calls: the leases, the unfinished blobs, what each pull's lease
 holds, and the size of what is being unpacked. Documents are read once. A node without pulls costs
 one call.
+
+A pull's lease is labelled with nothing but an expiry a day ahead. A pull that dies with its
+containerd leaves behind its lease and its unfinished blobs, which look no different. What is older
+than the daemon's process is dead. Where the process cannot be seen, a lease has to show signs of
+life.
 """
 
 from __future__ import annotations
@@ -18,20 +23,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto.containerd import snapshots_pb2
+from pycrictl.containerd.daemon import CurrentDaemon
 from pycrictl.containerd.grpc_client import Documents
 from pycrictl.containerd.store import extracted_chain_id, parse_ingest
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.progress.identify import Held, Identifier, LeasePull
 from pycrictl.progress.layers import Ingest, Sight, Snapshot
-from pycrictl.progress.leases import (
-    CONTENT,
-    INGESTS,
-    RESOLVING_S,
-    SILENCE_S,
-    SNAPSHOTS,
-    LeaseBook,
-    created_at,
-)
 from pycrictl.progress.pull_names import Expected, Names
 from pycrictl.pulls.model import Phase
 from pycrictl.pulls.tracker import pull_of
@@ -48,12 +45,24 @@ if TYPE_CHECKING:
     from pycrictl.progress.pull_names import ImageOwners
     from pycrictl.pulls.model import Pull
 
+EXPIRY_LABEL: Final = "containerd.io/gc.expire"
+
+SILENCE_S: Final = 300.0
+"""How long a lease may show no sign of life where the daemon's age is unknown. By default
+containerd cancels a download that stands still for as long."""
+
+RESOLVING_S: Final = 120.0
+"""How long a lease that holds nothing is taken for a pull that is still asking its registry."""
+
 CLOCK_SLACK_S: Final = 0.5
 _RECHECK_S: Final = 5.0
 _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a lease too, for a moment
 _TRAILERS_PER_POLL: Final = 4
 _TRAILERS: Final = 32  # read at a pull's end
 _USAGE_PAUSE_FACTOR: Final = 10.0
+_SNAPSHOTS: Final = "snapshots/"
+"""The type of a snapshot that a lease holds, followed by the snapshotter's name."""
+
 _REMOTE_LABEL: Final = "containerd.io/snapshot/remote"
 _UNKNOWN_REASON: Final = (
     "a pull ended before its image was known: it failed, or the node had the image already"
@@ -136,7 +145,7 @@ class ContentWatcher:
         self._owners = owners
         self._names = Names(owners)
         self._identifier = Identifier(client, self._documents, self._names)
-        self._book = LeaseBook(client)
+        self._daemon = CurrentDaemon(client)
         self._pulls: dict[str, LeasePull] = {}
         self._ended: list[EndedPull] = []
         self._meters: dict[str, _UsageMeter] = {}
@@ -176,20 +185,22 @@ class ContentWatcher:
         wall_s = time.time() if wall_s is None else wall_s
         self._set_clock(wall_s - now)
         try:
-            self._book.refresh()
+            self._daemon.refresh()
             leases = self._client.leases()
-            known = {key for key, pull in self._pulls.items() if pull.manifests}
-            running = self._book.running(leases, known, wall_s)
-            self._end_others(running, {lease.id for lease in leases}, tracker, now, wall_s)
-            for lease in running:
-                if lease.id not in self._pulls:
-                    self._pulls[lease.id] = LeasePull(
-                        lease.id, created_at(lease), self._snapshotter
-                    )
+            running = {
+                lease.id: created_s
+                for lease in sorted(leases, key=created_at)
+                if lease.labels.keys() == {EXPIRY_LABEL}
+                and not self._daemon.is_outlived(created_s := created_at(lease))
+            }
+            self._end_others(running.keys(), {lease.id for lease in leases}, tracker, now, wall_s)
+            for lease_id, created_s in running.items():
+                if lease_id not in self._pulls:
+                    self._pulls[lease_id] = LeasePull(lease_id, created_s, self._snapshotter)
             if self._pulls:
                 self._look(tracker, now, wall_s)
         except PycrictlError:
-            self._book.forget_daemon()
+            self._daemon.look_again()
             raise
         ended, self._ended = tuple(self._ended), []
         active = [
@@ -202,7 +213,8 @@ class ContentWatcher:
     def _set_clock(self, offset_s: float) -> None:
         by_s, self._offset_s = offset_s - self._offset_s, offset_s
         if CLOCK_SLACK_S < abs(by_s) < math.inf:
-            self._book.set_clock(by_s)
+            for pull in self._pulls.values():
+                pull.moved_s += by_s
             self._names.set_back(max(-by_s, 0.0))
 
     # What runs
@@ -226,29 +238,31 @@ class ContentWatcher:
                 self._identifier.look(pull, held[pull.lease_id], nameless, now)
                 if pull.image and not had_name and not self._is_shared(pull):
                     tracker.forget(pull.image)  # what an earlier pull has left
-                self._decide_whether_shown(pull, held[pull.lease_id], statuses, wall_s)
                 self._follow(pull, sight, now, wall_s)
-                if pull.is_ready(now):
+                is_shown = self._is_shown(pull, held[pull.lease_id], statuses, wall_s)
+                pull.is_shown = is_shown or pull.is_missed
+                if pull.is_shown and pull.is_ready(now):
                     if self._owners is not None and not pull.pods:
                         pull.pods = self._owners.pods_of(pull.image)
                     _report(tracker, pull, now, wall_s)
-            nameless += not pull.image
+            nameless += not pull.image and wall_s - pull.moved_s < RESOLVING_S
 
     def _is_shared(self, pull: LeasePull) -> bool:
         return any(one is not pull and one.image == pull.image for one in self._pulls.values())
 
-    def _decide_whether_shown(
+    def _is_shown(
         self, pull: LeasePull, held: Held, statuses: Iterable[content_pb2.Status], wall_s: float
-    ) -> None:
-        if pull.manifests:
-            pull.is_shown = True
-            return
-        times = [_seconds(status.updated_at) for status in statuses if status.ref in held.ingests]
-        if times:
-            self._book.waits(pull.lease_id, max(times), wall_s)
+    ) -> bool:
+        times = (_seconds(status.updated_at) for status in statuses if status.ref in held.ingests)
+        pull.moved_s = max([pull.moved_s, *times])
+        if not self._is_alive(pull, wall_s):
+            return False
         is_young = _EMPTY_LEASE_S <= wall_s - pull.started_s < RESOLVING_S
-        if held.ingests or (is_young and (held.blobs or not held.snapshotter)):
-            pull.is_shown = True
+        is_resolving = is_young and (held.blobs or not held.snapshotter)
+        return bool(pull.manifests or held.ingests or is_resolving)
+
+    def _is_alive(self, pull: LeasePull, wall_s: float) -> bool:
+        return self._daemon.is_seen or wall_s - pull.moved_s < SILENCE_S
 
     def _follow(self, pull: LeasePull, sight: Sight, now: float, wall_s: float) -> None:
         is_doubtful = pull.layers.look(sight, pull.snapshotter, wall_s)
@@ -263,9 +277,9 @@ class ContentWatcher:
             if layer.extraction is not None and layer.phase is Phase.EXTRACTING:
                 layer.extract_to(self._measure(pull.snapshotter, layer.extraction, now))
             pulse += layer.progress + layer.extracted + layer.is_settled
-        if pulse != pull.pulse:
-            pull.pulse = pulse
-            self._book.moved(pull.lease_id, wall_s)
+        if pull.pulse not in (None, pulse):
+            pull.moved_s = wall_s
+        pull.pulse = pulse
 
     def _confirm(self, pull: LeasePull) -> None:
         layers = pull.layers.unsettled
@@ -297,19 +311,20 @@ class ContentWatcher:
 
     def _end_others(
         self,
-        running: Iterable[leases_pb2.Lease],
+        running_ids: Set[str],
         lease_ids: Set[str],
         tracker: Receiver,
         now: float,
         wall_s: float,
     ) -> None:
-        running_ids = {lease.id for lease in running}
         for lease_id, pull in list(self._pulls.items()):
-            if lease_id in running_ids or self._may_be_kept(pull, now):
+            if lease_id in running_ids and (not pull.is_shown or self._is_alive(pull, wall_s)):
+                continue
+            if self._may_be_kept(pull, now):
                 continue
             if lease_id not in lease_ids:
                 reason = "the pull ended without an image"
-            elif self._book.is_outlived(pull.started_s):
+            elif self._daemon.is_outlived(pull.started_s):
                 reason = "containerd was restarted during the pull"
             else:
                 reason = f"nothing has moved for {SILENCE_S:.0f} s"
@@ -361,12 +376,12 @@ class ContentWatcher:
 def _sort(resources: Iterable[leases_pb2.Resource], sight: Sight) -> Held:
     ingests, blobs, snapshotter = set(), set(), ""
     for resource in resources:
-        if resource.type == INGESTS:
+        if resource.type == "ingests":
             ingests.add(resource.id)
-        elif resource.type == CONTENT:
+        elif resource.type == "content":
             blobs.add(resource.id)
-        elif resource.type.startswith(SNAPSHOTS):
-            snapshotter = resource.type.removeprefix(SNAPSHOTS)
+        elif resource.type.startswith(_SNAPSHOTS):
+            snapshotter = resource.type.removeprefix(_SNAPSHOTS)
             chain_id = extracted_chain_id(resource.id)
             if chain_id is None:
                 sight.committed.add((snapshotter, resource.id))
@@ -415,6 +430,10 @@ def _reports(pull: LeasePull) -> Iterator[Report]:
             resumed=layer.resumed,
             pod=pull.pods,
         )
+
+
+def created_at(lease: leases_pb2.Lease) -> float:
+    return _seconds(lease.created_at)
 
 
 def _seconds(timestamp: Timestamp) -> float:

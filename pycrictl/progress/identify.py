@@ -63,7 +63,8 @@ class LeasePull:
         self.manifest_at = -math.inf
         self.retry_at = -math.inf
         self.recheck_at = -math.inf
-        self.pulse = 0
+        self.moved_s = started_s
+        self.pulse: int | None = None
         self.pods = ""
         self.expected: Expected | None = None
         self.is_shown = False

@@ -3,7 +3,7 @@
 The way of a report, from a layer's bytes to the bar:
 
 1. containerd grows a file in its content store. ``progress.content_watcher`` polls the leases that
-   running pulls hold (``leases``), unfinished blobs and snapshots; ``identify`` and
+   running pulls hold, unfinished blobs and snapshots; ``identify`` and
    ``pull_names`` find the image and the pod, ``layers`` the state of each layer, ``causes`` and
    ``failures`` the reason of a failure. On CRI-O, which has no API for it,
    ``progress.crio.watcher`` reads the files that its process has open, the stored layers, its log

@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import grpc
 import pytest
 
-from pycrictl.containerd.daemon import find_daemon, listener_pid
+from pycrictl.containerd.daemon import CurrentDaemon, find_daemon, listener_pid
 from pycrictl.containerd.grpc_client import ContainerdClient
+from pycrictl.errors import Unavailable
 from tests.containerd.fakectd import FakeContainerd
 
 LISTENER = """
@@ -111,3 +113,21 @@ def test_endpoints_without_a_listener(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as closed:
         closed.bind(f"{tmp_path}/closed")
         assert listener_pid(f"unix://{tmp_path}/closed") == 0
+
+
+def test_another_daemon(fake: FakeContainerd, client: ContainerdClient) -> None:
+    """After an error it is asked for again; else only when its process has gone."""
+    fake.pid, fake.pidns = os.getpid(), own_pid_namespace()
+    current = CurrentDaemon(client)
+    for _ in range(3):
+        current.refresh()
+    assert fake.calls["server"] == 1
+    assert current.is_outlived(1000.0)
+    assert not current.is_outlived(time.time() + 1)
+    current.look_again()
+    fake.failures["server"] = (grpc.StatusCode.UNAVAILABLE, "restarting")
+    with pytest.raises(Unavailable):
+        current.refresh()
+    fake.failures.clear()
+    current.refresh()
+    assert fake.calls["server"] == 3

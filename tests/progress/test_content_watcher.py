@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import grpc
@@ -11,7 +12,7 @@ import pytest
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import Unavailable
 from pycrictl.progress import content_watcher
-from pycrictl.progress.content_watcher import PullEnding
+from pycrictl.progress.content_watcher import SILENCE_S, PullEnding
 from pycrictl.progress.pull_names import Expected
 from pycrictl.pulls.model import Phase
 from tests.containerd.fakectd import Blob, FakeContainerd, Ingest, Lease, Replay, Snapshot
@@ -424,9 +425,14 @@ def test_a_pull_that_asks_its_registry_is_shown(watch: Watch, fake: FakeContaine
     assert [one[:2] for one in watch.endings] == [("", PullEnding.UNKNOWN)]
 
 
+def be_the_daemon(fake: FakeContainerd) -> None:
+    """Makes the test's own process the daemon, so that its age is known."""
+    fake.pid, fake.pidns = os.getpid(), Path("/proc/self/ns/pid").stat().st_ino
+
+
 def test_dead_leases_cost_nothing(watch: Watch, fake: FakeContainerd) -> None:
     """All leases of the time before the daemon began are dead."""
-    fake.pid, fake.pidns = os.getpid(), Path("/proc/self/ns/pid").stat().st_ino
+    be_the_daemon(fake)
     for number in range(300):
         fake.leases[str(number)] = Lease(START_S, [("ingests", f"layer-{digest_of('x')}")])
     for at_s in range(5):
@@ -434,21 +440,41 @@ def test_dead_leases_cost_nothing(watch: Watch, fake: FakeContainerd) -> None:
     assert fake.calls == {"server": 1, "list_leases": 5}
 
 
-def test_a_silent_lease_is_no_pull_until_it_moves(watch: Watch, fake: FakeContainerd) -> None:
-    """So it is where the daemon's age cannot be seen."""
+def test_a_silent_pull_of_a_known_daemon_is_alive(watch: Watch, fake: FakeContainerd) -> None:
+    be_the_daemon(fake)
+    began_s = time.time() + 1
+    made = Made(fake, "app", ["a"])
+    made.begin("lease", at_s=began_s)
+    fake.leases["nothing"] = Lease(began_s)
+    assert len(watch.poll(0.0, began_s + 1).active) == 2
+    result = watch.poll(10 * SILENCE_S - 1, began_s + 10 * SILENCE_S)
+    assert [one.image for one in result.active] == [made.shown_name]  # the other asks no registry
+
+
+@pytest.mark.parametrize("what", ["download", "extraction"])
+def test_silence_where_the_daemon_cannot_be_seen(
+    watch: Watch, fake: FakeContainerd, what: str
+) -> None:
     silent = Made(fake, "silent", ["a"])
     silent.begin("silent")
     silent.download(0, 100)
-    for number in range(100):
-        fake.leases[str(number)] = Lease(START_S)
-    for at_s in range(5):
+    if what == "extraction":
+        silent.complete(0)
+        silent.extract(0, 5)
+    fake.leases["nothing"] = Lease(START_S)
+    for at_s in range(3):
         assert not watch.poll(at_s, START_S + 1000 + at_s).active
-    assert fake.calls["list_resources"] == 5  # one suspect a poll
-    for at_s in range(5, 250):
-        silent.download(0, 100 + at_s)
-        if watch.poll(at_s, START_S + 1000 + at_s).active:
-            break
-    assert [one.image for one in watch.results[-1].active] == [silent.shown_name]
+    if what == "extraction":
+        silent.extract(0, 6)
+        watch.poll(5.0, START_S + 1005)
+    else:
+        silent.download(0, 101, at_s=START_S + 1004)
+    assert [one.image for one in watch.poll(6.0, START_S + 1006).active] == [silent.shown_name]
+    assert watch.poll(SILENCE_S, START_S + 1000 + SILENCE_S).active
+    watch.poll(SILENCE_S + 6, START_S + 1006 + SILENCE_S)
+    assert not watch.poll(SILENCE_S + 7, START_S + 1007 + SILENCE_S).active
+    assert [one[:2] for one in watch.endings] == [(silent.shown_name, PullEnding.FAILED)]
+    assert ("nothing has moved for 300 s" in watch.endings[0][2]) is (what == "download")
 
 
 # Cost and faults
