@@ -169,9 +169,6 @@ class ImageOwners:
         self._choices[name] = tuple(found)
         return name
 
-    def wanted(self) -> list[str]:
-        return list(dict.fromkeys(one.image for _, one in self._waiting()))
-
     def pods_of(self, name: str) -> str:
         if not self._names_pods or not name:
             return ""

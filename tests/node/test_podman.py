@@ -30,7 +30,9 @@ class Podmans(CrioProcess):
     """Podmans, the children of this process, in the place of those of CRI-O."""
 
     def look(self) -> Downloader:
-        return Downloader(os.getpid(), self._store)
+        if self._known is None:
+            self._known = self.downloader(os.getpid())
+        return self._known
 
 
 class Watching:

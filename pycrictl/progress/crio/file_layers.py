@@ -69,10 +69,6 @@ class FileLayers:
     def unsettled(self) -> list[FileLayer]:
         return [layer for layer in self if layer.phase not in COMPLETE]
 
-    @property
-    def complete_sizes(self) -> set[int]:
-        return {layer.progress for layer in self._fetched.values() if layer.is_complete}
-
     def look(
         self, files: Sequence[BlobFile], stored: Mapping[str, StoredLayer], wall_s: float
     ) -> None:
@@ -92,8 +88,7 @@ class FileLayers:
                     layer.phase = Phase.DOWNLOADING
                     layer.idle_s = max(wall_s - file.modified_s, 0.0)
         self._seen = {file.number for file in files}
-        if self._sizes is not None:
-            self._identify(self._sizes)
+        self._identify()
         for layer in self.unsettled:
             if layer.is_complete and layer.digest in stored:
                 layer.settle(Phase.DONE)
@@ -103,13 +98,8 @@ class FileLayers:
                 layer.phase = Phase.EXTRACTING if turn in ("", layer.digest) else Phase.WAITING
 
     def finish(self, stored: Mapping[str, StoredLayer]) -> None:
-        sizes = self._sizes or {digest: one.size_bytes for digest, one in stored.items()}
-        left = self._left(sizes)
-        for layer in sorted(self._fetched.values(), key=lambda layer: -layer.progress):
-            fits = [digest for digest, size in left.items() if size >= layer.progress]
-            if fits and not layer.digest:
-                layer.digest = min(fits, key=left.__getitem__)
-                layer.size_bytes = left.pop(layer.digest)
+        self._sizes = self._sizes or {digest: one.size_bytes for digest, one in stored.items()}
+        self._identify(is_over=True)
         for layer in self.unsettled:
             layer.settle(Phase.DONE if layer.progress else Phase.PRESENT)
 
@@ -131,13 +121,14 @@ class FileLayers:
             layer = FileLayer(digest, digest, self._sizes[digest])
             layer.settle(Phase.PRESENT)
             self._present.append(layer)
-        left = list(self._left(self._sizes))
+        left = list(self._left())
         for number in range(1, len(left) + 1):
             name = f"layer {len(self._present) + number} of {count}" if left[1:] else left[0]
             self._fetched[number] = FileLayer(name)
 
-    def _identify(self, sizes: Mapping[str, int]) -> None:
-        left = self._left(sizes)
+    def _identify(self, *, is_over: bool = False) -> None:
+        """Find the digests of complete files; the others are supposed to be what is left."""
+        left = self._left()
         unknown = []
         for layer in self._fetched.values():
             if not layer.digest and layer.is_complete:
@@ -145,16 +136,17 @@ class FileLayers:
                 layer.size_bytes = left.pop(layer.digest, layer.size_bytes)
             if not layer.digest:
                 unknown.append(layer)
-        supposed = list(left.values())
-        pairs = zip(unknown, supposed, strict=False)
-        if any(layer.progress > size for layer, size in pairs):
+        pairs = list(zip(unknown, left, strict=False))
+        if any(layer.progress > left[digest] for layer, digest in pairs):
             unknown.sort(key=lambda layer: -layer.progress)
-            supposed.sort(reverse=True)
-        for layer, size_bytes in zip(unknown, supposed, strict=False):
-            layer.size_bytes = size_bytes
+            pairs = list(zip(unknown, sorted(left, key=lambda one: -left[one]), strict=False))
+        for layer, digest in pairs:
+            layer.size_bytes = left[digest]
+            layer.digest = digest if is_over else ""
 
-    def _left(self, sizes: Mapping[str, int]) -> dict[str, int]:
+    def _left(self) -> dict[str, int]:
         known = {layer.digest for layer in self}
+        sizes = self._sizes or {}
         return {digest: size for digest, size in sizes.items() if digest not in known}
 
     def _next_digest(self) -> str:

@@ -24,6 +24,7 @@ from pycrictl.containerd.daemon import listener_pid
 from pycrictl.cri.calls.errmap import connect_error
 from pycrictl.cri.calls.obstacle import Obstacle, try_connect
 from pycrictl.errors import PycrictlError
+from pycrictl.progress.crio.storage import Storage
 
 _BLOB: Final = re.compile(r"(/.*/(?:container_images_)?storage[0-9]+)/([1-9][0-9]{0,6})")
 _MOST_FILES: Final = 10_000
@@ -59,7 +60,6 @@ def open_blobs(pid: int) -> dict[str, set[int]]:
 
 
 def root_of(pid: int) -> str:
-    """Return what leads to a process's files: nothing in our own mount namespace."""
     own, other = Path("/proc/self/ns/mnt"), Path(f"/proc/{pid}/ns/mnt")
     with suppress(FileNotFoundError):
         if other.stat().st_ino != own.stat().st_ino:
@@ -107,10 +107,14 @@ _PASSED_ON: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Downloader:
-    """A process that pulls: its root of containers/storage, and how it reaches registries."""
+    """A process that pulls, its storage, and how it reaches registries.
+
+    ``root`` leads to its files: empty in our own mount namespace.
+    """
 
     pid: int
-    store: str
+    root: str
+    storage: Storage
     environ: dict[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -122,9 +126,18 @@ class CrioProcess:
 
     def look(self) -> Downloader:
         if self._known is None or _program(self._known.pid) != "crio":
-            pid = self._find()
-            self._known = Downloader(pid, self._store, _environ(pid))
+            self._known = self.downloader(self._find())
         return self._known
+
+    def downloader(self, pid: int) -> Downloader:
+        try:
+            root = root_of(pid)
+        except PermissionError:
+            raise PycrictlError(
+                "the pulls of CRI-O can be seen only by root, in its files",
+                hint="run as root on the node, or ask pycrictl proxy",
+            ) from None
+        return Downloader(pid, root, Storage(f"{root}{self._store}"), _environ(pid))
 
     def _find(self) -> int:
         pid = listener_pid(f"unix://{self._endpoint}")

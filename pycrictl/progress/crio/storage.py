@@ -7,9 +7,10 @@ read again only when its file has changed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pycrictl.containerd.store import is_digest
 from pycrictl.foreign import count, mapping, mappings, parse, text, texts
@@ -17,13 +18,20 @@ from pycrictl.foreign import count, mapping, mappings, parse, text, texts
 DEFAULT_ROOT: Final = "/var/lib/containers/storage"
 _LIMIT_BYTES: Final = 64 * 1024 * 1024
 
+T = TypeVar("T")
+
 
 class StoredLayer(NamedTuple):
-    """A layer that is unpacked; ``digest`` and ``size_bytes`` are those of its compressed form."""
+    """A layer that is unpacked; ``digest`` and ``size_bytes`` are those of its compressed form.
+
+    ``name`` and ``parent`` are the storage's own names; ``digest`` is empty if there is none yet.
+    """
 
     digest: str
     size_bytes: int
     created: str = ""
+    name: str = ""
+    parent: str = ""
 
 
 class StoredImage(NamedTuple):
@@ -37,80 +45,51 @@ class StoredImage(NamedTuple):
     top: str
 
 
-class _JsonList:
-    def __init__(self, root: Path, kind: str) -> None:
-        self._root = root
-        self._kind = kind
-        self._path: Path | None = None
-        self._stamp: tuple[int, int, int] | None = None
-        self.entries: list[dict[str, Any]] = []
-
-    def refresh(self) -> bool:
-        """Read the file if it is another one than before; return whether it was read."""
-        if self._path is None:
-            with suppress(OSError):
-                found = sorted(self._root.glob(f"*-{self._kind}s/{self._kind}s.json"))
-                self._path = found[0] if found else None
-        if self._path is None:
-            return False
-        with suppress(OSError, ValueError):
-            facts = self._path.stat()
-            stamp = facts.st_ino, facts.st_mtime_ns, facts.st_size
-            if stamp == self._stamp or facts.st_size > _LIMIT_BYTES:
-                return False
-            document = parse(self._path.read_bytes())
-            if isinstance(document, list):
-                self.entries = mappings(document)
-                self._stamp = stamp
-                return True
-        return False
-
-
 class Storage:
     def __init__(self, root: str) -> None:
-        self.root = root
-        self._layer_list = _JsonList(Path(root), "layer")
-        self._image_list = _JsonList(Path(root), "image")
-        self._layers: dict[str, StoredLayer] = {}
-        self._images: list[StoredImage] = []
+        self._root = Path(root)
+        self._known: dict[str, tuple[tuple[int, int, int], list[Any]]] = {}
 
     def layers(self) -> dict[str, StoredLayer]:
-        if self._layer_list.refresh():
-            found = (_layer(entry) for entry in self._layer_list.entries)
-            self._layers = {layer.digest: layer for layer in found if layer is not None}
-        return self._layers
+        return {one.digest: one for one in self._list("layer", _layer) if one.digest}
 
     def images(self) -> list[StoredImage]:
-        if self._image_list.refresh():
-            self._images = [
-                StoredImage(
-                    identity,
-                    tuple(texts(entry.get("names"))),
-                    text(entry.get("layer")),
-                )
-                for entry in self._image_list.entries
-                if (identity := text(entry.get("id")))
-            ]
-        return self._images
+        return [image for image in self._list("image", _image) if image.id]
 
     def layers_of(self, image: StoredImage) -> dict[str, StoredLayer]:
-        self.layers()
-        entries = {str(entry.get("id")): entry for entry in self._layer_list.entries}
+        by_name = {one.name: one for one in self._list("layer", _layer)}
         found: list[StoredLayer] = []
         name = image.top
-        while (entry := entries.pop(name, None)) is not None:  # each once, whatever it says
-            if (layer := _layer(entry)) is not None:
-                found.append(layer)
-            name = str(entry.get("parent"))
-        return {layer.digest: layer for layer in reversed(found)}
+        while (layer := by_name.pop(name, None)) is not None:  # each once, whatever it says
+            found.append(layer)
+            name = layer.parent
+        return {layer.digest: layer for layer in reversed(found) if layer.digest}
+
+    def _list(self, kind: str, read: Callable[[dict[str, Any]], T]) -> list[T]:
+        with suppress(OSError, ValueError):
+            for path in sorted(self._root.glob(f"*-{kind}s/{kind}s.json"))[:1]:
+                facts = path.stat()
+                stamp = facts.st_ino, facts.st_mtime_ns, facts.st_size
+                is_known = kind in self._known and self._known[kind][0] == stamp
+                if not is_known and facts.st_size <= _LIMIT_BYTES:
+                    document = parse(path.read_bytes())
+                    self._known[kind] = stamp, [read(one) for one in mappings(document)]
+        return self._known[kind][1] if kind in self._known else []
 
 
-def _layer(entry: dict[str, Any]) -> StoredLayer | None:
+def _layer(entry: dict[str, Any]) -> StoredLayer:
     digest = entry.get("compressed-diff-digest")
-    if not is_digest(digest) or mapping(entry.get("flags")).get("incomplete"):
-        return None
+    is_whole = is_digest(digest) and not mapping(entry.get("flags")).get("incomplete")
     return StoredLayer(
-        digest,
+        text(digest) if is_whole else "",
         count(entry.get("compressed-size")),
         text(entry.get("created")),
+        text(entry.get("id")),
+        text(entry.get("parent")),
+    )
+
+
+def _image(entry: dict[str, Any]) -> StoredImage:
+    return StoredImage(
+        text(entry.get("id")), tuple(texts(entry.get("names"))), text(entry.get("layer"))
     )

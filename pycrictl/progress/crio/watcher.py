@@ -4,9 +4,9 @@ No call shows a pull. What there is lies on the node: the directory and the file
 (``files``) and the layers that are stored already (``storage``). The sizes come from the image's
 manifest (``registry.requests``). All of it takes root, and is only read.
 
-No file names the image. Callers announce pulls, CRI-O writes a line for each to the journal, and
-pods wait for images. One pull without a name and one image that it may be are taken for each other;
-with several of either it is an ``unknown image``.
+No file names the image. Callers announce pulls, and CRI-O writes a line for each to the journal.
+One pull without a name and one image that it may be are taken for each other; with several of
+either it is an ``unknown image``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pycrictl.progress.content_watcher import ActivePull, EndedPull, PollResult,
 from pycrictl.progress.crio import files
 from pycrictl.progress.crio.file_layers import FileLayers
 from pycrictl.progress.crio.files import CrioProcess, Downloader, children
-from pycrictl.progress.crio.storage import DEFAULT_ROOT, Storage, StoredImage
+from pycrictl.progress.crio.storage import DEFAULT_ROOT, StoredImage
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registry.requests import Inquiry, ManifestRequest, ask
@@ -66,7 +66,6 @@ class PullFolder:
 
     folder: str
     owner: Downloader
-    storage: Storage
     started_s: float
     images_before: list[StoredImage]
     image: str = ""
@@ -76,23 +75,21 @@ class PullFolder:
     open_numbers: set[int] = field(default_factory=set)
     pods: str = ""
     error: str = ""
+    is_unknown: bool = False
 
     @property
     def manifest(self) -> Manifest | None:
         return self.inquiry.manifest if self.inquiry is not None else None
 
     def made_image(self) -> StoredImage | None:
-        images = self.storage.images()
+        images = self.owner.storage.images()
         if (manifest := self.manifest) is not None:
             wanted = manifest.config_digest.partition(":")[2]
             if found := [image for image in images if image.id == wanted]:
                 return found[0]
-        sizes = self.layers.complete_sizes if self.layers is not None else set()
-        new = [image for image in images if image not in self.images_before]
-        new.sort(key=lambda image: not any(is_same_image(self.image, name) for name in image.names))
-        for image in new:
-            layers = self.storage.layers_of(image).values()
-            if sizes <= {layer.size_bytes for layer in layers}:
+        for image in images:
+            is_its = self.is_unknown or any(is_same_image(self.image, one) for one in image.names)
+            if is_its and image not in self.images_before:
                 return image
         return None
 
@@ -116,7 +113,6 @@ class CrioWatcher:
         self._find_manifest = find_manifest
         self._read_log = read_log or partial(journal.read, units=("crio",), root=root)
         self._expected: list[Expected] = []
-        self._storage: Storage | None = None
         self._pulls: dict[str, PullFolder] = {}
         self._unnamed = 0
 
@@ -147,7 +143,7 @@ class CrioWatcher:
             if pull.layers is None and pull.image and is_known:
                 pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
             if pull.layers is not None:
-                pull.layers.look(found, pull.storage.layers(), wall_s)
+                pull.layers.look(found, owner.storage.layers(), wall_s)
                 if self._owners is not None and not pull.pods:
                     pull.pods = self._owners.pods_of(pull.image)
                 _report(tracker, pull, now, wall_s)
@@ -161,27 +157,16 @@ class CrioWatcher:
         # With separate_pull_cgroup, CRI-O pulls in a child.
         for pid in (owner.pid, *children(owner.pid)):
             try:
-                root, opened = files.root_of(pid), files.open_blobs(pid)
+                root = owner.root if pid == owner.pid else files.root_of(pid)
+                opened = files.open_blobs(pid)
             except ProcessLookupError:
                 continue
-            except PermissionError:
-                raise PycrictlError(
-                    "the pulls of CRI-O can be seen only by root, in its files",
-                    hint="run as root on the node, or ask pycrictl proxy",
-                ) from None
             for path, numbers in opened.items():
                 folder = f"{root}{path}"
                 if folder not in self._pulls:
-                    storage = self._storage_of(owner)
-                    pull = PullFolder(folder, owner, storage, wall_s, storage.images())
-                    self._pulls[folder] = pull
+                    images = owner.storage.images()
+                    self._pulls[folder] = PullFolder(folder, owner, wall_s, images)
                 self._pulls[folder].open_numbers |= numbers
-
-    def _storage_of(self, owner: Downloader) -> Storage:
-        root = f"{files.root_of(owner.pid)}{owner.store}"
-        if self._storage is None or self._storage.root != root:
-            self._storage = Storage(root)
-        return self._storage
 
     def _assign_name(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
         nameless = sum(not other.image for other in self._pulls.values())
@@ -191,46 +176,41 @@ class CrioWatcher:
             known.lease_id = pull.folder
             pull.image, pull.began_s = known.reference, known.since_s
             if self._wants_manifests:
-                root = files.root_of(pull.owner.pid)
+                owner = pull.owner
                 question = ManifestRequest(
-                    known.reference, known.credentials, pull.owner.environ, root
+                    known.reference, known.credentials, owner.environ, owner.root
                 )
                 pull.inquiry = Inquiry(question, self._find_manifest)
         elif wall_s - pull.started_s >= PATIENCE_S:
             self._unnamed += 1
+            pull.is_unknown = True
             pull.image = f"unknown image ({self._unnamed})"
         if pull.image:
             tracker.forget(pull.image)  # what an earlier attempt has left
 
     def _candidates(self, pull: PullFolder, wall_s: float) -> list[Expected]:
-        """Return the images that a pull may be of, or else what pods wait for."""
-        running = [other.image for other in self._pulls.values() if other.image]
-        expected = [one for one in self._expected if one.lease_id is None]
-        found = [one for one in expected if one.since_s <= pull.started_s]
-        known = [*running, *(one.reference for one in found)]
+        """Return the images that a pull may be of."""
+        expected = [
+            one for one in self._expected if one.lease_id is None and one.since_s <= pull.started_s
+        ]
+        known = [one.image for one in self._pulls.values()] + [one.reference for one in expected]
         logged = [
             one
             for one in pulls_in_log(self._read_log(wall_s - _HISTORY_S))
-            if one.since_s <= pull.started_s and not _is_among(one.reference, known)
+            if one.since_s <= pull.started_s and not _is_among(one.reference, filter(None, known))
         ]
         # An older one may have failed, of which there is no line.
         young = [one for one in logged if pull.started_s - one.since_s < _SOON_S]
-        found = [*found, *young] or logged
-        if not found and self._owners is not None:
-            known = [*running, *(name for image in pull.storage.images() for name in image.names)]
-            found = [
-                Expected(one, 0.0) for one in self._owners.wanted() if not _is_among(one, known)
-            ]
-        return found
+        return [*expected, *young] or logged
 
     def _end(
         self, pull: PullFolder, tracker: Tracker, now: float, wall_s: float, *, is_orphan: bool
     ) -> EndedPull:
         del self._pulls[pull.folder]
         layers = pull.layers or FileLayers(None)
-        layers.look((), pull.storage.layers(), wall_s)
+        layers.look((), pull.owner.storage.layers(), wall_s)
         if (image := pull.made_image()) is not None:
-            layers.finish(pull.storage.layers_of(image))
+            layers.finish(pull.owner.storage.layers_of(image))
             ending = PullEnding.DONE
         else:
             reason = "CRI-O ended during the pull" if is_orphan else "the pull ended"

@@ -13,12 +13,11 @@ import pytest
 
 from pycrictl.containerd.store import LayerDescriptor, Manifest
 from pycrictl.errors import ConnectError
-from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.journal import JournalLine
 from pycrictl.progress.content_watcher import PollResult, PullEnding
 from pycrictl.progress.crio.files import CrioProcess
 from pycrictl.progress.crio.watcher import CrioWatcher, pulls_in_log
-from pycrictl.progress.pull_names import Expected, ImageOwners
+from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.registry.requests import Credentials, ManifestRequest
 from pycrictl.pulls.model import Phase, PullItem, View
 from pycrictl.pulls.tracker import Tracker
@@ -186,23 +185,6 @@ def test_pulls_that_may_be_of_either_image_are_unknown(crio: FakeCrio) -> None:
     bench.poll_until(lambda: bench.items)
     assert {item.image for item in bench.items} == {"unknown image (1)", "unknown image (2)"}
     assert not bench.questions
-
-
-def test_an_image_that_only_one_pod_waits_for(crio: FakeCrio) -> None:
-    crio.commit(digest("a"), 5)
-    crio.commit_image("d" * 64, "a.io/sidecar:1")
-    images = (PodImage("main", IMAGE), PodImage("side", "a.io/sidecar:1"))
-    pod = Pod("default", "web", "u1", "Pending", images, ())
-    processes = CrioProcess(crio.path, str(crio.store))
-    owners = ImageOwners(lambda: [pod])
-    watcher = CrioWatcher(
-        processes, owners=owners, wants_manifests=False, read_log=lambda since_s: []
-    )
-    crio.pull().write(1, 5)
-    tracker = Tracker()
-    watcher.poll(tracker, 0.0)
-    (item,) = tracker.view(0.0).items
-    assert (item.image, item.pod) == (IMAGE, "default/web")
 
 
 def test_without_a_manifest_the_end_is_exact(crio: FakeCrio) -> None:
