@@ -127,7 +127,8 @@ def test_copies_of_all_pods_are_exact(container: Pretended, start: Start) -> Non
     copier = Copier(start())
     *first, one_more = pods
     with copier.client:
-        streams = [stream(copier.ask_to(size=len(ARCHIVE), container=one)) for one in first]
+        size, checksum = len(ARCHIVE), zlib.crc32(ARCHIVE)
+        streams = [stream(copier.ask_to("/to", size, checksum, one)) for one in first]
         assert len({copy["pod"] for copy in copier.copies}) == MAX_COPIES
         code, message = refusal(copier.ask_to, container=one_more)
         assert code == "RESOURCE_EXHAUSTED"
