@@ -18,7 +18,7 @@ from pycrictl.agent.node_pulls import NodePulls
 from pycrictl.agent.object_store import VersionGone, is_of
 from pycrictl.agent.objects import is_waiting, objects_of
 from pycrictl.agent.peers import Peers
-from pycrictl.agent.reflector import Reflectors, list_all, paths_of_pods, pods_in
+from pycrictl.agent.reflector import Reflector, list_all, paths_of_pods
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import fit
 from pycrictl.kube.pods import Pod, parse_pod
@@ -123,8 +123,8 @@ class Cluster:
             found |= some
         return list(found.values())
 
-    def reflector(self, scope: Scope) -> Reflectors[Pod]:
-        return pods_in(self._api, self._within(scope), scope.query)
+    def reflector(self, scope: Scope) -> Reflector[Pod]:
+        return Reflector(self._api, paths_of_pods(self._within(scope)), scope.query, parse_pod)
 
     def _within(self, scope: Scope) -> tuple[str, ...]:
         """Return the namespaces that a list is about; none for all."""

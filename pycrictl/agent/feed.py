@@ -14,7 +14,7 @@ from pycrictl.agent.api.openapi import MAX_TEXT
 from pycrictl.agent.cluster import Cluster, Round, Scope
 from pycrictl.agent.object_store import Key, ObjectStore, VersionGone, key_of, tag_of
 from pycrictl.agent.objects import PullPhase
-from pycrictl.agent.reflector import Reflectors
+from pycrictl.agent.reflector import Reflector
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod
 from pycrictl.servicelog import Log
@@ -48,7 +48,7 @@ class Feed:
         self._scope = scope
         self.watchers = 0
         self._task: asyncio.Task[None] | None = None
-        self._reflector: Reflectors[Pod] | None = None
+        self._reflector: Reflector[Pod] | None = None
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._round_at = -FRESH_S
@@ -153,7 +153,7 @@ class Feed:
             elif node in found.silent:
                 objects[key] = _unknown(one, found.silent[node])
         self._left = left
-        has_changed = bool(self.store.replace(objects.values(), time.time()))
+        has_changed = self.store.replace(objects.values(), time.time())
         self.warnings = found.warnings
         self._round_at = now
         self.rounds += 1

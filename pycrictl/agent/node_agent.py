@@ -117,7 +117,7 @@ class Agent:
             self._metrics = TlsListener(self._open_page, settings.metrics_listen)
         self._reflector: Reflector[Trust] = Reflector(
             self.api,
-            f"/api/v1/namespaces/{frontproxy.CONFIG_NAMESPACE}/configmaps",
+            [f"/api/v1/namespaces/{frontproxy.CONFIG_NAMESPACE}/configmaps"],
             {"fieldSelector": f"metadata.name={frontproxy.CONFIG_NAME}"},
             lambda document: parse_trust(document, client_ca),
             self._trust_changed,
@@ -231,7 +231,7 @@ class Agent:
         """Return why only a new start helps. A loop that hangs answers no probe at all."""
         if self.pulls.is_stuck:
             return "the source of the node's pulls hangs"
-        has_ended = any(task and task.done() for task in (self._task, self._reflector.task))
+        has_ended = any(task and task.done() for task in (self._task, *self._reflector.tasks))
         has_failed = self.peers.authority is None and self._joining and self._joining.done()
         return "a task has ended" if has_ended or has_failed else ""
 

@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.agent.asyncapi import AsyncApiClient
-from pycrictl.agent.reflector import pods_in
+from pycrictl.agent.reflector import Reflector, paths_of_pods
 from pycrictl.errors import PycrictlError
-from pycrictl.kube.pods import Pod
+from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.progress.endings import Pace
 from pycrictl.progress.failures import REASONS, Failures
 from pycrictl.progress.node_watch import Knowledge, WatchRequest, watch
@@ -141,7 +141,7 @@ class NodePulls:
         self.starts = 0
         self._connect = connect
         own = {"fieldSelector": f"spec.nodeName={node}"}
-        self._reflector = pods_in(api, namespaces, own, self._notify)
+        self._reflector = Reflector(api, paths_of_pods(namespaces), own, parse_pod, self._notify)
         self._failures = Failures(read_journal, self.pods) if read_journal is not None else None
         self._looked_at = -JOURNAL_S
         self._lock = threading.Lock()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from pycrictl.agent.api.names import Document
@@ -24,18 +23,13 @@ Key: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 
-class Change(StrEnum):
-    ADDED = "ADDED"
-    MODIFIED = "MODIFIED"
-    DELETED = "DELETED"
+class Stored(NamedTuple):
+    """An object as it was last; the versions at which it appeared, and changed or went away."""
 
-
-class WatchEvent(NamedTuple):
-    """A change of one object, which it shows as it is afterwards."""
-
-    change: Change
     document: Document
-    version: int
+    made: int
+    changed: int
+    is_gone: bool = False
 
 
 class VersionGone(Exception):
@@ -58,73 +52,57 @@ def key_of(document: Document) -> Key:
 class ObjectStore:
     def __init__(self, tag: int, now_s: float) -> None:
         self._tag = tag
-        self._objects: dict[Key, tuple[Document, int, int]] = {}  # made at, changed at
-        self._removed: deque[WatchEvent] = deque()
+        self._objects: dict[Key, Stored] = {}
+        self._removed: deque[Stored] = deque()
         self.version = self._oldest = self._version(now_s)
 
     def objects(self) -> list[Document]:
-        return [self._objects[key][0] for key in sorted(self._objects)]
+        return [self._objects[key].document for key in sorted(self._objects)]
 
     def find(self, key: Key) -> Document | None:
         found = self._objects.get(key)
-        return None if found is None else found[0]
+        return None if found is None else found.document
 
-    def replace(self, documents: Iterable[Document], now_s: float) -> list[WatchEvent]:
-        """Take these for all the objects that there are; return what has changed.
+    def replace(self, documents: Iterable[Document], now_s: float) -> bool:
+        """Take these for all the objects that there are; return whether anything has changed.
 
         An object of the same name and another UID is another object.
         """
         incoming = {key_of(one): one for one in documents}
-        events: list[WatchEvent] = []
-        version = max(self._version(now_s), self.version + _TAGS)
-        for key in [*self._objects]:
-            before = self._objects[key][0]
+        self.version = begun = max(self._version(now_s), self.version)
+        for key, found in [*self._objects.items()]:
             after = incoming.get(key)
-            if after is None or after["metadata"]["uid"] != before["metadata"]["uid"]:
+            if after is None or _uid_of(after) != _uid_of(found.document):
                 del self._objects[key]
-                event = WatchEvent(Change.DELETED, _versioned(before, version), version)
-                events.append(event)
-                self._removed.append(event)
-                version += _TAGS
+                self._removed.append(self._changed(found.document, found.made, is_gone=True))
         for key, document in incoming.items():
-            found = self._objects.get(key)
-            if found is not None and _is_same(found[0], document):
-                continue
-            made = version if found is None else found[1]
-            change = Change.ADDED if found is None else Change.MODIFIED
-            shown = _versioned(document, version)
-            self._objects[key] = shown, made, version
-            events.append(WatchEvent(change, shown, version))
-            version += _TAGS
-        self.version = events[-1].version if events else max(self.version, self._version(now_s))
+            before = self._objects.get(key)
+            if before is None or not _is_same(before.document, document):
+                self._objects[key] = self._changed(document, before.made if before else 0)
         while len(self._removed) > MAX_REMOVED:
-            self._oldest = self._removed.popleft().version
-        return events
+            self._oldest = self._removed.popleft().changed
+        return self.version > begun
 
     def is_own(self, version: int) -> bool:
         return version % _TAGS == self._tag
 
-    def since(self, version: int) -> list[WatchEvent]:
+    def since(self, version: int) -> list[Stored]:
         """Return what has changed since a version, the oldest first; else raise VersionGone."""
         if not (self.is_own(version) and self._oldest <= version <= self.version):
             raise VersionGone
-        events = [event for event in self._removed if event.version > version]
-        for document, made, changed in self._objects.values():
-            if changed > version:
-                change = Change.ADDED if made > version else Change.MODIFIED
-                events.append(WatchEvent(change, document, changed))
-        return sorted(events, key=lambda event: event.version)
+        found = (*self._removed, *self._objects.values())
+        return sorted((one for one in found if one.changed > version), key=lambda one: one.changed)
 
     def listed(self, version: int) -> list[Document]:
         """Return the objects that there were at a version, as they were seen last."""
         news = self.since(version)
-        made = {key_of(event.document) for event in news if event.change is Change.ADDED}
+        made = {key_of(one.document) for one in news if one.made > version}
         return [
             *(one for one in self.objects() if key_of(one) not in made),
-            *(event.document for event in news if event.change is Change.DELETED),
+            *(one.document for one in news if one.is_gone and one.made <= version),
         ]
 
-    def differences(self, listed: Iterable[Document], version: int) -> list[WatchEvent]:
+    def differences(self, listed: Iterable[Document], version: int) -> list[Stored]:
         """Return what is different from what another agent had ``listed`` at its version.
 
         What is gone comes first. Versions of this store are higher from now on.
@@ -134,18 +112,25 @@ class ObjectStore:
         gone, rest = [], []
         for key, was in before.items():
             found = self.find(key)
-            if found is None or found["metadata"]["uid"] != was["metadata"]["uid"]:
-                gone.append(WatchEvent(Change.DELETED, _versioned(was, at), at))
+            if found is None or _uid_of(found) != _uid_of(was):
+                gone.append(Stored(_versioned(was, at), 0, at, is_gone=True))
         for document in self.objects():
             known = before.get(key_of(document))
-            if known is None or known["metadata"]["uid"] != document["metadata"]["uid"]:
-                change = Change.ADDED
-            elif _is_same(known, document) and int(known["metadata"]["resourceVersion"]) <= version:
-                continue
-            else:
-                change = Change.MODIFIED
-            rest.append(WatchEvent(change, _versioned(document, at), at))
+            is_known = known is not None and _uid_of(known) == _uid_of(document)
+            if (
+                known is None
+                or not is_known
+                or not _is_same(known, document)
+                or int(known["metadata"]["resourceVersion"]) > version
+            ):
+                rest.append(Stored(_versioned(document, at), 0 if is_known else at, at))
         return gone + rest
+
+    def _changed(self, document: Document, made: int, *, is_gone: bool = False) -> Stored:
+        """Return an object with the next version, at which it appeared unless ``made`` says so."""
+        self.version += _TAGS
+        shown = _versioned(document, self.version)
+        return Stored(shown, made or self.version, self.version, is_gone)
 
     def _version(self, now_s: float) -> int:
         return int(now_s * 1000) * _TAGS + self._tag
@@ -153,6 +138,10 @@ class ObjectStore:
 
 def _versioned(document: Document, version: int) -> Document:
     return {**document, "metadata": {**document["metadata"], "resourceVersion": str(version)}}
+
+
+def _uid_of(document: Document) -> str:
+    return str(document["metadata"]["uid"])
 
 
 def _is_same(before: Document, after: Document) -> bool:

@@ -14,7 +14,6 @@ from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import mapping, mappings, text
 from pycrictl.kube.apiclient import Expired
-from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
 
@@ -43,77 +42,89 @@ async def list_all(
 
 
 class Reflector(Generic[T]):
-    """Keeps a list. After a failure it goes on with what it had, and lists again after a rest.
+    """Keeps lists as one. After a failure it goes on with what it had, and lists anew after a rest.
 
-    ``parse`` returns None for an object to leave out.
+    Args:
+        paths: of the lists.
+        parse: returns None for an object to leave out.
     """
 
     def __init__(
         self,
         api: AsyncApiClient,
-        path: str,
+        paths: Sequence[str],
         query: Mapping[str, str],
         parse: Callable[[Document], T | None],
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.items: dict[str, T] = {}
-        self.error: PycrictlError | None = None
+        self.tasks: list[asyncio.Task[None]] = []
         self._api = api
-        self._path = path
+        self._items: dict[str, dict[str, T]] = {path: {} for path in paths}
+        self._errors: dict[str, PycrictlError] = {}
+        self._asked: dict[str, asyncio.Event] = {}
         self._query = query
         self._parse = parse
         self._on_change = on_change
         self._failed_at = 0.0
-        self._asked = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
         self._log = Log(__name__)
 
+    @property
+    def items(self) -> dict[str, T]:
+        return {uid: one for items in self._items.values() for uid, one in items.items()}
+
     def start(self) -> None:
-        if self.task is None:
-            self._asked.clear()
-            self.task = asyncio.create_task(self._run())
+        if not self.tasks:
+            self._asked = {path: asyncio.Event() for path in self._items}
+            self.tasks = [asyncio.create_task(self._run(path)) for path in self._items]
 
     async def stop(self) -> None:
-        """End the watch; ``items`` stays as it is, and grows old."""
-        task, self.task = self.task, None
-        if task is not None:
-            await end_tasks([task])
+        """End the watches; ``items`` stays as it is, and grows old."""
+        tasks, self.tasks = self.tasks, []
+        await end_tasks(tasks)
+
+    @property
+    def error(self) -> PycrictlError | None:
+        return next(iter(self._errors.values()), None)
 
     @property
     def failing_s(self) -> float:
-        return 0.0 if self.error is None else time.monotonic() - self._failed_at
+        return time.monotonic() - self._failed_at if self._errors else 0.0
 
     async def ready(self, timeout_s: float) -> None:
-        """Return when it has been listed once; raise if that failed and nothing is known."""
+        """Return when each has been listed once; raise if one failed of which nothing is known."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._asked.wait()
-        if self.error is not None and not self.items:
-            raise self.error
+                for asked in self._asked.values():
+                    await asked.wait()
+        for path, error in self._errors.items():
+            if not self._items[path]:
+                raise error
 
-    async def _run(self) -> None:
+    async def _run(self, path: str) -> None:
         rest_s = FIRST_REST_S
         while True:
             try:
-                self.items, version = await list_all(
-                    self._api, self._path, self._query, self._parse
+                self._items[path], version = await list_all(
+                    self._api, path, self._query, self._parse
                 )
-                self.error, rest_s = None, FIRST_REST_S
-                self._changed()
+                self._errors.pop(path, None)
+                rest_s = FIRST_REST_S
+                self._changed(path)
                 while version:
-                    version = await self._watch(version)
+                    version = await self._watch(path, version)
             except Expired:
                 continue
             except PycrictlError as exc:
-                if self.error is None:
+                if not self._errors:
                     self._failed_at = time.monotonic()
-                    self._log.warning("no_watch", path=self._path, error=exc.message)
-                self.error = exc
-                self._changed()
+                if path not in self._errors:
+                    self._log.warning("no_watch", path=path, error=exc.message)
+                self._errors[path] = exc
+                self._changed(path)
             await asyncio.sleep(rest_s * random.uniform(0.8, 1.2))
             rest_s = min(2 * rest_s, LONGEST_REST_S)
 
-    async def _watch(self, version: str) -> str:
+    async def _watch(self, path: str, version: str) -> str:
         """Follow one watch to its end; return where the next one goes on."""
         query = {
             **self._query,
@@ -122,62 +133,24 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(random.randint(WATCH_S, 2 * WATCH_S)),
         }
         begun = asyncio.get_running_loop().time()
-        async for event in self._api.watch(self._path, query):
+        async for event in self._api.watch(path, query):
             document = event["object"]
             version = text(mapping(document.get("metadata")).get("resourceVersion")) or version
             if event.get("type") == "BOOKMARK":
                 continue
             one = self._parse(document) if event.get("type") != "DELETED" else None
             if one is None:
-                self.items.pop(_uid(document), None)
+                self._items[path].pop(_uid(document), None)
             else:
-                self.items[_uid(document)] = one
-            self._changed()
+                self._items[path][_uid(document)] = one
+            self._changed(path)
         if asyncio.get_running_loop().time() - begun < FIRST_REST_S:
             await asyncio.sleep(FIRST_REST_S)  # a server that ends watches at once
         return version
 
-    def _changed(self) -> None:
-        self._asked.set()
+    def _changed(self, path: str) -> None:
+        self._asked[path].set()
         self._on_change()
-
-
-class Reflectors(Generic[T]):
-    """Several lists that are kept as one."""
-
-    def __init__(self, parts: Sequence[Reflector[T]]) -> None:
-        self._parts = parts
-
-    @property
-    def items(self) -> dict[str, T]:
-        return {uid: one for part in self._parts for uid, one in part.items.items()}
-
-    @property
-    def is_running(self) -> bool:
-        return any(part.task is not None for part in self._parts)
-
-    def start(self) -> None:
-        for part in self._parts:
-            part.start()
-
-    async def stop(self) -> None:
-        for part in self._parts:
-            await part.stop()
-
-    async def ready(self, timeout_s: float) -> None:
-        """Return when each has been listed once."""
-        await asyncio.gather(*(part.ready(timeout_s) for part in self._parts))
-
-
-def pods_in(
-    api: AsyncApiClient,
-    namespaces: Sequence[str],
-    query: Mapping[str, str],
-    on_change: Callable[[], None] = lambda: None,
-) -> Reflectors[Pod]:
-    return Reflectors(
-        [Reflector(api, path, query, parse_pod, on_change) for path in paths_of_pods(namespaces)]
-    )
 
 
 def paths_of_pods(namespaces: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from pycrictl.agent.api.answers import JSON, Form, Query, add_warnings
 from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
 from pycrictl.agent.api.status import expired
 from pycrictl.agent.feed import Feed
-from pycrictl.agent.object_store import Change, Key, VersionGone, WatchEvent, key_of
+from pycrictl.agent.object_store import Key, Stored, VersionGone, key_of
 
 LEAST_TIMEOUT_S: Final = 1800
 """How long a watch lasts for which no time is named, and up to twice as long (``kube-apiserver
@@ -97,40 +97,29 @@ class WatchResponse:
             self._shown = {key_of(one) for one in store.objects() if self._fits(one)}
             return []
         if query.initial_events or not version:
-            events = [WatchEvent(Change.ADDED, one, store.version) for one in store.objects()]
-            lines = self._lines(events)
-            if query.initial_events:
-                lines.append(self._bookmark(is_end=True))
-            return lines
-        events = store.since(version) if listed is None else store.differences(listed, version)
-        news = {key_of(event.document) for event in events}
-        self._shown = {
-            key_of(one) for one in store.objects() if key_of(one) not in news and self._fits(one)
-        } | {
-            # What has changed was listed before, if it fitted then; that it did is supposed.
-            key_of(event.document)
-            for event in events
-            if event.change is not Change.ADDED
+            lines = self._lines([Stored(one, 0, store.version) for one in store.objects()])
+            return [*lines, *([self._bookmark(is_end=True)] if query.initial_events else [])]
+        news = store.since(version) if listed is None else store.differences(listed, version)
+        new = {key_of(one.document) for one in news}
+        # What has changed was listed before, if it fitted then; that it did is supposed.
+        self._shown = {key_of(one.document) for one in news if one.made <= version} | {
+            key for one in store.objects() if (key := key_of(one)) not in new and self._fits(one)
         }
-        return self._lines(events)
+        return self._lines(news)
 
-    def _lines(self, events: list[WatchEvent]) -> list[bytes]:
+    def _lines(self, changed: list[Stored]) -> list[bytes]:
         """Return the events that concern this watch: an object may begin or cease to fit it."""
         found = []
-        for event in events:
-            key = key_of(event.document)
-            was_shown, fits = key in self._shown, self._fits(event.document)
-            self._version = max(self._version, event.version)
-            if event.change is Change.DELETED or not fits:
-                self._shown.discard(key)
-                change = Change.DELETED if was_shown else None
-            else:
-                self._shown.add(key)
-                change = Change.MODIFIED if was_shown else Change.ADDED
-            if change is not None:
-                document = self._form.one(event.document, has_header=not self._has_header)
+        for one in changed:
+            key, is_shown = key_of(one.document), not one.is_gone and self._fits(one.document)
+            was_shown = key in self._shown
+            self._version = max(self._version, one.changed)
+            (self._shown.add if is_shown else self._shown.discard)(key)
+            if was_shown or is_shown:
+                kind = "DELETED" if not is_shown else "MODIFIED" if was_shown else "ADDED"
+                document = self._form.one(one.document, has_header=not self._has_header)
                 self._has_header = True
-                found.append(_line(change.value, document))
+                found.append(_line(kind, document))
         return found
 
     def _bookmark(self, *, is_end: bool = False) -> bytes:

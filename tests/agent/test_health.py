@@ -55,8 +55,7 @@ def test_a_source_that_hangs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) 
 def test_work_that_has_ended(cluster: Cluster) -> None:
     """What the front proxy's authority is would never be learnt again."""
     agent = cluster.start()
-    task = agent._reflector.task
-    assert task is not None
+    (task,) = agent._reflector.tasks
     task.cancel()
     wait_until(lambda: probe(cluster, "/livez") == (503, "a task has ended"))
 

@@ -204,17 +204,19 @@ def test_ages(seconds: int, text: str) -> None:
 
 def test_a_store_forgets_and_says_so() -> None:
     store = ObjectStore(7, NOW_S)
+    begun = store.version
     objects = objects_of([pod()], (), "n1")
-    first = store.replace(objects, NOW_S + 1)
-    assert [event.change for event in first] == ["ADDED"]
-    assert store.replace(objects, NOW_S + 2) == []
-    assert store.since(first[0].version) == []
+    assert store.replace(objects, NOW_S + 1)
+    (made,) = store.since(begun)
+    assert made.made == made.changed == store.version
+    assert not store.replace(objects, NOW_S + 2)
+    assert store.since(made.changed) == []
     with pytest.raises(VersionGone):
-        store.since(first[0].version - 2_000_000_000)
-    (gone,) = store.replace([], NOW_S + 3)
-    assert gone.change == "DELETED"
-    assert store.since(first[0].version) == [gone]
-    assert gone.version % 1_000_000 == 7
+        store.since(begun - 1_000_000)
+    assert store.replace([], NOW_S + 3)
+    (gone,) = store.since(made.changed)
+    assert gone.is_gone
+    assert gone.changed % 1_000_000 == 7
 
 
 def test_what_another_agent_had_listed() -> None:
@@ -230,16 +232,16 @@ def test_what_another_agent_had_listed() -> None:
     assert sorted(one["spec"]["podName"] for one in listed) == ["anew", "gone", "same"]
     pods["anew"] = pods["anew"]._replace(uid="another")
     ours.replace(objects_of([pods[one] for one in ("same", "anew", "late")], (), "n1"), NOW_S + 1)
-    events = ours.differences(listed, version)
-    assert [(event.change, event.document["spec"]["podName"]) for event in events] == [
-        ("DELETED", "gone"),
-        ("DELETED", "anew"),
-        ("ADDED", "anew"),
-        ("ADDED", "late"),
+    found = ours.differences(listed, version)
+    names = [(one.document["spec"]["podName"], one.is_gone, one.made > version) for one in found]
+    assert names == [
+        *(("gone", True, False), ("anew", True, False)),
+        *(("anew", False, True), ("late", False, True)),
     ]
-    assert all(event.version > version for event in events)
-    (later,) = ours.replace(objects_of([pods["same"], pods["anew"]], (), "n1"), NOW_S + 2)
-    assert later.version > events[-1].version
+    assert all(one.changed > version for one in found)
+    ours.replace(objects_of([pods["same"], pods["anew"]], (), "n1"), NOW_S + 2)
+    (later,) = ours.since(found[-1].changed)
+    assert later.is_gone
     with pytest.raises(VersionGone):
         theirs.listed(version - 2_000_000_000_000)
 
@@ -247,8 +249,9 @@ def test_what_another_agent_had_listed() -> None:
 def test_a_pod_of_the_same_name_is_another() -> None:
     store = ObjectStore(7, NOW_S)
     store.replace(objects_of([pod()], (), "n1"), NOW_S + 1)
-    again = objects_of([pod()._replace(uid="other")], (), "n1")
-    assert [event.change for event in store.replace(again, NOW_S + 2)] == ["DELETED", "ADDED"]
+    version = store.version
+    store.replace(objects_of([pod()._replace(uid="other")], (), "n1"), NOW_S + 2)
+    assert [one.is_gone for one in store.since(version)] == [True, False]
 
 
 @pytest.mark.parametrize(

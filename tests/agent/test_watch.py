@@ -233,11 +233,11 @@ def test_nothing_is_watched_while_nobody_asks(
     agent = cluster.start()
     cluster.add_pod("web")
     events(cluster, "", 1)
-    wait_until(lambda: not agent.pulls._reflector.is_running)
+    wait_until(lambda: not agent.pulls._reflector.tasks)
     asked = len(cluster.api.asked)
     time.sleep(1.2)
     assert len(cluster.api.asked) == asked
-    assert not agent.pulls._reflector.is_running
+    assert not agent.pulls._reflector.tasks
 
 
 @pytest.mark.parametrize(
