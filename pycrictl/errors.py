@@ -108,11 +108,13 @@ class RuntimeFault(PycrictlError):
 
     reference = "runtime-fault"
 
+    code = "Unknown"
+
     def __init__(
-        self, message: str, *, code: str = "Unknown", details: str = "", hint: str | None = None
+        self, message: str, *, code: str = "", details: str = "", hint: str | None = None
     ) -> None:
         super().__init__(message, hint=hint)
-        self.code = code
+        self.code = code or self.code
         self.details = details
 
 
@@ -120,6 +122,7 @@ class NotFound(RuntimeFault):
     """No such pod, container or image."""
 
     reference = "not-found"
+    code = "NotFound"
 
 
 class NothingSelected(NotFound):
@@ -142,12 +145,14 @@ class Unimplemented(RuntimeFault):
     """The runtime does not offer this call."""
 
     reference = "unimplemented"
+    code = "Unimplemented"
 
 
 class Exhausted(RuntimeFault):
     """A quota or limit of the runtime is reached."""
 
     reference = "resource-exhausted"
+    code = "ResourceExhausted"
 
 
 class Denied(RuntimeFault):
@@ -160,6 +165,7 @@ class Unavailable(RuntimeFault):
     """The connection broke, or the runtime is shutting down."""
 
     reference = "unavailable"
+    code = "Unavailable"
 
 
 class DeadlineExceeded(RuntimeFault):
@@ -172,12 +178,14 @@ class Cancelled(RuntimeFault):
     """The call was cancelled."""
 
     reference = "cancelled"
+    code = "Canceled"
 
 
 class FailedPrecondition(RuntimeFault):
     """The object is not in the state that the call needs."""
 
     reference = "failed-precondition"
+    code = "FailedPrecondition"
 
 
 class StreamError(PycrictlError):

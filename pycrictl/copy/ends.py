@@ -21,16 +21,16 @@ from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.janitor import sweep_root
-from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_source
 from pycrictl.copy.tree.walk import Watch
 
 
 def copy_from(
     method: Method, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
 ) -> Summary:
-    sweep_root(LocalRoot())
+    sweep_root(THIS_MACHINE)
     with (
-        open_destination(LocalRoot(), local) as destination,
+        open_destination(THIS_MACHINE, local) as destination,
         method.read(path, rules, watch, follow=follow) as archive,
     ):
         while True:
@@ -49,7 +49,7 @@ def copy_from(
 def copy_to(
     method: Method, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
 ) -> Summary:
-    with open_source(LocalRoot(), local, follow=follow) as source:
+    with open_source(THIS_MACHINE, local, follow=follow) as source:
         return method.write(TreeArchive(source, watch.on_skip), path, rules, watch)
 
 

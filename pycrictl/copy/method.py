@@ -72,7 +72,7 @@ def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
     if len(refusals) == 1:
         raise refusals[0][1]
     reasons = "; ".join(f"{name}: {exc.message}" for name, exc in refusals)
-    raise Unimplemented(f"cannot copy to or from this container ({reasons})", code="Unimplemented")
+    raise Unimplemented(f"cannot copy to or from this container ({reasons})")
 
 
 class CopyOptions(NamedTuple):

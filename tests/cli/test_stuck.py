@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tests.cli.run import start
 from tests.copy.hungfs import hung
-from tests.copy.node.test_on_node import ID, needs_root
+from tests.copy.node.test_on_node import ID
+from tests.copy.trees import needs_root
 from tests.fakecri.server import FakeServer
 from tests.proxy.copier import pretended
 

@@ -16,7 +16,7 @@ import pytest
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.janitor import VARIABLE, sweep_root
-from pycrictl.copy.tree.places import LocalRoot
+from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from pycrictl.signals import undisturbed
@@ -141,7 +141,7 @@ def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str, rules:
                 source, into, how, rules=rules, fails_at=fails_at, killed_at=killed_at
             )
             assert len(stages_in(into)) == was_killed
-            assert sweep_root(LocalRoot()) == was_killed
+            assert sweep_root(THIS_MACHINE) == was_killed
             seen.append(found(into))
             assert seen[-1] in (OLD, complete), (fails_at, killed_at)
             if not was_killed and seen[-1] == OLD:
@@ -226,7 +226,7 @@ def test_what_cannot_be_taken_back_stays(
         directly(f"{source}/.", into)
     assert "/into/.pycrictl-" in str(info.value.hint)
     monkeypatch.undo()
-    sweep_root(LocalRoot())
+    sweep_root(THIS_MACHINE)
     assert stages_in(into) == []
     assert found(into) == BOTH
 
@@ -252,7 +252,7 @@ def test_a_signal_while_the_stage_is_removed(
     with pytest.raises(KeyboardInterrupt):
         directly(f"{source}/.", into)
     monkeypatch.undo()
-    sweep_root(LocalRoot())
+    sweep_root(THIS_MACHINE)
     assert stages_in(into) == []
     assert found(into) == (BOTH if is_over else OLD)
 
@@ -263,7 +263,7 @@ def test_what_is_being_removed_is_not_finished(source: Path, into: Path) -> None
     [stage] = stages_in(into)
     (stage / "commit").rename(stage / "top")
     (stage / "top/a").unlink()
-    sweep_root(LocalRoot())
+    sweep_root(THIS_MACHINE)
     assert found(into) == OLD
 
 

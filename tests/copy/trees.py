@@ -18,14 +18,13 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.janitor import STAGE_NAME
-from pycrictl.copy.tree.places import LocalRoot, Source, open_destination, open_source
+from pycrictl.copy.tree.places import THIS_MACHINE, Source, open_destination, open_source
 from pycrictl.copy.tree.resolve import own_descriptors
 from pycrictl.copy.tree.walk import Watch
 from tests.waiting import settled
 
 PLAIN = Rules()
 KEEP = Rules(archive=True)
-LOCAL = LocalRoot()
 MIB = 1024 * 1024
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 Copy = Callable[..., Summary]
@@ -33,6 +32,9 @@ Copy = Callable[..., Summary]
 
 def ignore(_: object) -> None:
     pass
+
+
+UNWATCHED = Watch(ignore, ignore)
 
 
 class Archive:
@@ -71,7 +73,7 @@ def put_at(
     on_skip: Callable[[Skipped], None] = ignore,
 ) -> Summary:
     watch = Watch(ignore, on_skip)
-    with open_destination(LOCAL, os.fsencode(destination)) as place:
+    with open_destination(THIS_MACHINE, os.fsencode(destination)) as place:
         return put(archive, place, rules, watch, check=lambda: None)
 
 
@@ -83,7 +85,7 @@ def directly(
     follow: bool = False,
     on_skip: Callable[[Skipped], None] = ignore,
 ) -> Summary:
-    with open_source(LOCAL, os.fsencode(source), follow=follow) as found:
+    with open_source(THIS_MACHINE, os.fsencode(source), follow=follow) as found:
         return put_at(destination, TreeArchive(found, on_skip), rules, on_skip=on_skip)
 
 
@@ -96,7 +98,7 @@ def by_archive(
     on_skip: Callable[[Skipped], None] = ignore,
 ) -> Summary:
     with (
-        open_source(LOCAL, os.fsencode(source), follow=follow) as found,
+        open_source(THIS_MACHINE, os.fsencode(source), follow=follow) as found,
         closing(pack(found, on_skip=on_skip)) as pieces,
     ):
         coming = Archive(pieces, single=True, name=found.top)

@@ -10,9 +10,8 @@ from pycrictl.copy import ends
 from pycrictl.copy.method import Method
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.errors import PycrictlError
-from tests.copy.node.test_on_node import UNWATCHED
 from tests.copy.racer import flipping
-from tests.copy.trees import listing, stages_in
+from tests.copy.trees import UNWATCHED, listing, stages_in
 
 SECRET: Final = "SECRET OF THE NODE"
 

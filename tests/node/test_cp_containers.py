@@ -19,8 +19,7 @@ from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
-from tests.copy.node.test_on_node import UNWATCHED
-from tests.copy.trees import listing
+from tests.copy.trees import UNWATCHED, listing
 from tests.waiting import wait_until
 
 from .copying import (

@@ -23,7 +23,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
-from tests.copy.node.test_on_node import needs_root
+from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME, Kubelet
 from tests.processes import connections

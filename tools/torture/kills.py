@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.tree.janitor import COMMIT, STAGE_NAME
-from pycrictl.copy.tree.places import LocalRoot, open_source
+from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
 from tests.copy.trees import stages_in
@@ -189,7 +189,7 @@ class Scene:
             (tree / f"large{number}").write_bytes(self.random.randbytes(LARGE_BYTES))
         (self.folder / "file").write_bytes(self.random.randbytes(LONE_BYTES))
         with (
-            open_source(LocalRoot(), os.fsencode(tree)) as source,
+            open_source(THIS_MACHINE, os.fsencode(tree)) as source,
             (self.folder / "archive").open("wb") as file,
         ):
             for piece in pack(source, on_skip=print):

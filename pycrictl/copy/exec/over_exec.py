@@ -186,7 +186,6 @@ def _require_plain(rules: Rules) -> None:
     if rules.no_clobber:
         raise Unimplemented(
             "tar in the container cannot leave existing files alone (--no-clobber)",
-            code="Unimplemented",
             hint="--method node can do it",
         )
 

@@ -101,7 +101,6 @@ class ProgramMissing(Unimplemented):
     def __init__(self, program: str) -> None:
         super().__init__(
             f"there is no {program} in the container",
-            code="Unimplemented",
             hint="--method node needs no program in the container",
         )
 

@@ -28,7 +28,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
 from pycrictl.copy.tree.janitor import forget, of_the_dead, sweep_root
-from pycrictl.copy.tree.places import LocalRoot, open_destination, open_source
+from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_source
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, FailedPrecondition, NotFound, Unimplemented
 from pycrictl.foreign import count, mapping, parsed, text
@@ -144,8 +144,7 @@ def locate(runtime: Runtime, container_id: str) -> FirstProcess:
     # 0 stands for none, and 1 is the node's own.
     if not isinstance(pid, int) or pid <= 1:
         raise Unimplemented(
-            f"the runtime does not report the process of container {quote(container_id)}",
-            code="Unimplemented",
+            f"the runtime does not report the process of container {quote(container_id)}"
         )
     uid, gid = _user(info)
     return FirstProcess(status.id or container_id, pid, status.started_at, uid, gid)
@@ -156,7 +155,7 @@ def sweep(locate_one: Callable[[str], FirstProcess]) -> int:
     count = 0
     for container_id in {noted.container_id for noted in of_the_dead()}:
         if not container_id:
-            count += sweep_root(LocalRoot())
+            count += sweep_root(THIS_MACHINE)
             continue
         try:
             with ContainerRoot(partial(locate_one, container_id)) as root:
@@ -175,7 +174,6 @@ def check_node(socket_path: str) -> None:
     if os.geteuid() != 0:
         raise Unimplemented(
             "this user cannot access the file systems of containers",
-            code="Unimplemented",
             hint="run as root",
         )
     with socket.socket(socket.AF_UNIX) as connection:
@@ -190,7 +188,6 @@ def check_node(socket_path: str) -> None:
     if not is_same:
         raise Unimplemented(
             "the runtime is in another PID namespace",
-            code="Unimplemented",
             hint="run on the node itself, not in a container",
         )
 
@@ -202,7 +199,6 @@ def _pid_namespace(pid: str) -> str:
         raise Unimplemented(
             "this program may not look at the runtime's process:"
             " it needs the capability SYS_PTRACE",
-            code="Unimplemented",
             hint="an AppArmor profile may deny it, too",
         ) from None
 
@@ -213,7 +209,6 @@ def check_kernel(handler: str, container_id: str) -> None:
     if is_known or any(word in handler.lower() for word in _OWN_KERNEL):
         raise Unimplemented(
             f"container {quote(container_id)} has a kernel of its own ({handler})",
-            code="Unimplemented",
             hint="--method exec copies through a program in the container",
         )
 

@@ -90,4 +90,4 @@ class Quotas:
 
 
 def _exhausted(message: str) -> Exhausted:
-    return Exhausted(message, code="ResourceExhausted", details=message)
+    return Exhausted(message, details=message)

@@ -258,6 +258,5 @@ def not_running(container: str, *, what: str = "is not running") -> FailedPrecon
     """Return the error for a container, by its name or ID, that cannot be copied from or to."""
     return FailedPrecondition(
         f"container {quote(container)} {what}",
-        code="FailedPrecondition",
         hint="only running containers can be copied from or to",
     )

@@ -252,12 +252,9 @@ def _text(path: bytes) -> str:
         shown = quote(os.fsdecode(path))
         raise Unimplemented(
             f"the CRI can only name files in UTF-8, which {shown} is not",
-            code="Unimplemented",
             hint="--method node can do it",
         ) from None
 
 
 def _unable(message: str) -> Unimplemented:
-    return Unimplemented(
-        message, code="Unimplemented", hint="--method node and --method exec can do it"
-    )
+    return Unimplemented(message, hint="--method node and --method exec can do it")

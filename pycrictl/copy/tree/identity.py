@@ -15,13 +15,13 @@ import os
 import re
 import select
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from pycrictl import noderoot
 from pycrictl.copy.rules.spec import not_running
-from pycrictl.copy.tree.places import IdMap
+from pycrictl.copy.tree.places import IdMap, Root
 from pycrictl.copy.tree.resolve import PROC_MAGIC, file_system_type, resolve
 from pycrictl.errors import CopyError, FailedPrecondition
 from pycrictl.units import quote
@@ -48,7 +48,7 @@ Locate = Callable[[], FirstProcess]
 """Asks the runtime for a container's first process whenever it is called."""
 
 
-class ContainerRoot:
+class ContainerRoot(Root):
     """The root directory of a running container, held open: ``fd`` is an O_PATH descriptor."""
 
     def __init__(self, locate: Locate) -> None:
@@ -60,29 +60,33 @@ class ContainerRoot:
             PermissionError: root is needed.
         """
         process = locate()
-        self.process = process
-        self._fds: list[int] = []
-        try:
-            self._open(process.pid)
-            if locate() != process or not self.is_running():
-                raise self._stopped()
-        except BaseException:
-            self.close()
-            raise
+        self.container_id = process.container_id
+        self.default_owner = process.uid, process.gid
+        with ExitStack() as stack:
 
-    def _open(self, pid: int) -> None:
+            def keep(fd: int) -> int:
+                stack.callback(os.close, fd)
+                return fd
+
+            self._open(process.pid, keep)
+            if locate() != process:
+                raise self._stopped()
+            self.check_running()
+            self._held = stack.pop_all()
+
+    def _open(self, pid: int, keep: Callable[[int], int]) -> None:
         try:
-            self._pidfd = self._keep(os.pidfd_open(pid))
-            proc = self._keep(os.open(noderoot.locate("/proc"), _PATH | os.O_DIRECTORY))
+            self._pidfd = keep(os.pidfd_open(pid))
+            proc = keep(os.open(noderoot.locate("/proc"), _PATH | os.O_DIRECTORY))
             if file_system_type(proc) != PROC_MAGIC:
                 raise CopyError("/proc of this machine is not procfs")
-            own = self._keep(os.open(str(pid), _PATH | os.O_DIRECTORY, dir_fd=proc))
+            own = keep(os.open(str(pid), _PATH | os.O_DIRECTORY, dir_fd=proc))
             self._check_namespace(proc, own)
             self._check_cgroup(_read(own, "cgroup"), _read(proc, "self/cgroup"))
             self.uids = IdMap.parse(_read(own, "uid_map"))
             self.gids = IdMap.parse(_read(own, "gid_map"))
             # The one magic link that is wanted.
-            self.fd = self._keep(os.open("root", _PATH | os.O_DIRECTORY, dir_fd=own))
+            self.fd = keep(os.open("root", _PATH | os.O_DIRECTORY, dir_fd=own))
         except (FileNotFoundError, ProcessLookupError):
             raise self._stopped() from None
         ours, theirs = Path("/").stat(), os.fstat(self.fd)
@@ -105,55 +109,32 @@ class ContainerRoot:
         does one that this program is in too, as where the whole node is a container.
         """
         found = {*_CONTAINER_ID.findall(theirs)} - {*_CONTAINER_ID.findall(ours)}
-        if found and self.process.container_id not in found:
+        if found and self.container_id not in found:
             raise self._stopped()
 
     def find(self, path: bytes, *, follow: bool) -> int:
         """Return an O_PATH descriptor of what a process of the container sees at ``path``."""
         return resolve(self.fd, path, follow=follow)
 
-    @property
-    def container_id(self) -> str:
-        """Its full ID."""
-        return self.process.container_id
-
-    @property
-    def default_owner(self) -> tuple[int, int]:
-        """The owner of files copied into it: its user, in its own numbers."""
-        return self.process.uid, self.process.gid
-
-    def is_running(self) -> bool:
-        """Return whether the container's first process is still running."""
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return not poll.poll(0)
-
     def check_running(self) -> None:
         """Require that it has not stopped: what was copied to it may be lost otherwise."""
-        if not self.is_running():
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        if poll.poll(0):
             raise self._stopped()
-
-    def close(self) -> None:
-        """Let go of the container, as an open root keeps its mounts busy."""
-        while self._fds:
-            os.close(self._fds.pop())
 
     def __enter__(self) -> ContainerRoot:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _keep(self, fd: int) -> int:
-        self._fds.append(fd)
-        return fd
+        self._held.close()  # an open root keeps its mounts busy
 
     def _stopped(self) -> FailedPrecondition:
-        return not_running(self.process.container_id, what="has stopped")
+        return not_running(self.container_id, what="has stopped")
 
     def _is_the_node(self) -> CopyError:
         return CopyError(
-            f"container {quote(self.process.container_id)} shares the file systems of the node",
+            f"container {quote(self.container_id)} shares the file systems of the node",
             hint="copy on the node itself, or with --method exec",
         )
 

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from pycrictl.copy.rules.spec import Existing, PathText, SourceKind, take_apart
 from pycrictl.copy.tree.rootfs import Directory, to_error
@@ -40,43 +40,27 @@ class IdMap(NamedTuple):
         return None
 
 
-SAME_IDS: Final = IdMap()
+class Root:
+    """Where paths begin: the file systems of this machine, as the user of this program sees them.
 
+    Attributes:
+        container_id: the full ID of the container; empty for this machine.
+        uids, gids: the numbers of users and groups that are valid there.
+        default_owner: user and group of what is made there, in its own numbers; None: this
+            program's.
+    """
 
-class Root(Protocol):
-    """Where paths begin."""
-
-    @property
-    def container_id(self) -> str:
-        """The full ID of the container; empty for this machine."""
-
-    @property
-    def uids(self) -> IdMap:
-        """The user numbers that are valid there."""
-
-    @property
-    def gids(self) -> IdMap:
-        """The group numbers that are valid there."""
-
-    @property
-    def default_owner(self) -> tuple[int, int] | None:
-        """User and group of what is made there, in its own numbers; None: this program's."""
+    container_id = ""
+    uids = IdMap()
+    gids = IdMap()
+    default_owner: tuple[int, int] | None = None
 
     def find(self, path: bytes, *, follow: bool) -> int:
         """Return an O_PATH descriptor; ``follow`` is about the last component of the path."""
-
-
-class LocalRoot:
-    """The file systems of this machine, as the user of this program sees them."""
-
-    container_id = ""
-    uids = SAME_IDS
-    gids = SAME_IDS
-    default_owner = None
-
-    def find(self, path: bytes, *, follow: bool) -> int:
-        """Return an O_PATH descriptor of what is at ``path``."""
         return os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+
+
+THIS_MACHINE: Final = Root()
 
 
 class Source(NamedTuple):

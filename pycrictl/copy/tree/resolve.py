@@ -150,8 +150,7 @@ def resolve(root_fd: int, path: bytes, *, follow: bool = True) -> int:
         if error.errno in _NO_CALL:
             raise Unimplemented(
                 "paths in containers need the system call openat2: Linux 5.6 has it,"
-                " and no seccomp profile may forbid it",
-                code="Unimplemented",
+                " and no seccomp profile may forbid it"
             )
         if error.errno != errno.EAGAIN:
             break

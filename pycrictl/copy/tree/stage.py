@@ -3,6 +3,7 @@
 It is a directory of a random name that only this program may enter, in the directory that the copy
 goes into: on the same file system, so that a rename is all that is left to do. Where it is, is
 noted, and it is removed if this program is killed (see ``janitor``).
+At the end what is in it is moved to its name, or merged with a directory that is there already.
 
 If the stage is in a container, a process there may look into it and change it, if it is privileged
 enough. It gains nothing: no link is followed, owners and modes are set on descriptors of what was
@@ -17,10 +18,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from pycrictl.copy.rules.policy import AcceptedEntry, Make, Path
-from pycrictl.copy.tree.janitor import TOP, Note, random_name, remove_stage
+from pycrictl.copy.rules.outcome import Summary
+from pycrictl.copy.rules.policy import AcceptedEntry, Make, Path, Rules
+from pycrictl.copy.tree.commit import Merge, move_new
+from pycrictl.copy.tree.janitor import COMMIT, COMMIT_NEW, TOP, Note, random_name, remove_stage
 from pycrictl.copy.tree.rootfs import Directory, descend, set_owner
 from pycrictl.errors import CopyError
+from pycrictl.units import quote
 
 IMPLIED_MODE: Final = 0o755
 """Of a directory that is missing in an archive, but needed for what is in it."""
@@ -45,24 +49,21 @@ class Stage:
     Args:
         place: the directory that the copy goes into; not closed here.
         container_id: empty for this machine.
-
-    Attributes:
-        directory: the stage itself.
     """
 
     def __init__(self, place: Directory, host_owner: HostOwner, container_id: str = "") -> None:
         self._place = place
         self._host_owner = host_owner
-        self._is_root = os.geteuid() == 0
         # The directories from the top down to where the last item was made, and its path.
         self._chain: list[Directory] = []
         self._entered: Path = ()
         self._directories: dict[Path, _Made] = {}
         self._symlinks: dict[Path, AcceptedEntry] = {}
         self._name = random_name()
+        self._is_over = False
         self._note = Note(container_id, place.shown, self._name)
         try:
-            self.directory = place.make(self._name)
+            self._stage = place.make(self._name)
         except BaseException:
             with suppress(OSError):  # a signal may have come when it was just made
                 self._remove()
@@ -82,7 +83,7 @@ class Stage:
             self._symlinks[item.path] = item
         else:
             parent, name = self._parent(item)
-            with descend(self.directory, (TOP, *item.original[:-1])) as source:
+            with descend(self._stage, (TOP, *item.original[:-1])) as source:
                 parent.link(source, item.original[-1], name)
         return None
 
@@ -102,7 +103,51 @@ class Stage:
             return AcceptedEntry(path, Make.DIRECTORY)
         return AcceptedEntry(path, Make.FILE, status.st_size if status.st_nlink == 1 else 0)
 
-    def finish(self) -> list[Path]:
+    def move(self, name: bytes, *, replaces: bool) -> None:
+        """Move the top to a name that nothing has, or that of a link or file."""
+        late = self._finish_all()
+        if replaces:
+            # It may have been mounted since the copy began.
+            self._place.refuse_mounted(name)
+            self._stage.move(TOP, self._place, name)
+        else:
+            move_new(self._stage, TOP, self._place, name)
+        if late:
+            with self._place.enter(name) as top:
+                self._finish_again(top, late)
+        self.remove()
+
+    def merge(self, rules: Rules) -> Summary:
+        """Merge the top with the directory that the copy goes into; return what was left out."""
+        late = self._finish_all()
+        merge = Merge(self._enter(()), self._place, self._stage, no_clobber=rules.no_clobber)
+        merge.check()
+        # From now on whoever clears up would finish the work.
+        self._stage.move(TOP, self._stage, COMMIT_NEW if rules.no_clobber else COMMIT)
+        try:
+            merge.run()
+        except BaseException as exc:
+            if merge.is_halfway:
+                raise self._left_behind() from exc
+            raise
+        # The stage is in the directory: its removal would change the time that is to be kept.
+        self.remove()
+        late = [path for path in late if path not in {(), *merge.merged}]
+        if rules.archive:  # what was there already has it too, now that all is in it
+            late += [*reversed(merge.merged), ()]
+        self._finish_again(self._place, late)
+        return merge.kept
+
+    def remove(self) -> None:
+        """Remove the stage and all that is still in it, unless that has been done."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._leave(0)
+        self._stage.close()
+        self._remove()
+
+    def _finish_all(self) -> list[Path]:
         """Make the links, then give every directory its owner, mode and times, deepest first.
 
         Returns:
@@ -114,17 +159,14 @@ class Stage:
             parent.symlink(item.target, name)
             self._finish_link(parent, name, item)
         self._symlinks.clear()
-        extra_mode = 0 if self._is_root else stat.S_IRWXU
-        for path, made in reversed(self._directories.items()):
-            self._finish(self._enter(path), made.item, extra_mode)
+        extra_mode = 0 if os.geteuid() == 0 else stat.S_IRWXU
+        made = [*reversed(self._directories.items())]
+        for path, each in made:
+            self._finish(self._enter(path), each.item, extra_mode)
         self._leave(0)
-        return [
-            path
-            for path, made in reversed(self._directories.items())
-            if extra_mode & ~made.item.mode
-        ]
+        return [path for path, each in made if extra_mode & ~each.item.mode]
 
-    def finish_again(self, top: Directory, paths: list[Path]) -> None:
+    def _finish_again(self, top: Directory, paths: list[Path]) -> None:
         """Give directories that are in place what their items have."""
         for path in paths:
             made = self._directories.get(path)
@@ -132,18 +174,17 @@ class Stage:
                 with descend(top, path) as directory:
                     self._finish(directory, made.item)
 
-    def remove(self) -> None:
-        """Remove the stage and all that is still in it."""
+    def _left_behind(self) -> CopyError:
+        """Keep what an unfinished merge has replaced; return the error that says so."""
+        self._is_over = True
         self._leave(0)
-        self.directory.close()
-        self._remove()
-
-    def leave(self) -> bytes:
-        """Keep the stage of an unfinished merge, with what was replaced; return its path."""
-        self._leave(0)
-        self.directory.close()
+        self._stage.close()
         self._note.close(is_removed=False)
-        return self._place.shown_path(self._name)
+        shown = quote(os.fsdecode(self._place.shown_path(self._name)))
+        return CopyError(
+            "the copy failed halfway, and its changes could not be undone",
+            hint=f"what was replaced is in {shown} until the copy can be finished",
+        )
 
     def _remove(self) -> None:
         is_removed = False
@@ -156,7 +197,7 @@ class Stage:
 
     def _parent(self, item: AcceptedEntry) -> tuple[Directory, bytes]:
         if not item.path:
-            return self.directory, TOP
+            return self._stage, TOP
         return self._enter(item.path[:-1]), item.path[-1]
 
     def _enter(self, path: Path) -> Directory:
@@ -168,7 +209,7 @@ class Stage:
             common += 1
         self._leave(common + 1)
         for depth in range(len(self._chain), len(path) + 1):
-            parent = self._chain[-1] if self._chain else self.directory
+            parent = self._chain[-1] if self._chain else self._stage
             name, inner = path[depth - 1] if depth else TOP, path[:depth]
             known = self._directories.get(inner)
             directory = parent.make(name) if known is None else parent.enter(name)

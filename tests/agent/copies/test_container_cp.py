@@ -20,8 +20,7 @@ from pycrictl.cri.calls.client import CriClient
 from tests.agent.copies.conftest import Plugin, plugin_of
 from tests.agent.copies.spooled import spooled
 from tests.agent.standing import Answer, Cluster
-from tests.copy.node.test_on_node import needs_root
-from tests.copy.trees import stages_in
+from tests.copy.trees import needs_root, stages_in
 from tests.fakecri.server import FakeServer
 from tests.kube.access import Grant
 from tests.kubectl.plugin import proxies_of

@@ -17,8 +17,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import NotFound
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
-from tests.copy.node.test_on_node import needs_root
-from tests.copy.trees import Archive
+from tests.copy.trees import Archive, needs_root
 from tests.proxy.conftest import folder, start
 from tests.proxy.copier import Pretended
 from tests.proxy.program import Program

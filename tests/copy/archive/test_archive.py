@@ -15,13 +15,12 @@ from pycrictl.copy.archive.pack import FilePart, pack, pack_unread
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree import walk
 from pycrictl.copy.tree.janitor import STAGE_NAME
-from pycrictl.copy.tree.places import open_source
+from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, EntryRefused, StreamError
 from tests.copy.hostile import FOLDER, LINK, archive, member
 from tests.copy.trees import (
     KEEP,
-    LOCAL,
     MIB,
     Archive,
     ignore,
@@ -99,7 +98,7 @@ def test_content_that_is_left_in_its_files(tmp_path: Path) -> None:
         file.seek(2 * MIB)
         file.write(os.urandom(MIB))
         file.truncate(5 * MIB)
-    with open_source(LOCAL, os.fsencode(top)) as found:
+    with open_source(THIS_MACHINE, os.fsencode(top)) as found:
         whole = b"".join(map(bytes, pack(found, on_skip=ignore)))
         parts, unread = [], 0
         sizes: list[int] = []
@@ -125,7 +124,7 @@ def test_the_total_is_found_without_opening_a_file(
 ) -> None:
     os.mkfifo(tree / "pipe")
     sizes: list[int] = []
-    with open_source(LOCAL, os.fsencode(tree)) as found:
+    with open_source(THIS_MACHINE, os.fsencode(tree)) as found:
         made = sum(len(piece) for piece in pack(found, on_skip=ignore))
         monkeypatch.delattr(walk, "reopen_regular")
         report_total(found, Watch(ignore, ignore, on_archive=sizes.append))
@@ -137,7 +136,7 @@ def test_measuring_ends_where_it_is_too_much(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # an hour's work
 
     with (
-        open_source(LOCAL, os.fsencode(tmp_path / "f")) as found,
+        open_source(THIS_MACHINE, os.fsencode(tmp_path / "f")) as found,
         pytest.raises(CopyError, match="more than 1048576 bytes would be copied"),
     ):
         measure(found, on_skip=ignore, rules=Rules(max_size_bytes=MIB))

@@ -12,11 +12,11 @@ from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.tree.places import open_destination
+from pycrictl.copy.tree.places import THIS_MACHINE, open_destination
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, EntryRefused, PycrictlError
 from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
-from tests.copy.trees import LOCAL, Archive, ignore, put_at
+from tests.copy.trees import Archive, ignore, put_at
 
 
 @pytest.fixture
@@ -150,6 +150,6 @@ def test_slashes_that_were_left_out_are_known(parent: Path) -> None:
         assert clean(HONEST[name]).judge.has_absolute == (name == "absolute")
         notes: list[str] = []
         watch = Watch(ignore, ignore, on_note=notes.append)
-        with open_destination(LOCAL, os.fsencode(parent / "dest")) as place:
+        with open_destination(THIS_MACHINE, os.fsencode(parent / "dest")) as place:
             put(Archive([HONEST[name].data]), place, Rules(), watch, check=lambda: None)
         assert any("was left out" in note for note in notes) == (name == "absolute")

@@ -8,23 +8,16 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from pycrictl.copy import ends
 from pycrictl.copy.exec.over_exec import OverExec, watchdog
-from pycrictl.copy.exec.remote import (
-    CommandResult,
-    ProgramMissing,
-    Remote,
-    Running,
-    in_large_pieces,
-)
+from pycrictl.copy.exec.remote import CommandResult, Remote, Running
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
@@ -40,7 +33,6 @@ class ThisMachine(Remote):
     """Runs the programs here, and remembers them. A shell would be none.
 
     Attributes:
-        missing: programs that are not there.
         tar: what ``tar`` writes and how it ends, in place of what it is; None: it is what it is.
         stops_reading: ``tar`` reads nothing and reports success, as a runtime may that has lost
             the exit status.
@@ -51,7 +43,6 @@ class ThisMachine(Remote):
     def __init__(self) -> None:
         super().__init__(CriClient("/nowhere.sock", timeout_s=1), "c")
         self.commands: list[tuple[str, ...]] = []
-        self.missing: set[str] = set()
         self.tar: tuple[bytes, bytes, int] | None = None
         self.stops_reading = False
         self.delay_s = 0.0
@@ -59,8 +50,6 @@ class ThisMachine(Remote):
 
     def _run_now(self, command: Sequence[str]) -> CommandResult:
         self._note(command)
-        if command[0] in self.missing:
-            raise ProgramMissing(command[0])
         done = subprocess.run(
             list(map(os.fsencode, command)), capture_output=True, check=False, env=ENVIRON
         )
@@ -80,8 +69,6 @@ class ThisMachine(Remote):
             if stdin:
                 await asyncio.sleep(self.delay_s)
                 self.begun += self.commands
-            if command[0] in self.missing:
-                return ExitReported(127)
             if self.tar is not None:
                 stdout, stderr, status = self.tar
                 await ends.stdout.write(stdout)
@@ -97,8 +84,7 @@ class ThisMachine(Remote):
 ENVIRON = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
 
 
-async def run_here(command: Sequence[str], ends: Ends, stdin: bytes | None = None) -> ExitReported:
-    """Run a program of this machine; ``stdin`` takes the place of its input."""
+async def run_here(command: Sequence[str], ends: Ends) -> ExitReported:
     process = await asyncio.create_subprocess_exec(
         *map(os.fsencode, command),
         stdin=asyncio.subprocess.PIPE,
@@ -110,8 +96,7 @@ async def run_here(command: Sequence[str], ends: Ends, stdin: bytes | None = Non
     assert process.stdout is not None
     assert process.stderr is not None
     try:
-        process.stdin.write(stdin or b"")
-        while stdin is None and ends.stdin is not None and (data := await ends.stdin.read()):
+        while ends.stdin is not None and (data := await ends.stdin.read()):
             process.stdin.write(data)
             await process.stdin.drain()
         process.stdin.close()
@@ -134,26 +119,15 @@ class Copies:
         self.skipped: list[Skipped] = []
         self.watch = Watch(self.count, self.skipped.append)
         self.bytes = 0
-        self.content_bytes = 0
-
-    def told(self, summary: Summary) -> str:
-        self.content_bytes = summary.size_bytes
-        return f"{summary.files} {summary.directories} {summary.links} {summary.kept}"
 
     def count(self, count: int) -> None:
         self.bytes += count
 
-    def copy_to(self, local: Path, path: Path | str, rules: Rules = PLAIN) -> str:
-        summary = ends.copy_to(
-            self.method, os.fsencode(local), os.fsencode(path), rules, self.watch
-        )
-        return self.told(summary)
+    def copy_to(self, local: Path, path: Path | str, rules: Rules = PLAIN) -> Summary:
+        return ends.copy_to(self.method, os.fsencode(local), os.fsencode(path), rules, self.watch)
 
-    def copy_from(self, path: Path | str, local: Path, rules: Rules = PLAIN) -> str:
-        summary = ends.copy_from(
-            self.method, os.fsencode(path), os.fsencode(local), rules, self.watch
-        )
-        return self.told(summary)
+    def copy_from(self, path: Path | str, local: Path, rules: Rules = PLAIN) -> Summary:
+        return ends.copy_from(self.method, os.fsencode(path), os.fsencode(local), rules, self.watch)
 
 
 @pytest.fixture
@@ -177,7 +151,7 @@ def test_there_and_back_with_gnu_programs(copies: Copies, tmp_path: Path) -> Non
     make_tree(tmp_path / "tree")
     there = copies.copy_to(tmp_path / "tree", tmp_path / "new", KEEP)
     back = copies.copy_from(tmp_path / "new", tmp_path / "back", KEEP)
-    assert there == back == "10 3 1 0"
+    assert there == back == Summary(10, 3, 1, there.size_bytes)
     assert listing(tmp_path / "new") == listing(tmp_path / "tree") == listing(tmp_path / "back")
     assert copies.skipped == []
     assert copies.bytes > 0
@@ -209,7 +183,7 @@ def test_directories_that_meet(copies: Copies, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("old")
     (tmp_path / "dst/d/sub/b").symlink_to("../../../elsewhere")
     (tmp_path / "dst/d").chmod(0o750)
-    assert copies.copy_to(tmp_path / "src/d", tmp_path / "dst") == "2 2 0 0"
+    assert copies.copy_to(tmp_path / "src/d", tmp_path / "dst") == Summary(2, 2, 0, 6)
     files = {path.name: path.read_text() for path in tmp_path.glob("dst/**/*") if path.is_file()}
     assert files == {"a": "new", "b": "new", "only-old": "old"}
     # A link is replaced, wherever it leads, and the directory that is the destination stays.
@@ -307,17 +281,16 @@ def test_complaints_of_a_tar_that_went_on(copies: Copies, tmp_path: Path) -> Non
 
 
 def test_a_success_that_is_none(copies: Copies, tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"x" * 3_000_000)
+    with (tmp_path / "f").open("wb") as large:
+        large.truncate(4 << 30)
     (tmp_path / "out").mkdir()
     copies.remote.stops_reading = True
     with pytest.raises(CopyError, match="ended before it had read everything"):
         copies.copy_to(tmp_path / "f", tmp_path / "out")
-    copies.remote.tar, copies.remote.stops_reading = (
-        (b"", b"tar: No space left on device", 1),
-        False,
-    )
+    copies.remote.tar = (b"", b"tar: No space left on device", 1)
     with pytest.raises(CopyError, match="no space left on device"):
         copies.copy_to(tmp_path / "f", tmp_path / "out")
+    assert copies.bytes < 1 << 30
 
 
 def test_tar_does_not_begin_before_what_is_to_end_it(copies: Copies, tmp_path: Path) -> None:
@@ -328,51 +301,6 @@ def test_tar_does_not_begin_before_what_is_to_end_it(copies: Copies, tmp_path: P
     begun = {command[:2] for command in copies.remote.begun}
     assert ("xargs", "-0") in begun
     assert ("tar", "-c") not in begun
-
-
-def test_nothing_more_is_read_when_tar_has_ended(copies: Copies, tmp_path: Path) -> None:
-    with (tmp_path / "f").open("wb") as large:
-        large.truncate(4 << 30)
-    (tmp_path / "out").mkdir()
-    copies.remote.tar = (b"", b"tar: No space left on device", 1)
-    with pytest.raises(CopyError, match="no space left on device"):
-        copies.copy_to(tmp_path / "f", tmp_path / "out")
-    assert copies.bytes < 1 << 30
-
-
-@pytest.mark.parametrize(
-    ("missing", "act"),
-    [
-        ("tar", Copies.copy_to),
-        ("tar", Copies.copy_from),
-        ("find", Copies.copy_to),
-    ],
-)
-def test_programs_that_are_missing(
-    copies: Copies, tmp_path: Path, missing: str, act: Callable[[Copies, Path, Path], str]
-) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d/f").write_text("1")
-    (tmp_path / "out").mkdir()
-    copies.remote.missing = {missing}
-    # Another method may be tried.
-    with pytest.raises(Unimplemented, match=f"there is no {missing} in the container"):
-        act(copies, tmp_path / "d", tmp_path / "out")
-    assert list((tmp_path / "out").rglob("f")) == []
-    assert stages_in(tmp_path) == []
-
-
-def test_large_pieces() -> None:
-    pieces: list[bytes | memoryview] = [
-        b"a" * 100,
-        b"b" * CHUNK_BYTES,
-        b"",
-        memoryview(b"c" * 7),
-    ]
-    found = list(in_large_pieces(pieces))
-    assert [len(piece) for piece in found] == [CHUNK_BYTES, 107]
-    assert b"".join(found) == b"".join(pieces)
-    assert list(in_large_pieces([])) == []
 
 
 # What ends a tar that nobody reads, by the programs that containers have

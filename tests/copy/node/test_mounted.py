@@ -12,17 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.arrival import Arrival
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.janitor import COMMIT, Note, sweep_root
-from pycrictl.copy.tree.places import open_destination
+from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.resolve import is_mount_point
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
-from pycrictl.wire.tar.header import Entry, EntryType
-from tests.copy.hostile import snapshot
-from tests.copy.trees import LOCAL, Copy, both_ways, ignore, needs_root, nothing_is_left
+from tests.copy.hostile import archive, member, snapshot
+from tests.copy.trees import Archive, Copy, both_ways, needs_root, nothing_is_left, put_at
 
 __all__ = ["nothing_is_left"]
 
@@ -145,14 +143,12 @@ def test_a_file_that_was_mounted_meanwhile(
 
 def test_a_file_that_is_gone_meanwhile(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("old")
-    with (
-        open_destination(LOCAL, bytes(tmp_path / "hosts")) as place,
-        Arrival(place, Rules(), on_skip=ignore) as arrival,
-    ):
-        arrival.begin(Entry(b"x", EntryType.FILE))
-        arrival.end()
+
+    def coming() -> Iterator[bytes]:
+        yield archive(member(b"x"))
         (tmp_path / "hosts").unlink()
-        arrival.commit()
+
+    put_at(tmp_path / "hosts", Archive(coming(), single=True))
     assert (tmp_path / "hosts").read_text() == ""
 
 
@@ -166,12 +162,12 @@ def test_a_merge_that_cannot_be_finished_stays(container: Container) -> None:
     (stage / "old-7").write_text("replaced")
     before = container.state()
     Note("", bytes(container.root / "etc"), os.fsencode(stage.name)).close(is_removed=False)
-    assert sweep_root(LOCAL) == 0
+    assert sweep_root(THIS_MACHINE) == 0
     assert container.mounts() == before[0]
     assert (stage / "old-7").read_text() == "replaced"
     assert (container.root / "etc/other").read_text() == "below"
     (stage / "commit/hosts").unlink()
-    assert sweep_root(LOCAL) == 1
+    assert sweep_root(THIS_MACHINE) == 1
     assert not stage.exists()
     assert (container.root / "etc/other").read_text() == "new"
     assert container.mounts() == before[0]

@@ -19,7 +19,6 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends
 from pycrictl.copy.node import on_node
 from pycrictl.copy.node.on_node import OnNode
-from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess
 from pycrictl.copy.tree.places import IdMap
 from pycrictl.copy.tree.walk import Watch
@@ -28,12 +27,9 @@ from pycrictl.errors import (
     FailedPrecondition,
     Unimplemented,
 )
-from tests.copy.trees import open_fds
+from tests.copy.trees import KEEP, PLAIN, UNWATCHED, ignore, needs_root, open_fds
 
 ID = "c" * 64
-KEEP = Rules(archive=True)
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 # A process with a mount namespace and a root directory of its own, and maybe a user namespace:
 # all that a container is here.
@@ -54,13 +50,6 @@ os.chdir("/")
 os.write(1, b"ready\\n")
 os.read(0, 1)
 """
-
-
-def ignore(_: object) -> None:
-    pass
-
-
-UNWATCHED = Watch(ignore, ignore)
 
 
 def start(root: Path, *, users: str = "") -> subprocess.Popen[bytes]:
@@ -85,10 +74,7 @@ def start(root: Path, *, users: str = "") -> subprocess.Popen[bytes]:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        assert pipe is not None
-        pipe.close()
+    process.communicate()
 
 
 @pytest.fixture
@@ -174,25 +160,32 @@ def test_a_number_that_is_used_again(container: subprocess.Popen[bytes]) -> None
     assert len(answers) == 2
 
 
-@needs_root
-def test_the_cgroup_of_another_container(container: subprocess.Popen[bytes]) -> None:
-    def check(text: str, ours: str = "0::/\n") -> bool:
-        with ContainerRoot(told(container.pid)) as root:
-            try:
-                root._check_cgroup(text, ours)
-            except FailedPrecondition:
-                return False
-            return True
+OTHER = f"0::/k8s.io/{'d' * 64}\n"
 
-    assert check(f"0::/k8s.io/{ID}\n")
-    assert check(f"0::/kubepods.slice/cri-containerd-{ID}.scope/init\n")
-    assert check(f"12:cpu:/pod/{ID}\n1:name=systemd:/x\n")
-    assert check("0::/\n")
-    other = f"0::/k8s.io/{'d' * 64}\n"
-    assert not check(other)
-    assert check(other, other)
-    assert check(f"{other}/{ID}", other)
-    assert not check(f"{other}/{'e' * 64}", other)
+
+@needs_root
+@pytest.mark.parametrize(
+    ("theirs", "ours", "is_its_own"),
+    [
+        (f"0::/k8s.io/{ID}\n", "0::/\n", True),
+        (f"0::/kubepods.slice/cri-containerd-{ID}.scope/init\n", "0::/\n", True),
+        (f"12:cpu:/pod/{ID}\n1:name=systemd:/x\n", "0::/\n", True),
+        ("0::/\n", "0::/\n", True),
+        (OTHER, "0::/\n", False),
+        (OTHER, OTHER, True),
+        (f"{OTHER}/{ID}", OTHER, True),
+        (f"{OTHER}/{'e' * 64}", OTHER, False),
+    ],
+)
+def test_the_cgroup_of_another_container(
+    container: subprocess.Popen[bytes], theirs: str, ours: str, is_its_own: bool
+) -> None:
+    with ContainerRoot(told(container.pid)) as root:
+        if is_its_own:
+            root._check_cgroup(theirs, ours)
+            return
+        with pytest.raises(FailedPrecondition, match="has stopped"):
+            root._check_cgroup(theirs, ours)
 
 
 # User namespaces
@@ -221,7 +214,7 @@ def test_a_user_namespace() -> None:
 
 def check_user_namespace(top: Path, pid: int) -> None:
     inside, tree = top / "root", os.fsencode(top / "tree")
-    ends.copy_to(OnNode(told(pid, uid=5, gid=6)), tree, b"/a", Rules(), UNWATCHED)
+    ends.copy_to(OnNode(told(pid, uid=5, gid=6)), tree, b"/a", PLAIN, UNWATCHED)
     method = OnNode(told(pid))
     for name in ("a", "a/sub", "a/sub/f", "a/l"):
         status = (inside / name).lstat()
@@ -291,41 +284,32 @@ def test_runtimes_tell(info: dict[str, Any], pod: str, owner: tuple[int, int]) -
     assert locate({"pid": 77, **info}, pod=pod) == FirstProcess(ID, 77, 99, *owner)
 
 
+OWN_KERNEL = (Unimplemented, "kernel of its own")
+NO_PROCESS = (Unimplemented, "does not report the process")
+NOT_RUNNING = (FailedPrecondition, "is not running")
+
+
 @pytest.mark.parametrize(
-    ("info", "pod"),
+    ("info", "more", "refusal"),
     [
-        ({"runtimeType": "io.containerd.kata.v2"}, ""),
-        ({"runtimeType": "io.containerd.runsc.v1"}, ""),
-        ({"runtimeType": "io.containerd.somethingnew.v1"}, ""),
-        ({"sandboxID": "p"}, "kata-qemu"),
-        ({"sandboxID": "p"}, "gVisor"),
+        ({"runtimeType": "io.containerd.kata.v2"}, {}, OWN_KERNEL),
+        ({"runtimeType": "io.containerd.runsc.v1"}, {}, OWN_KERNEL),
+        ({"runtimeType": "io.containerd.somethingnew.v1"}, {}, OWN_KERNEL),
+        ({"sandboxID": "p"}, {"pod": "kata-qemu"}, OWN_KERNEL),
+        ({"sandboxID": "p"}, {"pod": "gVisor"}, OWN_KERNEL),
+        *((info, {}, NO_PROCESS) for info in (None, "", "{", "[]", "1", "[" * 100_000)),
+        *(({"pid": pid}, {}, NO_PROCESS) for pid in (0, 1, -5, "77", None, 7.5, [77], True)),
+        *(({}, {"state": state}, NOT_RUNNING) for state in cri_pb2.ContainerState.values()[2:]),
+        ({}, {"state": cri_pb2.CONTAINER_CREATED}, NOT_RUNNING),
     ],
+    ids=lambda value: str(value)[:20],
 )
-def test_a_kernel_of_its_own(info: dict[str, Any], pod: str) -> None:
-    with pytest.raises(Unimplemented, match="kernel of its own") as caught:
-        locate({"pid": 77, **info}, pod=pod)
-    assert "--method exec" in str(caught.value.hint)
-
-
-@pytest.mark.parametrize(
-    "info",
-    [
-        *(None, "", "{", "[]", "1", "[" * 100_000, {}),
-        *({"pid": pid} for pid in (0, 1, -5, "77", None, 7.5, [77], True)),
-    ],
-    ids=lambda info: str(info)[:20],
-)
-def test_no_process_is_told(info: Any) -> None:
-    with pytest.raises(Unimplemented, match="does not report the process"):
-        locate(info)
-
-
-@pytest.mark.parametrize(
-    "state", [cri_pb2.CONTAINER_CREATED, cri_pb2.CONTAINER_EXITED, cri_pb2.CONTAINER_UNKNOWN]
-)
-def test_only_running_containers(state: int) -> None:
-    with pytest.raises(FailedPrecondition, match="is not running"):
-        locate({"pid": 77}, state=state)
+def test_processes_that_are_not_looked_for(
+    info: Any, more: dict[str, Any], refusal: tuple[type[Exception], str]
+) -> None:
+    error, message = refusal
+    with pytest.raises(error, match=message):
+        locate({"pid": 77, **info} if isinstance(info, dict) else info, **more)
 
 
 # Copies
@@ -344,7 +328,7 @@ def test_a_container_that_stops_meanwhile(
     here = os.fsencode(tmp_path)
     with pytest.raises(FailedPrecondition, match="has stopped"):
         ends.copy_to(
-            OnNode(told(container.pid)), here + b"/big", b"/etc/f", Rules(), Watch(stopping, ignore)
+            OnNode(told(container.pid)), here + b"/big", b"/etc/f", PLAIN, Watch(stopping, ignore)
         )
     assert (tmp_path / "root/etc/f").read_text() == "of the container"
     assert [path.name for path in (tmp_path / "root/etc").iterdir()] == ["f"]
@@ -354,7 +338,7 @@ def test_a_container_that_stops_meanwhile(
             OnNode(told(other.pid)),
             b"/etc",
             here + b"/here",
-            Rules(),
+            PLAIN,
             Watch(lambda _: stop(other), ignore),
         )
     assert list((tmp_path / "here").iterdir()) == []
@@ -368,7 +352,7 @@ def test_other_users_are_told_to_be_root(container: subprocess.Popen[bytes]) -> 
         with suppress(BaseException):
             os.setuid(65534)
             try:
-                ends.copy_from(OnNode(told(container.pid)), b"/etc/f", b"x", Rules(), UNWATCHED)
+                ends.copy_from(OnNode(told(container.pid)), b"/etc/f", b"x", PLAIN, UNWATCHED)
             except CopyError as exc:
                 os.write(write, f"{exc.message}; {exc.hint}".encode())
         os._exit(0)

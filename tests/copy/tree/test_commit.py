@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.arrival import Arrival
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.tree.places import open_destination
 from pycrictl.errors import CopyError
-from pycrictl.wire.tar.header import Entry, EntryType
-from tests.copy.hostile import snapshot
-from tests.copy.trees import LOCAL, PLAIN, Copy, both_ways, ignore, nothing_is_left, tree
+from tests.copy.hostile import FOLDER, archive, member, snapshot
+from tests.copy.trees import Archive, Copy, both_ways, nothing_is_left, put_at, tree
 
 __all__ = ["nothing_is_left", "tree"]
 
@@ -58,15 +55,12 @@ def test_nothing_happens_where_something_is_in_the_way(
 
 def test_a_file_that_appears_meanwhile_is_not_lost(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
-    for is_folder in (True, False):
-        name = "folder" if is_folder else "file"
-        with (
-            open_destination(LOCAL, os.fsencode(tmp_path / name)) as place,
-            Arrival(place, PLAIN, on_skip=ignore) as arrival,
-        ):
-            arrival.begin(Entry(b"x", EntryType.DIRECTORY if is_folder else EntryType.FILE))
-            arrival.end()
-            (tmp_path / name).write_text("somebody else's")
-            with pytest.raises(CopyError, match="file exists"):
-                arrival.commit()
+    for name, entry in (("folder", member(b"x", FOLDER)), ("file", member(b"x"))):
+
+        def coming(path: Path = tmp_path / name, entry: bytes = entry) -> Iterator[bytes]:
+            yield archive(entry)
+            path.write_text("somebody else's")
+
+        with pytest.raises(CopyError, match="file exists"):
+            put_at(tmp_path / name, Archive(coming(), single=True))
         assert (tmp_path / name).read_text() == "somebody else's"

@@ -19,22 +19,22 @@ from pycrictl.copy.archive.archives import Outgoing
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.janitor import VARIABLE, sweep_root
-from pycrictl.copy.tree.places import LocalRoot, open_destination
+from pycrictl.copy.tree.places import THIS_MACHINE, Root, open_destination
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.stage import Stage
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
-from tests.copy.trees import LOCAL, needs_root, stages_in
+from tests.copy.trees import needs_root, stages_in
 
 # A program that has a stage with a tree in it, and waits.
 PROGRAM: Final = """
 import os, sys
-from pycrictl.copy.tree.places import LocalRoot, open_destination
+from pycrictl.copy.tree.places import THIS_MACHINE, open_destination
 from pycrictl.copy.rules.policy import AcceptedEntry, Make
 from pycrictl.copy.tree.stage import Stage
 
-with open_destination(LocalRoot(), os.fsencode(sys.argv[1])) as place:
+with open_destination(THIS_MACHINE, os.fsencode(sys.argv[1])) as place:
     stage = Stage(place.directory, lambda _: None, *sys.argv[2:])
     stage.make(AcceptedEntry((b"d",), Make.DIRECTORY))
     os.write(stage.make(AcceptedEntry((b"d", b"f"), Make.FILE)), b"1")
@@ -76,7 +76,7 @@ def into(tmp_path: Path) -> Path:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Directory]:
-    with open_destination(LOCAL, os.fsencode(folder)) as place:
+    with open_destination(THIS_MACHINE, os.fsencode(folder)) as place:
         yield place.directory
 
 
@@ -88,15 +88,15 @@ def test_the_stage_of_a_killed_program_goes(into: Path, noted: Path) -> None:
     (victim.stage / "top/link").symlink_to(outside)
     (victim.stage / "top/d/link").symlink_to("../../../../outside")
     os.mkfifo(victim.stage / "pipe")
-    assert sweep_root(LOCAL) == 0  # the living are left alone
+    assert sweep_root(THIS_MACHINE) == 0  # the living are left alone
     victim.kill()
-    assert sweep_root(LOCAL) == 1
+    assert sweep_root(THIS_MACHINE) == 1
     assert list(into.iterdir()) == list(noted.iterdir()) == []
     assert (outside / "kept").read_text() == "1"
 
 
 def test_a_stage_is_looked_for_in_its_own_container(into: Path, noted: Path) -> None:
-    class Container(LocalRoot):
+    class Container(Root):
         container_id = "c2"
 
         def find(self, path: bytes, *, follow: bool) -> int:
@@ -107,7 +107,7 @@ def test_a_stage_is_looked_for_in_its_own_container(into: Path, noted: Path) -> 
     moved.parent.mkdir(parents=True)
     victim = Victim(into, "c2")
     victim.kill()
-    assert sweep_root(LOCAL) == 0
+    assert sweep_root(THIS_MACHINE) == 0
     into.rename(moved)
     assert sweep_root(Container()) == 1
     assert list(moved.iterdir()) == list(noted.iterdir()) == []
@@ -120,7 +120,7 @@ def test_a_stage_that_became_something_else(into: Path, noted: Path) -> None:
     victim.stage.rename(outside)
     victim.stage.symlink_to(outside)
     victim.kill()
-    assert sweep_root(LOCAL) == 1
+    assert sweep_root(THIS_MACHINE) == 1
     assert list(into.iterdir()) == list(noted.iterdir()) == []
     assert (outside / "top/d/f").read_text() == "1"
 
@@ -132,7 +132,7 @@ def test_notes_of_what_is_gone_go(into: Path, noted: Path) -> None:
         if act is Path.touch:
             into.touch()
         victim.kill()
-        assert sweep_root(LOCAL) == 1
+        assert sweep_root(THIS_MACHINE) == 1
         assert list(noted.iterdir()) == []
         if into.exists():
             into.unlink()
@@ -145,7 +145,7 @@ def test_notes_that_say_nothing(into: Path, noted: Path, text: str) -> None:
     (noted / "x").write_text(text)
     (noted / "link").symlink_to("x")
     os.mkfifo(noted / "pipe")
-    sweep_root(LOCAL)
+    sweep_root(THIS_MACHINE)
     assert Path("/etc/passwd").exists()
     assert (noted / "pipe").exists()
 
@@ -186,7 +186,7 @@ def test_a_child_does_not_hold_the_locks_of_the_dead(into: Path) -> None:
     process.kill()
     process.wait()
     try:
-        assert sweep_root(LOCAL) == 1
+        assert sweep_root(THIS_MACHINE) == 1
         assert not any(into.iterdir())
     finally:
         os.kill(child, signal.SIGKILL)
@@ -234,7 +234,7 @@ def killed(into: Path) -> Path:
 def test_stages_of_others_are_left_alone(into: Path) -> None:
     stage = killed(into)
     os.chown(stage, 1000, 1000)
-    sweep_root(LOCAL)
+    sweep_root(THIS_MACHINE)
     assert (stage / "top/d/f").exists()
 
 
@@ -244,9 +244,9 @@ def test_what_is_mounted_in_a_stage_is_not_emptied(into: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", stage / "top/d"], check=True)
     try:
         (stage / "top/d/kept").write_text("1")
-        assert sweep_root(LOCAL) == 0
+        assert sweep_root(THIS_MACHINE) == 0
         assert (stage / "top/d/kept").read_text() == "1"
     finally:
         subprocess.run(["umount", stage / "top/d"], check=True)
-    assert sweep_root(LOCAL) == 1
+    assert sweep_root(THIS_MACHINE) == 1
     assert not any(into.iterdir())

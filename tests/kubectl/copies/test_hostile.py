@@ -19,8 +19,7 @@ from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.transfer import Reconnecting
 from tests.agent.copies.small import InThread, SmallAgent
 from tests.copy.hostile import HOSTILE, build_surroundings, snapshot
-from tests.copy.node.test_on_node import needs_root
-from tests.copy.trees import stages_in
+from tests.copy.trees import needs_root, stages_in
 from tests.fakecri.server import FakeServer
 from tests.kubectl.copies.conftest import sessions
 from tests.kubectl.copies.workstation import Workstation

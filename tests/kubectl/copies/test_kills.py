@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy.tree.janitor import sweep_root
-from pycrictl.copy.tree.places import LocalRoot
+from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.errors import CopyError
 from tests.agent.copies.relay import Relay
-from tests.copy.node.test_on_node import needs_root
-from tests.copy.trees import stages_in
+from tests.copy.trees import needs_root, stages_in
 from tests.fakecri.server import FakeServer
 from tests.kubectl.copies.conftest import sessions
 from tests.kubectl.copies.workstation import Workstation
@@ -163,7 +162,7 @@ def test_clients_that_are_killed_leave_nothing_for_long(
                 client.wait()
             wait_until(lambda: sessions(folder) == [])
             wait_until(lambda: stages_in(container.root) == [])
-            sweep_root(LocalRoot())  # as the next copy does
+            sweep_root(THIS_MACHINE)  # as the next copy does
             assert stages_in(tmp_path) == []
     finally:
         relay.close()

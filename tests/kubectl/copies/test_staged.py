@@ -12,12 +12,11 @@ import pytest
 from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.transfer import serving
-from pycrictl.copy.tree.places import LocalRoot, open_source
+from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from pycrictl.errors import CopyError
 from pycrictl.kubectl.copies.api import Lost
 from tests.agent.copies.small import InThread
-from tests.copy.node.test_on_node import needs_root
-from tests.copy.trees import stages_in
+from tests.copy.trees import needs_root, stages_in
 from tests.kubectl.copies.test_frames import KEY, acknowledged, connected, piece
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import Pretended
@@ -33,7 +32,7 @@ HALF = 500_000
 @pytest.fixture
 def archive(tmp_path: Path) -> bytes:
     make_tree(tmp_path / "tree")
-    with open_source(LocalRoot(), os.fsencode(tmp_path / "tree")) as source:
+    with open_source(THIS_MACHINE, os.fsencode(tmp_path / "tree")) as source:
         return b"".join(map(bytes, pack(source, on_skip=print)))
 
 

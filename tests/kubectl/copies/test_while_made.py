@@ -21,8 +21,7 @@ from pycrictl.errors import CopyError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.agent.copies.small import InThread, SmallAgent
 from tests.copy.hostile import FILE, member
-from tests.copy.node.test_on_node import needs_root
-from tests.copy.trees import stages_in
+from tests.copy.trees import needs_root, stages_in
 from tests.fakecri.server import FakeServer
 from tests.kubectl.copies.conftest import sessions
 from tests.kubectl.copies.workstation import Workstation

@@ -16,8 +16,8 @@ from pycrictl.copy.rules.quotas import MAX_COPIES
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
 from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
-from tests.copy.node.test_on_node import ID, needs_root
-from tests.copy.trees import stages_in
+from tests.copy.node.test_on_node import ID
+from tests.copy.trees import needs_root, stages_in
 from tests.node.kubelet import RUNTIME
 from tests.proxy.copier import (
     ARCHIVE,

@@ -22,7 +22,7 @@ from pycrictl.proxy import admin
 from pycrictl.proxy.figures.metrics import method_class, size_class
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.made import Made
-from tests.copy.node.test_on_node import needs_root
+from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME
 from tests.proxy.copier import Copier, Pretended, container, refusal

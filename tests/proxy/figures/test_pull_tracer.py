@@ -13,7 +13,7 @@ import pytest
 from pycrictl._proto import cri_pb2, otlp_pb2
 from pycrictl.cri.calls.tracing import Context
 from tests.cli.test_profiles_and_traces import Collector, collector
-from tests.copy.node.test_on_node import needs_root
+from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import IMAGE
 from tests.proxy.copier import Copier, Pretended, container
