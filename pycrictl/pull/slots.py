@@ -6,7 +6,6 @@ or writes the file, so nothing in it can be broken. A child process does not inh
 
 ::
 
-    byte 0              held for an instant by the process that checks whether it may pull
     bytes SLOTS         one is held by each process that pulls
     bytes LINE          one is held by each process that waits; the lowest is the first in line
 
@@ -26,7 +25,6 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -37,18 +35,17 @@ from pycrictl.units import format_duration, plural, quote
 DIRECTORY_VARIABLE: Final = "PYCRICTL_SLOTS_DIR"
 MAX_LIMIT: Final = 10_000
 
-_ADMISSION: Final = 0
 _SLOTS: Final = range(2**16, 2**16 + MAX_LIMIT)
 _LINE: Final = range(2**32, 2**62)
 
 # The first in line looks often, the others only to report their place.
 _FIRST_POLL_S: Final = 0.05
 _POLL_S: Final = 0.2
-_ADMISSION_POLL_S: Final = 0.002
-_ADMISSION_TRIES: Final = 100
 
 # struct flock: l_type, l_whence, l_start, l_len, l_pid
 _FLOCK: Final = struct.Struct("@hhqqi0q")
+
+Pause = Callable[[float], None]
 
 
 class Retry(NamedTuple):
@@ -83,7 +80,7 @@ def pull_slot(
     retry: Retry | None = None,
     on_wait: Callable[[int], None] = lambda place: None,
     clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Pause = time.sleep,
 ) -> Iterator[None]:
     """Hold a slot while the block runs; a limit of 0 takes none.
 
@@ -94,141 +91,75 @@ def pull_slot(
         yield
         return
     deadline = None if timeout_s is None else clock() + timeout_s
-    with _opened(directory) as locks:
-        waiter = _Waiter(locks, limit, image, deadline, clock, sleep)
-        if not waiter.try_slot():
-            if retry is not None:
-                on_wait(0)
-                waiter.retry(retry)
+    hint = f"the limit is {limit}, and other processes on this node hold as many slots"
+
+    def pause(seconds: float) -> None:
+        left_s = seconds if deadline is None else deadline - clock()
+        if left_s <= 0:
+            message = f"no slot for pulling {quote(image)} became free in time"
+            raise DeadlineExceeded(message, code="DeadlineExceeded", hint=hint)
+        sleep(min(seconds, left_s))
+
+    with _opened(directory) as fd:
+        if not _take_slot(fd, limit):
+            if retry is None:
+                _wait_in_line(fd, limit, on_wait, pause)
             else:
-                waiter.wait(on_wait)
+                on_wait(0)
+                if not _retried(fd, limit, retry, pause):
+                    message = (
+                        f"TooManyPullingInParallelErr: no slot for pulling {quote(image)} was free "
+                        f"at {plural(retry.retries, 'retry', 'retries')} every "
+                        f"{format_duration(retry.interval_s)}"
+                    )
+                    code = "ResourceExhausted"
+                    raise Exhausted(message, code=code, details=message, hint=hint)
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class _Locks:
-    """Locks on bytes of an open file. Those of one descriptor do not hinder each other."""
-
-    fd: int
-
-    def try_lock(self, byte: int) -> bool:
-        try:
-            fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, byte, 1))
-        except (BlockingIOError, PermissionError):
+def _take_slot(fd: int, limit: int, ticket: int = _LINE.stop) -> bool:
+    """Take a slot if one is free and nobody is in line before ``ticket``."""
+    if any(_held(fd, _LINE.start, ticket)):
+        return False
+    for byte in _SLOTS[:limit]:
+        if _try_lock(fd, byte):
+            # Those with other limits may hold bytes beyond; of two that come at once, none may see
+            # fewer than there are: then both get in line, where one after the other tries.
+            if sum(1 for _ in _held(fd, _SLOTS.start, _SLOTS.stop)) < limit:
+                return True
+            _unlock(fd, byte)
             return False
-        return True
-
-    def unlock(self, byte: int) -> None:
-        fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, byte, 1))
-
-    def any_held(self, start: int, end: int) -> int | None:
-        if start >= end:
-            return None
-        query = _flock(fcntl.F_WRLCK, start, end - start)
-        kind, _, byte, _, _ = _FLOCK.unpack(fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, query))
-        return None if kind == fcntl.F_UNLCK else int(byte)
-
-    def held(self, start: int, end: int) -> list[int]:
-        found: list[int] = []
-        todo = [(start, end)]
-        while todo:
-            low, high = todo.pop()
-            if (byte := self.any_held(low, high)) is not None:
-                found.append(byte)
-                todo += [(low, byte), (byte + 1, high)]
-        return found
+    return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiter:
-    locks: _Locks
-    limit: int
-    image: str
-    deadline: float | None
-    clock: Callable[[], float]
-    sleep: Callable[[float], None]
-
-    def try_slot(self, ticket: int = _LINE.stop) -> bool:
-        """Take a slot if one is free and nobody is in line before ``ticket``."""
-        with self._admission() as is_admitted:
-            if not is_admitted or self.locks.any_held(_LINE.start, ticket) is not None:
-                return False
-            if len(self.locks.held(_SLOTS.start, _SLOTS.stop)) >= self.limit:
-                return False
-            return any(self.locks.try_lock(byte) for byte in _SLOTS[: self.limit])
-
-    def wait(self, on_wait: Callable[[int], None]) -> None:
-        ticket = self._draw_ticket()
-        try:
-            reported = 0
-            while True:
-                place = len(self.locks.held(_LINE.start, ticket)) + 1
-                if place == 1 and self.try_slot(ticket):
-                    return
-                if place != reported:
-                    on_wait(place)
-                    reported = place
-                self._pause(_FIRST_POLL_S if place == 1 else _POLL_S)
-        finally:
-            self.locks.unlock(ticket)
-
-    def retry(self, how: Retry) -> None:
-        for _ in range(how.retries):
-            self._pause(how.interval_s)
-            if self.try_slot():
+def _wait_in_line(fd: int, limit: int, on_wait: Callable[[int], None], pause: Pause) -> None:
+    ticket = max(_held(fd, _LINE.start, _LINE.stop), default=_LINE.start - 1) + 1
+    while not _try_lock(fd, ticket):
+        ticket += 1
+    try:
+        reported = 0
+        while True:
+            place = sum(1 for _ in _held(fd, _LINE.start, ticket)) + 1
+            if place == 1 and _take_slot(fd, limit, ticket):
                 return
-        message = (
-            f"TooManyPullingInParallelErr: no slot for pulling {quote(self.image)} was free at "
-            f"{plural(how.retries, 'retry', 'retries')} every {format_duration(how.interval_s)}"
-        )
-        raise Exhausted(
-            message, code="ResourceExhausted", details=message, hint=self._explanation()
-        )
+            if place != reported:
+                on_wait(place)
+                reported = place
+            pause(_FIRST_POLL_S if place == 1 else _POLL_S)
+    finally:
+        _unlock(fd, ticket)
 
-    def _draw_ticket(self) -> int:
-        with self._admission():
-            ticket = max(self.locks.held(_LINE.start, _LINE.stop), default=_LINE.start - 1) + 1
-            while not self.locks.try_lock(ticket):
-                ticket += 1
-        return ticket
 
-    @contextmanager
-    def _admission(self) -> Iterator[bool]:
-        """Keep others from looking or drawing; yield whether that worked.
-
-        It takes an instant, unless a process was stopped in that instant: then nobody gets a slot,
-        but every process still notices its deadline.
-        """
-        is_admitted = self.locks.try_lock(_ADMISSION)
-        for _ in range(_ADMISSION_TRIES):
-            if is_admitted:
-                break
-            self.sleep(_ADMISSION_POLL_S)
-            is_admitted = self.locks.try_lock(_ADMISSION)
-        try:
-            yield is_admitted
-        finally:
-            if is_admitted:
-                self.locks.unlock(_ADMISSION)
-
-    def _pause(self, seconds: float) -> None:
-        if self.deadline is not None:
-            left_s = self.deadline - self.clock()
-            if left_s <= 0:
-                raise DeadlineExceeded(
-                    f"no slot for pulling {quote(self.image)} became free in time",
-                    code="DeadlineExceeded",
-                    hint=self._explanation(),
-                )
-            seconds = min(seconds, left_s)
-        self.sleep(seconds)
-
-    def _explanation(self) -> str:
-        return f"the limit is {self.limit}, and other processes on this node hold as many slots"
+def _retried(fd: int, limit: int, retry: Retry, pause: Pause) -> bool:
+    for _ in range(retry.retries):
+        pause(retry.interval_s)
+        if _take_slot(fd, limit):
+            return True
+    return False
 
 
 @contextmanager
-def _opened(directory: Path) -> Iterator[_Locks]:
+def _opened(directory: Path) -> Iterator[int]:
     """Open the file with the locks; at the end give up all that are held through it."""
     try:
         fd = _open(directory)
@@ -238,10 +169,10 @@ def _opened(directory: Path) -> Iterator[_Locks]:
             hint=f"{DIRECTORY_VARIABLE} names another one",
         ) from exc
     try:
-        yield _Locks(fd)
+        yield fd
     finally:
         # Not only closed: a forked child may have a copy of the descriptor.
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, 0, 0))
+        _unlock(fd, 0, 0)
         os.close(fd)
 
 
@@ -260,6 +191,35 @@ def _open(directory: Path) -> int:
         return os.open("pulls", flags, 0o600, dir_fd=folder)
     finally:
         os.close(folder)
+
+
+# Locks on bytes of the file; those of one descriptor do not hinder each other.
+
+
+def _try_lock(fd: int, byte: int) -> bool:
+    """Lock a byte, if no other descriptor has."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, byte, 1))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _unlock(fd: int, start: int, length: int = 1) -> None:
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, start, length))
+
+
+def _held(fd: int, start: int, end: int) -> Iterator[int]:
+    """Yield the bytes that are locked through other descriptors, in no order."""
+    todo = [(start, end)]
+    while todo:
+        low, high = todo.pop()
+        if low < high:
+            query = _flock(fcntl.F_WRLCK, low, high - low)
+            kind, _, byte, *_ = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, query))
+            if kind != fcntl.F_UNLCK:
+                yield byte
+                todo += [(low, byte), (byte + 1, high)]
 
 
 def _flock(kind: int, start: int, length: int) -> bytes:

@@ -12,7 +12,6 @@ from typing import Protocol
 import pytest
 
 from pycrictl.errors import DeadlineExceeded, Exhausted, PycrictlError
-from pycrictl.pull import slots
 from pycrictl.pull.slots import Retry, default_directory, pull_slot
 
 PATIENCE_S = 30.0
@@ -258,22 +257,6 @@ def test_a_retry_takes_a_slot_that_became_free(directory: Path) -> None:
     with slot_in_fake_time(Meanwhile(), directory, retry=Retry(5, 1)) as places:
         assert places == [0]
         assert not is_free(directory)
-
-
-def test_a_process_stopped_at_the_worst_moment_does_not_silence_the_others(
-    directory: Path,
-) -> None:
-    assert is_free(directory)
-    fake = FakeTime()
-    with (directory / "pulls").open("rb+") as stopped:
-        slots._Locks(stopped.fileno()).try_lock(slots._ADMISSION)
-        with (
-            pytest.raises(DeadlineExceeded),
-            slot_in_fake_time(fake, directory, timeout_s=60),
-        ):
-            pass
-    assert 60 <= fake.now < 61
-    assert is_free(directory)
 
 
 # The directory
