@@ -19,14 +19,17 @@ Value = Any
 
 VERBS: Final = "svqdT"
 _VERB: Final = re.compile(r"%(-?)([1-9][0-9]{0,2})?(.?)", re.DOTALL)
-_TYPES: Final = {
-    str: "string",
-    bool: "bool",
-    int: "int",
-    float: "float64",
-    dict: "map[string]interface {}",
-    list: "[]interface {}",
+_KINDS: Final = {
+    type(None): ("null", "<nil>"),
+    str: ("a string", "string"),
+    bool: ("a boolean", "bool"),
+    int: ("a number", "int"),
+    float: ("a number", "float64"),
+    dict: ("a map", "map[string]interface {}"),
+    list: ("a list", "[]interface {}"),
 }
+"""What messages call the types of values, and what Go does."""
+
 _WORD: Final = re.compile(r"\w+(?:['’.:]\w+)*")
 
 
@@ -71,14 +74,14 @@ def _printf(template: Value, *values: Value) -> str:
             raise ValueError(f"{quote(found[0])} has no value")
         value = left.pop(0)
         if verb == "d" and type(value) is not int:
-            raise ValueError(f"{_named(value)} does not fit %d")
-        text = _TYPES.get(type(value), "<nil>") if verb == "T" else _inner(value)
+            raise ValueError(f"{kind_of(value)} does not fit %d")
+        text = _KINDS[type(value)][1] if verb == "T" else _inner(value)
         text = compact_json(text) if verb == "q" else text
         return text.ljust(int(width or 0)) if is_left else text.rjust(int(width or 0))
 
     text = _VERB.sub(printed, _text(template))
     if left:
-        raise ValueError(f"{_named(left[0])} has no verb")
+        raise ValueError(f"{kind_of(left[0])} has no verb")
     return text
 
 
@@ -90,7 +93,7 @@ def _order(first: Value, second: Value) -> int:
     """Return a number below, at or above 0 as ``first`` is to ``second``."""
     is_text = isinstance(first, str) and isinstance(second, str)
     if not is_text and not (_is_number(first) and _is_number(second)):
-        raise ValueError(f"{_named(first)} and {_named(second)} cannot be ordered")
+        raise ValueError(f"{kind_of(first)} and {kind_of(second)} cannot be ordered")
     return int(first > second) - int(first < second)
 
 
@@ -100,9 +103,9 @@ def _is_equal(first: Value, second: Value) -> bool:
         return first is second
     for value in (first, second):
         if isinstance(value, dict | list):
-            raise ValueError(f"{_named(value)} cannot be compared")
+            raise ValueError(f"{kind_of(value)} cannot be compared")
     if type(first) is not type(second) and not (_is_number(first) and _is_number(second)):
-        raise ValueError(f"{_named(first)} cannot be compared with {_named(second)}")
+        raise ValueError(f"{kind_of(first)} cannot be compared with {kind_of(second)}")
     return bool(first == second)
 
 
@@ -110,16 +113,16 @@ def _index(value: Value, *keys: Value) -> Value:
     for key in keys:
         if isinstance(value, dict):
             if not isinstance(key, str):
-                raise ValueError(f"{_named(key)} is not a key of a map")
+                raise ValueError(f"{kind_of(key)} is not a key of a map")
             value = value.get(key)
         elif isinstance(value, list):
             if type(key) is not int:
-                raise ValueError(f"{_named(key)} is not an index")
+                raise ValueError(f"{kind_of(key)} is not an index")
             if not 0 <= key < len(value):
                 raise ValueError(f"index {key} is out of range")
             value = value[key]
         else:
-            raise ValueError(f"{_named(value)} cannot be indexed")
+            raise ValueError(f"{kind_of(value)} cannot be indexed")
     return value
 
 
@@ -128,7 +131,7 @@ def _len(value: Value) -> int:
         return len(value.encode())
     if isinstance(value, dict | list):
         return len(value)
-    raise ValueError(f"{_named(value)} has no length")
+    raise ValueError(f"{kind_of(value)} has no length")
 
 
 def _title(value: Value) -> str:
@@ -137,16 +140,12 @@ def _title(value: Value) -> str:
 
 def _text(value: Value) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{_named(value)} is not a string")
+        raise ValueError(f"{kind_of(value)} is not a string")
     return value
 
 
-def _named(value: Value) -> str:
-    if isinstance(value, dict):
-        return "a map"
-    if isinstance(value, list):
-        return "a list"
-    return quote(value) if isinstance(value, str) else _inner(value)
+def kind_of(value: Value) -> str:
+    return _KINDS[type(value)][0]
 
 
 FUNCTIONS: Final[dict[str, tuple[Callable[..., Value], int, int | None]]] = {

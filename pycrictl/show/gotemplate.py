@@ -20,34 +20,25 @@ from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from pycrictl.errors import UsageError
-from pycrictl.show.gofunctions import DECIDING, FUNCTIONS, plain
+from pycrictl.show.gofunctions import DECIDING, FUNCTIONS, kind_of, plain
 from pycrictl.units import parse_int, quote
-
-MAX_DEPTH: Final = 100
-"""Blocks and parentheses inside one another."""
 
 UNSUPPORTED: Final = ("define", "template", "block", "call", "break", "continue")
 BLOCKS: Final = ("if", "with", "range")
 KEYWORDS: Final = (*BLOCKS, "else", "end")
 CONSTANTS: Final = {"true": True, "false": False, "nil": None}
-KINDS: Final = {
-    type(None): "null",
-    str: "a string",
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-}
 
+_TOO_DEEP: Final = "template: :1: nested too deeply"
 _SPACES: Final = " \t\r\n"
+_FIELDS: Final = r"(?:\.[^\W\d]\w*)"
 _WORD: Final = re.compile(
-    rf"(?P<space>[{_SPACES}]+)"
-    r"|(?P<number>[+-]?\.?[0-9](?:[eE][+-]|[\w.])*)"  # a sign belongs to the number that follows it
-    r"|(?P<field>\.[^\W\d]\w*)|(?P<dot>\.)|(?P<variable>\$\w*)|(?P<name>[^\W\d]\w*)"
-    r'|(?P<string>"(?:[^"\\\n]|\\.)*"|`[^`]*`)|(?P<operator>:=|[=|(),])'
+    rf"[{_SPACES}]*(?:"
+    r"(?P<number>[+-]?\.?[0-9](?:[eE][+-]|[\w.])*)"  # a sign belongs to the number that follows it
+    rf"|(?P<path>\$\w*{_FIELDS}*|{_FIELDS}+|\.)|(?P<name>[^\W\d]\w*)|(?P<close>\){_FIELDS}*)"
+    r'|(?P<string>"(?:[^"\\\n]|\\.)*"|`[^`]*`)|(?P<operator>:=|[=|(,]))'
 )
 _LEFT: Final = re.compile(rf"\{{\{{(-(?=[{_SPACES}]))?")
-_RIGHT: Final = re.compile(rf"(?:[{_SPACES}]+-)?}}}}")
+_RIGHT: Final = re.compile(rf"(?:[{_SPACES}]+(-))?[{_SPACES}]*}}}}")
 _DECLARED: Final = re.compile(r"(\$\w+)\s*(?:,\s*(\$\w+)\s*)?(:?=)")
 _NO_ESCAPE: Final = re.compile(r'(?<!\\)(?:\\\\)*\\[^abfnrtvxuU0-7\\"]')
 
@@ -67,24 +58,32 @@ Operand = Callable[[Variables, Any], Any]
 Command = Callable[[Variables, Any, list[Any]], Any]
 """Takes the value of the command before it as well, if there is one."""
 
-Node = Callable[[Variables, Any], None]
-Nodes = Sequence[Node]
+Nodes = Sequence[Callable[[Variables, Any], None]]
 At = Callable[[str], TemplateError]
 """Makes an error of a place in the template."""
 
 
 class GoTemplate:
     def __init__(self, text: str) -> None:
-        self._nodes = _Parser(text).template()
+        parser = _Parser(text)
+        try:
+            self._nodes, end = parser.nodes()
+        except RecursionError:
+            raise TemplateError(_TOO_DEEP) from None
+        if end.text:
+            raise parser.error(end.position, f"unexpected {{{{{end.text}}}}}")
 
     def render(self, data: Any) -> str:
         variables = Variables()
         variables[0] = data
-        _walk(self._nodes, variables, data)
+        try:
+            _walk(self._nodes, variables, data)
+        except RecursionError:
+            raise TemplateError(_TOO_DEEP) from None
         return "".join(variables.output)
 
 
-class _Token(NamedTuple):
+class _Word(NamedTuple):
     kind: str
     text: str
     position: int
@@ -97,209 +96,165 @@ class _Pipeline(NamedTuple):
 
 
 class _Parser:
-    """One pass over the words, which is always one word ahead."""
-
     def __init__(self, text: str) -> None:
         self.text = text
-        self.words = self.tokens()
-        self.word = next(self.words)
-        self.depth = 0
+        self.pieces = self.split()
+        self.words: list[_Word] = []  # of the current action that are left, backwards
         self.variables = ["$"]
 
-    def template(self) -> Nodes:
-        nodes, end = self.nodes()
-        if end.kind != "end":
-            raise self.error(end.position, f"unexpected {{{{{end.text}}}}}")
-        return nodes
+    @property
+    def next(self) -> _Word:
+        return self.words[-1]
+
+    def line(self, position: int) -> int:
+        return self.text.count("\n", 0, position) + 1
 
     def error(self, position: int, message: str, *, hint: str | None = None) -> TemplateError:
         return TemplateError(f"template: :{self.line(position)}: {message}", hint=hint)
 
     def at(self, position: int, source: str) -> At:
         column = position - self.text.rfind("\n", 0, position) - 1
-        place = f":{self.line(position)}:{column}: at <{source}>"
-        return lambda message: TemplateError(f"template: {place}: {message}")
+        place = f"template: :{self.line(position)}:{column}: at <{source}>"
+        return lambda message: TemplateError(f"{place}: {message}")
 
-    def line(self, position: int) -> int:
-        return self.text.count("\n", 0, position) + 1
+    def source(self, start: int) -> str:
+        return self.text[start : self.next.position].rstrip()
 
-    def unexpected(self, word: _Token, where: str) -> TemplateError:
-        text = quote(word.text) if word.kind != "right" else "end of the action"
+    def unexpected(self, word: _Word, where: str) -> TemplateError:
+        text = quote(word.text) if word.text else "end of the action"
         return self.error(word.position, f"unexpected {text} in {where}")
 
-    def tokens(self) -> Iterator[_Token]:
-        """Yield the words. White space in actions is kept: it separates arguments."""
+    def close(self, what: str) -> None:
+        if self.next.text:
+            raise self.unexpected(self.next, what)
+
+    # Text and actions
+
+    def split(self) -> Iterator[str | list[_Word]]:
+        """Yield texts, and the words of actions, each backwards after an empty one."""
         text, position, trims = self.text, 0, False
         while True:
             left = _LEFT.search(text, position)
             copied = text[position : left.start() if left else None]
-            if trims:
-                copied = copied.lstrip(_SPACES)
-            if left and left[1]:
-                copied = copied.rstrip(_SPACES)
-            if copied:
-                yield _Token("text", copied, position)
+            copied = copied.lstrip(_SPACES) if trims else copied
+            yield copied.rstrip(_SPACES) if left and left[1] else copied
             if not left:
-                yield _Token("end", "", len(text))
                 return
-            yield _Token("left", left[0], left.start())
-            position = left.end()
+            words, position = [], left.end()
             while not (right := _RIGHT.match(text, position)):
-                if position == len(text):
-                    raise self.error(left.end(), "unclosed action")
                 word = _WORD.match(text, position)
                 if word is None:
-                    raise self.no_word(position)
-                yield _Token(word.lastgroup or "", word[0], position)
+                    raise self.no_word(position, left.end())
+                kind = word.lastgroup or ""
+                words.append(_Word(kind, word[kind], word.start(kind)))
                 position = word.end()
-            yield _Token("right", right[0], position)
-            position = right.end()
-            trims = text.startswith("-}}", position - 3)
+            yield [_Word("end", "", position), *reversed(words)]
+            position, trims = right.end(), right[1] is not None
 
-    def no_word(self, position: int) -> TemplateError:
-        char = self.text[position]
-        if char in '"`':
+    def no_word(self, position: int, start: int) -> TemplateError:
+        rest = self.text[position:].lstrip(_SPACES)
+        if not rest:
+            return self.error(start, "unclosed action")
+        if rest[0] in '"`':
             return self.error(position, "unclosed string")
-        hint = 'keys with dashes are read so: {{index .labels "a-key"}}' if char == "-" else None
-        return self.error(position, f"unexpected {quote(char)} in an action", hint=hint)
-
-    def take(self) -> _Token:
-        word = self.word
-        if word.kind != "end":
-            self.word = next(self.words)
-        return word
-
-    def skip_space(self) -> _Token:
-        while self.word.kind == "space":
-            self.take()
-        return self.word
-
-    def is_operator(self, text: str) -> bool:
-        return self.word.kind == "operator" and self.word.text == text
-
-    def close(self, what: str) -> None:
-        word = self.skip_space()
-        if word.kind != "right":
-            raise self.unexpected(word, what)
-        self.take()
-
-    def deeper(self, word: _Token) -> None:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise self.error(word.position, "nested too deeply")
+        hint = 'keys with dashes are read so: {{index .labels "a-key"}}' if rest[0] == "-" else None
+        return self.error(position, f"unexpected {quote(rest[0])} in an action", hint=hint)
 
     # Blocks
 
-    def nodes(self) -> tuple[Nodes, _Token]:
-        """Read up to an ``end``, an ``else`` or the end of the template, and take that word."""
-        self.deeper(self.word)
+    def nodes(self) -> tuple[Nodes, _Word]:
+        """Read up to an ``end``, an ``else`` or the end of the template, and return that word."""
         known = len(self.variables)
-        found: list[Node] = []
-        while True:
-            word = self.take()
-            if word.kind == "end":
-                break
-            if word.kind == "text":
-                found.append(partial(_write, word.text))
+        found: list[Callable[[Variables, Any], None]] = []
+        end = _Word("end", "", len(self.text))
+        for piece in self.pieces:
+            if isinstance(piece, str):
+                found.append(partial(_write, piece))
                 continue
-            first = self.skip_space()
-            if first.kind == "name" and first.text in ("end", "else"):
-                word = self.take()
-                if word.text == "end":
+            self.words = piece
+            if self.next.text in ("end", "else"):
+                end = self.words.pop()
+                if end.text == "end":
                     self.close("{{end}}")
                 break
-            found.append(self.action(first))
-        self.depth -= 1
+            found.append(self.action())
         del self.variables[known:]
-        return found, word
+        return found, end
 
-    def action(self, first: _Token) -> Node:
-        if first.kind == "name" and first.text in BLOCKS:
-            return self.branch(self.take())
-        if first.kind == "name" and first.text in UNSUPPORTED:
-            raise self.error(first.position, f"{{{{{first.text}}}}} is not supported")
+    def action(self) -> Callable[[Variables, Any], None]:
+        if self.next.text in BLOCKS:
+            return self.branch(self.words.pop())
+        if self.next.text in UNSUPPORTED:
+            raise self.error(self.next.position, f"{{{{{self.next.text}}}}} is not supported")
         pipeline = self.pipeline("the action", max_variables=1)
         self.close("the action")
         return partial(_act, pipeline)
 
-    def branch(self, keyword: _Token) -> Node:
+    def branch(self, keyword: _Word) -> Callable[[Variables, Any], None]:
         known = len(self.variables)
         pipeline = self.pipeline(keyword.text, max_variables=1 + (keyword.text == "range"))
         self.close(keyword.text)
         body, end = self.nodes()
         otherwise: Nodes = ()
-        if end.text == "else":
-            otherwise, end = self.otherwise(keyword)
-        if end.kind == "end":
+        if end.text == "else" and self.next.text == keyword.text != "range":
+            otherwise = (self.branch(self.words.pop()),)  # one {{end}} closes the whole chain
+        elif end.text == "else":
+            self.close("{{else}}")
+            otherwise, end = self.nodes()
+            if end.text == "else":
+                raise self.error(end.position, "a second {{else}}")
+        if not end.text:
             raise self.error(keyword.position, f"{{{{{keyword.text}}}}} without {{{{end}}}}")
         del self.variables[known:]
         return partial(_branch, keyword.text, pipeline, body, otherwise)
 
-    def otherwise(self, keyword: _Token) -> tuple[Nodes, _Token]:
-        word = self.skip_space()
-        if word.kind == "name" and word.text == keyword.text and keyword.text != "range":
-            # One {{end}} closes the whole chain.
-            self.deeper(word)
-            inner = self.branch(self.take())
-            self.depth -= 1
-            return (inner,), _Token("name", "end", word.position)
-        self.close("{{else}}")
-        nodes, end = self.nodes()
-        if end.text == "else":
-            raise self.error(end.position, "a second {{else}}")
-        return nodes, end
+    # Pipelines
 
     def pipeline(self, where: str, *, max_variables: int) -> _Pipeline:
-        start = self.skip_space()
-        self.deeper(start)
+        start = self.next.position
         names, declares = self.declarations(max_variables)
-        commands = [self.command(where)]
-        while self.is_operator("|"):
-            self.take()
+        commands = [self.command(where, is_first=True)]
+        while self.next.text == "|":
+            self.words.pop()
             commands.append(self.command(where, is_first=False))
-        self.depth -= 1
         if declares:
             self.variables += names
         places = [self.place(name) for name in names]
-        at = self.at(start.position, self.text[start.position : self.word.position].rstrip())
-        return _Pipeline(at, places, partial(_piped, commands, places))
+        return _Pipeline(
+            self.at(start, self.source(start)), places, partial(_piped, commands, places)
+        )
 
     def declarations(self, max_variables: int) -> tuple[Sequence[str], bool]:
         """Read ``$a :=``, ``$a =`` or ``$a, $b :=`` at the start of a pipeline, if it is there."""
-        start = self.word
-        match = _DECLARED.match(self.text, start.position)
-        if start.kind != "variable" or not match:
+        start = self.next.position
+        match = _DECLARED.match(self.text, start)
+        if not match:
             return (), False
         names = [name for name in match.group(1, 2) if name]
         if len(names) > max_variables:
-            raise self.error(start.position, "too many variables are set here")
+            raise self.error(start, "too many variables are set here")
         declares = match[3] == ":="
         for name in names:
             if not declares and name not in self.variables:
-                raise self.error(start.position, f"undefined variable {name}")
-        while self.word.position < match.end():
-            self.take()
+                raise self.error(start, f"undefined variable {name}")
+        while self.next.position < match.end():
+            self.words.pop()
         return names, declares
 
     def place(self, name: str) -> int:
         return len(self.variables) - 1 - self.variables[::-1].index(name)
 
-    def command(self, where: str, *, is_first: bool = True) -> Command:
-        start = self.skip_space()
+    def command(self, where: str, *, is_first: bool) -> Command:
+        start = self.next
         is_function = start.kind == "name" and start.text not in (*CONSTANTS, *KEYWORDS)
         if is_function:
-            self.take()
+            self.words.pop()
         operands: list[Operand] = []
-        while self.skip_space().kind not in ("right", "end"):
-            if self.is_operator(")") or self.is_operator("|"):
-                break
+        while self.next.kind not in ("end", "close") and self.next.text != "|":
             operands.append(self.operand(where))
-            is_parted = self.word.kind in ("space", "right")
-            if not is_parted and not self.is_operator(")") and not self.is_operator("|"):
-                raise self.unexpected(self.word, where)
         if is_function:
-            source = self.text[start.position : self.word.position].rstrip()
-            return self.called(start, self.at(start.position, source), operands, is_first)
+            at = self.at(start.position, self.source(start.position))
+            return self.called(start, at, operands, is_first)
         if not operands:
             raise self.error(start.position, f"missing value in {where}")
         if not is_first:
@@ -308,7 +263,7 @@ class _Parser:
             raise self.error(start.position, "only functions take arguments")
         return lambda variables, dot, _: operands[0](variables, dot)
 
-    def called(self, name: _Token, at: At, arguments: Sequence[Operand], is_first: bool) -> Command:
+    def called(self, name: _Word, at: At, arguments: Sequence[Operand], is_first: bool) -> Command:
         count = len(arguments) + (not is_first)
         function, least, most = FUNCTIONS.get(name.text, (None, 1, None))
         if function is None and name.text not in DECIDING:
@@ -321,47 +276,34 @@ class _Parser:
         return partial(_call, name.text, at, arguments)
 
     def operand(self, where: str) -> Operand:
-        start = self.word
-        is_of_dot = start.kind == "field"
-        operand: Operand = (lambda _, dot: dot) if is_of_dot else self.term(where)
-        fields: list[_Token] = []
-        while self.word.kind == "field":
-            fields.append(self.take())
-        if not fields:
+        word = start = self.words.pop()
+        operand: Operand = lambda _, dot: dot  # noqa: E731 - the value of most
+        if word.text == "(":
+            operand = self.pipeline("parentheses", max_variables=0).value
+            word = self.words.pop()
+            if word.kind != "close":
+                raise self.error(start.position, "unclosed parenthesis")
+        elif word.kind in ("string", "number") or word.text in CONSTANTS:
+            value = self.constant(word)
+            return lambda *_: value
+        elif word.kind != "path":
+            raise self.unexpected(word, where)
+        head, *names = word.text.split(".")
+        if head.startswith("$"):
+            if head not in self.variables:
+                raise self.error(word.position, f"undefined variable {head}")
+            place = self.place(head)
+            operand = lambda variables, _: variables[place]  # noqa: E731 - as above
+        if word.text == "." or not names:
             return operand
-        if start.kind in ("string", "number", "name"):
-            raise self.error(start.position, f"{start.text} has no fields")
-        end = fields[-1].position + len(fields[-1].text)
         # Of several fields Go names the place of the second, and of a variable's that of the first.
-        position = fields[1 if is_of_dot and len(fields) > 1 else 0].position
-        at = self.at(position, self.text[start.position : end])
-        return partial(_field, operand, [field.text[1:] for field in fields], at)
+        skipped = len(head) if head or len(names) == 1 else 1 + len(names[0])
+        source = self.text[start.position : word.position + len(word.text)]
+        return partial(_field, operand, names, self.at(word.position + skipped, source))
 
-    def term(self, where: str) -> Operand:
-        word = self.take()
-        match word.kind:
-            case "dot":
-                return lambda _, dot: dot
-            case "variable":
-                if word.text not in self.variables:
-                    raise self.error(word.position, f"undefined variable {word.text}")
-                place = self.place(word.text)
-                return lambda variables, _: variables[place]
-            case "name" if word.text in CONSTANTS:
-                constant = CONSTANTS[word.text]
-                return lambda *_: constant
-            case "string" | "number":
-                value = self.constant(word)
-                return lambda *_: value
-            case "operator" if word.text == "(":
-                pipeline = self.pipeline("parentheses", max_variables=0)
-                if not self.is_operator(")"):
-                    raise self.error(word.position, "unclosed parenthesis")
-                self.take()
-                return pipeline.value
-        raise self.unexpected(word, where)
-
-    def constant(self, word: _Token) -> Any:
+    def constant(self, word: _Word) -> Any:
+        if word.kind == "name":
+            return CONSTANTS[word.text]
         if word.text[0] == "`":
             return word.text[1:-1].replace("\r", "")
         try:
@@ -426,7 +368,7 @@ def _branch(
     elif isinstance(value, list):
         items = list(enumerate(value))
     elif value is not None:
-        raise pipeline.at(f"{KINDS[type(value)]} cannot be iterated over")
+        raise pipeline.at(f"{kind_of(value)} cannot be iterated over")
     for item in items:
         # One variable gets the item, two get its key or place before it.
         variables.update(zip(pipeline.places, item[-len(pipeline.places) :], strict=False))
@@ -472,7 +414,7 @@ def _field(operand: Operand, names: Sequence[str], at: At, variables: Variables,
     value = operand(variables, dot)
     for name in names:
         if not isinstance(value, dict):
-            raise at(f"{KINDS[type(value)]} has no field {quote(name)}")
+            raise at(f"{kind_of(value)} has no field {quote(name)}")
         if name not in value:
             raise at(f"there is no key {quote(name)}")
         value = value[name]
