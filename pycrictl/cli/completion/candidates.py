@@ -1,8 +1,4 @@
-"""Candidates from the runtime: IDs, names and paths.
-
-All calls are single ones, which need no gRPC: its import would take much of the time that a
-completion has.
-"""
+"""Candidates from the runtime: IDs, names and paths."""
 
 from __future__ import annotations
 
@@ -35,13 +31,10 @@ class Candidate(NamedTuple):
 
 
 def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
-    if kind not in KINDS:
-        return []
     service: Literal["runtime", "image"] = "image" if kind == "image" else "runtime"
     once = settings._replace(max_retries=config.Setting(0, "flag"))
     client = open_client(once, service)
-    found = KINDS[kind](client, word)
-    return list(islice(found, MOST))
+    return list(islice(_KINDS[kind](client, word), MOST))
 
 
 def _containers(
@@ -179,7 +172,7 @@ def _is_directory(root: ContainerRoot, entry: os.DirEntry[str], path: bytes) -> 
         os.close(pinned)
 
 
-KINDS: Final[dict[str, Callable[[CriClient, str], Iterator[Candidate]]]] = {
+_KINDS: Final[dict[str, Callable[[CriClient, str], Iterator[Candidate]]]] = {
     "container": _containers,
     "created-container": partial(_containers, state=cri_pb2.CONTAINER_CREATED),
     "running-container": partial(_containers, state=cri_pb2.CONTAINER_RUNNING),
@@ -188,4 +181,3 @@ KINDS: Final[dict[str, Callable[[CriClient, str], Iterator[Candidate]]]] = {
     "log": _logs,
     "image": _images,
 }
-"""What a runtime can be asked for, by the names of ``Completes`` in small letters."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -297,31 +296,13 @@ def test_a_limit_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert answer._limit_s() == answer.LIMIT_S == 1.5
 
 
-def test_a_runtime_that_hangs_does_not_hold_up_and_no_process_is_left() -> None:
+def test_a_runtime_that_hangs_does_not_hold_up() -> None:
     with hostile.hung() as path:
         began = time.monotonic()
         result = ask("__complete", "-r", path, "stopp", "", timeout="200ms")
         assert (result.returncode, result.stdout, result.stderr) == (0, ":4\n", "")
         # Far from the limit, as the machine may be busy.
         assert time.monotonic() - began < 30
-        give_up_at = time.monotonic() + 30  # the last one is dead, but may not be gone
-        while left := working_for(path):
-            assert time.monotonic() < give_up_at, left
-            time.sleep(0.01)
-
-
-def working_for(path: str) -> list[bytes]:
-    needle = os.fsencode(path)
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0] if words else "Z"
-        except OSError:
-            continue
-        if needle in words and b"__complete" in words and state != "Z":
-            found.append(words)
-    return found
 
 
 # What must not drift
@@ -333,21 +314,9 @@ def test_it_is_hidden() -> None:
 
 def test_little_is_imported(runtime: FakeServer) -> None:
     probe = (
-        "import json, os, sys\n"
-        "from pycrictl.cli.completion import answer\n"
-        "end = os._exit\n"
-        "def leave(code):\n"
-        "    names = sorted(sys.modules)\n"
-        "    open(f'{sys.argv[1]}', 'a').write(json.dumps(names) + '\\n')\n"
-        "    end(code)\n"
-        "os._exit = leave\n"
-        "os.kill = lambda child, number: os.waitpid(child, 0)\n"
-        f"answer.run('pycrictl', ['-r', {runtime.endpoint!r}, 'inspect', ''])\n"
+        "import sys\n"
+        "from pycrictl.cli.completion.line import candidates\n"
+        f"candidates('pycrictl', ['-r', {runtime.endpoint!r}, 'inspect', ''])\n"
+        "sys.exit(' '.join({'websockets', 'tqdm', 'rich', 'yaml'} & {*sys.modules}) or 0)\n"
     )
-    output = Path(runtime.path).with_name("modules.json")
-    environ = {**os.environ, answer.LIMIT_VARIABLE: "50s"}
-    subprocess.run([sys.executable, "-c", probe, str(output)], env=environ, check=True, timeout=60)
-    loaded = {name for line in output.read_text().splitlines() for name in json.loads(line)}
-    assert "pycrictl.cli.completion.candidates" in loaded
-    heavy = {"websockets", "tqdm", "rich", "yaml"}
-    assert not loaded & heavy
+    subprocess.run([sys.executable, "-c", probe], check=True, timeout=60)
