@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from pycrictl.environ import OWN_NAME
+from pycrictl.pulls.model import Totals
 from pycrictl.show.displays import phrases
-from pycrictl.show.displays.meters import Meters, amount_line
+from pycrictl.show.displays.meters import Meters, total_line
 from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, Silent
 from pycrictl.units import duration_in_words, format_bytes, plural
 
@@ -28,10 +29,10 @@ class Progress(NamedTuple):
     elapsed_s: float
 
     @property
-    def amount(self) -> phrases.Amount:
+    def totals(self) -> Totals:
         done, total = self.done_bytes, self.total_bytes or 0
         eta_s = (total - done) / self.rate if self.rate and total and done <= total else None
-        return phrases.Amount(done, total, self.rate, eta_s)
+        return Totals(done, total, 0, 0, 0, 0, self.rate, eta_s)
 
 
 def summary(copied: Copied) -> str:
@@ -77,7 +78,7 @@ class CopyLines:
     def show(self, progress: Progress) -> None:
         if progress.elapsed_s - self._said_s >= HEARTBEAT_S:
             self._said_s = progress.elapsed_s
-            self._write([progress.amount.sentence("copying")])
+            self._write([phrases.sentence("copying", progress.totals)])
 
     def skip(self, path: str, reason: str) -> None:
         self._skipped += 1
@@ -107,12 +108,12 @@ class CopyBar(CopyLines):
 
     def show(self, progress: Progress) -> None:
         width, _ = self._meters.measure()
-        self._meters.draw([amount_line("", progress.amount, (), width)], progress.elapsed_s)
+        self._meters.draw([total_line("", progress.totals, (), width)], progress.elapsed_s)
 
 
 class CopyObjects(Objects):
     def show(self, progress: Progress) -> None:
-        self.write_objects([progress.amount.fields])
+        self.write_objects([phrases.fields(progress.totals)])
 
     def skip(self, path: str, reason: str) -> None:
         self.write_objects([{"skipped": path, "reason": reason}])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from pycrictl.environ import is_utf8, terminal_size
 from pycrictl.show.colours import Tone, are_wanted, painted, plain
@@ -16,6 +16,9 @@ from pycrictl.show.displays import phrases
 from pycrictl.show.displays.block import TerminalBlock
 from pycrictl.show.displays.outlet import BAR_INTERVAL_S
 from pycrictl.units import format_part
+
+if TYPE_CHECKING:
+    from pycrictl.pulls.model import Totals
 
 WIDEST: Final = 110
 SHORTEST_BAR: Final = 5
@@ -88,19 +91,19 @@ class Meters:
         return [line if self._is_utf8 else line.translate(_ASCII) for line in lines]
 
 
-def amount_line(label: str, amount: phrases.Amount, more: Sequence[str], width: int) -> Meter | str:
+def total_line(label: str, totals: Totals, more: Sequence[str], width: int) -> Meter | str:
     """Return the line of a total: as many of its words as fit in ``width``.
 
     What matters least goes first: what is unpacked, ``more`` from its end, the rate, the time left.
     The bar itself matters more than the first of these.
     """
-    percent, size, unpacked, speed, eta = amount.words
-    if amount.total <= 0:
+    percent, size, unpacked, speed, eta = phrases.words(totals)
+    if totals.total <= 0:
         return phrases.cut(sentence(label, size, speed, eta, *more), width)
     # As wide as it will be: a redrawn bar must not change its length.
-    size = size.rjust(len(format_part(amount.total, amount.total)))
+    size = size.rjust(len(format_part(totals.total, totals.total)))
     if unpacked:
-        most = format_part(amount.to_unpack, amount.to_unpack, is_estimated=True)
+        most = format_part(totals.extracted_total, totals.extracted_total, is_estimated=True)
         unpacked = unpacked.ljust(len(f"unpacked {most}"))
     if speed or not more:
         speed, eta = speed.ljust(_SPEED_WIDTH), eta.ljust(_ETA_WIDTH)
@@ -116,7 +119,7 @@ def amount_line(label: str, amount: phrases.Amount, more: Sequence[str], width: 
         if has_room(left, right, width, FAIR_BAR):
             rights = [right]
             break
-    share = amount.done / amount.total if amount.share is None else amount.share
+    share = totals.progress / totals.total if totals.share is None else totals.share
     return fit(left, rights, width, int(share * _SCALE), _SCALE)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from pycrictl.pulls import model
-from pycrictl.pulls.model import COMPLETE, STALLED_S, Awaited, Phase, Pull, PullItem, Totals, View
+from pycrictl.pulls.model import COMPLETE, STALLED_S, Awaited, Phase, Pull, PullItem, View
 from pycrictl.show.displays import phrases
 from pycrictl.units import duration_in_words, format_bytes, format_part, ordinal, plural
 
@@ -131,20 +131,7 @@ class History:
             self.last = replace(self.last, items=left)
 
 
-def amount(totals: Totals) -> phrases.Amount:
-    return phrases.Amount(
-        totals.progress,
-        totals.total,
-        None if 0 < totals.total == totals.progress else totals.rate,
-        totals.eta_s,
-        totals.share,
-        totals.extracted,
-        totals.extracted_total,
-        totals.is_estimated,
-    )
-
-
-def totals(view: View) -> tuple[phrases.Amount, list[str]]:
+def words_of_totals(view: View) -> list[str]:
     totals = view.totals
     noun = "pod"
     if any(item.image for item in view.items):
@@ -156,4 +143,4 @@ def totals(view: View) -> tuple[phrases.Amount, list[str]]:
         words.append(f"{plural(totals.to_come, 'image')} to come")
     if totals.failed:
         words.append(f"{totals.failed} failed")
-    return amount(totals), words
+    return words

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from unicodedata import east_asian_width
 
 from pycrictl.units import escape, format_bytes, format_part
+
+if TYPE_CHECKING:
+    from pycrictl.pulls.model import Totals
 
 DIGEST_WIDTH: Final = 12
 TEXT_LIMIT: Final = 300
@@ -45,67 +48,47 @@ def percent(done: int, total: int) -> int:
     return min(max(done * 100 // total, 0), 100)
 
 
-class Amount(NamedTuple):
-    """How far a pull or a copy is, in bytes; a total of 0 is unknown.
+def words(totals: Totals) -> tuple[str, str, str, str, str]:
+    """Return ``45%``, ``5.2/10.0 GiB``, ``unpacked 2.1/~25.0 GiB``, ``120.3 MiB/s``, ``ETA 0:05``.
 
-    ``share`` is how much of all work is done, from 0 to 1; without it, ``done`` of ``total`` is.
+    Empty where unknown.
     """
+    done, total, unpacked, rate = totals.progress, totals.total, "", _rate(totals)
+    share = percent(done, total) if totals.percent is None and total > 0 else totals.percent
+    if totals.extracted_total:
+        about = totals.is_estimated
+        size = format_part(totals.extracted, totals.extracted_total, is_estimated=about)
+        unpacked = f"unpacked {size}"
+    return (
+        f"{share}%" if total > 0 else "",
+        format_part(done, total),
+        unpacked,
+        "" if rate is None else f"{format_bytes(rate):>9}/s",
+        "" if totals.eta_s is None else f"ETA {clock(totals.eta_s)}",
+    )
 
-    done: int
-    total: int
-    rate: float | None
-    eta_s: float | None
-    share: float | None = None
-    unpacked: int = 0
-    to_unpack: int = 0
-    is_estimated: bool = False
 
-    @property
-    def percent(self) -> str:
-        if self.total <= 0:
-            return ""
-        if self.share is not None:
-            return f"{int(self.share * 100 + 1e-9)}%"
-        return f"{percent(self.done, self.total)}%"
+def sentence(verb: str, totals: Totals, *more: str) -> str:
+    return " ".join(filter(None, (verb, *map(str.strip, words(totals)), *more)))
 
-    @property
-    def words(self) -> tuple[str, str, str, str, str]:
-        """``45%``, ``5.2/10.0 GiB``, ``unpacked 2.1/~25.0 GiB``, ``120.3 MiB/s``, ``ETA 0:05``.
 
-        Empty where unknown.
-        """
-        unpacked = ""
-        if self.to_unpack:
-            size = format_part(self.unpacked, self.to_unpack, is_estimated=self.is_estimated)
-            unpacked = f"unpacked {size}"
-        return (
-            self.percent,
-            format_part(self.done, self.total),
-            unpacked,
-            "" if self.rate is None else f"{format_bytes(self.rate):>9}/s",
-            "" if self.eta_s is None else f"ETA {clock(self.eta_s)}",
-        )
+def fields(totals: Totals) -> dict[str, Any]:
+    found: dict[str, Any] = {"progress": totals.progress, "total": totals.total}
+    if totals.extracted_total:
+        found |= {"extracted": totals.extracted, "extracted_total": totals.extracted_total}
+    if totals.is_estimated:
+        found["extracted_estimated"] = True
+    return found
 
-    def sentence(self, verb: str, *more: str) -> str:
-        return " ".join(filter(None, (verb, *map(str.strip, self.words), *more)))
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"progress": self.done, "total": self.total}
-        if self.to_unpack:
-            fields |= {"extracted": self.unpacked, "extracted_total": self.to_unpack}
-        if self.is_estimated:
-            fields["extracted_estimated"] = True
-        return fields
+def speed(totals: Totals) -> dict[str, Any]:
+    rate, eta_s = _rate(totals), totals.eta_s
+    known = {"rate": rate and round(rate), "eta_s": eta_s and round(eta_s, 1)}
+    return {key: value for key, value in known.items() if value is not None}
 
-    @property
-    def speed(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
-        if self.rate is not None:
-            fields["rate"] = round(self.rate)
-        if self.eta_s is not None:
-            fields["eta_s"] = round(self.eta_s, 1)
-        return fields
+
+def _rate(totals: Totals) -> float | None:
+    return None if 0 < totals.total == totals.progress else totals.rate
 
 
 def clock(seconds: float) -> str:

@@ -8,7 +8,7 @@ from typing import Final, TextIO
 from pycrictl.pulls.model import Awaited, Phase, Pull, PullItem, View
 from pycrictl.show.colours import Tone, painted
 from pycrictl.show.displays import per_image, phrases
-from pycrictl.show.displays.meters import Meter, Meters, amount_line, fit, join, sentence
+from pycrictl.show.displays.meters import Meter, Meters, fit, join, sentence, total_line
 from pycrictl.show.displays.per_image import ACTIVE
 from pycrictl.units import duration_in_words, format_bytes, format_part
 
@@ -52,7 +52,7 @@ class Bars(Meters):
             if not self._aggregate and rows >= TINY:
                 lines += pool(pulls, min(rows - 2, POOL_LINES), width)
             is_new = view.now - self._first_s < RESUMED_S
-            lines.append(total_line(view, width, shows_resumed=is_new))
+            lines.append(total(view, width, shows_resumed=is_new))
         self.draw(lines, view.now)
 
     def end(self, images: Collection[str]) -> None:
@@ -76,11 +76,11 @@ class Bars(Meters):
         pulls = self._history.pulls
         end = []
         if self._aggregate and pulls:
-            amount, words = per_image.totals(view)
+            words = per_image.words_of_totals(view)
             verb = "in" if all(pull.is_complete for pull in pulls) else "after"
             began = self._first_s if view.totals.began is None else view.totals.began
             elapsed = f"{verb} {duration_in_words(view.now - began)}"
-            end = [sentence("Total", amount.words[1], *words, elapsed)]
+            end = [sentence("Total", phrases.words(view.totals)[1], *words, elapsed)]
             pulls = [pull for pull in pulls if pull.count(Phase.FAILED)]
         return [*self._last_lines(pulls), *end]
 
@@ -94,13 +94,13 @@ class Bars(Meters):
         ]
 
 
-def total_line(view: View, width: int, *, shows_resumed: bool = False) -> Meter | str:
+def total(view: View, width: int, *, shows_resumed: bool) -> Meter | str:
     if not view.items:
         return phrases.cut("Total  nothing is being pulled", width)
-    amount, words = per_image.totals(view)
-    if shows_resumed and amount.total > 0 and view.totals.resumed > 0:
+    words = per_image.words_of_totals(view)
+    if shows_resumed and view.totals.total > 0 and view.totals.resumed > 0:
         words.append(f"resumed {format_bytes(view.totals.resumed)}")
-    return amount_line("Total", amount, words, width)
+    return total_line("Total", view.totals, words, width)
 
 
 def awaited_lines(pulls: Sequence[Awaited], most: int, width: int) -> list[str]:

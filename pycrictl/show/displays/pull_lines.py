@@ -109,8 +109,7 @@ class PlainLines(Lines):
             self._heartbeat = view.now
         elif view.now - self._heartbeat >= HEARTBEAT_S:
             self._heartbeat = view.now
-            amount, words = per_image.totals(view)
-            yield amount.sentence("total", *words)
+            yield phrases.sentence("total", view.totals, *per_image.words_of_totals(view))
 
 
 def _start(pull: Pull, verb: str) -> str:
@@ -172,7 +171,7 @@ class JsonLines(Objects):
         fields: dict[str, Any] = {"image_progress": totals.progress, "image_total": totals.total}
         if totals.percent is not None:
             fields["percent"] = totals.percent
-        fields |= per_image.amount(totals).speed
+        fields |= phrases.speed(totals)
         if totals.began is not None:
             fields["elapsed_s"] = round(view.now - totals.began, 1)
         return fields
@@ -207,9 +206,8 @@ def _object(item: PullItem) -> dict[str, Any]:
 
 
 def _totals(view: View) -> dict[str, Any]:
-    amount, _ = per_image.totals(view)
     error = next((item.error for item in view.items if item.error), "")
-    fields = amount.fields | amount.speed
+    fields = phrases.fields(view.totals) | phrases.speed(view.totals)
     if view.totals.percent is not None:
         fields["percent"] = view.totals.percent
     return fields | ({"error": error} if error else {})

@@ -31,7 +31,7 @@ from pycrictl.pulls.model import View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.servicelog import Log
 from pycrictl.show import limiter_tables
-from pycrictl.show.displays import per_image
+from pycrictl.show.displays import phrases
 from pycrictl.units import parse_duration
 from pycrictl.wire.progress import ProgressDecoder, Report, encode_report
 from tests.agent import standing
@@ -67,7 +67,7 @@ def shown(percent: str, size: str, rate: str, left: str) -> Shown:
 
 
 def of_bars(view: View) -> Shown:
-    percent, size, _, rate, eta = per_image.totals(view)[0].words
+    percent, size, _, rate, eta = phrases.words(view.totals)
     return shown(percent, size, rate, eta)
 
 
