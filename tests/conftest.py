@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import os
 import shutil
@@ -76,6 +77,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.node)
     if worker := getattr(config, "workerinput", None):
         items[:] = dealt(items, worker["workercount"])
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage look at the thousands of tests again, now or at their end."""
+    if not gc.get_freeze_count():  # not those of a run within a test
+        gc.freeze()
 
 
 def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:

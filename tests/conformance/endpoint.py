@@ -160,7 +160,7 @@ class Endpoint:
     @property
     def base(self) -> Layer:
         if self._base is None:
-            self._base = self.layout.layer([*busybox_files(), *_FILES])
+            self._base = self.layout.layer([*busybox_files(), *_FILES], level=0)
         return self._base
 
     @property

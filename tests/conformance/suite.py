@@ -26,9 +26,10 @@ class Suite:
 
     def run(self, known: Mapping[str, str], *kinds: str) -> dict[str, str]:
         table = self._folder / "table.json"
-        words = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        words = ["-q", "-s", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
         words += ["--tb=short", "--basetemp", str(self._folder / "inner")]
         with self._monkeypatch.context() as patch:
+            patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
             for name, value in {**known, "CONFORMANCE_TABLE": str(table)}.items():
                 patch.setenv(name, value)
             status = pytest.main([*words, *(str(HERE / FILES[kind]) for kind in kinds or FILES)])

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,8 +79,8 @@ def unknown_ca(tmp_path: Path) -> Iterator[str]:
 def start(lab: Lab) -> Iterator[Callable[..., Proxy]]:
     started: list[Proxy] = []
 
-    def run(*flags: str) -> Proxy:
-        program = Proxy(lab.folder, lab.node.endpoint, *flags)
+    def run(*flags: str, **how: Any) -> Proxy:
+        program = Proxy(lab.folder, lab.node.endpoint, *flags, **how)
         started.append(program)
         return program.__enter__()
 

@@ -154,7 +154,8 @@ class House:
         if self._present() != _EXPECTED:
             self._furnish()
         assert self._present() == _EXPECTED
-        self.lab.node.kubelet.pull(self.unused)
+        for image in (BUSYBOX, self.unused):  # an example removes the one, another the other
+            self.lab.node.kubelet.pull(image)
 
     @contextmanager
     def slow_pull(self, kubelet: Kubelet | None = None, *, fails: bool = False) -> Iterator[None]:

@@ -91,7 +91,7 @@ class Lab:
         self.throttle = Throttle(self.registry.port)
         self.throttle.start()
         self.layout = Layout(self.folder / "layout")
-        self.base = self.layout.layer(busybox_files())
+        self.base = self.layout.layer(busybox_files(), level=0)
         self.pause = self.layout.image(
             "pause:1", [self.base], config={"Entrypoint": ["/bin/sleep", "1000000"], "Cmd": []}
         )

@@ -40,6 +40,12 @@ class Session:
             self.shown += os.read(self.terminal, 65536)
         self.shown = self.shown.partition(text)[2]
 
+    def talk(self, *turns: tuple[bytes, bytes]) -> None:
+        """Type, and wait for what that shows, turn by turn."""
+        for keys, shown in turns:
+            self.type(keys)
+            self.wait_for(shown)
+
     def hang_up(self) -> int:
         os.close(self._own)
         os.close(self.terminal)
