@@ -104,7 +104,9 @@ class NodeCollector(Asking):
         for client in clients:
             client.close()
         if os.geteuid():
-            reason = "the files and processes of root: settings, killed copies, perhaps the proxy"
+            reason = (
+                "root's files and processes: settings, what killed copies left, perhaps the proxy"
+            )
             self._missing.append(Missing("what only root sees", reason))
         known = dict(self._known)
         known["routes"] = tuple(trial.route() for trial in list(self._trials))

@@ -96,5 +96,5 @@ def disk_findings(disks: Iterable[Disk]) -> Iterator[Finding]:
             what = "full" if disk.free_share < FULL else "out of inodes"
             yield Finding("disk-full", Weight.SERIOUS, f"{where} is {what}: {disk}", advice, 95)
         elif disk.free_share < LOW_BYTES or disk.free_inodes_share < LOW_INODES:
-            text = f"{where} is nearly full, where the kubelet evicts pods: {disk}"
+            text = f"{where} is nearly full; the kubelet evicts pods: {disk}"
             yield Finding("disk-pressure", Weight.WARNING, text, advice, 50)

@@ -15,7 +15,7 @@ from pycrictl.diagnosis.findings import (
     no_sandbox_image,
     ranked,
 )
-from pycrictl.diagnosis.registry import Route
+from pycrictl.diagnosis.registry import NO_ANSWER, Route
 from pycrictl.units import format_bytes, format_duration, plural
 
 SKEW_S: Final = 30.0
@@ -108,7 +108,7 @@ def _runtime(facts: NodeFacts) -> Iterator[Finding]:
         advice = "run it as root; what else was not seen stands below"
         yield Finding("not-allowed", Weight.SERIOUS, text, advice, 99)
     elif not facts.endpoint:
-        advice = "is the runtime running? 'systemctl status containerd' (or crio) says"
+        advice = "'systemctl status containerd' (or crio) shows whether the runtime is running"
         yield Finding("runtime-down", Weight.SERIOUS, facts.problem, advice, 99)
     if facts.silent:
         text = f"the runtime at {facts.endpoint} does not answer: {', '.join(facts.silent)}"
@@ -143,7 +143,7 @@ def _clock(facts: NodeFacts) -> Iterator[Finding]:
         text = f"the clock is {format_duration(round(abs(skew_s)))} {how} the registry's"
         yield Finding("clock", weight, text, advice, 80)
     elif facts.is_clock_synchronized is False:
-        text = "the kernel says that nobody keeps the clock synchronized"
+        text = "the clock is not synchronized, the kernel reports"
         yield Finding("clock", Weight.NOTE, text, advice, 20)
 
 
@@ -247,5 +247,8 @@ def _registries(facts: NodeFacts) -> Iterator[Finding]:
         what = f"mirror {route.url} of {route.registry}" if route.is_mirror else route.url
         others = any(one.registry == route.registry and one.trouble is None for one in facts.routes)
         weight = Weight.WARNING if others else Weight.SERIOUS
+        advice = _ADVICE[step.name]
+        if step.text == NO_ANSWER and step.name not in ("dns", "tcp"):
+            advice = "it is connected but silent: check the registry and what is in front of it"
         text = f"{what} fails at {step.name.upper() if len(step.name) == 3 else step.name}"
-        yield Finding("registry", weight, f"{text}: {step.text}", _ADVICE[step.name], 70)
+        yield Finding("registry", weight, f"{text}: {step.text}", advice, 70)

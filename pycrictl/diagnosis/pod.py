@@ -324,7 +324,8 @@ def _pulling(pod: str, name: str, image: Image, pull: PullState) -> Finding:
     if pull.totals is not None and pull.totals.is_stalled:
         since = format_duration(int(pull.totals.idle_s))
         text = f"is waiting: the pull of image {name} has stalled for {since}, {pull.far}"
-        advice = f"'pycrictl doctor --registry {image.reference.partition('/')[0]}' tests the way"
+        host = image.reference.partition("/")[0]
+        advice = f"'pycrictl doctor --registry {host}' tests the connection"
         return Finding("stalled", Weight.SERIOUS, text + contrary, advice, 83)
     text = f"is waiting: image {name} is being pulled, {pull.far}"
     return Finding("pulling", Weight.WARNING, text + contrary, watch, 61)

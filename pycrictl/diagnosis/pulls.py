@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.diagnosis.facts import PullState
+from pycrictl.progress.failures import cause
 from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.sources import ImageTracker, open_watcher
@@ -43,7 +44,9 @@ def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
     for pod, image, pull in all_of(status):
         (own if pod == owner else stray).setdefault(image, pull)
     failed = {
-        one["image"]: one["error"] for one in status.get("failures", ()) if one["pod"] == owner
+        one["image"]: cause(one["error"])
+        for one in status.get("failures", ())
+        if one["pod"] == owner
     }
     return Pulls(own, stray, failed)
 

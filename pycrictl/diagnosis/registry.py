@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pycrictl.containerd.config_toml import Site
 
 STEP_S: Final = 2.0
+NO_ANSWER: Final = "no answer in time"
 RANGE_BYTES: Final = 1 << 20
 
 _ANSWER_BYTES: Final = 4 << 20
@@ -116,7 +117,7 @@ class Trial:
         if failure:
             raise failure[0]
         if not found:
-            return False, "no answer in time"
+            return False, NO_ANSWER
         return True, ", ".join(found[:3])
 
     def _tcp(self) -> tuple[bool | None, str]:
@@ -222,7 +223,7 @@ class Trial:
 
 def _reason(exc: Exception) -> str:
     if isinstance(exc, TimeoutError):
-        return "no answer in time"
+        return NO_ANSWER
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"x509: {exc.verify_message}"
     if isinstance(exc, OSError) and exc.strerror:

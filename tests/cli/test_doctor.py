@@ -132,7 +132,10 @@ def test_a_registry_that_hangs_is_named_as_what_there_was_no_time_for(fake: Fake
         silent.listen()
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         done = run(fake.endpoint, "--registry", f"{host}/a/b", "-o", "json")
-    (route,) = json.loads(done.stdout)["facts"]["routes"]
+    found = json.loads(done.stdout)
+    (route,) = found["facts"]["routes"]
+    (finding,) = (one for one in found["findings"] if one["kind"] == "registry")
+    assert finding["advice"].startswith("it is connected but silent: check the registry")
     assert [step["is_good"] for step in route["steps"]] == [True, True, None, False]
 
 

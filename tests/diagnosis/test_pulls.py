@@ -7,6 +7,7 @@ from pycrictl.diagnosis.pulls import from_proxy
 from tests.pulls.tracking import sums
 
 SUMS = sums(1, 4, 2.0, 2.0)
+FAILED = 'failed to pull and unpack image "a/bad:1": failed to resolve reference "a/bad:1": '
 STATUS = {
     "running": [
         {
@@ -29,7 +30,7 @@ STATUS = {
     ],
     "joined": [{"pull": 1, "image": "a/one", "pod": "default/web"}],
     "failures": [
-        {"image": "a/bad", "pod": "default/web", "error": "denied"},
+        {"image": "a/bad", "pod": "default/web", "error": FAILED + "denied"},
         {"image": "a/other", "pod": "default/batch", "error": "denied"},
     ],
 }
