@@ -20,10 +20,11 @@ from pycrictl.errors import (
     Unimplemented,
     UpgradeRefused,
 )
+from pycrictl.kube.pods import Pod
 from pycrictl.kubectl import api_errors
 from pycrictl.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
 from pycrictl.kubectl.kubectl_proxy import KubectlProxy
-from pycrictl.kubectl.pod_selection import Asked, FoundPod, PodSelection, ending_of, find
+from pycrictl.kubectl.pod_selection import Asked, PodSelection, ending_of, find
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.progress import report_stream
 from pycrictl.progress.endings import SETTLE_S, Pace, Sink, conclude
@@ -100,7 +101,7 @@ async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_not
 
 async def _follow_pod(
     proxy: KubectlProxy,
-    pod: FoundPod,
+    pod: Pod,
     container: str,
     is_endless: bool,
     on_report: _OnReport,

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from pycrictl.agent.api.names import is_name
 from pycrictl.errors import Denied, NotFound, PycrictlError, UsageError
 from pycrictl.foreign import mapping, mappings, text
+from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.kubectl.imagepulls import PullObject
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.units import plural, quote
@@ -55,20 +56,8 @@ class Asked(NamedTuple):
                 raise UsageError(f"a pod cannot be called {quote(name)}")
 
 
-class FoundPod(NamedTuple):
-    """A pod as kubectl has it.
-
-    ``node`` is empty as long as it has none; it is ``?``, and no container is known, where the user
-    may not see pods.
-    """
-
-    namespace: str
-    name: str
-    node: str
-    containers: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+UNSEEN: Final = "?"
+"""The node of a pod that the user may not see; its containers are not known either."""
 
 
 class PodSelection:
@@ -79,7 +68,7 @@ class PodSelection:
         kubectl: Kubectl,
         asked: Asked,
         namespace: str,
-        pods: Sequence[FoundPod],
+        pods: Sequence[Pod],
         selectors: Sequence[str],
     ) -> None:
         self.namespace = namespace
@@ -93,7 +82,7 @@ class PodSelection:
         self._looked_at = time.monotonic()
 
     @property
-    def single(self) -> FoundPod | None:
+    def single(self) -> Pod | None:
         named = self._asked.names and not self._selectors
         return self.pods[0] if named and len(self.pods) == 1 else None
 
@@ -118,7 +107,7 @@ class PodSelection:
         self._strange.clear()
         return self._known != before
 
-    def wait_for_nodes(self, *, forever: bool) -> list[FoundPod]:
+    def wait_for_nodes(self, *, forever: bool) -> list[Pod]:
         """Wait until a pod has a node; return those that have none."""
         until = time.monotonic() + SCHEDULED_S
         while True:
@@ -139,7 +128,7 @@ class PodSelection:
                 for selector in self._selectors
                 for pod in _select(self._kubectl, self.namespace, selector, self._asked.node)
             ]
-        self.pods = [_pod(each) for each in documents]
+        self.pods = _pods(documents)
         self._known |= {(pod.namespace, pod.name) for pod in self.pods}
 
 
@@ -158,7 +147,7 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
         namespace = "" if is_everywhere else asked.namespace or namespace_of(kubectl)
         if not asked.selector:
             return PodSelection(kubectl, asked, namespace, [], [])
-        found = [_pod(each) for each in _select(kubectl, namespace, asked.selector, asked.node)]
+        found = _pods(_select(kubectl, namespace, asked.selector, asked.node))
         return PodSelection(kubectl, asked, namespace, found, [asked.selector])
     try:
         namespace, documents, selectors = _resolve(kubectl, asked)
@@ -168,10 +157,11 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
         if len(asked.names) > 1 or "/" in name:
             raise
         namespace = asked.namespace or namespace_of(kubectl)
-        return PodSelection(kubectl, asked, namespace, [FoundPod(namespace, name, "?", ())], [])
+        unseen = Pod(namespace, name, "", "", (), (), node=UNSEEN)
+        return PodSelection(kubectl, asked, namespace, [unseen], [])
     for selector in selectors:
         documents += _select(kubectl, namespace, selector, asked.node)
-    pods = [_pod(each) for each in documents]
+    pods = _pods(documents)
     _check_container(asked.container, pods)
     return PodSelection(kubectl, asked, namespace, pods, selectors)
 
@@ -217,7 +207,7 @@ def ending_of(kubectl: Kubectl, pull: PullObject) -> str:
     return ""
 
 
-def _unscheduled(pods: Sequence[FoundPod]) -> PycrictlError:
+def _unscheduled(pods: Sequence[Pod]) -> PycrictlError:
     if not pods:
         return NotFound("no pod is there yet", hint="with -f they are waited for")
     first = pods[0]
@@ -262,19 +252,8 @@ def namespace_of(kubectl: Kubectl) -> str:
         return "default"
 
 
-def _pod(document: dict[str, Any]) -> FoundPod:
-    metadata, spec = mapping(document.get("metadata")), mapping(document.get("spec"))
-    containers = [
-        text(each.get("name"))
-        for key in ("initContainers", "containers", "ephemeralContainers")
-        for each in mappings(spec.get(key))
-    ]
-    return FoundPod(
-        text(metadata.get("namespace")) or "default",
-        text(metadata.get("name")),
-        text(spec.get("nodeName")),
-        tuple(containers),
-    )
+def _pods(documents: Iterable[dict[str, Any]]) -> list[Pod]:
+    return list(filter(None, map(parse_pod, documents)))
 
 
 def _selector_of(document: dict[str, Any]) -> str:
@@ -294,8 +273,9 @@ def _selector_of(document: dict[str, Any]) -> str:
     return ",".join(terms)
 
 
-def _check_container(name: str, pods: Iterable[FoundPod]) -> None:
-    known = list(dict.fromkeys(each for pod in pods for each in pod.containers))
+def _check_container(name: str, pods: Iterable[Pod]) -> None:
+    images = (one for pod in pods for one in pod.images if not one.is_volume)
+    known = list(dict.fromkeys(one.container for one in images))
     if name and known and name not in known:
         raise NotFound(
             f"no container {quote(name)} in the pod", hint=f"containers: {', '.join(known)}"
