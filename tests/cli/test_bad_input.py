@@ -107,6 +107,8 @@ def assert_printable(text: str) -> None:
 WRONG = (
     ("ps x", "got unexpected extra argument(s) (x)"),
     ("--timeout", 'option "--timeout" needs a value'),
+    ("ps --all=maybe", 'option "--all": "maybe" is not a boolean (true or false)'),
+    *((f"ps {one}", f'unknown option "{one}"') for one in ("-qx", "-aqz", "--aq")),
     ("ps -o ''", 'unknown output format ""'),
     ("pods -s '\x1b[2J'", r"invalid value for '-s': '\x1b[2J' is not one of"),
     ("pods --label =a", 'invalid value for --label: "=a" is not KEY=VALUE'),

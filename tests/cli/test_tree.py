@@ -94,6 +94,15 @@ def test_random_lines_are_read_or_refused(words: list[str]) -> None:
         (["proxy", "--serialize-image-pulls"], {"serialize_image_pulls": True}),
         (["proxy", "--serialize-image-pulls=false"], {"serialize_image_pulls": False}),
         (["rm", "--", "-f"], {"containers": ("-f",), "force": False}),
+        *((["ps", *one.split()], {"last": 3}) for one in ("--last 3", "-last 3", "-n 3", "-n=3")),
+        *((["ps", f"--all={one}"], {"all_": True}) for one in "1 t T true TRUE True".split()),
+        *(
+            (["ps", "-a", f"-a={one}"], {"all_": False})
+            for one in "0 f F false FALSE False".split()
+        ),
+        (["pull", "-pt", "5s", "x"], {"pull_timeout": 5.0}),  # a name wins over a bundle
+        (["ps", "--last", "-1", "--label", "--all"], {"last": -1, "labels": ("--all",)}),
+        (["stop", "a", "-t", "1", "-"], {"containers": ("a", "-"), "timeout": 1}),
         (["create", "js", "-p"], {"pod": True}),
         (["cp", "\udcff", "web:/"], {"source": "\udcff"}),
     ],
