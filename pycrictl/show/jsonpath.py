@@ -21,7 +21,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -59,10 +58,6 @@ def _follow(steps: Sequence[Step], value: Any, document: Any) -> Sequence[Any]:
         if len(values) > MAX_VALUES:
             raise JsonPathError("the JSONPath leads to too many values")
     return values
-
-
-def _follow_from_top(steps: Sequence[Step], _: Any, document: Any) -> Sequence[Any]:
-    return _follow(steps, document, document)
 
 
 def _children(value: Any, _: Any = None) -> Sequence[Any]:
@@ -161,37 +156,18 @@ class JsonPath:
             inner = inner[1:-1].strip()
         if not inner:
             raise JsonPathError(f"{quote(text)} is not a JSONPath: it is empty")
-        reader = _Reader(text, inner if inner[0] in "$@.[" else f".{inner}", aliases or {})
-        self._query = reader.whole(at_top=at_top)
+        self._given = text
+        self._text = inner if inner[0] in "$@.[" else f".{inner}"
+        self._aliases = aliases or {}
+        self._position = 0
+        self._query = self._read(at_top=at_top)
+        if self._position < len(self._text):
+            raise self._unexpected()
 
     def find(self, document: Any, top: Any = None) -> Sequence[Any]:
         return self._query(document, document if top is None else top)
 
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"(?s)\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])
-
-
-def _constant(text: str) -> bool | int | float:
-    if text in ("true", "false"):
-        return text == "true"
-    return float(text) if "." in text else int(text)
-
-
-class _Reader:
-    def __init__(self, given: str, text: str, aliases: Mapping[str, str]) -> None:
-        self._given = given
-        self._text = text
-        self._aliases = aliases
-        self._position = 0
-
-    def whole(self, *, at_top: bool) -> Selector:
-        query = self._query(at_top=at_top)
-        if self._position < len(self._text):
-            raise self._unexpected()
-        return query
-
-    def _query(self, *, at_top: bool, is_operand: bool = False) -> Selector:
+    def _read(self, *, at_top: bool, is_operand: bool = False) -> Selector:
         """Read a path up to where it ends; one in a filter cannot hold another filter."""
         is_absolute = self._next() == "$"
         aliases = self._aliases if is_absolute or at_top else {}
@@ -215,7 +191,7 @@ class _Reader:
                 steps.append((partial(_member, name if steps else aliases.get(name, name)),))
             elif is_deep:
                 raise self._error("a name is missing")
-        return partial(_follow_from_top if is_absolute else _follow, steps)
+        return lambda value, top: _follow(steps, top if is_absolute else value, top)
 
     def _bracket(self, *, can_filter: bool) -> Step:
         self._position += 1
@@ -251,7 +227,7 @@ class _Reader:
 
     def _operand(self) -> Selector:
         if self._next() in ("$", "@", "."):
-            return self._query(at_top=False, is_operand=True)
+            return self._read(at_top=False, is_operand=True)
         is_text = self._next() in ("'", '"')
         value = _unquoted(self._take(_TEXT)[0]) if is_text else _constant(self._take(_CONSTANT)[0])
         return lambda *_: (value,)
@@ -273,6 +249,16 @@ class _Reader:
     def _error(self, reason: str) -> JsonPathError:
         hint = _FILTER_HINT if "?" in self._text else None
         return JsonPathError(f"{quote(self._given)} is not a JSONPath: {reason}", hint=hint)
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"(?s)\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])
+
+
+def _constant(text: str) -> bool | int | float:
+    if text in ("true", "false"):
+        return text == "true"
+    return float(text) if "." in text else int(text)
 
 
 def _selector(found: re.Match[str]) -> Selector:
@@ -298,16 +284,20 @@ _ACTION: Final = re.compile(rf"\{{((?s:{_QUOTED}|\\.|[^}}'\"\\])*+)\}}")
 _RANGE: Final = re.compile(r"range(?=[\s.$@\[]|$)")
 
 
+Node = Callable[[Any, Any], Iterator[str]]
+"""Yields the text that a part of a template becomes; takes the current value and the document."""
+
+
 class JsonPathTemplate:
     def __init__(self, text: str, *, aliases: Mapping[str, str] | None = None) -> None:
         """Read a template; one without braces is a path."""
         nodes, ended = _parsed(_parts(text), aliases or {}, 0)
-        self._nodes = nodes if "{" in text else [JsonPath(text, aliases=aliases)]
+        self._nodes = nodes if "{" in text else [partial(_found, JsonPath(text, aliases=aliases))]
         if ended:
             raise JsonPathError(f"{{end}} without {{range}} in {quote(text)}")
 
     def render(self, document: Any) -> str:
-        return "".join(_rendered(self._nodes, document, document))
+        return "".join(part for node in self._nodes for part in node(document, document))
 
 
 def value_text(value: Any) -> str:
@@ -315,57 +305,49 @@ def value_text(value: Any) -> str:
     return escape(value if isinstance(value, str) else jsontext.compact_json(value))
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    path: JsonPath
-    body: Sequence[_Node]
+def _text(text: str, *_: Any) -> Iterator[str]:
+    yield text
 
 
-_Node = str | JsonPath | _Range
+def _found(path: JsonPath, current: Any, top: Any) -> Iterator[str]:
+    yield " ".join(map(value_text, path.find(current, top)))
 
 
-def _rendered(nodes: Sequence[_Node], current: Any, top: Any) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, str):
-            yield node
-        elif isinstance(node, JsonPath):
-            yield " ".join(map(value_text, node.find(current, top)))
-        else:
-            for item in node.path.find(current, top):
-                yield from _rendered(node.body, item, top)
+def _repeated(path: JsonPath, body: Sequence[Node], current: Any, top: Any) -> Iterator[str]:
+    for item in path.find(current, top):
+        for node in body:
+            yield from node(item, top)
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
     """Split a template into text and what stands in braces, each with whether it is the latter."""
     position = 0
     while (start := text.find("{", position)) >= 0:
-        if start > position:
-            yield text[position:start], False
+        yield text[position:start], False
         action = _ACTION.match(text, start)
         if action is None:
             raise JsonPathError(f'"}}" is missing in {quote(text)}')
         yield action[1].strip(), True
         position = action.end()
-    if position < len(text):
-        yield text[position:], False
+    yield text[position:], False
 
 
 def _parsed(
     parts: Iterator[tuple[str, bool]], aliases: Mapping[str, str], depth: int
-) -> tuple[list[_Node], bool]:
+) -> tuple[list[Node], bool]:
     """Return the nodes up to an ``{end}`` or the end of the text, and whether it was the former."""
-    nodes: list[_Node] = []
+    nodes: list[Node] = []
     for part, is_action in parts:
         if not is_action:
-            nodes.append(part)
+            nodes.append(partial(_text, part))
         elif part == "end":
             return nodes, True
         elif part.startswith(("'", '"')):
             if not re.fullmatch(_QUOTED, part):
                 raise JsonPathError(f"{quote(part)} is not a quoted text")
-            nodes.append(_unquoted(part))
+            nodes.append(partial(_text, _unquoted(part)))
         elif _CONSTANT.fullmatch(part):
-            nodes.append(jsontext.compact_json(_constant(part)))
+            nodes.append(partial(_text, jsontext.compact_json(_constant(part))))
         elif _RANGE.match(part):
             if depth == MAX_NESTING:
                 raise JsonPathError("{range} is nested too deeply")
@@ -373,7 +355,8 @@ def _parsed(
             body, ended = _parsed(parts, aliases, depth + 1)
             if not ended:
                 raise JsonPathError("{range} without {end}")
-            nodes.append(_Range(path, body))
+            nodes.append(partial(_repeated, path, body))
         else:
-            nodes.append(JsonPath(part or "@", aliases=aliases, at_top=not depth))
+            path = JsonPath(part or "@", aliases=aliases, at_top=not depth)
+            nodes.append(partial(_found, path))
     return nodes, False

@@ -28,19 +28,6 @@ def test_clean_is_bounded_whatever_comes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("digest", "expected"),
-    [
-        ("sha256:0123456789abcdef", "0123456789ab"),
-        ("0123", "0123"),
-        ("", ""),
-        ("sha256:\x1b\x1b\x1b\x1b", "\\x1b\\x1b\\x1b"),
-    ],
-)
-def test_short_digest(digest: str, expected: str) -> None:
-    assert phrases.short_digest(digest) == expected
-
-
-@pytest.mark.parametrize(
     ("reference", "expected"),
     [
         ("docker.io/library/busybox:1.36", "docker.io/library/busybox:1.36"),
@@ -103,18 +90,6 @@ def test_clock(seconds: float, expected: str) -> None:
 )
 def test_duration(seconds: float, expected: str) -> None:
     assert duration_in_words(seconds) == expected
-
-
-TEXTS = ["", "x", "abcdef", "宽宽宽", "a宽b", "é" * 5]
-
-
-@pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("columns", range(10))
-def test_what_is_cut_fits(text: str, columns: int) -> None:
-    assert phrases.width(phrases.cut(text, columns)) <= columns
-    assert phrases.width(phrases.cut_middle(text, columns)) <= max(columns, 1)
-    if columns:
-        assert phrases.width(phrases.fill(text, columns)) == columns
 
 
 def test_cut() -> None:
