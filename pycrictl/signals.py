@@ -74,8 +74,7 @@ def _noting(number: int, noted: list[tuple[_Handler, int]]) -> Iterator[None]:
 def left_to_main_thread() -> Iterator[None]:
     """Let no thread that is started in the block take these signals.
 
-    One that a library's thread has taken is not pending any more, and ``cli.stuck`` would not see
-    that the main thread does not act on it.
+    One that a library's thread has taken does not interrupt what the main thread waits for.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:

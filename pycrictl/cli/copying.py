@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import select
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
@@ -33,39 +32,6 @@ if TYPE_CHECKING:
     from pycrictl.copy.rules.outcome import Summary
     from pycrictl.environ import Environment
     from pycrictl.show.displays.outlet import Mode, Stdout
-
-
-PATIENCE_S: Final = 1.0
-"""How long a signal must have been pending, and how often that is looked at."""
-
-_ENDING: Final = frozenset({signal.SIGINT, signal.SIGTERM})
-
-
-@contextmanager
-def ended_if_stuck(on_end: Callable[[int], None]) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the program while it cannot be interrupted.
-
-    Nothing is cleared up then, as with SIGKILL. ``on_end`` is called in another thread before that.
-    """
-    is_over = threading.Event()
-    threading.Thread(target=_watch, args=(is_over, on_end), daemon=True).start()
-    try:
-        yield
-    finally:
-        is_over.set()
-
-
-def _watch(is_over: threading.Event, on_end: Callable[[int], None]) -> None:
-    # They are for the main thread; a thread that blocks them sees them as pending.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    waited: set[int] = set()
-    while not is_over.wait(PATIENCE_S):
-        waiting = signal.sigpending() & _ENDING
-        if waiting & waited:
-            number = min(waiting & waited)
-            on_end(number)
-            os._exit(128 + number)
-        waited = waiting
 
 
 _SPEED_WINDOW_S: Final = 5.0
@@ -128,12 +94,7 @@ def carry_out(
     if not app.config.debug.value:
         app.env.configure_logging(debug=False)  # what could not be cleared up is a warning
 
-    def give_up(number: int) -> None:
-        display.close()
-        if number == signal.SIGINT:
-            app.env.error("interrupted", hint="a file system is not responding")
-
-    with ended_if_stuck(give_up), _Meter(display, app.env) as meter:
+    with _Meter(display, app.env) as meter:
         container = request.source if isinstance(request, spec.CopyFrom) else request.destination
         act = partial(_act, app.env, request, options, meter.watch)
         with opened(container, meter.watch) as methods:
