@@ -39,7 +39,7 @@ def copy_from(
                     archive,
                     destination,
                     rules,
-                    watch if archive.tree is not None else watch._replace(on_bytes=_ignore),
+                    watch if archive.tree is not None else watch._replace(on_bytes=lambda _: None),
                     check=archive.check,
                 )
             except BeginAnew as exc:
@@ -65,34 +65,20 @@ def pack_from(
             census = Census(rules)
             with Spool() as spool:
                 try:
-                    for piece in archive.pieces():
-                        census.receive_data(piece)
-                        spool.write(piece)
+                    spool.fill(census.through(archive.pieces()))
                 except BeginAnew as exc:
                     watch.note(exc.message)
                     continue
-                census.finish()
-                spool.finish()
                 yield from spool.pieces()
                 return census.summary
         census = Census(rules)
         with closing(archive.pieces()) as pieces:
-            for piece in pieces:
-                if archive.summary is None:
-                    census.receive_data(piece)
-                yield piece
+            yield from pieces if archive.summary is not None else census.through(pieces)
         archive.check()
-        if archive.summary is not None:
-            return archive.summary
-        census.finish()
-        return census.summary
+        return archive.summary or census.summary
 
 
 def unpack_to(method: Method, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
     """Unpack an archive, which comes from a descriptor, into a directory of the container."""
     with StreamArchive(stream) as archive:
         return method.write(archive, path, rules, watch)
-
-
-def _ignore(_: int) -> None:
-    """Do nothing: it is counted where it comes from."""

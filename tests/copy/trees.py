@@ -61,9 +61,6 @@ class Archive:
         data = b"".join(self.arriving)
         return Measured(len(data), crc32(data), Summary())
 
-    def address(self, path: bytes) -> bytes:
-        return path
-
 
 def put_at(
     destination: Path | str,

@@ -12,20 +12,12 @@ from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import file_pieces, pack
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.spec import SourceKind, as_archive, not_as_archive
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.walk import OnSkip, Watch
 from pycrictl.errors import CopyError
-
-
-def _ignore(_: Skipped) -> None:
-    """Do nothing."""
-
-
-def _be_content() -> None:
-    """Require nothing."""
 
 
 @dataclass(eq=False)
@@ -44,7 +36,7 @@ class Outgoing:
 
     pieces: Callable[[], Generator[memoryview, None, None]]
     name: bytes
-    check: Callable[[], None] = _be_content
+    check: Callable[[], object] = lambda: None
     tree: Source | None = None
     is_whole: bool = True
     summary: Summary | None = None
@@ -78,9 +70,6 @@ class Incoming(Protocol):
     def measured(self, rules: Rules, watch: Watch) -> Measured:
         """Return how long it is, its checksum and what is in it; the rules are held."""
 
-    def address(self, path: bytes) -> bytes:
-        """Return a path as ``CopyToContainer`` has it that says where it goes."""
-
 
 class TreeArchive:
     """An ``Incoming`` that is made of a tree of this machine."""
@@ -96,11 +85,8 @@ class TreeArchive:
         return pack(self._source, on_skip=self._on_skip, offset=offset)
 
     def measured(self, rules: Rules, watch: Watch) -> Measured:
-        self._on_skip = _ignore  # what is left out is told once
+        self._on_skip = lambda _: None  # what is left out is told once
         return measure(self._source, on_skip=watch.on_skip, rules=rules)
-
-    def address(self, path: bytes) -> bytes:
-        return not_as_archive(path)
 
 
 class StreamArchive:
@@ -125,22 +111,15 @@ class StreamArchive:
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
         if self._spool is not None:
             yield from file_pieces(self._spool.fd, offset, self._spool.size_bytes)
-            return
-        yield from self._read()
+        else:
+            yield from self._read()
 
     def measured(self, rules: Rules, watch: Watch) -> Measured:
         census = Census(rules)
         spool = self._spool = Spool()
-        for piece in self._read():
-            spool.write(piece)
-            census.receive_data(piece)
-        census.finish()
-        spool.finish()
+        spool.fill(census.through(self._read()))
         watch.note_names(has_absolute=census.has_absolute)
         return Measured(spool.size_bytes, spool.crc32, census.summary)
-
-    def address(self, path: bytes) -> bytes:
-        return as_archive(path)
 
     def _read(self) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(CHUNK_BYTES))

@@ -46,7 +46,7 @@ def put(
     rules: Rules,
     watch: Watch,
     *,
-    check: Callable[[], None],
+    check: Callable[[], object],
 ) -> Summary:
     """Put an archive into its place: all of it, or nothing.
 

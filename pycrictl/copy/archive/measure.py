@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from typing import Final, NamedTuple
 
@@ -35,9 +35,14 @@ class Census:
         self._judge = None if rules is None else Judge(rules, single=False)
         self._reader = TarReader()
 
-    def receive_data(self, data: bytes | memoryview) -> None:
-        self._reader.receive_data(data)
-        self._deal()
+    def through(self, pieces: Iterable[memoryview]) -> Generator[memoryview, None, None]:
+        """Yield the pieces of an archive, and raise what is wrong with it."""
+        for piece in pieces:
+            self._reader.receive_data(piece)
+            self._count()
+            yield piece
+        self._reader.receive_eof()
+        self._count()
 
     def count(self, entry: Entry) -> None:
         if self._judge is not None:
@@ -52,11 +57,7 @@ class Census:
             self.summary.files += 1
             self.summary.size_bytes += entry.size_bytes
 
-    def finish(self) -> None:
-        self._reader.receive_eof()
-        self._deal()
-
-    def _deal(self) -> None:
+    def _count(self) -> None:
         for event in self._reader.events_received():
             if isinstance(event, EntryStarted):
                 self.count(event.entry)

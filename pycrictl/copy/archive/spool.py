@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -78,6 +78,11 @@ class Spool:
         except OSError as exc:
             raise self._failure(exc) from exc
         self.size_bytes += len(view)
+
+    def fill(self, pieces: Iterable[bytes | memoryview]) -> None:
+        for piece in pieces:
+            self.write(piece)
+        self.finish()
 
     def finish(self) -> None:
         self._writer.finish()

@@ -12,13 +12,12 @@ import random
 import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import partial
-from typing import Final, NoReturn
+from typing import Final
 
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.measure import report_total
 from pycrictl.copy.exec.cleaning import Cleaner
-from pycrictl.copy.exec.remote import CommandResult, Remote, Running, in_large_pieces
+from pycrictl.copy.exec.remote import CommandResult, Remote, in_large_pieces
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place, take_apart
@@ -54,12 +53,51 @@ class OverExec:
     def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Iterator[Outgoing]:
-        source = Packing(self._remote, path, follow=follow)
-        archive = Outgoing(lambda: source.pieces(archive, rules, watch), source.top)
-        yield archive
+        remote, text = self._remote, take_apart(path)
+        is_gnu = _GNU in remote.tar_version()
+        is_entered = text.wants_directory or (
+            follow and not remote.run("test", "-d", os.fsdecode(text.path)).status
+        )
+        words = ["tar", "-c", "-f", "-"]
+        if is_gnu:
+            words.append("--format=posix")  # the others have times in whole seconds only
+        if is_entered and text.path == b"/":
+            words += ("--exclude=./proc", "--exclude=./sys")
+        elif follow and not is_entered:
+            words.append("-h")  # the source is a file: there are no other links
+        parent, _, base = text.path.rpartition(b"/")
+        folder, member = (text.path, b".") if is_entered else (parent or b"/", b"./" + base)
+        top = b"." if text.wants_contents else text.name
+        cleaner = Cleaner(
+            rules._replace(archive=True),
+            on_skip=watch.on_skip,
+            on_bytes=watch.on_bytes,
+            name=b"." if is_entered else top,
+            top=top,
+            unpacks=False,
+        )
+
+        def packed() -> Generator[bytes, None, None]:
+            remote.refuse_kernel_file_system(text.path)
+            with _watched(remote) as mark:
+                place = ["-C", os.fsdecode(folder) + mark, "--", os.fsdecode(member)]
+                with remote.stream(*words, *place, stdin=False) as tar:
+                    yield from in_large_pieces(tar.pieces())
+                    _check_packed(tar.ended(), path, is_gnu=is_gnu, on_skip=watch.on_skip)
+
+        def pieces() -> Generator[memoryview, None, None]:
+            with closing(packed()) as archive:
+                for piece in cleaner.clean(archive):
+                    yield memoryview(piece)
+
+        yield Outgoing(pieces, top, summary=cleaner.summary)
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        _require_plain(rules)
+        if rules.no_clobber:
+            raise Unimplemented(
+                "tar in the container cannot leave existing files alone (--no-clobber)",
+                hint="--method node can do it",
+            )
         self._remote.tar_version()
         if archive.tree is not None:
             report_total(archive.tree, watch)
@@ -143,14 +181,28 @@ def _unpack(
     remote: Remote, folder: bytes, archive: Iterable[bytes], *options: str, path: bytes
 ) -> None:
     """Unpack an archive into a directory; ``path`` is what errors name."""
+    patience_s = _IDLE_S
+
+    def on_stall(stalled_s: float) -> None:
+        """Give up on a ``tar`` that reads no more.
+
+        A runtime may never report the end of a program that has left much of its input unread, as
+        ``tar`` does on a full disk.
+        """
+        remote.check_running()
+        if stalled_s >= _DEAD_AFTER_S and tar.so_far.stderr:
+            raise tar.so_far.failure("copy to", path)
+        if stalled_s >= patience_s:
+            raise _unfinished()
+
     words = ["tar", "-x", *options, "-f", "-", "-C", os.fsdecode(folder)]
     with remote.stream(*words, stdin=True) as tar:
-        tar.on_stall = partial(_check_progress, remote, tar, path)
+        tar.on_stall = on_stall
         try:
             is_read = all(tar.send(piece) for piece in archive)
         except BaseException:
             # It unpacks what it was sent, and ends.
-            tar.on_stall = _give_up
+            patience_s = 0.0
             with suppress(PycrictlError):
                 tar.ended()
             raise
@@ -161,33 +213,8 @@ def _unpack(
         raise _unfinished()
 
 
-def _check_progress(remote: Remote, tar: Running, path: bytes, stalled_s: float) -> None:
-    """Give up on a ``tar`` that reads no more.
-
-    A runtime may never report the end of a program that has left much of its input unread, as
-    ``tar`` does on a full disk.
-    """
-    remote.check_running()
-    if stalled_s >= _DEAD_AFTER_S and tar.so_far.stderr:
-        raise tar.so_far.failure("copy to", path)
-    if stalled_s >= _IDLE_S:
-        raise _unfinished()
-
-
-def _give_up(_: float) -> NoReturn:
-    raise _unfinished()
-
-
 def _unfinished() -> CopyError:
     return CopyError("tar in the container ended before it had read everything")
-
-
-def _require_plain(rules: Rules) -> None:
-    if rules.no_clobber:
-        raise Unimplemented(
-            "tar in the container cannot leave existing files alone (--no-clobber)",
-            hint="--method node can do it",
-        )
 
 
 def _left(folder: bytes, cleaner: Cleaner) -> str:
@@ -201,75 +228,19 @@ def _join(folder: bytes, name: bytes) -> bytes:
     return folder.rstrip(b"/") + b"/" + name
 
 
-class Packing:
-    def __init__(self, remote: Remote, path: bytes, *, follow: bool) -> None:
-        self._remote = remote
-        self._path = path
-        self._follow = follow
-        self._is_gnu = _GNU in remote.tar_version()
-        text = self._text = take_apart(path)
-        self.top = b"." if text.wants_contents else text.name
-        self._is_entered = text.wants_directory or (
-            follow and not remote.run("test", "-d", os.fsdecode(text.path)).status
-        )
-
-    def _command(self, mark: str) -> list[str]:
-        path = self._text.path
-        words = ["tar", "-c", "-f", "-"]
-        if self._is_gnu:
-            words.append("--format=posix")  # the others have times in whole seconds only
-        if self._is_entered:
-            if path == b"/":
-                words += ("--exclude=./proc", "--exclude=./sys")
-            return [*words, "-C", os.fsdecode(path) + mark, "."]
-        if self._follow:
-            words.append("-h")  # the source is a file: there are no other links
-        parent = os.fsdecode(path.rpartition(b"/")[0] or b"/")
-        return [*words, "-C", parent + mark, "--", "./" + os.fsdecode(self._text.name)]
-
-    def pieces(
-        self, archive: Outgoing, rules: Rules, watch: Watch
-    ) -> Generator[memoryview, None, None]:
-        """Yield a clean archive of what ``tar`` writes.
-
-        What it fails with is raised before the end of the archive.
-        """
-        self._remote.refuse_kernel_file_system(self._text.path)
-
-        cleaner = Cleaner(
-            rules._replace(archive=True),
-            on_skip=watch.on_skip,
-            on_bytes=watch.on_bytes,
-            name=b"." if self._is_entered else self.top,
-            top=self.top,
-            unpacks=False,
-        )
-        archive.summary = cleaner.summary
-        with closing(self._raw(watch.on_skip)) as raw:
-            for piece in cleaner.clean(raw):
-                yield memoryview(piece)
-
-    def _raw(self, on_skip: OnSkip) -> Generator[bytes, None, None]:
-        with (
-            _watched(self._remote) as mark,
-            self._remote.stream(*self._command(mark), stdin=False) as tar,
-        ):
-            yield from in_large_pieces(tar.pieces())
-            self._check(tar.ended(), on_skip)
-
-    def _check(self, ended: CommandResult, on_skip: OnSkip) -> None:
-        """Require that ``tar`` has packed everything, as far as there was anything to pack."""
-        complaints = [line for line in ended.stderr.splitlines() if line.strip()]
-        known = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]
-        # GNU tar's status for files that were changed or removed in the meantime, and for no other.
-        is_live = self._is_gnu and ended.status == 1 and 0 < len(known) == len(complaints)
-        is_live = is_live and all(match["reason"] in (_CHANGED, _VANISHED) for match in known)
-        if ended.status and not is_live:
-            raise ended.failure("copy", self._path)
-        for match in known:
-            if match["reason"] != _CHANGED:  # the other methods do not notice that either
-                reason = match["reason"].decode(errors="replace")
-                on_skip(Skipped(match["name"], "tar", f"tar says {quote(reason)}"))
+def _check_packed(ended: CommandResult, path: bytes, *, is_gnu: bool, on_skip: OnSkip) -> None:
+    """Require that ``tar`` has packed everything, as far as there was anything to pack."""
+    complaints = [line for line in ended.stderr.splitlines() if line.strip()]
+    known = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]
+    # GNU tar's status for files that were changed or removed in the meantime, and for no other.
+    is_live = is_gnu and ended.status == 1 and 0 < len(known) == len(complaints)
+    is_live = is_live and all(match["reason"] in (_CHANGED, _VANISHED) for match in known)
+    if ended.status and not is_live:
+        raise ended.failure("copy", path)
+    for match in known:
+        if match["reason"] != _CHANGED:  # the other methods do not notice that either
+            reason = match["reason"].decode(errors="replace")
+            on_skip(Skipped(match["name"], "tar", f"tar says {quote(reason)}"))
 
 
 @contextmanager

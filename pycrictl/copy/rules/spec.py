@@ -165,15 +165,17 @@ def take_apart(path: bytes) -> PathText:
     return PathText(stripped, name, wants_directory or wants_contents, wants_contents)
 
 
-def not_as_archive(path: bytes) -> bytes:
-    """Return ``DIR/`` for ``DIR/.``, which would ask the server to unpack an archive there."""
-    text = take_apart(path)
-    return text.path.rstrip(b"/") + b"/" if path.rstrip(b"/").endswith(b"/.") else path
+def address(path: bytes, kind: SourceKind | None) -> bytes:
+    """Return where a source of a kind goes, as ``CopyToContainer`` has it; None: as it is.
 
-
-def as_archive(path: bytes) -> bytes:
-    """Return a path that asks the server to unpack an archive there, however much it holds."""
-    return path if path.endswith((b"/.", b"/./")) else path.rstrip(b"/") + b"/."
+    ``DIR/.`` asks the server to unpack an archive there, however much it holds.
+    """
+    asks_so = path.rstrip(b"/").endswith(b"/.")
+    if kind is SourceKind.ARCHIVE:
+        return path if asks_so else path.rstrip(b"/") + b"/."
+    if kind is not None and asks_so:
+        return take_apart(path).path.rstrip(b"/") + b"/"
+    return path
 
 
 def place(

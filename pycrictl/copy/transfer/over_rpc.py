@@ -20,7 +20,7 @@ from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Outcome, Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import take_apart
+from pycrictl.copy.rules.spec import address, take_apart
 from pycrictl.copy.transfer.flow import next_event, receive, send
 from pycrictl.copy.transfer.link import SocketLink, open_link
 from pycrictl.copy.transfer.messages import (
@@ -130,7 +130,7 @@ class OverRpc:
             with suppress(Invalid):
                 self._ask_to(b"", 0, 0)
         measured = archive.measured(rules, watch)
-        url = self._ask_to(archive.address(path), measured.size_bytes, measured.crc32)
+        url = self._ask_to(address(path, archive.kind), measured.size_bytes, measured.crc32)
         if watch.on_total is not None and archive.tree is not None:
             watch.on_total(measured.size_bytes)
         with self._opened(url) as link, closing(archive.pieces()) as pieces:

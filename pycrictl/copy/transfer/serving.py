@@ -209,9 +209,6 @@ class Upload(Transfer):
     def measured(self, rules: Rules, watch: Watch) -> Measured:
         return self._measured
 
-    def address(self, path: bytes) -> bytes:
-        return path
-
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
         """See ``Incoming``; an empty piece while there is none."""
         protocol = self.protocol

@@ -30,7 +30,7 @@ from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import take_apart
+from pycrictl.copy.rules.spec import address, take_apart
 from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.transfer.messages import Arriving, Content
 from pycrictl.copy.tree.walk import Watch
@@ -131,7 +131,7 @@ class OverApi:
             size_bytes=sent.size_bytes,
             crc32=sent.crc32,
         )
-        spec = self._spec("To", archive.address(path), rules, False, record)
+        spec = self._spec("To", address(path, archive.kind), rules, False, record)
         with self._session(record, spec, watch) as session:
             if watch.on_total is not None:
                 watch.on_total(sent.size_bytes)

@@ -20,7 +20,7 @@ from pycrictl.copy import ends
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.rules.spec import not_as_archive
+from pycrictl.copy.rules.spec import SourceKind, address
 from pycrictl.copy.transfer import over_rpc
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import STATUS
@@ -151,7 +151,7 @@ def test_progress_of_an_archive(fake: FakeServer, server: CopyServer, copier: Co
     ],
 )
 def test_a_directory_is_not_asked_for_as_if_for_an_archive(path: str, asked: str) -> None:
-    assert not_as_archive(path.encode()) == asked.encode()
+    assert address(path.encode(), SourceKind.DIRECTORY) == asked.encode()
 
 
 # Interruptions
