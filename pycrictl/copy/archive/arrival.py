@@ -90,7 +90,7 @@ def _unpack(pieces: Iterable[memoryview], arrival: _Arrival, watch: Watch) -> No
             elif isinstance(event, EntryStarted):
                 fd = arrival.begin(event.entry)
                 if fd is not None:
-                    writer = SparseWriter(fd, event.entry.size_bytes)
+                    writer = SparseWriter(fd)
             elif isinstance(event, EntryFinished) and writer is not None:
                 writer.finish()
                 writer = None

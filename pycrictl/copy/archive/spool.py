@@ -16,7 +16,7 @@ from typing import Final
 
 from pycrictl.copy.archive.checksum import Checksum
 from pycrictl.copy.archive.pack import file_pieces
-from pycrictl.copy.tree.content import DEFAULT_FOLDER, HOLE_BYTES, SparseWriter
+from pycrictl.copy.tree.content import DEFAULT_FOLDER, SparseWriter
 from pycrictl.errors import CopyError, NoSpace
 from pycrictl.units import quote
 
@@ -49,7 +49,7 @@ class Spool:
             reason = os.strerror(exc.errno or 0).lower()
             raise CopyError(f"cannot spool in {quote(folder)}: {reason}") from exc
         self._checksum = Checksum()
-        self._writer = SparseWriter(self.fd, HOLE_BYTES)
+        self._writer = SparseWriter(self.fd)
         try:
             self._check_space(_CHECK_BYTES // 8)
         except BaseException:

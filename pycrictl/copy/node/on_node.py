@@ -163,7 +163,7 @@ def sweep(locate_one: Callable[[str], FirstProcess]) -> int:
         except (NotFound, FailedPrecondition):  # gone, or another runtime's
             for noted in of_the_dead():
                 if noted.container_id == container_id and noted.age_s > _OLD_S:
-                    forget(noted)
+                    forget(noted.name)
         except (CopyError, OSError):
             log.debug("cannot clear up in container %s", container_id, exc_info=True)
     return count

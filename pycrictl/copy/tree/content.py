@@ -83,8 +83,9 @@ def copy_content(
         shown: the source, for messages.
         on_bytes: counts holes too.
     """
-    if size_bytes <= SMALL_BYTES:
-        _copy_small(source, target, size_bytes, shown=shown)
+    if size_bytes <= SMALL_BYTES:  # the calls are most of the work
+        if _by_buffer(source, target, 0, size_bytes) < size_bytes:
+            raise shrunk(shown)
         on_bytes(size_bytes)
         return
     os.ftruncate(target, size_bytes)
@@ -111,17 +112,6 @@ def copy_content(
     # A file may be cut where its holes were, and no copying notices.
     if os.fstat(source).st_size < size_bytes:
         raise shrunk(shown)
-
-
-def _copy_small(source: int, target: int, size_bytes: int, *, shown: bytes) -> None:
-    """Copy a file that is so small that the calls are most of the work."""
-    position = 0
-    while position < size_bytes:
-        data = os.pread(source, size_bytes - position, position)
-        if not data:
-            raise shrunk(shown)
-        write_all(target, data, position)
-        position += len(data)
 
 
 def _by_range(source: int, target: int, position: int, count: int) -> int:
@@ -168,23 +158,17 @@ def _reserve(target: int, position: int, count: int) -> bool:
 class SparseWriter:
     """Writes content that comes from a stream to an empty file; runs of zeros become holes."""
 
-    def __init__(self, target: int, size_bytes: int) -> None:
+    def __init__(self, target: int) -> None:
         self._target = target
         self._position = 0
-        self._is_sparse = size_bytes >= HOLE_BYTES
         self._can_reserve = True
 
     def write(self, data: memoryview) -> None:
         """Write the next bytes."""
-        if not self._is_sparse:
-            write_all(self._target, data, self._position)
-            self._position += len(data)
-            return
         start = 0  # of what is not written yet
         for offset in range(0, len(data), HOLE_BYTES):
-            piece = data[offset : offset + HOLE_BYTES]
             # bytearrays compare by memory, and most data differs at its first byte.
-            if _ZEROS == piece:
+            if _ZEROS == data[offset : offset + HOLE_BYTES]:
                 self._write_run(data[start:offset], self._position + start)
                 start = offset + HOLE_BYTES
         self._write_run(data[start:], self._position + start)
@@ -192,8 +176,7 @@ class SparseWriter:
 
     def finish(self) -> None:
         """Give the file its length: it may end in a hole."""
-        if self._is_sparse:
-            os.ftruncate(self._target, self._position)
+        os.ftruncate(self._target, self._position)
 
     def _write_run(self, data: memoryview, position: int) -> None:
         if len(data) >= _WRITE_BYTES and self._can_reserve:

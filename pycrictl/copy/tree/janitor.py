@@ -61,20 +61,22 @@ class Note:
 
     def __init__(self, container_id: str, folder: bytes, name: bytes) -> None:
         self._fd = -1
-        self._name = os.fsdecode(name)
+        self._name = name
         with suppress(OSError), _opened() as notes:
             # The lock comes first: without it this could be taken for one of the dead.
-            self._fd = os.open(self._name, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=notes)
+            self._fd = os.open(name, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=notes)
             fcntl.flock(self._fd, fcntl.LOCK_EX)  # who has looked at it lets it go at once
             path = os.path.abspath(folder)  # noqa: PTH100 (of bytes)
-            os.write(self._fd, json.dumps([container_id, os.fsdecode(path), self._name]).encode())
+            os.write(
+                self._fd, json.dumps([container_id, os.fsdecode(path), os.fsdecode(name)]).encode()
+            )
 
     def close(self, *, is_removed: bool) -> None:
         """Let go of it; remove it if there is nothing left to clear up."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             if is_removed:
-                _remove(self._name)
+                forget(self._name)
             os.close(fd)
 
 
@@ -102,12 +104,8 @@ def of_the_dead() -> Iterator[Noted]:
                             yield Noted(container_id, os.fsencode(path), os.fsencode(stage), age_s)
 
 
-def forget(noted: Noted) -> None:
+def forget(name: bytes) -> None:
     """Remove the note of a stage."""
-    _remove(os.fsdecode(noted.name))
-
-
-def _remove(name: str) -> None:
     with suppress(OSError), _opened() as notes:
         os.unlink(name, dir_fd=notes)
 
@@ -144,7 +142,7 @@ def sweep_root(root: Root) -> int:
         if noted.container_id == root.container_id:
             with suppress(OSError, CopyError):
                 _clear(noted, root)
-                forget(noted)
+                forget(noted.name)
                 count += 1
     return count
 

@@ -182,7 +182,7 @@ class _Walk:
         if len(levels) > MAX_DEPTH:
             raise CopyError(f"{quote(os.fsdecode(path))} is more than {MAX_DEPTH} directories deep")
         if len(levels) > _MAX_OPEN_SCANS:
-            levels[-1] = _Level(directory, _listed(list(names)), path)
+            levels[-1] = _Level(directory, (entry for entry in list(names)), path)
         return Found(self._entry(path, EntryType.DIRECTORY, os.fstat(directory.fd)), -1)
 
     def _link(self, directory: Directory, name: bytes, path: bytes) -> Found | None:
@@ -232,7 +232,3 @@ class _Walk:
             _NOBODY if gid is None else gid,
             link,
         )
-
-
-def _listed(names: list[os.DirEntry[str]]) -> Generator[os.DirEntry[str], None, None]:
-    yield from names

@@ -51,7 +51,7 @@ def test_a_disk_error_is_not_taken_for_a_missing_feature(
 def test_runs_of_every_length_are_written(tmp_path: Path) -> None:
     data = os.urandom(2 * MIB)
     fd = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
-    writer = SparseWriter(fd, 10 * MIB)
+    writer = SparseWriter(fd)
     written = b""
     for size in (1, 262_143, 262_144, 262_145, MIB + 7, 0, 2 * MIB):
         writer.write(memoryview(data)[:size])
@@ -77,7 +77,7 @@ def test_holes_are_found_in_streams(tmp_path: Path, size: int) -> None:
     hole = 65_536
     data = os.urandom(hole) + bytes(3 * hole) + b"x" + bytes(size)
     fd = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
-    writer = SparseWriter(fd, len(data))
+    writer = SparseWriter(fd)
     for start in range(0, len(data), 2 * hole):
         writer.write(memoryview(data)[start : start + 2 * hole])
     writer.finish()
