@@ -7,9 +7,11 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from unittest.mock import Mock
 
 import pytest
 
@@ -68,11 +70,8 @@ def killed(
             raise OSError(errno.EPERM, "links")
         link(self, other, other_name, name)
 
-    for owner, name, function in (
-        (Directory, "move", counted),
-        (Directory, "link", linked),
-    ):
-        setattr(owner, name, function)
+    setattr(Directory, "move", counted)  # noqa: B010 (it is replaced)
+    setattr(Directory, "link", linked)  # noqa: B010 (the same)
     try:
         directly(f"{source}/.", into, rules)
     finally:
@@ -156,35 +155,12 @@ def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str, rules:
     assert complete in seen
 
 
-@pytest.mark.usefixtures("handlers")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_while_a_merge_is_taken_back(
-    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    before = snapshot(into)
-    take_back = Merge._take_back
+def last_fails(last: int) -> Callable[..., None]:
+    replace, done = Merge._replace, 0
 
-    def interrupted(self: Merge, *arguments: object) -> None:
-        signal.raise_signal(number)
-        take_back(self, *arguments)  # type: ignore[arg-type]  # any
-
-    def failing(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Merge, "_take_back", interrupted)
-    monkeypatch.setattr(Merge, "_keep", failing)
-    monkeypatch.setattr(Merge, "_replace", last_fails(Merge._replace, 2))
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
-        directly(f"{source}/.", into)
-    assert snapshot(into) == before
-
-
-def last_fails(replace: object, last: int) -> object:
-    done = 0
-
-    def replacing(*arguments: object) -> None:
+    def replacing(*arguments: Any) -> None:
         nonlocal done
-        replace(*arguments)  # type: ignore[operator]  # any
+        replace(*arguments)
         done += 1
         if done == last:
             raise KeyboardInterrupt
@@ -192,36 +168,49 @@ def last_fails(replace: object, last: int) -> object:
     return replacing
 
 
+def with_signal(function: Callable[..., None], number: int) -> Callable[..., None]:
+    """A function that a signal falls into."""
+
+    def interrupted(*arguments: Any) -> None:
+        signal.raise_signal(number)
+        function(*arguments)
+
+    return interrupted
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_while_a_merge_is_taken_back(
+    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    before = snapshot(into)
+    monkeypatch.setattr(Merge, "_take_back", with_signal(Merge._take_back, number))
+    monkeypatch.setattr(Merge, "_replace", last_fails(2))
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        directly(f"{source}/.", into)
+    assert snapshot(into) == before
+
+
 @pytest.mark.usefixtures("handlers")
 def test_a_signal_in_a_step_takes_effect_after_it(
     source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = snapshot(into)
-    link, steps = Directory.link, 0
-
-    def interrupted(self: Directory, *arguments: object) -> None:
-        nonlocal steps
-        steps += 1
-        signal.raise_signal(signal.SIGINT)
-        link(self, *arguments)  # type: ignore[arg-type]  # any
-
-    monkeypatch.setattr(Directory, "link", interrupted)
+    link = Mock(side_effect=with_signal(Directory.link, signal.SIGINT))
+    monkeypatch.setattr(Directory, "link", lambda *words: link(*words))
     with pytest.raises(KeyboardInterrupt):
         directly(f"{source}/.", into)
     assert snapshot(into) == before
-    assert steps == 1
+    assert link.call_count == 1
 
 
 def test_what_cannot_be_taken_back_stays(
     source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who clears up finishes the merge then, as far as it can."""
-    monkeypatch.setattr(Merge, "_replace", last_fails(Merge._replace, 2))
+    monkeypatch.setattr(Merge, "_replace", last_fails(2))
 
-    def broken(*_: object) -> None:
-        raise OSError(5, "disk")
-
-    monkeypatch.setattr(Merge, "_take_back", broken)
+    monkeypatch.setattr(Merge, "_take_back", Mock(side_effect=OSError(5, "disk")))
     with pytest.raises(CopyError, match="failed halfway") as info:
         directly(f"{source}/.", into)
     assert "/into/.pycrictl-" in str(info.value.hint)
@@ -236,19 +225,16 @@ def test_what_cannot_be_taken_back_stays(
 def test_a_signal_while_the_stage_is_removed(
     source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
 ) -> None:
-    remove = Directory.remove
-    removed = 0
+    remove, removed = Directory.remove, count(1)
 
     def interrupted(self: Directory, name: bytes, *, depth: int = 0) -> None:
-        nonlocal removed
-        removed += 1
-        if removed == 2:
+        if next(removed) == 2:
             signal.raise_signal(signal.SIGINT)
         remove(self, name, depth=depth)
 
     monkeypatch.setattr(Directory, "remove", interrupted)
     if not is_over:
-        monkeypatch.setattr(Merge, "_replace", last_fails(Merge._replace, 2))
+        monkeypatch.setattr(Merge, "_replace", last_fails(2))
     with pytest.raises(KeyboardInterrupt):
         directly(f"{source}/.", into)
     monkeypatch.undo()

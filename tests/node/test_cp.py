@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -319,6 +319,7 @@ def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folde
     for path in ("/proc/sys/kernel", "/sys/kernel"):
         assert "never copied" in cp.refused(folder / "f", f"C:{path}")
     assert "never copied" in cp.refused("C:/proc/1/environ", folder / "x")
+    assert "is a device, pipe or socket" in cp.refused(folder / "f", "C:/dev/null")
     hosts = (cp.root / "etc/hosts").read_bytes()
     (folder / "etc").mkdir()
     (folder / "etc/hosts").write_text("new")
@@ -370,6 +371,38 @@ def test_a_disk_that_is_full(cp: Cp, start_container: Start, folder: Path) -> No
         assert stages_in(folder / "small") == []
     finally:
         subprocess.run(["umount", "--lazy", folder / "small"], check=True)
+
+
+@pytest.mark.parametrize("how", ["copy", "sweep"])
+def test_what_a_killed_copy_has_left(
+    containers: Callable[[str], Cp], folder: Path, how: str
+) -> None:
+    """The next copy from the same container removes it, wherever it goes, and so does --sweep."""
+    cp = containers("node")
+    (folder / "src").mkdir()
+    (folder / "src/f").write_bytes(bytes(3 * MIB))
+    archive = subprocess.run(
+        ["tar", "-c", "-C", folder, "src"], check=True, capture_output=True
+    ).stdout
+    (cp.root / "tmp/dst").mkdir()
+    with cp.start("-", "C:/tmp/dst", stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(archive[:MIB])
+        process.stdin.flush()
+        wait_until(lambda: stages_in(cp.root / "tmp/dst") != [])
+        cp.ok("C:/bin/busybox", folder)  # the living are left alone
+        assert stages_in(cp.root / "tmp/dst") != []
+        process.kill()
+        process.communicate()
+    assert stages_in(cp.root / "tmp/dst") != []
+    if how == "copy":
+        cp.ok("C:/bin/busybox", folder)
+    else:
+        ended = cp.program.run("-r", cp.endpoint, "cp", "--sweep")
+        assert ended == (0, b"removed what 1 killed copy had left\n", "")
+        ended = cp.program.run("-r", cp.endpoint, "cp", "--sweep")
+        assert ended == (0, b"removed what 0 killed copies had left\n", "")
+    assert stages_in(cp.root / "tmp") == []
 
 
 def has_no_stage(top: Path) -> bool:

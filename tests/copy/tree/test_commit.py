@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.errors import CopyError
 from tests.copy.hostile import FOLDER, archive, member, snapshot
-from tests.copy.trees import Archive, Copy, both_ways, nothing_is_left, put_at, tree
+from tests.copy.trees import Archive, Copy, both_ways, needs_root, nothing_is_left, put_at, tree
 
 __all__ = ["nothing_is_left", "tree"]
 
@@ -51,6 +53,34 @@ def test_nothing_happens_where_something_is_in_the_way(
     with pytest.raises(CopyError, match="cannot copy a"):
         copy(tree, tmp_path / "into")
     assert snapshot(tmp_path / "into") == before
+
+
+@needs_root
+@both_ways
+def test_what_is_special_stays(copy: Copy, tmp_path: Path) -> None:
+    top = tmp_path / "d"
+    (top / "inner").mkdir(parents=True)
+    os.mknod(top / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    os.mkfifo(top / "pipe")
+    (top / "link").symlink_to("null")
+    (top / "out").symlink_to("/proc/self/fd/1")
+    (top / "inner/null").symlink_to("../null")
+    for name in ("null", "pipe"):
+        (tmp_path / "to" / name).mkdir(parents=True)
+        (tmp_path / "to" / name / name).write_text("content")
+    before = snapshot(top)
+    null = tmp_path / "to/null/null"
+    for source, target in (
+        *((null, top / name) for name in ("null", "pipe", "link", "out", "")),
+        *((f"{tmp_path}/to/{name}/.", top) for name in ("null", "pipe")),
+    ):
+        with pytest.raises(CopyError, match="is a device, pipe or socket"):
+            copy(source, target)
+        assert snapshot(top) == before
+    # What a link in a tree leads to is not touched: only the link is replaced.
+    copy(f"{tmp_path}/to/null/.", top / "inner")
+    assert not (top / "inner/null").is_symlink()
+    assert (top / "null").is_char_device()
 
 
 def test_a_file_that_appears_meanwhile_is_not_lost(tmp_path: Path) -> None:
