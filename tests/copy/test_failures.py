@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import threading
 import time
@@ -69,19 +68,6 @@ def test_no_space_left(copy: Copy, source: Path, tmp_path: Path, is_file: bool) 
         assert info.value.message.startswith(f'cannot copy to "{small}')
     finally:
         subprocess.run(["umount", small], check=True)
-
-
-@both_ways
-def test_a_file_too_large_for_the_limit(copy: Copy, tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(os.urandom(100_000))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
-    try:
-        with pytest.raises(CopyError, match='/g": file too large'):
-            copy(tmp_path / "f", tmp_path / "g")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert not (tmp_path / "g").exists()
 
 
 @both_ways

@@ -238,16 +238,11 @@ def test_no_clobber(cp: Cp, folder: Path) -> None:
     if cp.method != "node":
         line = cp.refused("--no-clobber", folder / "d", "C:/root")
         assert "cannot leave existing files alone" in line
-        cp.ok(folder / "d/sub", "C:/root/d")
-    else:
-        told = cp.ok("--no-clobber", folder / "d", "C:/root")
-        assert told.startswith("copied 1 file, 2 directories (3 B) in")
-        assert ", kept 1 existing" in told
-        assert "kept 1" in cp.ok("--no-clobber", folder / "d/f", "C:/root/d/f")
+        return
+    told = cp.ok("--no-clobber", folder / "d", "C:/root")
+    assert told.startswith("copied 1 file, 2 directories (3 B) in")
+    assert ", kept 1 existing" in told
     assert contents(cp.root / "root/d") == {"f": "old", "sub/g": "new"}
-    told = cp.ok("--no-clobber", "C:/root/d", folder)
-    assert told.startswith("copied 2 directories in ")
-    assert "kept 2" in told
 
 
 BROKEN = {case.refused: case for case in HOSTILE.values() if case.refused and not case.before}

@@ -14,7 +14,7 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.places import THIS_MACHINE, open_destination
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import CopyError, EntryRefused, PycrictlError
+from pycrictl.errors import EntryRefused, PycrictlError
 from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
 from tests.copy.trees import Archive, ignore, put_at
 
@@ -105,11 +105,6 @@ def test_an_impossible_owner_cannot_be_kept(parent: Path) -> None:
     with pytest.raises(EntryRefused) as info:
         unpack(HONEST["uid-huge"], parent / "dest", Rules(archive=True), [])
     assert info.value.rule == "owner"
-
-
-def test_a_directory_that_does_not_exist_is_not_made(parent: Path) -> None:
-    with pytest.raises(CopyError, match="there is no directory"):
-        unpack(next(iter(HOSTILE.values())), parent / "dest/nowhere", Rules(), [])
 
 
 def clean(case: Case) -> Cleaner:

@@ -16,7 +16,6 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.janitor import COMMIT, Note, sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
-from pycrictl.copy.tree.resolve import is_mount_point
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from tests.copy.hostile import archive, member, snapshot
@@ -84,17 +83,6 @@ def source(tmp_path: Path) -> Path:
     (top / "links").mkdir()
     (top / "links/hosts").symlink_to("nowhere")
     return top
-
-
-def test_mount_points(container: Container) -> None:
-    etc = os.open(container.root / "etc", os.O_PATH)
-    try:
-        found = {name: is_mount_point(etc, name) for name in (b"hosts", b"other", b"volume")}
-        with pytest.raises(FileNotFoundError):
-            is_mount_point(etc, b"nothing")
-    finally:
-        os.close(etc)
-    assert found == {b"hosts": True, b"other": False, b"volume": True}
 
 
 @both_ways

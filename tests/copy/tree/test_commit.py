@@ -38,23 +38,6 @@ def test_no_clobber(copy: Copy, tree: Path, tmp_path: Path) -> None:
     assert (tmp_path / "into/tree/f").read_text() == "kept"
 
 
-@both_ways
-@pytest.mark.parametrize("in_the_way", ["file", "directory"])
-def test_nothing_happens_where_something_is_in_the_way(
-    copy: Copy, tree: Path, tmp_path: Path, in_the_way: str
-) -> None:
-    (tmp_path / "into/tree/sub").mkdir(parents=True)
-    (tmp_path / "into/tree/f").write_text("old")
-    if in_the_way == "file":
-        (tmp_path / "into/tree/sub/empty").write_text("a file")
-    else:
-        (tmp_path / "into/tree/sub/big").mkdir()
-    before = snapshot(tmp_path / "into")
-    with pytest.raises(CopyError, match="cannot copy a"):
-        copy(tree, tmp_path / "into")
-    assert snapshot(tmp_path / "into") == before
-
-
 @needs_root
 @both_ways
 def test_what_is_special_stays(copy: Copy, tmp_path: Path) -> None:
