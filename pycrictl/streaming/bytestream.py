@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -26,10 +26,16 @@ _GOODBYE_S: Final = 1.0
 
 
 class ByteStream(asyncio.Protocol):
-    """An open connection, whose failures are StreamErrors that name the peer by its label."""
+    """An open connection, whose failures are StreamErrors that name the peer by its label.
 
-    def __init__(self, label: str) -> None:
+    A server's ``accepted`` is called when it is open.
+    """
+
+    def __init__(
+        self, label: str, accepted: Callable[[ByteStream], object] = lambda stream: None
+    ) -> None:
         self.label = label
+        self._accepted = accepted
         self._pieces: deque[bytes] = deque()
         self._held_bytes = 0
         self._is_ended = False
@@ -86,12 +92,17 @@ class ByteStream(asyncio.Protocol):
         if self._lost.is_set():
             raise self._broken(self._error or ConnectionResetError("connection lost"))
 
-    async def close(self) -> None:
-        """Close in good order, within a second."""
+    def end(self) -> None:
+        """Send no more, but go on reading. Not possible with TLS."""
+        if not self._transport.is_closing():
+            self._transport.write_eof()
+
+    async def close(self, *, within_s: float | None = _GOODBYE_S) -> None:
+        """Close in good order, within a time in seconds or however long that takes."""
         if not self._transport.is_closing():  # a second time, Python 3.11.2 could not abort TLS
             self._transport.close()
         try:
-            async with asyncio.timeout(_GOODBYE_S):
+            async with asyncio.timeout(within_s):
                 await self._lost.wait()
         except TimeoutError:
             self.abort()
@@ -115,6 +126,7 @@ class ByteStream(asyncio.Protocol):
         if hasattr(transport, "max_size"):
             transport.max_size = READ_BYTES
         transport.set_write_buffer_limits(HELD_BYTES)  # so that more can be made meanwhile
+        self._accepted(self)
 
     def data_received(self, data: bytes) -> None:
         was_held_back = self._held_bytes > HELD_BYTES

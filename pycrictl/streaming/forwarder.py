@@ -9,11 +9,12 @@ runtime is gone. A local connection that cannot be forwarded does not concern th
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import re
 import resource
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -27,7 +28,6 @@ from pycrictl.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
 from pycrictl.wire.portforward import (
     SPDY_PROTOCOL,
     WEBSOCKET_PROTOCOL,
-    Event,
     ForwardClosed,
     PortForward,
     port_forward,
@@ -85,14 +85,19 @@ def listen(
     optional = _LOCALHOST if "localhost" in addresses else ()
     listeners: list[Listener] = []
     for pair in pairs:
-        sockets, failures = _listen(hosts, pair.local)
-        added = [Listener(each, pair.remote) for each in sockets]
-        if added:
-            for host, reason in failures.items():
-                if host not in optional:
-                    note(f"cannot listen on {_label(host, added[0].port)}: {reason}")
-        else:
+        port, failures, added = pair.local, dict[str, str](), list[Listener]()
+        for host, family in hosts.items():
+            try:
+                created = socket.create_server((host, port), family=family, backlog=128)
+            except OSError as exc:
+                failures[host] = os.strerror(exc.errno or 0).lower()
+                continue
+            added.append(Listener(created, pair.remote))
+            port = added[0].port
+        if not added:
             note(f"cannot listen on port {pair.local}: {next(iter(failures.values()))}")
+        for host in failures.keys() - set(optional) if added else ():
+            note(f"cannot listen on {_label(host, port)}: {failures[host]}")
         listeners += added
     if not listeners:
         raise ConnectError("none of the local ports can be listened on")
@@ -108,39 +113,15 @@ def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
     hosts: dict[str, socket.AddressFamily] = {}
     for name in addresses:
         for host in _LOCALHOST if name == "localhost" else [name]:
-            family = _family(host)
-            hosts[socket.inet_ntop(family, socket.inet_pton(family, host))] = family
+            try:
+                address = ipaddress.ip_address(host)
+            except ValueError:
+                raise UsageError(
+                    f'"{host}" is not an IP address', hint="or localhost, for 127.0.0.1 and ::1"
+                ) from None
+            hosts[str(address)] = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     return hosts
 
-
-def _family(host: str) -> socket.AddressFamily:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        with suppress(OSError):
-            socket.inet_pton(family, host)
-            return family
-    raise UsageError(f'"{host}" is not an IP address', hint="or localhost, for 127.0.0.1 and ::1")
-
-
-def _listen(
-    hosts: Mapping[str, socket.AddressFamily], port: int
-) -> tuple[list[socket.socket], dict[str, str]]:
-    """Listen on one port everywhere; return the sockets, and by host why there is one less."""
-    sockets: list[socket.socket] = []
-    failures: dict[str, str] = {}
-    for host, family in hosts.items():
-        try:
-            created = socket.create_server((host, port), family=family, backlog=128)
-        except OSError as exc:
-            failures[host] = os.strerror(exc.errno or 0).lower()
-            continue
-        sockets.append(created)
-        port = port or created.getsockname()[1]
-    return sockets, failures
-
-
-READ_BYTES: Final = 65536
-HELD_BYTES: Final = 4 << 20
-"""Most data that waits for a local client before no more is read from the runtime."""
 
 LINGER_S: Final = 1.0
 """How long a client may go on sending what nobody reads, so that it gets the answer first."""
@@ -207,33 +188,35 @@ class Forwarder:
             await end_tasks(self._tasks)
 
     async def _serve(self, listener: Listener) -> asyncio.Server:
-        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
+        def accepted(local: ByteStream) -> None:
+            self._handled(listener.port)
+            task = asyncio.create_task(self._forward(local, listener))
             self._tasks.add(task)
-            local = _Local(reader, writer)
-            try:
-                await self._forward(local, listener)
-            except asyncio.CancelledError:
-                pass  # the end of everything; raising would be logged as an error of the server
-            finally:
-                local.abort()
-                self._tasks.discard(task)
+            task.add_done_callback(self._tasks.discard)
 
-        return await asyncio.start_server(accepted, sock=listener.socket, limit=READ_BYTES)
+        loop = asyncio.get_running_loop()
+        label = listener.label
+        return await loop.create_server(lambda: ByteStream(label, accepted), sock=listener.socket)
 
-    async def _forward(self, local: _Local, listener: Listener) -> None:
-        self._handled(listener.port)
+    async def _forward(self, local: ByteStream, listener: Listener) -> None:
         try:
-            error = await self._forward_to(listener.remote, local)
-        except PycrictlError as exc:
-            error = exc.message
-        if error:
-            self._note(f"forwarding {listener.port} -> {listener.remote}: {error}")
-        with suppress(OSError):
-            await local.finish()
+            try:
+                error = await self._forward_to(listener.remote, local)
+            except PycrictlError as exc:
+                error = exc.message
+            if error:
+                self._note(f"forwarding {listener.port} -> {listener.remote}: {error}")
+            # Closing with input unread is a reset, which may overtake what the client has to get.
+            local.end()
+            with suppress(TimeoutError, StreamError):
+                async with asyncio.timeout(LINGER_S):
+                    while await local.read():
+                        pass
+            await local.close(within_s=None)
+        finally:
+            local.abort()
 
-    async def _forward_to(self, port: int, local: _Local) -> str:
+    async def _forward_to(self, port: int, local: ByteStream) -> str:
         async with self._opening:
             connection = await self._open([port])
         core = port_forward(self._transport, port)
@@ -284,37 +267,8 @@ async def _watch(connection: ByteStream) -> NoReturn:
     raise core.error or StreamError("the connection to the pod was lost")
 
 
-class _Local:
-    """A local connection that is forwarded; ``is_gone`` once the client broke it off."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.is_gone = False
-        self._is_closed = False
-        writer.transport.set_write_buffer_limits(HELD_BYTES)
-
-    async def finish(self) -> None:
-        """Close it when the client has all, or raise OSError if it went away."""
-        if self.is_gone:
-            return
-        # Closing with input unread is a reset, which may overtake what the client has still to get.
-        self.writer.write_eof()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LINGER_S):
-                while await self.reader.read(READ_BYTES):
-                    pass
-        self.writer.close()
-        await self.writer.wait_closed()
-        self._is_closed = True
-
-    def abort(self) -> None:
-        if not self._is_closed:  # Python 3.11.2 could not, after what was unsent has gone out
-            self.writer.transport.abort()
-
-
 class _Passage:
-    def __init__(self, connection: ByteStream, core: PortForward, local: _Local) -> None:
+    def __init__(self, connection: ByteStream, core: PortForward, local: ByteStream) -> None:
         self._connection = connection
         self._core = core
         self._local = local
@@ -322,6 +276,7 @@ class _Passage:
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, timeout_s: float) -> str:
+        """Forward until either side has closed; return what went wrong, if anything."""
         tasks = [asyncio.create_task(each) for each in (self._receive(), self._send())]
         try:
             async with asyncio.timeout(timeout_s):
@@ -344,44 +299,40 @@ class _Passage:
                 data = b""
             core.receive_data(data, loop.time()) if data else core.receive_eof()
             for event in core.events_received():
-                await self._handle(event)
-
-    async def _handle(self, event: Event) -> None:
-        writer = self._local.writer
-        try:
-            match event:
-                case ChannelsOpened():
-                    self._opened.set()
-                case ChannelReceived():
-                    writer.write(event.data)
-                    await writer.drain()
-                case ChannelEnded():
-                    writer.write_eof()
-                case ForwardClosed():
-                    self._close(event.error)
-        except OSError:
-            self._break_off()
+                match event:
+                    case ChannelsOpened():
+                        self._opened.set()
+                    case ChannelReceived():
+                        self._local.send([event.data])
+                    case ChannelEnded():
+                        self._local.end()
+                    case ForwardClosed():
+                        self._close(event.error)
+            try:
+                await self._local.drain()
+            except StreamError:
+                self._close("")
 
     async def _send(self) -> None:
         await self._opened.wait()
-        try:
-            while data := await self._local.reader.read(READ_BYTES):
-                self._core.send(data)
-                self._flush()
+        while True:
+            try:
+                data = await self._local.read()
+            except StreamError:
+                self._close("")
+                return
+            if not data:
+                break
+            self._core.send(data)
+            self._flush()
+            try:
                 await self._connection.drain()
-                self._flush()  # what the reading side has held back meanwhile
-        except StreamError:
-            return  # the reading side reports it
-        except OSError:
-            self._break_off()
-            return
+            except StreamError:
+                return  # the receiving side reports it
+            self._flush()  # what the receiving side has held back meanwhile
         if self._core.can_end:
             self._core.end()
             self._flush()
-
-    def _break_off(self) -> None:
-        self._local.is_gone = True
-        self._close("")
 
     def _close(self, error: str) -> None:
         self._opened.set()
