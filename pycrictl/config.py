@@ -1,8 +1,8 @@
 """``crictl.yaml``, environment and flags become one frozen ``Config``.
 
 Each setting takes the first of: its flag, its environment variable (the endpoints and the file's
-path have one), the file, the built-in default; every value remembers which. An environment variable
-counts as given even when it is empty, as for crictl.
+path have one), the file, the built-in default. An environment variable counts as given even when it
+is empty, as for crictl.
 
 Two differences from crictl: a file without ``max-retries`` keeps the default, and an invalid file
 at the default path is reported instead of being silently ignored.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pycrictl import noderoot
 from pycrictl.errors import ConfigError, UsageError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pycrictl.yamltree import Member
 
 T = TypeVar("T")
-Origin = Literal["flag", "environment", "file", "default"]
 
 DEFAULT_PATH: Final = "/etc/crictl.yaml"
 DEFAULT_TIMEOUT_S: Final = 2.0
@@ -34,11 +33,6 @@ FILE_LIMIT_BYTES: Final = 1024 * 1024
 _PATH_LIMIT_CHARS: Final = 4096
 
 _NAME_BESIDE_EXECUTABLE: Final = "crictl.yaml"
-
-
-class Setting(NamedTuple, Generic[T]):
-    value: T
-    origin: Origin
 
 
 class Flags(NamedTuple):
@@ -55,19 +49,19 @@ class Flags(NamedTuple):
 class Config(NamedTuple):
     """All settings in force.
 
-    ``runtime_endpoint`` is empty with the origin ``default`` if none was given: the client then
-    looks for a runtime. ``image_endpoint`` equals it unless it is set on its own; an empty
-    one always stands for the runtime's. ``path`` is the file that was read, None
-    without one; ``warnings`` are lines for the user.
+    ``runtime_endpoint`` is None if none was given: the client then looks for a runtime.
+    ``image_endpoint`` equals it unless it is set on its own; an empty one always stands for the
+    runtime's. ``path`` is the file that was read, None without one; ``warnings`` are lines for the
+    user.
     """
 
-    runtime_endpoint: Setting[str]
-    image_endpoint: Setting[str]
-    timeout_s: Setting[float]
-    debug: Setting[bool]
-    max_retries: Setting[int]
-    pull_image_on_create: Setting[bool]
-    disable_pull_on_run: Setting[bool]
+    runtime_endpoint: str | None = None
+    image_endpoint: str | None = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    debug: bool = False
+    max_retries: int = DEFAULT_MAX_RETRIES
+    pull_image_on_create: bool = False
+    disable_pull_on_run: bool = False
     path: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -87,56 +81,56 @@ def load(
             named, or the one at the default path, does not exist.
     """
     values, path, warnings = _read_first(flags, environ, default_path, executable)
-    variable, in_file = environ.get, values.get
+    in_file = values.get
     runtime_endpoint = _first(
-        "",
         flags.runtime_endpoint,
-        variable("CONTAINER_RUNTIME_ENDPOINT"),
-        in_file("runtime-endpoint"),
+        environ.get("CONTAINER_RUNTIME_ENDPOINT"),
+        # crictl's `config --set` writes every other key at its zero value: that is no choice.
+        in_file("runtime-endpoint") or None,
     )
     image_endpoint = _first(
-        "", flags.image_endpoint, variable("IMAGE_SERVICE_ENDPOINT"), in_file("image-endpoint")
+        flags.image_endpoint, environ.get("IMAGE_SERVICE_ENDPOINT"), in_file("image-endpoint")
     )
-    timeout_s = _first(DEFAULT_TIMEOUT_S, flags.timeout_s, None, in_file("timeout"))
+    timeout_s = _first(flags.timeout_s, in_file("timeout")) or 0.0
+    max_retries = _first(flags.max_retries, in_file("max-retries"))
     return Config(
         runtime_endpoint=runtime_endpoint,
-        image_endpoint=image_endpoint if image_endpoint.value else runtime_endpoint,
-        timeout_s=timeout_s if timeout_s.value > 0 else Setting(DEFAULT_TIMEOUT_S, "default"),
-        debug=_first(False, flags.debug, None, in_file("debug")),
-        max_retries=_first(DEFAULT_MAX_RETRIES, flags.max_retries, None, in_file("max-retries")),
-        pull_image_on_create=_first(False, None, None, in_file("pull-image-on-create")),
-        disable_pull_on_run=_first(False, None, None, in_file("disable-pull-on-run")),
+        image_endpoint=image_endpoint or runtime_endpoint,
+        timeout_s=timeout_s if timeout_s > 0 else DEFAULT_TIMEOUT_S,
+        debug=bool(_first(flags.debug, in_file("debug"))),
+        max_retries=DEFAULT_MAX_RETRIES if max_retries is None else max_retries,
+        pull_image_on_create=bool(in_file("pull-image-on-create")),
+        disable_pull_on_run=bool(in_file("disable-pull-on-run")),
         path=path,
         warnings=warnings,
     )
 
 
-def socket_path(endpoint: Setting[str], option: str) -> str:
+def _first(*values: T | None) -> T | None:
+    return next((value for value in values if value is not None), None)
+
+
+def socket_path(endpoint: str, option: str) -> str:
     """Return the path of an endpoint's socket: of ``unix:///path``, or the path itself."""
-    text = endpoint.value
-    if not text:
-        raise UsageError(
-            f"--{option} is not set",
-            hint=f"the {endpoint.origin} gives an empty text: name a socket or leave it out",
-        )
-    scheme, colon, rest = text.partition(":")
-    is_unix = scheme.lower() == "unix"
-    if not colon or not (is_unix or re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme)):
-        path = text
-    elif not is_unix:
-        raise UsageError(
-            f"the endpoint {quote(text)} is not supported: {quote(scheme)} is not unix",
-            hint="a runtime is reached over a unix socket, such as unix:///run/containerd/containerd.sock",
-        )
-    else:
+    if not endpoint:
+        raise UsageError(f"--{option} is not set", hint="name a socket, or leave it out")
+    path = endpoint
+    scheme, colon, rest = endpoint.partition(":")
+    if colon and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        example = "unix:///run/containerd/containerd.sock"
+        if scheme.lower() != "unix":
+            raise UsageError(
+                f"the endpoint {quote(endpoint)} is not supported: {quote(scheme)} is not unix",
+                hint=f"a runtime is reached over a unix socket, such as {example}",
+            )
         path = rest.removeprefix("//")
         if not path.startswith("/"):
             raise UsageError(
-                f"the endpoint {quote(text)} has no absolute path",
-                hint="write three slashes, such as unix:///run/containerd/containerd.sock",
+                f"the endpoint {quote(endpoint)} has no absolute path",
+                hint=f"write three slashes, such as {example}",
             )
     if "\0" in path:
-        raise UsageError(f"the endpoint {quote(text)} holds a NUL character")
+        raise UsageError(f"the endpoint {quote(endpoint)} holds a NUL character")
     return path
 
 
@@ -148,28 +142,17 @@ def parse_file(text: str) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for key, line, node in _members(text):
-        if key not in _READERS:
+        if key not in KEYS:
             raise ConfigError(
                 f"line {line}: unknown key {quote(key)}", hint=f"known keys: {', '.join(KEYS)}"
             )
         found.pop(key, None)
         if node.type != "null":
             try:
-                found[key] = _READERS[key](node.text)
+                found[key] = KEYS[key].read(node.text)
             except ValueError as error:
                 raise ConfigError(f"line {node.line}: {key}: {error}") from None
     return found
-
-
-def _first(default: T, flag: T | None, variable: T | None, in_file: T | None) -> Setting[T]:
-    if flag is not None:
-        return Setting(flag, "flag")
-    if variable is not None:
-        return Setting(variable, "environment")
-    # `config --set` of crictl writes every other key at its zero value: an empty text is no choice.
-    if in_file is not None and in_file != "":
-        return Setting(in_file, "file")
-    return Setting(default, "default")
 
 
 def _read_first(
@@ -244,14 +227,20 @@ def _whole_number(text: str) -> int:
     return int(text)
 
 
-_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "runtime-endpoint": str,
-    "image-endpoint": str,
-    "timeout": _whole_number,
-    "debug": parse_bool,
-    "pull-image-on-create": parse_bool,
-    "disable-pull-on-run": parse_bool,
-    "max-retries": _whole_number,
+class Key(NamedTuple):
+    """How the value of a key is read from its text, and what its absence stands for."""
+
+    read: Callable[[str], Any]
+    absent: Any
+
+
+KEYS: Final[Mapping[str, Key]] = {
+    "runtime-endpoint": Key(str, ""),
+    "image-endpoint": Key(str, ""),
+    "timeout": Key(_whole_number, 0),
+    "debug": Key(parse_bool, False),
+    "pull-image-on-create": Key(parse_bool, False),
+    "disable-pull-on-run": Key(parse_bool, False),
+    "max-retries": Key(_whole_number, DEFAULT_MAX_RETRIES),
 }
-KEYS: Final = tuple(_READERS)
 """All keys of a file, in the order in which they are listed."""

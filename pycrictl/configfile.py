@@ -20,24 +20,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from pycrictl import config, noderoot
-from pycrictl.config import KEYS, Setting
+from pycrictl.config import KEYS
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import quote
 
 NEW_FILE_MODE: Final = 0o600
 NEW_FOLDER_MODE: Final = 0o755
 
-_PATH_LIMIT_CHARS: Final = 4096
-# What a missing key stands for.
-_ABSENT: Final[Mapping[str, Any]] = {
-    "runtime-endpoint": "",
-    "image-endpoint": "",
-    "timeout": 0,
-    "debug": False,
-    "pull-image-on-create": False,
-    "disable-pull-on-run": False,
-    "max-retries": config.DEFAULT_MAX_RETRIES,
-}
 _NEWER: Final = "max-retries"
 """The key that crictl 1.36.0 does not know yet."""
 _PLAIN: Final = re.compile(r"(?:unix://)?/[A-Za-z0-9/._+@-]*")
@@ -59,7 +48,7 @@ def values(path: str, *, is_whole: bool = False) -> dict[str, str]:
     """
     found = _parse(path, _read(path) or "")
     return {
-        key: _shown(found.get(key, _ABSENT[key]))
+        key: _shown(found.get(key, KEYS[key].absent))
         for key in KEYS
         if key in found or not (is_whole and key == _NEWER)
     }
@@ -93,14 +82,15 @@ def change(path: str, settings: Mapping[str, str], *, is_whole: bool = False) ->
     try:
         _write(path, changed(before or "", checked, is_whole=is_whole), is_new=before is None)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"cannot write {_file(path)}: {reason}") from None
 
 
 def changed(text: str, settings: Mapping[str, Any], *, is_whole: bool = False) -> str:
     """Return the text of a valid file with keys set; ``is_whole`` as for ``change``."""
     present = config.parse_file(text)
     if is_whole:
-        zeros = {key: _ABSENT[key] for key in KEYS if key != _NEWER}
+        zeros = {key: KEYS[key].absent for key in KEYS if key != _NEWER}
         settings = {**zeros, **present, **settings}
     after = f"{text.rstrip()}\n".lstrip("\n")
     for key, value in settings.items():
@@ -137,7 +127,7 @@ def _checked(key: str, text: str, *, any_endpoint: bool) -> str | int | bool:
         raise UsageError(error.message.removeprefix("line 1: ")) from None
     value: str | int | bool = parsed[key]
     if isinstance(value, str) and value and not any_endpoint:
-        config.socket_path(Setting(value, "flag"), key)
+        config.socket_path(value, key)
     return value
 
 
@@ -145,8 +135,7 @@ def _parse(path: str, text: str) -> dict[str, Any]:
     try:
         return config.parse_file(text)
     except ConfigError as error:
-        file = f"config file {quote(path, _PATH_LIMIT_CHARS)}"
-        raise ConfigError(f"{file}: {error.message}", hint=error.hint) from None
+        raise ConfigError(f"{_file(path)}: {error.message}", hint=error.hint) from None
 
 
 def _read(path: str) -> str | None:
@@ -156,8 +145,7 @@ def _read(path: str) -> str | None:
         return None
     except (OSError, ValueError) as error:  # a path may hold a NUL
         reason = error.strerror if isinstance(error, OSError) else None
-        file = f"config file {quote(path, _PATH_LIMIT_CHARS)}"
-        raise ConfigError(f"cannot read {file}: {reason or error}") from None
+        raise ConfigError(f"cannot read {_file(path)}: {reason or error}") from None
 
 
 def _write(path: str, text: str, *, is_new: bool) -> None:
@@ -186,6 +174,5 @@ def _write(path: str, text: str, *, is_new: bool) -> None:
         raise
 
 
-def _unwritable(path: str, error: OSError) -> ConfigError:
-    reason = (error.strerror or str(error)).lower()
-    return ConfigError(f"cannot write config file {quote(path, _PATH_LIMIT_CHARS)}: {reason}")
+def _file(path: str) -> str:
+    return f"config file {quote(path, 4096)}"

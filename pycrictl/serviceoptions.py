@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import tomli
 
-from pycrictl.config import Setting, socket_path
+from pycrictl.config import socket_path
 from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.units import parse_duration, parse_size, quote
 
@@ -104,7 +104,7 @@ def read_text(value: object) -> str:
 
 def read_socket(value: object) -> str:
     try:
-        path = socket_path(Setting(read_text(value), "flag"), "endpoint")
+        path = socket_path(read_text(value), "endpoint")
     except PycrictlError as exc:
         raise ValueError(exc.message) from None
     return str(Path(path).absolute())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl import config
-from pycrictl.config import Config, Flags, Setting, load, parse_file, socket_path
+from pycrictl.config import Config, Flags, load, parse_file, socket_path
 from pycrictl.errors import ConfigError, UsageError
 
 FULL = """\
@@ -39,13 +39,13 @@ def read(
 class TestPrecedence:
     def test_defaults(self, tmp_path: Path) -> None:
         assert read(tmp_path) == Config(
-            runtime_endpoint=Setting("", "default"),
-            image_endpoint=Setting("", "default"),
-            timeout_s=Setting(2.0, "default"),
-            debug=Setting(False, "default"),
-            max_retries=Setting(3, "default"),
-            pull_image_on_create=Setting(False, "default"),
-            disable_pull_on_run=Setting(False, "default"),
+            runtime_endpoint=None,
+            image_endpoint=None,
+            timeout_s=2.0,
+            debug=False,
+            max_retries=3,
+            pull_image_on_create=False,
+            disable_pull_on_run=False,
             path=None,
             warnings=(),
         )
@@ -53,8 +53,8 @@ class TestPrecedence:
     def test_environment_beats_the_file(self, tmp_path: Path) -> None:
         environ = {"CONTAINER_RUNTIME_ENDPOINT": "/env", "IMAGE_SERVICE_ENDPOINT": "/env-images"}
         settings = read(tmp_path, FULL, environ=environ)
-        assert settings.runtime_endpoint == Setting("/env", "environment")
-        assert settings.image_endpoint == Setting("/env-images", "environment")
+        assert settings.runtime_endpoint == "/env"
+        assert settings.image_endpoint == "/env-images"
 
     def test_flags_beat_everything(self, tmp_path: Path) -> None:
         environ = {"CONTAINER_RUNTIME_ENDPOINT": "/env", "IMAGE_SERVICE_ENDPOINT": "/env-images"}
@@ -66,35 +66,32 @@ class TestPrecedence:
             max_retries=0,
         )
         settings = read(tmp_path, FULL, flags=flags, environ=environ)
-        assert settings.runtime_endpoint == Setting("/flag", "flag")
-        assert settings.image_endpoint == Setting("/flag-images", "flag")
-        assert settings.timeout_s == Setting(0.5, "flag")
-        assert settings.debug == Setting(False, "flag")
-        assert settings.max_retries == Setting(0, "flag")
+        assert settings.runtime_endpoint == "/flag"
+        assert settings.image_endpoint == "/flag-images"
+        assert (settings.timeout_s, settings.debug, settings.max_retries) == (0.5, False, 0)
 
     def test_a_variable_counts_although_it_is_empty(self, tmp_path: Path) -> None:
         settings = read(tmp_path, FULL, environ={"CONTAINER_RUNTIME_ENDPOINT": ""})
-        assert settings.runtime_endpoint == Setting("", "environment")
+        assert settings.runtime_endpoint == ""
 
     def test_images_follow_the_runtime_for_an_empty_endpoint(self, tmp_path: Path) -> None:
         by_flag = read(tmp_path, FULL, flags=Flags(image_endpoint=""))
         by_variable = read(tmp_path, FULL, environ={"IMAGE_SERVICE_ENDPOINT": ""})
         for settings in (by_flag, by_variable):
-            assert settings.image_endpoint == settings.runtime_endpoint
-            assert settings.image_endpoint.origin == "file"
+            assert settings.image_endpoint == settings.runtime_endpoint == "unix:///file.sock"
 
     def test_an_empty_endpoint_in_the_file_is_none(self, tmp_path: Path) -> None:
         text = 'runtime-endpoint: ""\nimage-endpoint: ""\ntimeout: 0\nmax-retries: 0\n'
         settings = read(tmp_path, text)
-        assert settings.runtime_endpoint == settings.image_endpoint == Setting("", "default")
-        assert settings.max_retries == Setting(0, "file")
+        assert settings.runtime_endpoint == settings.image_endpoint is None
+        assert settings.max_retries == 0
 
     @pytest.mark.parametrize(("flag", "in_file"), [(-5.0, 20), (0.0, 20), (None, 0), (None, -1)])
     def test_a_timeout_that_is_not_positive_means_the_default(
         self, tmp_path: Path, flag: float | None, in_file: int
     ) -> None:
         settings = read(tmp_path, f"timeout: {in_file}\n", flags=Flags(timeout_s=flag))
-        assert settings.timeout_s == Setting(2.0, "default")
+        assert settings.timeout_s == 2.0
 
 
 class TestWhichFile:
@@ -106,7 +103,7 @@ class TestWhichFile:
         by_flag = load(Flags(config=flag), environ, default_path=default)
         by_variable = load(Flags(), environ, default_path=default)
         by_default = load(Flags(), {}, default_path=default)
-        assert [s.timeout_s.value for s in (by_flag, by_variable, by_default)] == [1, 2, 3]
+        assert [s.timeout_s for s in (by_flag, by_variable, by_default)] == [1, 2, 3]
         assert [s.path for s in (by_flag, by_variable, by_default)] == [flag, variable, default]
 
     @pytest.mark.parametrize("name", ["missing.yaml", "no/such/dir.yaml", "plain/below.yaml"])
@@ -131,17 +128,17 @@ class TestWhichFile:
         executable = str(tmp_path / "pycrictl")
         missing = str(tmp_path / "missing.yaml")
         default = load(Flags(), {}, default_path=missing, executable=executable)
-        assert (default.timeout_s.value, default.path) == (9, str(beside))
+        assert (default.timeout_s, default.path) == (9, str(beside))
         assert default.warnings == ()
         named = load(Flags(config=missing), {}, executable=executable)
-        assert (named.timeout_s.value, named.path) == (9, str(beside))
+        assert (named.timeout_s, named.path) == (9, str(beside))
         assert named.warnings == (
             f'config file "{missing}" does not exist, using config file "{beside}"',
         )
 
     def test_an_invalid_default_file_is_a_warning(self, tmp_path: Path) -> None:
         settings = read(tmp_path, "timeout: 9\nfoo: 1\n")
-        assert settings.timeout_s == Setting(2.0, "default")
+        assert settings.timeout_s == 2.0
         assert settings.path is None
         expected = f'ignoring the config file "{tmp_path}/etc.yaml": line 2: unknown key "foo"'
         assert settings.warnings == (expected,)
@@ -151,7 +148,7 @@ class TestWhichFile:
         os.mkfifo(pipe)
         writer = threading.Thread(target=pipe.write_text, args=("timeout: 6\n",))
         writer.start()
-        assert load(Flags(config=str(pipe)), {}).timeout_s == Setting(6, "file")
+        assert load(Flags(config=str(pipe)), {}).timeout_s == 6
         writer.join()
 
     def test_a_directory(self, tmp_path: Path) -> None:
@@ -241,7 +238,7 @@ class TestSocketPath:
         ],
     )
     def test_accepted(self, endpoint: str, path: str) -> None:
-        assert socket_path(Setting(endpoint, "flag"), "runtime-endpoint") == path
+        assert socket_path(endpoint, "runtime-endpoint") == path
 
     @pytest.mark.parametrize(
         ("endpoint", "message"),
@@ -258,10 +255,10 @@ class TestSocketPath:
     )
     def test_refused(self, endpoint: str, message: str) -> None:
         with pytest.raises(UsageError) as caught:
-            socket_path(Setting(endpoint, "flag"), "runtime-endpoint")
+            socket_path(endpoint, "runtime-endpoint")
         assert message in caught.value.message
 
     def test_empty_is_not_set(self) -> None:
         for option in ("runtime-endpoint", "image-endpoint"):
             with pytest.raises(UsageError, match=f"^--{option} is not set$"):
-                socket_path(Setting("", "environment"), option)
+                socket_path("", option)

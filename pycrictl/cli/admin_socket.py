@@ -9,7 +9,7 @@ import typer
 
 from pycrictl import noderoot
 from pycrictl.cli import complete
-from pycrictl.config import Setting, socket_path
+from pycrictl.config import socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
@@ -52,7 +52,7 @@ def find_proxy(admin_socket: str, *, is_strict: bool = False) -> ProxyClient | N
 
     If ``is_strict``, one that does not answer is a PycrictlError, else None.
     """
-    path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
+    path = noderoot.given(socket_path(admin_socket, "admin-socket"))
     if not Path(path).exists():
         return None
     try:

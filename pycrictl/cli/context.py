@@ -97,14 +97,14 @@ class AppContext:
             warnings = crictl.configuration_warnings(self._config.warnings, is_named=is_named)
             for warning in warnings:
                 self.env.warn(warning)
-            if self._config.debug.value:
+            if self._config.debug:
                 self.env.configure_logging(debug=True)
         return self._config
 
     def outlet(self, mode: Mode, *, stdout: Stdout) -> Outlet:
         from pycrictl.show.displays.outlet import choose  # noqa: PLC0415 - of bars alone
 
-        return choose(mode, self.env, stdout=stdout, has_log=self.config.debug.value)
+        return choose(mode, self.env, stdout=stdout, has_log=self.config.debug)
 
     def screen(self) -> Screen | None:
         if crictl.is_called() or not (columns := self.env.columns):
@@ -119,7 +119,7 @@ class AppContext:
     def until_interrupted(self) -> AbstractContextManager[Viewer]:
         from pycrictl.show.viewer import until_interrupted  # noqa: PLC0415 - of --watch alone
 
-        return until_interrupted(self.env, has_log=self.config.debug.value)
+        return until_interrupted(self.env, has_log=self.config.debug)
 
     def open_client(self, service: Literal["runtime", "image"]) -> CriClient:
         from pycrictl.cri.calls import endpoints  # noqa: PLC0415 - help and plugins need no gRPC

@@ -91,7 +91,7 @@ def carry_out(
         stdout: Stdout = "result" if has_result else "nothing"
         outlet = app.outlet(progress, stdout=stdout)
         display = open_copy_display(outlet, has_result=has_result)
-    if not app.config.debug.value:
+    if not app.config.debug:
         app.env.configure_logging(debug=False)  # what could not be cleared up is a warning
 
     with _Meter(display, app.env) as meter:

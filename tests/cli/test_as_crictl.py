@@ -324,7 +324,9 @@ def test_config_writes_every_key_of_crictl_1_36(tmp_path: Path) -> None:
     assert run("-c", str(path), "config", "--list").stdout.endswith("max-retries            0\n")
     made = tmp_path / "made.yaml"
     assert run("-c", str(made), "config", "--get", "timeout").stdout == "0\n"
-    assert [line.partition(":")[0] for line in made.read_text().splitlines()] == list(KEYS[:-1])
+    assert [line.partition(":")[0] for line in made.read_text().splitlines()] == list(
+        list(KEYS)[:-1]
+    )
     before = path.read_text()
     for wrong in ("timeout=1s", "debug=yes", "nosuch=1", "timeout", "debug=true=1"):
         done = run("-c", str(path), "config", "--set", f"timeout=9,{wrong}")

@@ -12,7 +12,7 @@ from pycrictl import noderoot
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, find_proxy, proxy_of
 from pycrictl.cli.context import AppContext
-from pycrictl.config import Setting, socket_path
+from pycrictl.config import socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.endpoints import open_client
 from pycrictl.cri.inspection.statuses import checked
@@ -126,15 +126,15 @@ def doctor(
         checked(options.split_list(registry), "registry"), tries_registries=not no_registry
     )
     # Whether a runtime is just starting shows as well as that it is not there: no second attempts.
-    patience_s = Setting(min(app.config.timeout_s.value, CALL_S), "default")
-    config = app.config._replace(timeout_s=patience_s, max_retries=Setting(0, "default"))
+    patience_s = min(app.config.timeout_s, CALL_S)
+    config = app.config._replace(timeout_s=patience_s, max_retries=0)
 
     for endpoint, option in (
         (config.runtime_endpoint, "runtime-endpoint"),
         (config.image_endpoint, "image-endpoint"),
-        (Setting(admin_socket, "flag"), "admin-socket"),
+        (admin_socket, "admin-socket"),
     ):
-        if endpoint.origin != "default":
+        if endpoint is not None:
             socket_path(endpoint, option)
 
     def connect() -> tuple[CriClient, CriClient]:

@@ -49,7 +49,7 @@ def create(
         app,
         container_config,
         pod_config,
-        pulls=pull_options.decide(app.config.pull_image_on_create.value),
+        pulls=pull_options.decide(app.config.pull_image_on_create),
         pull_options=pull_options,
         cancel_timeout_s=cancel_timeout,
     ) as (client, launch):
@@ -86,7 +86,7 @@ def run(
         app,
         container_config,
         pod_config,
-        pulls=pull_options.decide(not app.config.disable_pull_on_run.value),
+        pulls=pull_options.decide(not app.config.disable_pull_on_run),
         pull_options=pull_options,
         cancel_timeout_s=cancel_timeout,
     ) as (client, launch):

@@ -37,9 +37,7 @@ def proxy(ctx: typer.Context, **given: object) -> None:
     environ = app.env.environ
     if app.flags.debug:
         given["log_level"] = given["log_level"] or LogLevel.DEBUG
-    found = settings.load(
-        flags(given), lambda: endpoints.find(app.config.timeout_s.value).path, environ
-    )
+    found = settings.load(flags(given), lambda: endpoints.find(app.config.timeout_s).path, environ)
     if found.reloads:
         answer = admin.ask(found.admin_socket, "reload", timeout_s=2 * READY_S)
         app.env.note(f"process {answer['pid']} serves now")

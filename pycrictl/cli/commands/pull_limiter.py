@@ -12,7 +12,7 @@ from pycrictl import noderoot
 from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
-from pycrictl.config import Setting, socket_path
+from pycrictl.config import socket_path
 from pycrictl.diagnosis.troubles import pull_words
 from pycrictl.errors import ConfigError, ConnectError, UsageError
 from pycrictl.progress.failures import cause
@@ -91,8 +91,8 @@ def pull_limiter(
     """
     app: AppContext = ctx.obj
     chosen = Format(output, formats=options.OUTPUT_FORMATS)
-    path = noderoot.given(socket_path(Setting(admin_socket, "flag"), "admin-socket"))
-    timeout_s = max(app.config.timeout_s.value, 10.0)
+    path = noderoot.given(socket_path(admin_socket, "admin-socket"))
+    timeout_s = max(app.config.timeout_s, 10.0)
     if action != "history" and (since is not None or image or failed or sort_by or no_headers):
         options_ = "--since, --image, --failed, --sort-by and --no-headers"
         raise UsageError(f"{options_} go with pull-limiter history only")
@@ -140,7 +140,7 @@ def _show_status(
     def write(out: TextIO) -> None:
         document = ask()
         if chosen.is_table:
-            if not app.config.debug.value:
+            if not app.config.debug:
                 for one in document["failures"]:
                     words = pull_words(one["error"], one["image"])
                     one["error"] = cause(one["error"]) if words is None else words.text

@@ -32,7 +32,7 @@ class Candidate(NamedTuple):
 
 def find(kind: str, word: str, settings: config.Config) -> list[Candidate]:
     service: Literal["runtime", "image"] = "image" if kind == "image" else "runtime"
-    once = settings._replace(max_retries=config.Setting(0, "flag"))
+    once = settings._replace(max_retries=0)
     client = open_client(once, service)
     return list(islice(_KINDS[kind](client, word), MOST))
 

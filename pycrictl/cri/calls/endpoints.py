@@ -55,13 +55,13 @@ def open_client(
         ConnectError: it cannot be reached; or, when looking, none of the endpoints answers.
     """
     endpoint = config.runtime_endpoint if service == "runtime" else config.image_endpoint
-    timeout_s = config.timeout_s.value
-    if endpoint.origin == "default":
+    timeout_s = config.timeout_s
+    if endpoint is None:
         return find(timeout_s, endpoints)
     path = noderoot.given(socket_path(endpoint, f"{service}-endpoint"))
     if not path.startswith("/"):
         path = str(Path(path).absolute())
-    _wait_for_socket(path, timeout_s, config.max_retries.value)
+    _wait_for_socket(path, timeout_s, config.max_retries)
     return CriClient(path, timeout_s=timeout_s)
 
 
