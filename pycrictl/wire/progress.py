@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from pycrictl import foreign
 from pycrictl.units import quote
@@ -38,8 +38,6 @@ _NAME: Final = f"a string of at most {MAX_TEXT} characters"
 _JSON_SPACE: Final = " \t\r\n"
 _NUMBER_KEYS: Final = frozenset({"progress", "total"})
 
-T = TypeVar("T")
-
 
 class Report(NamedTuple):
     """What one message says. Empty texts and zeros stand for what it leaves out.
@@ -53,10 +51,10 @@ class Report(NamedTuple):
     has them (``pycrictl.pulls.model.Totals``).
     """
 
-    image: str
-    layer: str
-    progress: int
-    total: int
+    image: str = ""
+    layer: str = ""
+    progress: int = 0
+    total: int = 0
     error: str = ""
     phase: str = ""
     queue_position: int = 0
@@ -176,42 +174,21 @@ def encode_report(report: Report) -> str:
 def _report(fields: object) -> Report:
     if not isinstance(fields, dict):
         raise _NotAReport("not one JSON object")
-    error = _strict(fields, "error", _error, "a string") or ""
-    report = Report(
-        image=_encodable(_strict(fields, "image", foreign.text, _NAME) or ""),
-        layer=_encodable(_strict(fields, "layer", foreign.text, _NAME) or ""),
-        progress=_strict(fields, "progress", foreign.whole, "an integer") or 0,
-        total=_strict(fields, "total", foreign.whole, "an integer") or 0,
-        error=_encodable(error if len(error) <= MAX_TEXT else error[: MAX_TEXT - 1] + "…"),
-        phase=_encodable(foreign.text(fields.get("phase"))),
-        queue_position=foreign.count(fields.get("queue_position")),
-        extracted=foreign.count(fields.get("extracted")),
-        extracted_total=foreign.count(fields.get("extracted_total")),
-        resumed=foreign.count(fields.get("resumed")),
-        started=_seconds(fields.get("started")),
-        behind=_encodable(foreign.text(fields.get("behind"), MAX_TEXT)),
-        pod=_encodable(foreign.text(fields.get("pod"), MAX_TEXT)),
-        digest=_encodable(foreign.text(fields.get("digest"), MAX_TEXT)),
-        idle_s=_seconds(fields.get("idle_s")),
-        sums=foreign.mapping(fields.get("sums")) or None,
-    )
-    has_number = not fields.keys().isdisjoint(_NUMBER_KEYS)
-    if not (has_number or report.error):
+    values: dict[str, Any] = {}
+    for key, (read, kind) in _OF_THE_KEP.items():
+        try:
+            found = foreign.strict(fields.get(key), read)
+        except ValueError:
+            raise _NotAReport(f'"{key}" is not {kind}') from None
+        if found is not None:
+            values[key] = found
+    if len(error := values.get("error", "")) > MAX_TEXT:
+        values["error"] = error[: MAX_TEXT - 1] + "…"
+    if not (error or not fields.keys().isdisjoint(_NUMBER_KEYS)):
         raise _NotAReport("no progress in it")
-    return report
-
-
-def _strict(
-    fields: dict[str, object], key: str, read: Callable[[object], T], kind: str
-) -> T | None:
-    try:
-        return foreign.strict(fields.get(key), read)
-    except ValueError:
-        raise _NotAReport(f'"{key}" is not {kind}') from None
-
-
-def _error(value: object) -> str:
-    return foreign.text(value, MAX_MESSAGE_BYTES)
+    values.update((key, read(fields.get(key))) for key, read in _OURS.items())
+    # Escapes can bring in halves of surrogate pairs.
+    return Report(**{key: _encodable(value) for key, value in values.items()})
 
 
 def _seconds(value: object) -> float:
@@ -219,6 +196,21 @@ def _seconds(value: object) -> float:
     return seconds if seconds < _LONGEST_S else 0.0
 
 
-def _encodable(text: str) -> str:
-    """Replace halves of surrogate pairs, which escapes can bring in."""
-    return text.encode(errors="replace").decode()
+def _encodable(value: Any) -> Any:
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
+
+
+_OF_THE_KEP: Final[Mapping[str, tuple[Callable[[object], Any], str]]] = {
+    "image": (foreign.text, _NAME),
+    "layer": (foreign.text, _NAME),
+    "progress": (foreign.whole, "an integer"),
+    "total": (foreign.whole, "an integer"),
+    "error": (lambda value: foreign.text(value, MAX_MESSAGE_BYTES), "a string"),
+}
+
+_OURS: Final[Mapping[str, Callable[[object], Any]]] = {
+    **dict.fromkeys(("phase", "behind", "pod", "digest"), foreign.text),
+    **dict.fromkeys(("queue_position", "extracted", "extracted_total", "resumed"), foreign.count),
+    **dict.fromkeys(("started", "idle_s"), _seconds),
+    "sums": lambda value: foreign.mapping(value) or None,
+}
