@@ -228,8 +228,6 @@ def _whole_number(text: str) -> int:
 
 
 class Key(NamedTuple):
-    """How the value of a key is read from its text, and what its absence stands for."""
-
     read: Callable[[str], Any]
     absent: Any
 

@@ -42,7 +42,6 @@ def use(root: str) -> None:
 
 
 def directory() -> str:
-    """Return the directory that the node's files are below; ``/`` if they are at their paths."""
     return _root or "/"
 
 

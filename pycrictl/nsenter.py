@@ -103,7 +103,6 @@ class Helper:
             os.waitpid(self._pid, 0)
 
     def run(self, pid: int, tools: Tools, words: Sequence[str]) -> int:
-        """Run a program in the namespaces of a process; return its exit status. Only once."""
         order = json.dumps([pid, _inner_pid(pid), tools, words])
         sys.stdout.flush()
         sys.stderr.flush()

@@ -210,7 +210,6 @@ def format_moment(wall_s: float, timespec: str = "seconds") -> str:
 
 
 def age_in_words(seconds: float) -> str:
-    """Write an age as a part of a sentence: ``about a minute``."""
     text = format_age(seconds)
     return text[0].lower() + text[1:]
 
@@ -227,7 +226,6 @@ def duration_in_words(seconds: float) -> str:
 
 
 def ordinal(number: int) -> str:
-    """Return ``1st``, ``2nd``, ``3rd``, ``11th``."""
     teens = 11 <= number % 100 <= 13
     return f"{number}{'th' if teens else _ORDINALS.get(number % 10, 'th')}"
 
@@ -253,7 +251,6 @@ def quote(text: str, limit: int = 120) -> str:
 
 
 def plural(number: int, noun: str, several: str = "") -> str:
-    """Return ``1 layer``, ``2 layers``; ``several`` is the plural, if it is irregular."""
     return f"{number} {noun}" if number == 1 else f"{number} {several or noun + 's'}"
 
 

@@ -38,7 +38,6 @@ class LogReader:
         self.is_unfinished = False
 
     def read(self) -> Iterator[Chunk]:
-        """Yield the log as it is now, up to an unfinished last line."""
         return self.follow(lambda: False, lambda: None)
 
     def follow(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:

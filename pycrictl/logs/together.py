@@ -85,8 +85,6 @@ class Together:
 
 
 class _Source:
-    """One log, cut into lines."""
-
     def __init__(
         self,
         chunks: Iterator[Chunk | None],

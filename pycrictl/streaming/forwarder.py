@@ -109,7 +109,6 @@ def _label(host: str, port: int) -> str:
 
 
 def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
-    """Return the addresses to listen on, each once."""
     hosts: dict[str, socket.AddressFamily] = {}
     for name in addresses:
         for host in _LOCALHOST if name == "localhost" else [name]:

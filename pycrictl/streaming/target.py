@@ -123,7 +123,6 @@ def connection_broke(label: str, exc: OSError) -> StreamError:
 
 
 def reason_of(exc: Exception) -> str:
-    """Return the short text of an error from the system."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         return exc.verify_message
     if isinstance(exc, ssl.SSLError):

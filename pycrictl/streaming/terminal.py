@@ -44,7 +44,6 @@ class Modes:
         self._tail = text[start:] if start >= 0 else b""
 
     def undoing(self) -> bytes:
-        """Return what makes the terminal ordinary; empty if no mode is switched."""
         modes = [
             b"\x1b[?%d%s" % (mode, b"h" if mode in _ON_BY_DEFAULT else b"l")
             for mode in sorted(self._switched)

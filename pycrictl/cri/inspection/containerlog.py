@@ -96,8 +96,6 @@ class Polling:
 
 
 class Life:
-    """Whether a container may still write."""
-
     def __init__(
         self, client: CriClient, log: ContainerLog, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -123,8 +121,6 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class PodFilter:
-    """Conditions on pods: NAMESPACE/NAME, labels."""
-
     name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -135,7 +131,6 @@ class PodFilter:
 
 
 def find(client: CriClient, text: str, *, whole_pod: bool = False) -> str | PodFilter:
-    """Return the ID of the container that a word stands for, or the pod of several."""
     lookup = Lookup(client)
     if not whole_pod:
         if re.fullmatch(WHOLE_ID, text):
@@ -164,8 +159,6 @@ def pod_of_id(client: CriClient, pod_sandbox_id: str) -> PodFilter | None:
 
 
 class PodLogs:
-    """The logs of the containers of pods, and whether more is to come."""
-
     def __init__(
         self,
         client: CriClient,
@@ -202,7 +195,6 @@ class PodLogs:
         return list(self._logs(lookup, newest.values(), previous=previous))
 
     def new(self) -> list[ContainerLog]:
-        """Return the logs of the containers that were started since."""
         if not self._polling.is_due():
             return []
         lookup = Lookup(self._client)

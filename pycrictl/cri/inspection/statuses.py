@@ -118,7 +118,6 @@ def check(message: Message, what: str) -> None:
 
 
 def check_conditions(status: cri_pb2.RuntimeStatus, what: str) -> None:
-    """Refuse a runtime's status with fewer conditions than the API wants."""
     if len(status.conditions) < _CONDITIONS:
         raise RemoteProtocolError(
             f"{what}: the runtime answered with fewer than {_CONDITIONS} conditions"

@@ -59,7 +59,6 @@ def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
 
 
 def every(client: CriClient, kind: Kind, *, running: bool = False) -> list[ObjectRef]:
-    """Return all pods, or all (running) containers."""
     condition = cri_pb2.ContainerFilter()
     if running:
         condition.state.state = cri_pb2.CONTAINER_RUNNING

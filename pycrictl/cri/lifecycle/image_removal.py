@@ -29,7 +29,6 @@ class ImageRemoval:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tags that go with it, or the digests of an image without tags."""
         return tuple(self.image.repo_tags or self.image.repo_digests) if self.image else ()
 
     @property

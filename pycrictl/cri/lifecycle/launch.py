@@ -75,7 +75,6 @@ def run_container(client: CriClient, launch: Launch, *, handler: str = "") -> st
 
 
 def pull_requests(launch: Launch) -> Iterator[cri_pb2.PullImageRequest]:
-    """Yield the pulls of a container: of its image and of the images among its mounts."""
     mounts = launch.container.mounts
     images = [launch.container.image, *(mount.image for mount in mounts if mount.image.image)]
     for image in images:

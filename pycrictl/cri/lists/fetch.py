@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 class _List(NamedTuple):
-    """A list's two calls, and the field of each call's answers that holds the elements."""
-
     stream: str
     stream_field: str
     unary: str
@@ -104,7 +102,6 @@ def newest_count(*, latest: bool, last: int) -> int | None:
 
 
 def newest_first(found: Iterable[C], count: int | None = None) -> list[C]:
-    """Return the ``count`` newest; those of one moment stay in their order."""
     return sorted(found, key=lambda each: each.created_at, reverse=True)[:count]
 
 

@@ -107,7 +107,6 @@ class Lookup:
         return self._only("container", text, found, self._match_containers)
 
     def found(self, text: str, kind: Kind) -> ObjectRef:
-        """As ``target``, but raise its error."""
         target = self.target(text, kind)
         if target.error is not None:
             raise target.error
@@ -180,7 +179,6 @@ class Lookup:
         )
 
     def _of_pod(self, pod: cri_pb2.PodSandbox, name: str) -> list[cri_pb2.Container]:
-        """Return the containers that a pod's name stands for: the one of that name, or all."""
         found = self.containers_of(pod)
         of_name = [each for each in found if each.metadata.name == name]
         lasting = [each for each in found if each.state != cri_pb2.CONTAINER_EXITED]
@@ -254,7 +252,6 @@ class Lookup:
 def find_container(
     client: CriClient, text: str, *, pod_sandbox_id: str = ""
 ) -> cri_pb2.Container | None:
-    """Return the container that a word stands for, None if there is none (yet)."""
     try:
         return Lookup(client, pod_sandbox_id=pod_sandbox_id).find_container(text)
     except NotFound:
@@ -337,7 +334,6 @@ def match(things: Sequence[T], text: str, named: Callable[[], list[T]]) -> list[
 
 
 def pods_named(pods: Iterable[cri_pb2.PodSandbox], text: str) -> list[cri_pb2.PodSandbox]:
-    """Return the newest sandbox of each pod NAME or NAMESPACE/NAME."""
     namespace, _, name = text.rpartition("/")
     newest: dict[str, cri_pb2.PodSandbox] = {}
     for pod in sorted(pods, key=lambda pod: pod.created_at):

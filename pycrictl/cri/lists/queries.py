@@ -44,7 +44,6 @@ class Query(Generic[F]):
     image: str = ""
 
     def select(self, found: Iterable[T], namespace: Callable[[T], str]) -> list[T]:
-        """Select by what the runtime does not filter by; return the newest first."""
         matching = [
             each
             for each in found
@@ -122,7 +121,6 @@ def first_tags(images: CriClient, containers: Iterable[cri_pb2.Container]) -> di
 
 
 def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str, cri_pb2.Image]]:
-    """Return those of the references that the runtime has, with their images."""
     asked = [reference for reference in references if reference]
     requests = (
         (

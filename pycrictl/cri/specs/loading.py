@@ -73,7 +73,6 @@ def fields_by_key(message: Descriptor) -> Mapping[str, FieldDescriptor]:
 
 
 def enum_names(enum: EnumDescriptor) -> dict[str, int]:
-    """Return the names of an enum's values, in the API's order."""
     prefix = _UNSHOWN_PREFIXES.get(enum.name, "")
     names: dict[str, int] = {}
     for value in enum.values:
@@ -159,7 +158,6 @@ def _load(path: str, what: str, message: M, required: tuple[tuple[str, ...], ...
 
 
 def _require(message: Message, root: Node, keys: tuple[str, ...]) -> None:
-    """Raise unless the text at ``keys`` is there and not empty."""
     value: Any = message
     line = root.line
     members = root.members
