@@ -11,6 +11,8 @@ from pycrictl.errors import RemoteProtocolError
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from pycrictl.cri.calls.client import CriClient
 
 
@@ -28,7 +30,7 @@ def exec_url(
         container_id=container_id, cmd=command, tty=tty, stdin=stdin, stdout=True, stderr=not tty
     )
     what = f"running a command in container {shown or quote(container_id)}"
-    return _url(lookup.call(client, "Exec", request, what=what).url, what)
+    return _url(client, "Exec", request, what)
 
 
 def attach_url(
@@ -37,8 +39,7 @@ def attach_url(
     request = cri_pb2.AttachRequest(
         container_id=container_id, tty=tty, stdin=stdin, stdout=True, stderr=not tty
     )
-    what = f"attaching to container {shown or quote(container_id)}"
-    return _url(lookup.call(client, "Attach", request, what=what).url, what)
+    return _url(client, "Attach", request, f"attaching to container {shown or quote(container_id)}")
 
 
 def forward_url(
@@ -47,7 +48,14 @@ def forward_url(
     """SPDY names the port of each connection itself; WebSocket needs ``ports`` here."""
     request = cri_pb2.PortForwardRequest(pod_sandbox_id=pod_id, port=ports)
     what = f"forwarding ports of pod sandbox {shown or quote(pod_id)}"
-    return _url(lookup.call(client, "PortForward", request, what=what).url, what)
+    return _url(client, "PortForward", request, what)
+
+
+def _url(client: CriClient, name: str, request: Message, what: str) -> str:
+    url: str = lookup.call(client, name, request, what=what).url
+    if not url:
+        raise RemoteProtocolError(f"{what}: the runtime gave no URL for the stream")
+    return url
 
 
 def exec_sync(
@@ -63,9 +71,3 @@ def exec_sync(
     what = f"running a command in container {shown or quote(container_id)}"
     answer: cri_pb2.ExecSyncResponse = lookup.call(client, "ExecSync", request, what=what)
     return answer
-
-
-def _url(url: str, what: str) -> str:
-    if not url:
-        raise RemoteProtocolError(f"{what}: the runtime gave no URL for the stream")
-    return url

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.methods import method
@@ -25,73 +25,55 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=Created)
 
 
-class _List(NamedTuple):
-    stream: str
-    stream_field: str
-    unary: str
-    unary_field: str
-
-
-_CONTAINERS: Final = _List("StreamContainers", "containers", "ListContainers", "containers")
-_PODS: Final = _List("StreamPodSandboxes", "pod_sandboxes", "ListPodSandbox", "items")
-_IMAGES: Final = _List("StreamImages", "images", "ListImages", "images")
-_CONTAINER_STATS: Final = _List(
-    "StreamContainerStats", "container_stats", "ListContainerStats", "stats"
-)
-_POD_STATS: Final = _List(
-    "StreamPodSandboxStats", "pod_sandbox_stats", "ListPodSandboxStats", "stats"
-)
-_POD_METRICS: Final = _List(
-    "StreamPodSandboxMetrics", "pod_sandbox_metrics", "ListPodSandboxMetrics", "pod_metrics"
-)
-
-
 def containers(
     client: CriClient, condition: cri_pb2.ContainerFilter | None = None
 ) -> list[cri_pb2.Container]:
-    return _fetch(client, _CONTAINERS, filter=condition or cri_pb2.ContainerFilter())
+    condition = condition or cri_pb2.ContainerFilter()
+    return _fetch(client, "StreamContainers", "ListContainers", filter=condition)
 
 
 def pods(
     client: CriClient, condition: cri_pb2.PodSandboxFilter | None = None
 ) -> list[cri_pb2.PodSandbox]:
-    return _fetch(client, _PODS, filter=condition or cri_pb2.PodSandboxFilter())
+    condition = condition or cri_pb2.PodSandboxFilter()
+    return _fetch(client, "StreamPodSandboxes", "ListPodSandbox", filter=condition)
 
 
 def images(client: CriClient) -> list[cri_pb2.Image]:
     """Use no filter of the API: one runtime ignores it, another one compares whole references."""
     condition = cri_pb2.ImageFilter(image=cri_pb2.ImageSpec())
-    return _fetch(client, _IMAGES, filter=condition)
+    return _fetch(client, "StreamImages", "ListImages", filter=condition)
 
 
 def container_stats(
     client: CriClient, condition: cri_pb2.ContainerStatsFilter
 ) -> list[cri_pb2.ContainerStats]:
-    return _fetch(client, _CONTAINER_STATS, filter=condition)
+    return _fetch(client, "StreamContainerStats", "ListContainerStats", filter=condition)
 
 
 def pod_stats(
     client: CriClient, condition: cri_pb2.PodSandboxStatsFilter
 ) -> list[cri_pb2.PodSandboxStats]:
-    return _fetch(client, _POD_STATS, filter=condition)
+    return _fetch(client, "StreamPodSandboxStats", "ListPodSandboxStats", filter=condition)
 
 
 def pod_metrics(client: CriClient) -> list[cri_pb2.PodSandboxMetrics]:
-    return _fetch(client, _POD_METRICS)
+    return _fetch(client, "StreamPodSandboxMetrics", "ListPodSandboxMetrics")
 
 
-def _fetch(client: CriClient, listing: _List, **fields: Any) -> list[Any]:
+def _fetch(client: CriClient, stream: str, unary: str, **fields: Any) -> list[Any]:
     # Asking in vain takes half a millisecond, less than it is worth to remember the answer.
     try:
-        stream = client.stream(
-            listing.stream,
-            method(listing.stream).request_type(**fields),
-            what=listing.unary,
-        )
-        return [item for part in stream for item in getattr(part, listing.stream_field)]
+        parts = client.stream(stream, method(stream).request_type(**fields), what=unary)
+        return [item for part in parts for item in _items(part)]
     except Unimplemented:
-        answer = client.call(listing.unary, method(listing.unary).request_type(**fields))
-        return list(getattr(answer, listing.unary_field))
+        return list(_items(client.call(unary, method(unary).request_type(**fields))))
+
+
+def _items(answer: Any) -> Iterable[Any]:
+    """Return the elements of a list, which are the only field of its answers."""
+    items: Iterable[Any] = getattr(answer, answer.DESCRIPTOR.fields[0].name)
+    return items
 
 
 def newest_count(*, latest: bool, last: int) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
@@ -91,7 +92,7 @@ class Lookup:
 
         NotFound comes with the nearest names; several pods are a UsageError.
         """
-        found = match(self.pods, text, lambda: pods_named(self.pods, text))
+        found = self._match_pods(text)
         if not found:
             raise self._no_pod(text)
         return self._only("pod", text, found, self._match_pods)
@@ -129,13 +130,10 @@ class Lookup:
 
     def selected(self, text: str, kind: Kind) -> str:
         """Return the ID that a word stands for, the word itself if it stands for nothing."""
-        if not text or re.fullmatch(WHOLE_ID, text):
-            return text
-        try:
-            is_there = self._match_pods(text) if kind == "pod" else self._match_containers(text)
-        except Unimplemented:
-            return text
-        return self.found(text, kind).id if is_there else text
+        target = self.target(text, kind) if text else ObjectRef(text, text)
+        if target.error is not None and not isinstance(target.error, NotFound):
+            raise target.error
+        return target.id
 
     def full_name(self, container: cri_pb2.Container) -> str:
         """Return NAMESPACE/POD/NAME, as far as kubelet's labels or the list of pods say."""
@@ -219,17 +217,11 @@ class Lookup:
         hint = PODS_HINT
         if near := nearest(text, map(pod_name, self.pods)):
             hint = f"did you mean {near}? {hint}"
-        for container in self._containers_if_listed(text):
-            pod = self._pods_by_id.get(container.pod_sandbox_id)
-            where = f" of pod {pod_name(pod)}" if pod is not None else ""
-            hint = f"it is a container{where}"
+        with suppress(PycrictlError):
+            for container in self._match_containers(text)[:1]:
+                pod = self._pods_by_id.get(container.pod_sandbox_id)
+                hint = f"it is a container{f' of pod {pod_name(pod)}' if pod is not None else ''}"
         return NotFound(f"no pod {quote(text)}", hint=hint)
-
-    def _containers_if_listed(self, text: str) -> list[cri_pb2.Container]:
-        try:
-            return self._match_containers(text)[:1]
-        except PycrictlError:
-            return []
 
     def _no_container(self, text: str) -> NotFound:
         if self._pod_sandbox_id:
