@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 
-from pycrictl.wire.spdy.frames import Data, FrameEncoder, SynStream
+from tests.wire.spdyframes import Data, FrameEncoder, SynStream
 
 BUFFER_BYTES = 256 << 10
 WEBSOCKET = """\

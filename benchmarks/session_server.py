@@ -21,7 +21,7 @@ import grpc
 
 from benchmarks.serving import serve
 from pycrictl._proto import cri_pb2
-from pycrictl.wire.spdy.frames import Data, FrameDecoder, FrameEncoder, SynReply, SynStream
+from tests.wire.spdyframes import Data, FrameDecoder, FrameEncoder, SynReply, SynStream
 
 LOAD_BYTES: Final = 200 << 20
 FRAME_BYTES: Final = 32 << 10

@@ -32,7 +32,7 @@ from pycrictl.wire.portforward import (
     PortForward,
     port_forward,
 )
-from pycrictl.wire.spdy.streams import SpdyChannels
+from pycrictl.wire.spdy import SpdyChannels
 
 _PAIR: Final = re.compile(r"(?:([0-9]{0,5}):)?([0-9]{1,5})")
 _MAX_PORT: Final = 65535

@@ -1,7 +1,7 @@
 """The channels of a stream (exec, attach, port-forward), whatever carries them. Pure.
 
 Over WebSocket the first byte of a message (``wire.websocket``) is the number of its channel; over
-SPDY (``wire.spdy.streams``) each channel is a stream of the connection. Both begin on a connection
+SPDY (``wire.spdy``) each channel is a stream of the connection. Both begin on a connection
 that has just been upgraded, and are fed with the pieces of its byte stream.
 
 Only from version 5 of the protocol on, and never from a runtime itself, a WebSocket message of the
@@ -87,12 +87,10 @@ class Channels(ABC):
     def end(self, channel: int) -> None:
         """Tell the peer that we send no more on a channel; only where ``can_send``."""
 
-    @abstractmethod
-    def ping(self) -> None:
+    def ping(self) -> None:  # noqa: B027 - as it says
         """Ask the peer for a sign of life. Has an effect over SPDY only."""
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - as it says
         """Close the connection. Has an effect over WebSocket only."""
 
     @abstractmethod
@@ -130,9 +128,6 @@ class WebSocketChannels(Channels):
         if not self.can_end:
             raise LocalProtocolError("this WebSocket protocol cannot end a channel")
         self._websocket.send(bytes((_CLOSE, channel)))
-
-    def ping(self) -> None:
-        pass
 
     def close(self) -> None:
         self._websocket.close()

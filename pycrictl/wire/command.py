@@ -23,8 +23,7 @@ from pycrictl.wire.channels import (
     ChannelsOpened,
     WebSocketChannels,
 )
-from pycrictl.wire.spdy.headers import HeaderFields
-from pycrictl.wire.spdy.streams import SpdyChannels
+from pycrictl.wire.spdy import HeaderFields, SpdyChannels
 
 V4: Final = "v4.channel.k8s.io"
 V5: Final = "v5.channel.k8s.io"

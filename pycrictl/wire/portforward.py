@@ -24,7 +24,7 @@ from pycrictl.wire.channels import (
     ChannelsOpened,
     WebSocketChannels,
 )
-from pycrictl.wire.spdy.streams import SpdyChannels
+from pycrictl.wire.spdy import SpdyChannels
 
 SPDY_PROTOCOL: Final = "portforward.k8s.io"
 WEBSOCKET_PROTOCOL: Final = "v4.channel.k8s.io"

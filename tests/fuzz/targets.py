@@ -11,7 +11,7 @@ from typing import Any, Final
 from pycrictl.show import gotemplate, jsonpath
 from pycrictl.wire.logline import LogDecoder
 from pycrictl.wire.progress import ProgressDecoder
-from pycrictl.wire.spdy.streams import SpdyChannels
+from pycrictl.wire.spdy import SpdyChannels
 from pycrictl.wire.tar.reader import DataReceived, TarReader
 from tests.fuzz.harness import Target, pieces
 from tests.wire.recorded import RECORDED

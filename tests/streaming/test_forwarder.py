@@ -11,9 +11,9 @@ import pytest
 from pycrictl.errors import PycrictlError, StreamError, UpgradeRefused
 from pycrictl.streaming.forwarder import Forwarder, PortPair, listen
 from pycrictl.streaming.remote_command import Transport
-from pycrictl.wire.spdy.frames import Data, Ping, RstStream, SynReply, SynStream
 from tests.streaming.servers import Handler, accept_upgrade, read_frame, read_head, run, serve
 from tests.wire.frames import BINARY, close_frame, frame
+from tests.wire.spdyframes import Data, Ping, RstStream, SynReply, SynStream
 
 from .spdy_server import UPGRADE, SpdyPeer
 

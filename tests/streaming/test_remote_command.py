@@ -18,9 +18,9 @@ from pycrictl.errors import StreamError, UpgradeRefused
 from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.remote_command import Choice, attempts, run_command
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
-from pycrictl.wire.spdy.frames import RstStream
 from tests.streaming.servers import accept_upgrade, read_frame, read_head, run, serve, write
 from tests.wire.frames import BINARY, PING, close_frame, frame
+from tests.wire.spdyframes import RstStream
 
 from .spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure
 

@@ -22,7 +22,6 @@ from pycrictl.wire.command import (
     parse_status,
     remote_command,
 )
-from pycrictl.wire.spdy.frames import Data, FrameEncoder
 from tests.wire.frames import BINARY, CLOSE, frame, read_frames
 from tests.wire.remote import (
     EXIT_7,
@@ -39,6 +38,7 @@ from tests.wire.remote import (
     violation_of,
     websocket,
 )
+from tests.wire.spdyframes import Data, FrameEncoder
 
 Transport = Literal["spdy", "websocket"]
 

@@ -17,16 +17,6 @@ from pycrictl.wire.command import (
     Streams,
     remote_command,
 )
-from pycrictl.wire.spdy.frames import (
-    Data,
-    Frame,
-    FrameEncoder,
-    GoAway,
-    Ping,
-    RstStream,
-    SynReply,
-    SynStream,
-)
 from tests.wire.remote import (
     EXIT_7,
     PIPED,
@@ -36,6 +26,16 @@ from tests.wire.remote import (
     fed,
     out,
     violation_of,
+)
+from tests.wire.spdyframes import (
+    Data,
+    Frame,
+    FrameEncoder,
+    GoAway,
+    Ping,
+    RstStream,
+    SynReply,
+    SynStream,
 )
 
 from .recorded import RECORDED
@@ -231,8 +231,8 @@ some_frames = st.one_of(
     st.builds(Data, stream_ids, st.binary(max_size=5) | st.just(SUCCESS), st.booleans()),
     st.builds(Data, stream_ids, st.just(b""), st.just(True)),
     st.builds(RstStream, stream_ids, st.integers(1, 12)),
-    st.builds(SynStream, stream_ids),
-    st.builds(GoAway, stream_ids),
+    st.builds(SynStream, stream_ids, st.just(()), st.booleans()),
+    st.builds(GoAway, stream_ids, st.just(1)),
     st.builds(Ping, stream_ids),
 )
 

@@ -22,7 +22,10 @@ from pycrictl.wire.portforward import (
     PortForward,
     port_forward,
 )
-from pycrictl.wire.spdy.frames import (
+from tests.wire.frames import BINARY, CLOSE, close_frame, frame, read_frames
+from tests.wire.recorded import RECORDED
+from tests.wire.remote import SpdyServer
+from tests.wire.spdyframes import (
     Data,
     Frame,
     FrameDecoder,
@@ -33,9 +36,6 @@ from pycrictl.wire.spdy.frames import (
     SynReply,
     SynStream,
 )
-from tests.wire.frames import BINARY, CLOSE, close_frame, frame, read_frames
-from tests.wire.recorded import RECORDED
-from tests.wire.remote import SpdyServer
 
 LOST = "the connection to the runtime ended"
 ERROR, DATA = 1, 3
@@ -266,8 +266,8 @@ some_frames = st.one_of(
     st.builds(SynReply, stream_ids, st.just(()), st.booleans()),
     st.builds(Data, stream_ids, st.binary(max_size=5), st.booleans()),
     st.builds(RstStream, stream_ids, st.integers(1, 12)),
-    st.builds(SynStream, stream_ids),
-    st.builds(GoAway, stream_ids),
+    st.builds(SynStream, stream_ids, st.just(()), st.booleans()),
+    st.builds(GoAway, stream_ids, st.just(1)),
     st.builds(Ping, stream_ids),
 )
 

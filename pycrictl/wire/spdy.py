@@ -1,0 +1,268 @@
+"""A client's SPDY/3.1 connection, each of whose streams is a channel. Pure.
+
+Every number is big-endian. A control frame begins with the bit 1, the version (15 bits) and the
+type (16), a data frame with the bit 0 and the stream's number (31); flags (8) and the length of
+what follows (24) come next in both. A stream is opened by SYN_STREAM, which ends with a block of
+headers, accepted by SYN_REPLY, and ends either in both directions one after the other (a frame with
+FIN each) or at once (RST_STREAM). What the peer may not do ends the connection.
+
+Five decisions, the first four because the peer is Go's spdystream library in every runtime:
+
+1. *No data before the reply.* The draft allows it, spdystream throws such data away. So nothing can
+   be sent until all streams are accepted.
+2. *No flow control.* spdystream neither sends WINDOW_UPDATE nor looks at it, and it sends more
+   than the draft's 64 KiB. So windows are neither kept nor announced, and TCP alone holds a sender
+   back: of all streams together. Whoever drives this class must always go on reading, also while
+   it waits for a write, or both sides may wait for each other.
+3. *Frames for streams that have ended are left out in silence.* They may have been on their way
+   when the stream was reset.
+4. *The peer opens no streams.* A runtime has no reason to.
+5. *The peer's headers are not read.* Nothing needs them, so they are not even decompressed.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+from pycrictl.wire import limits
+from pycrictl.wire.channels import (
+    MESSAGE_BYTES,
+    ChannelEnded,
+    ChannelReceived,
+    Channels,
+    ChannelsOpened,
+)
+
+VERSION: Final = 3
+HEAD_BYTES: Final = 8
+MAX_CONTROL_BYTES: Final = 65536
+"""Longest payload of a control frame that is accepted. Data is passed on as it comes."""
+
+_FIN: Final = 0x01
+_MAX_STREAM_ID: Final = 2**31 - 1
+_PROTOCOL_ERROR: Final = 1
+_HEAD: Final = struct.Struct(">II")
+_LONG: Final = struct.Struct(">I")
+
+HeaderFields = tuple[tuple[str, str], ...]
+"""Names in lower case with their values, in ISO 8859-1."""
+
+
+def _dictionary() -> bytes:
+    """Put together the dictionary of draft 3, 2.6.10.1: words with their lengths, then text."""
+    words = (
+        "options head post put delete trace accept accept-charset accept-encoding accept-language"
+        " accept-ranges age allow authorization cache-control connection content-base"
+        " content-encoding content-language content-length content-location content-md5"
+        " content-range content-type date etag expect expires from host if-match"
+        " if-modified-since if-none-match if-range if-unmodified-since last-modified location"
+        " max-forwards pragma proxy-authenticate proxy-authorization range referer retry-after"
+        " server te trailer transfer-encoding upgrade user-agent vary via warning"
+        " www-authenticate method get status 200_OK version HTTP/1.1 url public set-cookie"
+        " keep-alive origin"
+    )
+    text = (
+        "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505"
+        "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request"
+        "401 Unauthorized403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented"
+        "503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 "
+        "Mon, Tue, Wed, Thu, Fri, Sat, Sun, GMTchunked,text/html,image/png,image/jpg,image/gif,"
+        "application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age="
+        "gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
+    )
+    entries = (word.replace("_", " ").encode() for word in words.split(" "))
+    return b"".join(_LONG.pack(len(entry)) + entry for entry in entries) + text.encode()
+
+
+DICTIONARY: Final = _dictionary()
+
+
+class Kind(IntEnum):
+    """Types of control frames."""
+
+    SYN_STREAM = 1
+    SYN_REPLY = 2
+    RST_STREAM = 3
+    PING = 6
+    GOAWAY = 7
+    HEADERS = 8
+
+
+class SpdyChannels(Channels):
+    """Channels over SPDY: each is opened with its headers, in the order given."""
+
+    def __init__(self, headers: Mapping[int, HeaderFields]) -> None:
+        super().__init__()
+        self._idle = limits.Allowance(limits.STREAM_IDLE_FRAMES, limits.STREAM_IDLE_FRAMES_PER_S)
+        self._output: list[bytes | memoryview] = []
+        self._buffer = b""  # what has come of a frame that is not whole
+        self._data_id = self._data_bytes_left = 0
+        self._is_data_last = False
+        self._next_ping_id = 1
+        self._ids = {channel: 2 * index + 1 for index, channel in enumerate(headers)}
+        self._channels = {stream_id: channel for channel, stream_id in self._ids.items()}
+        self._opening = set(self._channels)
+        self._receiving: set[int] = set()
+        self._sending: set[int] = set()
+        compressor = zlib.compressobj(zdict=DICTIONARY)
+        for channel, fields in headers.items():
+            # All blocks of a connection go through one zlib stream, flushed after each.
+            block = compressor.compress(_packed(fields)) + compressor.flush(zlib.Z_SYNC_FLUSH)
+            # Behind the number: no other stream that it belongs to, the highest priority, no slot.
+            self._control(Kind.SYN_STREAM, _LONG.pack(self._ids[channel]) + bytes(6) + block)
+
+    def can_send(self, channel: int) -> bool:
+        return not self._opening and self._ids.get(channel) in self._sending
+
+    def send(self, channel: int, data: bytes) -> None:
+        stream_id = self._sendable(channel)
+        view = memoryview(data)
+        for start in range(0, len(data), MESSAGE_BYTES):
+            piece = view[start : start + MESSAGE_BYTES]
+            self._output += (_HEAD.pack(stream_id, len(piece)), piece)
+
+    def end(self, channel: int) -> None:
+        stream_id = self._sendable(channel)
+        self._sending.discard(stream_id)
+        self._output.append(_HEAD.pack(stream_id, _FIN << 24))
+
+    def ping(self) -> None:
+        if not self.is_over:
+            self._control(Kind.PING, _LONG.pack(self._next_ping_id))
+            self._next_ping_id += 2
+
+    def data_to_send(self) -> list[bytes | memoryview]:
+        output, self._output = self._output, []
+        return output
+
+    def receive_data(self, data: bytes, now: float = 0.0) -> None:
+        if self.is_over:
+            return
+        try:
+            self._read(self._buffer + data if self._buffer else data, now)
+        except RemoteProtocolError as exc:
+            self._control(Kind.GOAWAY, _HEAD.pack(0, _PROTOCOL_ERROR))
+            self._finish(exc)
+
+    def receive_eof(self) -> None:
+        if not self.is_over:
+            self._finish(StreamError("the connection to the runtime ended"))
+
+    def _read(self, data: bytes, now: float) -> None:
+        view, pos, end = memoryview(data), 0, len(data)
+        while True:
+            if self._data_bytes_left:
+                piece = view[pos : pos + self._data_bytes_left]
+                if not piece:
+                    break
+                pos += len(piece)
+                self._data_bytes_left -= len(piece)
+                self._idle.earned = limits.STREAM_IDLE_FRAMES
+                is_last = self._is_data_last and not self._data_bytes_left
+                self._take_data(self._data_id, piece, is_last)
+            if end - pos < HEAD_BYTES:
+                break
+            first, second = _HEAD.unpack_from(data, pos)
+            size, is_last = second & 0xFFFFFF, bool(second >> 24 & _FIN)
+            if not first >> 31:
+                pos += HEAD_BYTES
+                self._data_id, self._data_bytes_left, self._is_data_last = first, size, is_last
+                if not size:
+                    self._count_idle(now)
+                    self._take_data(first, b"", is_last)
+                continue
+            if first >> 16 & 0x7FFF != VERSION:
+                raise RemoteProtocolError("the peer does not speak SPDY/3")
+            if size > MAX_CONTROL_BYTES:
+                raise RemoteProtocolError("too long a SPDY control frame")
+            if end - pos < HEAD_BYTES + size:
+                break
+            pos += HEAD_BYTES
+            self._count_idle(now)
+            self._take_control(first & 0xFFFF, data[pos : pos + size], is_last)
+            pos += size
+        self._buffer = data[pos:]
+
+    def _count_idle(self, now: float) -> None:
+        if not self._idle.take(now):
+            raise RemoteProtocolError("the peer sends too many empty SPDY frames")
+
+    def _take_control(self, kind: int, payload: bytes, is_last: bool) -> None:
+        """Take a control frame; those of other types are left out (draft 3, 2.2.1)."""
+        if kind not in [*Kind]:
+            return
+        if len(payload) < _LONG.size:
+            raise RemoteProtocolError("a SPDY frame is cut off")
+        number = _LONG.unpack_from(payload)[0] & _MAX_STREAM_ID
+        match kind:
+            case Kind.SYN_STREAM:
+                raise RemoteProtocolError("the peer opened a SPDY stream")
+            case Kind.SYN_REPLY:
+                self._accept(self._known(number), is_last)
+            case Kind.RST_STREAM:
+                self._reset(self._known(number))
+            case Kind.PING if number % 2 == 0:
+                self._control(Kind.PING, payload[: _LONG.size])
+            case Kind.GOAWAY:
+                # An accepted stream was looked at, whatever number is said to be the last.
+                for stream_id in sorted(self._opening):
+                    if stream_id > number:
+                        self._reset(stream_id)
+            case Kind.HEADERS:
+                self._take_data(number, b"", is_last)
+
+    def _take_data(self, stream_id: int, data: bytes | memoryview, is_last: bool) -> None:
+        if self._known(stream_id) in self._opening:
+            raise RemoteProtocolError("the peer sent data on a SPDY stream before it accepted it")
+        if stream_id not in self._receiving:
+            return
+        if data:
+            self._events.append(ChannelReceived(self._channels[stream_id], data))
+        if is_last:
+            self._receiving.discard(stream_id)
+            self._events.append(ChannelEnded(self._channels[stream_id]))
+
+    def _accept(self, stream_id: int, is_last: bool) -> None:
+        if stream_id not in self._opening:
+            return
+        self._opening.discard(stream_id)
+        self._receiving.add(stream_id)
+        self._sending.add(stream_id)
+        if not self._opening:
+            self._events.append(ChannelsOpened())
+        self._take_data(stream_id, b"", is_last)
+
+    def _reset(self, stream_id: int) -> None:
+        if stream_id in self._opening | self._receiving | self._sending:
+            for streams in (self._opening, self._receiving, self._sending):
+                streams.discard(stream_id)
+            self._events.append(ChannelEnded(self._channels[stream_id], is_reset=True))
+
+    def _known(self, stream_id: int) -> int:
+        if stream_id not in self._channels:
+            raise RemoteProtocolError("the peer used a SPDY stream that was never opened")
+        return stream_id
+
+    def _sendable(self, channel: int) -> int:
+        if not self.can_send(channel):
+            raise LocalProtocolError("nothing can be sent on this SPDY stream")
+        return self._ids[channel]
+
+    def _finish(self, error: StreamError) -> None:
+        self.is_over = True
+        self.error = error
+        self._sending.clear()
+
+    def _control(self, kind: int, payload: bytes) -> None:
+        self._output.append(_HEAD.pack(1 << 31 | VERSION << 16 | kind, len(payload)) + payload)
+
+
+def _packed(headers: HeaderFields) -> bytes:
+    """Write a block of headers: a count, then names and values with their lengths (2.6.10)."""
+    texts = [text.encode("iso-8859-1") for field in headers for text in field]
+    return _LONG.pack(len(headers)) + b"".join(_LONG.pack(len(text)) + text for text in texts)
