@@ -246,3 +246,16 @@ def test_what_one_side_sends_the_other_receives(side: Side, contents: list[bytes
     core.receive_data(b"".join(other.data_to_send()))
     assert core.is_over
     assert (core.error, other.error) == (None, None)
+
+
+@both_sides
+@pytest.mark.parametrize("size", [0xFFFF, 0x10000, 0x10007])
+@pytest.mark.parametrize("head", [b"", b"\x01", b"\x00" + bytes(range(12))])
+def test_a_large_message_in_two_parts(side: Side, size: int, head: bytes) -> None:
+    core, other = Messages(side), Messages(SERVER if side is CLIENT else CLIENT)
+    data = memoryview(bytes(range(251)) * 300)[:size]
+    core.send(data, head=head)
+    output = core.data_to_send()
+    assert read_frames(output, is_masked=side is CLIENT) == [(BINARY, head + data)]
+    other.receive_data(b"".join(output))
+    assert taken(other) == [head + data]

@@ -145,7 +145,7 @@ class SocketLink:
     # Sending
 
     def send(self, kind: int, head: bytes | memoryview, data: bytes | memoryview = b"") -> None:
-        self._core.send(b"".join((bytes((kind,)), head, data)))
+        self._core.send(data, head=bytes((kind, *head)))
         self._flush()
 
     def close(self) -> None:
