@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
@@ -135,7 +134,8 @@ def open_unnamed(folder: str) -> int:
     except OSError as exc:
         if exc.errno not in _NO_UNNAMED:
             raise
-    fd, name = tempfile.mkstemp(prefix=".pycrictl-", dir=folder)
+    name = f"{folder}/.pycrictl-{os.urandom(8).hex()}"
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     os.unlink(name)  # noqa: PTH108 (pathlib would be imported for this alone)
     return fd
 

@@ -173,7 +173,6 @@ class Running:
         """End the input of the program, and wait for its end.
 
         Raises:
-            ProgramMissing: it is not there.
             StreamError: the connection broke before the end was known.
             PycrictlError: the program could not be started.
         """
@@ -187,11 +186,7 @@ class Running:
         if outcome is None:
             raise StreamError("the connection ended before the outcome was known")
         if outcome.exit_code is None:
-            if _is_missing(outcome.message):
-                raise ProgramMissing(self._program)
             raise CopyError(f"cannot run {self._program} in the container: {outcome.message}")
-        if outcome.exit_code in _MISSING_STATUS and not self._stderr:
-            raise ProgramMissing(self._program)
         return CommandResult(outcome.exit_code, b"", bytes(self._stderr))
 
     @property
