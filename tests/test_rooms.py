@@ -65,8 +65,8 @@ ARROWS: dict[str, set[str]] = {
         *("progress", "pulls", "containerd.daemon", "containerd.store", "wire.progress", "cri"),
         *("logs.journal", "noderoot", "_proto", *_BASE),
     },
-    "progress.registry": {
-        *("progress.registry", "progress.reference", "containerd.store", "_proto", "tls", *_BASE),
+    "progress.registries": {
+        *("progress.reference", "containerd.store", "_proto", "tls", *_BASE),
     },
     "copy": set(),
     "copy.rules": {"copy.rules", "wire.tar", *_BASE},
@@ -180,8 +180,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "wire.http1": {"h11", "websockets"},
     "wire.websocket": {"websockets"},
     "wire.upgrade": {"websockets"},
-    "progress.registry.nodefiles": {"tomli"},
-    "progress.registry.requests": {"urllib3"},
+    "progress.registries": {"tomli", "urllib3"},
     "diagnosis.registry": {"urllib3"},
     "proxy.operators": {"google"},
     "proxy.server": {"grpc"},

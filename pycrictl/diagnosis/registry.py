@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 from pycrictl import noderoot
 from pycrictl.foreign import count, mappings, parsed, text, texts
-from pycrictl.progress.registry import requests
+from pycrictl.progress import registries
 from pycrictl.tls import client_context
 from pycrictl.units import format_bytes, format_duration
 
@@ -147,7 +147,7 @@ class Trial:
                 False,
                 f"/v2/ is answered with {status}: this is no registry, or it is out of order",
             )
-        challenge = requests.Challenge(headers.get("WWW-Authenticate", ""))
+        challenge = registries.Challenge(headers.get("WWW-Authenticate", ""))
         if challenge.kind != "bearer":
             return None, "a login is needed: what follows is left out"
         scope = f"repository:{self._repository}:pull" if self._repository else ""
@@ -195,11 +195,11 @@ class Trial:
             reference = text(manifests[0].get("digest"))
         return ""
 
-    def _get(self, target: str, *, limit: int = _ANSWER_BYTES) -> requests.RegistryAnswer:
+    def _get(self, target: str, *, limit: int = _ANSWER_BYTES) -> registries.RegistryAnswer:
         import urllib3  # noqa: PLC0415 - when a registry is asked
 
         try:
-            return requests.request(
+            return registries.request(
                 target if "://" in target else f"{self._site.url}{target}",
                 until=time.monotonic() + STEP_S,
                 context=self._context(),

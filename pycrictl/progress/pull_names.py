@@ -29,7 +29,7 @@ from pycrictl.progress.reference import (
 )
 
 if TYPE_CHECKING:
-    from pycrictl.progress.registry.requests import Credentials
+    from pycrictl.progress.registries import Credentials
 
 _REMEMBERED: Final = 1024
 

@@ -22,7 +22,7 @@ from pycrictl.errors import (
 from pycrictl.progress.endings import Endings, Sink
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.registry.requests import credentials_of
+from pycrictl.progress.registries import credentials_of
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.pull.slots import Retry, pull_slot
 from pycrictl.pulls.model import Awaited

@@ -31,7 +31,7 @@ from pycrictl.progress.crio.files import CrioProcess, Downloader, children
 from pycrictl.progress.crio.storage import DEFAULT_ROOT, StoredImage
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.registry.requests import Inquiry, ManifestRequest, ask
+from pycrictl.progress.registries import Inquiry, ManifestRequest, ask
 from pycrictl.pulls.model import COMPLETE
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import plural

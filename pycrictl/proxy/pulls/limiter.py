@@ -25,7 +25,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import canonical
-from pycrictl.progress.registry.requests import credentials_of
+from pycrictl.progress.registries import credentials_of
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.pulls.book import CallState, Decision, PullCall, PullKey, PullStarted, Reason
 from pycrictl.proxy.pulls.layer_poller import LayerPoller

@@ -18,7 +18,7 @@ from pycrictl.progress.content_watcher import PollResult, PullEnding
 from pycrictl.progress.crio.files import CrioProcess
 from pycrictl.progress.crio.watcher import CrioWatcher, pulls_in_log
 from pycrictl.progress.pull_names import Expected
-from pycrictl.progress.registry.requests import Credentials, ManifestRequest
+from pycrictl.progress.registries import Credentials, ManifestRequest
 from pycrictl.pulls.model import Phase, PullItem, View
 from pycrictl.pulls.tracker import Tracker
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
@@ -261,7 +261,7 @@ def test_without_root_one_line_says_so(crio: FakeCrio) -> None:
     Path(crio.path).parent.chmod(0o755)
     code = (
         "import os, sys\n"
-        "import pycrictl.progress.sources, pycrictl.progress.registry.requests, grpc\n"
+        "import pycrictl.progress.sources, pycrictl.progress.registries, grpc\n"
         "from pycrictl.cli.main import main\n"
         "import pycrictl.progress.node_watch, pycrictl.show.displays.pull_lines, google.protobuf\n"
         "import pycrictl.cli.commands.image_pull_progress, pycrictl.containerd.grpc_client\n"

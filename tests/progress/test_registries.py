@@ -13,14 +13,15 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import Manifest
-from pycrictl.progress.registry import requests
-from pycrictl.progress.registry.nodefiles import locations, login
-from pycrictl.progress.registry.requests import (
+from pycrictl.progress import registries
+from pycrictl.progress.registries import (
     Credentials,
     Inquiry,
     ManifestRequest,
     ask,
     credentials_of,
+    locations,
+    login,
     platform_digest,
 )
 from tests.fakeregistry import LAYER, MANIFEST, FakeRegistry, fake_registry
@@ -42,7 +43,7 @@ BASIC = f"Basic {base64.b64encode(b'me:se:cret').decode()}"
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
     """A registry; there is time for answers, also on a busy machine."""
-    monkeypatch.setattr(requests, "TIMEOUT_S", 30.0)
+    monkeypatch.setattr(registries, "TIMEOUT_S", 30.0)
     with fake_registry() as registry:
         yield registry
 
@@ -128,7 +129,7 @@ def test_odd_answers(server: FakeRegistry, document: bytes) -> None:
 
 
 def test_a_slow_registry_is_given_up(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(registries, "TIMEOUT_S", 0.3)
     server.delay_s = 2.0
     inquiry = Inquiry(question(server), ask)
     assert not inquiry.is_over
@@ -228,6 +229,6 @@ def test_where_an_image_is_looked_for(
 )
 def test_the_login_for_an_image(tmp_path: Path, key: str, is_found: bool) -> None:
     root = files(tmp_path, "", {key: AUTH, "other.test": {"auth": "%%"}})
-    assert login("r.test/a/b:1", root, {}) == (("me", "se:cret", "") if is_found else None)
+    assert login("r.test/a/b:1", root, {}) == (ME if is_found else None)
     assert login("other.test/b:1", root, {}) is None
     assert login("r.test/a/b:1", root, {"REGISTRY_AUTH_FILE": "/none"}) is None

@@ -1,1 +1,0 @@
-"""What registries say of images."""
