@@ -1,15 +1,14 @@
 """What containerd's configuration says about pulls: download limit, progress timeout, mirrors.
 
-The file is TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import others. containerd 1.6
-also answers ``Status`` (CRI, verbose) with its settings in force; 2.x leaves those of images out.
-Where the images of a registry are looked for is in its ``certs.d`` (``hosts.toml``).
+The file is TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import others. Where the images
+of a registry are looked for is in its ``certs.d`` (``hosts.toml``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,11 +16,15 @@ import tomli
 
 from pycrictl import noderoot
 from pycrictl.errors import PycrictlError
-from pycrictl.foreign import mapping, parsed, text, texts
+from pycrictl.foreign import mapping, text, texts
 from pycrictl.units import parse_duration
 
 DEFAULT_PATH: Final = Path("/etc/containerd/config.toml")
 CRI_PLUGINS: Final = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images")
+_KEYS: Final = (
+    *("image_pull_progress_timeout", "max_concurrent_downloads", "snapshotter"),
+    "containerd",  # where the snapshotter stands before version 3
+)
 CERTS_D: Final = "/etc/containerd/certs.d"
 _FILES_LIMIT: Final = 64
 
@@ -30,33 +33,13 @@ _FILES_LIMIT: Final = 64
 class PullSettings:
     """What is configured; None where nothing is, so that containerd's default holds.
 
-    ``progress_timeout_s`` is 0 for no limit, ``origin`` the file or the call that it comes from.
+    ``progress_timeout_s`` is 0 for no limit, ``origin`` the file that it comes from.
     """
 
     progress_timeout_s: float | None = None
     max_concurrent_downloads: int | None = None
     snapshotter: str | None = None
     origin: str = ""
-
-    @property
-    def is_empty(self) -> bool:
-        return self == PullSettings(origin=self.origin)
-
-
-def pull_settings(status_info: Mapping[str, str], *, pid: int | None = None) -> PullSettings:
-    answered = from_status(status_info)
-    written = from_file(config_path(pid))
-    if answered.is_empty:
-        return written
-    # What the daemon answers is in force; the file may have been edited since it was read.
-    return _overridden(written, answered)
-
-
-def from_status(status_info: Mapping[str, str]) -> PullSettings:
-    if config := parsed(status_info.get("config", "")):
-        keys = ("imagePullProgressTimeout", "maxConcurrentDownloads")
-        return _settings(config, keys, origin="CRI Status")
-    return PullSettings()
 
 
 def config_path(pid: int | None) -> Path:
@@ -92,17 +75,27 @@ def from_file(path: Path) -> PullSettings:
     An imported file overrides what imports it: key by key in a version 3 configuration, a plugin's
     whole section in older ones.
     """
-    found, version = PullSettings(), 0
+    table: dict[str, Any] = {}
+    origin, version = "", 0
     for file, document in _documents(path):
         version = version or document.get("version", 1)
-        plugins = mapping(document.get("plugins"))
         for plugin in CRI_PLUGINS:
-            section = plugins.get(plugin)
-            if isinstance(section, dict):
-                keys = ("image_pull_progress_timeout", "max_concurrent_downloads")
-                new = _settings(section, keys, origin=str(file))
-                found = _overridden(found, new) if version == 3 else new
-    return found
+            section = mapping(document.get("plugins"), plugin)
+            known: dict[str, Any] = {key: section[key] for key in _KEYS if key in section}
+            if known or (section and version != 3):
+                table, origin = {**table, **known} if version == 3 else known, str(file)
+    timeout, downloads = (table.get(key) for key in _KEYS[:2])
+    timeout_s = None
+    if isinstance(timeout, str):
+        with suppress(ValueError):
+            timeout_s = parse_duration(timeout)
+    snapshotter = table.get("snapshotter") or mapping(table.get("containerd")).get("snapshotter")
+    return PullSettings(
+        progress_timeout_s=timeout_s,
+        max_concurrent_downloads=downloads if type(downloads) is int else None,
+        snapshotter=text(snapshotter) or None,
+        origin=origin,
+    )
 
 
 def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -137,27 +130,6 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
         found = sorted(here.glob(str(absolute.relative_to(fixed))))
         return [fixed / file.relative_to(here) for file in found]
     return []
-
-
-def _settings(table: Mapping[str, Any], keys: tuple[str, str], *, origin: str) -> PullSettings:
-    timeout, downloads = (table.get(key) for key in keys)
-    of_version_3, older = table.get("snapshotter"), mapping(table.get("containerd"))
-    snapshotter = text(of_version_3 or older.get("snapshotter"))
-    timeout_s = None
-    if isinstance(timeout, str):
-        with suppress(ValueError):
-            timeout_s = parse_duration(timeout)
-    return PullSettings(
-        progress_timeout_s=timeout_s,
-        max_concurrent_downloads=downloads if type(downloads) is int else None,
-        snapshotter=snapshotter or None,
-        origin=origin,
-    )
-
-
-def _overridden(old: PullSettings, new: PullSettings) -> PullSettings:
-    set_keys = {field.name for field in fields(new) if getattr(new, field.name) is not None}
-    return old if new.is_empty else replace(old, **{key: getattr(new, key) for key in set_keys})
 
 
 # Where images are looked for

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.config_toml import config_path, pull_settings, sites_of
+from pycrictl.containerd.config_toml import config_path, from_file, sites_of
 from pycrictl.containerd.daemon import CurrentDaemon, find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.cri.calls.endpoints import others
@@ -151,7 +151,7 @@ class NodeCollector(Asking):
                 if not self._call(images, "ImageStatus", request).HasField("image"):
                     known["missing_sandbox_image"] = name
         with self._optional("containerd's own API"):
-            self._ask_containerd(ContainerdClient(client.path, timeout_s=CALL_S), info)
+            self._ask_containerd(ContainerdClient(client.path, timeout_s=CALL_S))
         if not self._registries:
             with self._optional("images"):
                 found = self._call(images, "ListImages", cri_pb2.ListImagesRequest())
@@ -234,12 +234,12 @@ class NodeCollector(Asking):
                 self._trials.append(trial)
                 self._begin(f"registry {site.url}", trial.run)
 
-    def _ask_containerd(self, native: ContainerdClient, info: Mapping[str, str]) -> None:
+    def _ask_containerd(self, native: ContainerdClient) -> None:
         native.version()
         daemon = find_daemon(native)
         pid = daemon.pid if daemon is not None else None
         self._config = config_path(pid)
-        settings = pull_settings(info, pid=pid)
+        settings = from_file(self._config)
         self._known["downloads"] = settings.max_concurrent_downloads
         self._known["timeout_s"] = settings.progress_timeout_s
         current = CurrentDaemon(native)

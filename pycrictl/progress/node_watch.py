@@ -4,7 +4,7 @@ The way of a report, from a layer's bytes to the bar:
 
 1. containerd grows a file in its content store. ``progress.content_watcher`` polls the leases that
    running pulls hold, unfinished blobs and snapshots; ``identify`` and
-   ``pull_names`` find the image and the pod, ``layers`` the state of each layer, ``causes`` and
+   ``pull_names`` find the image and the pod, ``layers`` the state of each layer, ``sources`` and
    ``failures`` the reason of a failure. On CRI-O, which has no API for it,
    ``progress.crio.watcher`` reads the files that its process has open, the stored layers, its log
    and the manifest.
@@ -41,13 +41,12 @@ from pycrictl.errors import (
     UpgradeRefused,
     UsageError,
 )
-from pycrictl.progress.causes import Causes
 from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.endings import Pace, Sink, WatchOutcome, conclude
 from pycrictl.progress.failures import Failures
 from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.reference import is_same_image
-from pycrictl.progress.sources import ContentWatch, ImageTracker, open_watcher
+from pycrictl.progress.sources import Causes, ContentWatch, ImageTracker, open_watcher
 from pycrictl.progress.stream_watch import Unreachable, watch_stream
 from pycrictl.streaming.target import Target, beside, parse_url
 from pycrictl.units import quote
@@ -214,14 +213,14 @@ def _watch_inside(
         known = "; pycrictl proxy knows" if is_crio else ""
         every = f"showing every pull on the node{known}"
         sink.note(f"{runtime} does not say which pod a pull is for: {every}")
-    explain = is_wanted = None
+    causes = is_wanted = None
     if references is not None and owners is not None:
         is_wanted = partial(owners.is_one_of, references=references)
     if knowledge.read_journal is not None:
         pods = knowledge.pods.pods if knowledge.pods is not None else tuple
-        explain = Causes(Failures(knowledge.read_journal, pods)).add
+        causes = Causes(Failures(knowledge.read_journal, pods))
     tracker = ImageTracker(image, is_wanted)
-    return ContentWatch(watcher, settings, sink, explain).run(tracker, pace)
+    return ContentWatch(watcher, settings, sink, causes).run(tracker, pace)
 
 
 def _open_watcher(

@@ -7,9 +7,8 @@ The KEP leaves the transport open. Here a WebSocket is asked for; a server that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
-from typing import Final, Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, Protocol
 
 from pycrictl.streaming.bytestream import ByteStream, dial
 from pycrictl.streaming.opening import Exchange
@@ -19,12 +18,8 @@ from pycrictl.wire.progress import MAX_MESSAGE_BYTES, ProgressDecoder, Report
 from pycrictl.wire.upgrade import ClientHandshake
 from pycrictl.wire.websocket import CLIENT, Messages
 
-__all__ = ["Decoder", "follow"]
-
 SILENCE_S: Final = 30.0
 _OK: Final = 200
-
-_Input = TypeVar("_Input")
 
 
 class Decoder(Protocol):
@@ -62,93 +57,81 @@ async def follow(
         StreamError: the stream broke off; it may be taken up again by a new URL.
     """
     target = parse_url(url) if isinstance(url, str) else url
+    decoder = decoder or ProgressDecoder()
     connection = await dial(target, timeout_s=timeout_s)
+    silence = _Silence(silence_s, lambda text: on_note(f'"{connection.label}" {text}'))
     try:
         handshake = ClientHandshake()
         headers = [("Accept", "application/json")] if is_plain else handshake.headers
         exchange = Exchange(connection, target, "GET", headers)
         response = await exchange.request(timeout_s=timeout_s)
-        decoder = decoder or ProgressDecoder()
-        feed = _Feed(connection.label, on_report, on_note, silence_s, decoder)
         if response.status == SWITCHING_PROTOCOLS:
             handshake.check(response)
-            await feed.take(_MessageReader(connection).read, partial(map, decoder.receive_message))
+            batches = _messages(connection, decoder)
         elif response.status == _OK:
-            await feed.take(exchange.read, decoder.receive_data)
+            batches = _lines(exchange, decoder)
         else:
             raise await exchange.refusal()
+        has_noted = False
+        silence.begin()
+        async for batch in batches:
+            silence.begin()
+            for report in filter(None, batch):
+                on_report(report)
+            if decoder.first_bad is not None and not has_noted:
+                has_noted = True
+                on_note(f"skipped a message that is not a progress report: {decoder.first_bad}")
         await connection.close()
     finally:
+        silence.end()
+        if decoder.bad_count > 1:
+            on_note(f"skipped {decoder.bad_count} messages that are not progress reports")
         connection.abort()
 
 
-class _MessageReader:
-    def __init__(self, connection: ByteStream) -> None:
-        self._connection = connection
-        peer = f'"{connection.label}"'
-        self._core = Messages(CLIENT, max_bytes=MAX_MESSAGE_BYTES, peer=peer, takes_text=True)
-
-    async def read(self) -> list[bytes]:
-        """Return the next messages; none at the normal end. May be cancelled without losing any."""
-        core, loop = self._core, asyncio.get_running_loop()
-        while not (messages := core.messages_received()) and not core.is_over:
-            if data := await self._connection.read():
-                core.receive_data(data, loop.time())
-            else:
-                core.receive_eof()
-            # A peer that takes nothing gets no answers: it may itself wait until it is read from.
-            if not self._connection.is_full:
-                self._connection.send(core.data_to_send())
-        if not messages and core.error is not None:
-            raise core.error
-        return [bytes(message) for message in messages]
+async def _lines(exchange: Exchange, decoder: Decoder) -> AsyncIterator[Sequence[Report | None]]:
+    while data := await exchange.read():
+        yield decoder.receive_data(data)
+    yield decoder.receive_eof()
 
 
-class _Feed:
-    def __init__(
-        self,
-        label: str,
-        on_report: Callable[[Report], None],
-        on_note: Callable[[str], None],
-        silence_s: float | None,
-        decoder: Decoder,
-    ) -> None:
-        self._label = label
-        self._on_report = on_report
-        self._on_note = on_note
+async def _messages(
+    connection: ByteStream, decoder: Decoder
+) -> AsyncIterator[Sequence[Report | None]]:
+    peer = f'"{connection.label}"'
+    core = Messages(CLIENT, max_bytes=MAX_MESSAGE_BYTES, peer=peer, takes_text=True)
+    loop = asyncio.get_running_loop()
+    while not core.is_over:
+        if data := await connection.read():
+            core.receive_data(data, loop.time())
+        else:
+            core.receive_eof()
+        # A peer that takes nothing gets no answers: it may itself wait until it is read from.
+        if not connection.is_full:
+            connection.send(core.data_to_send())
+        if messages := core.messages_received():
+            yield [decoder.receive_message(bytes(message)) for message in messages]
+    if core.error is not None:
+        raise core.error
+
+
+class _Silence:
+    """Notes the first long silence."""
+
+    def __init__(self, silence_s: float | None, on_note: Callable[[str], None]) -> None:
         self._silence_s = silence_s
-        self._decoder = decoder
-        self._has_told_bad = False
+        self._on_note = on_note
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def take(
-        self,
-        read: Callable[[], Awaitable[_Input]],
-        decode: Callable[[_Input], Iterable[Report | None]],
-    ) -> None:
-        decoder = self._decoder
-        try:
-            while data := await self._wait_for(read):
-                self._pass_on(decode(data))
-            self._pass_on(decoder.receive_eof())
-        finally:
-            if decoder.bad_count > 1:
-                many = f"{decoder.bad_count} messages that are not progress reports"
-                self._on_note(f"skipped {many}")
+    def begin(self) -> None:
+        self.end()
+        if self._silence_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._silence_s, self._note)
 
-    async def _wait_for(self, read: Callable[[], Awaitable[_Input]]) -> _Input:
-        """Read once; say it if the first long silence begins."""
-        try:
-            async with asyncio.timeout(self._silence_s):
-                return await read()
-        except TimeoutError:
-            self._on_note(f'"{self._label}" has sent no progress for {self._silence_s:g} s')
-            self._silence_s = None
-        return await read()
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
-    def _pass_on(self, reports: Iterable[Report | None]) -> None:
-        for report in reports:
-            if report is not None:
-                self._on_report(report)
-        if (bad := self._decoder.first_bad) is not None and not self._has_told_bad:
-            self._has_told_bad = True
-            self._on_note(f"skipped a message that is not a progress report: {bad}")
+    def _note(self) -> None:
+        self._on_note(f"has sent no progress for {self._silence_s:g} s")
+        self._silence_s = None

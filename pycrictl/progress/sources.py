@@ -8,13 +8,12 @@ its views to a sink. Which one to take is the business of ``pycrictl.progress.no
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from pycrictl._proto import cri_pb2
-from pycrictl.containerd.config_toml import PullSettings, pull_settings
+from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import (
@@ -24,7 +23,7 @@ from pycrictl.errors import (
     Unavailable,
     Unimplemented,
 )
-from pycrictl.progress.content_watcher import ContentWatcher, PollResult, PullEnding
+from pycrictl.progress.content_watcher import ContentWatcher, EndedPull, PollResult, PullEnding
 from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import (
     REOPEN_PAUSES_S,
@@ -39,11 +38,12 @@ from pycrictl.progress.reference import is_same_image
 from pycrictl.pulls.model import STALLED_S, Awaited, Phase, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import format_duration
+from pycrictl.wire.progress import MAX_TEXT, Report
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
+    from pycrictl.progress.failures import Failure, Failures
     from pycrictl.progress.pull_names import ImageOwners
-    from pycrictl.wire.progress import Report
 
 
 class ImageTracker(Tracker):
@@ -85,38 +85,100 @@ def open_watcher(
     """Return a watcher, and containerd's settings; another runtime is ``Unimplemented``."""
     native = ContainerdClient(client.path, timeout_s=client.timeout_s)
     try:
-        settings = _settings(client, native)
+        native.version()
     except Unimplemented:
         if (crio := open_crio(client, owners, wants_manifests=wants_manifests)) is None:
             raise
         return crio, PullSettings()
-    return _watcher(native, settings, owners), settings
-
-
-def _settings(client: CriClient, native: ContainerdClient) -> PullSettings:
-    native.version()
-    info: dict[str, str] = {}
     daemon = None
     with suppress(PycrictlError):  # worth having, not worth failing for
-        info = dict(client.call("Status", cri_pb2.StatusRequest(verbose=True)).info)
         daemon = find_daemon(native)
-    return pull_settings(info, pid=daemon.pid if daemon is not None else None)
-
-
-def _watcher(
-    native: ContainerdClient, settings: PullSettings, owners: ImageOwners | None
-) -> ContentWatcher:
+    settings = from_file(config_path(None if daemon is None else daemon.pid))
     downloads = settings.max_concurrent_downloads
-    return ContentWatcher(
+    watcher = ContentWatcher(
         native,
         snapshotter=settings.snapshotter or "overlayfs",
         max_concurrent_downloads=3 if downloads is None else downloads,
         owners=owners,
     )
+    return watcher, settings
 
 
-Explain: TypeAlias = Callable[[PollResult, ImageTracker, float], PollResult]
-"""Returns what a poll saw with the causes of failures, which go to the tracker, too."""
+# Causes of failures, also of pulls that have left no trace in containerd
+
+JOURNAL_S: Final = 0.5
+"""How long a line takes to be in the journal."""
+
+LOOK_AGAIN_S: Final = 5.0
+"""Pause between two looks: a pull may fail so fast that no poll has seen it."""
+
+
+class Causes:
+    def __init__(self, failures: Failures, *, clock: Callable[[], float] = time.time) -> None:
+        self._failures = failures
+        self._clock = clock
+        self._began_s = clock()
+        self._held: list[EndedPull] = []
+        self._look_at: float | None = None
+        self._next_look = 0.0
+        self._shown: dict[str, None] = {}
+
+    def add(self, result: PollResult, tracker: ImageTracker, now: float) -> PollResult:
+        """Return the result of a poll without the endings whose cause is still looked for."""
+        active = [pull.image for pull in result.active if pull.image]
+        done = [pull.image for pull in result.ended if pull.ending is PullEnding.DONE]
+        for name in [name for name in self._shown if _is_among(name, active + done)]:
+            del self._shown[name]
+            if name not in active + done:  # else its layers stand in its place
+                tracker.forget(name)
+        held = [one for one in result.ended if one.ending is not PullEnding.DONE]
+        if held:
+            self._held += held
+            self._look_at = self._look_at or now + JOURNAL_S
+        if now >= self._next_look:
+            self._next_look = now + LOOK_AGAIN_S
+            self._failures.look(self._clock())
+            found = [*self._failures.waiting(), *self._failures.since(self._began_s)]
+            self._show(found, tracker, active, now)
+        ended = tuple(one for one in result.ended if one.ending is PullEnding.DONE)
+        if self._look_at is not None and now >= self._look_at:
+            self._look_at = None
+            ended += tuple(self._explained(tracker, active, now))
+        return replace(result, ended=ended, is_settling=self._look_at is not None)
+
+    def _explained(
+        self, tracker: ImageTracker, active: list[str], now: float
+    ) -> Iterable[EndedPull]:
+        held, self._held = self._held, []
+        self._failures.look(self._clock())
+        found = self._failures.since(self._began_s - JOURNAL_S)
+        for one in held:
+            if not one.image and found:
+                self._show(found, tracker, active, now)
+                continue
+            failure = next((each for each in found if _is_among(each.image, [one.image])), None)
+            if failure is not None:
+                error = failure.text(self._clock())
+                tracker.replace_error(one.image, error)
+                one = replace(one, reason=error)
+            yield one
+
+    def _show(
+        self, failures: Iterable[Failure], tracker: ImageTracker, active: list[str], now: float
+    ) -> None:
+        for failure in failures:
+            if tracker.wants(failure.image) and not _is_among(failure.image, active):
+                self._shown[failure.image] = None
+                error = failure.text(self._clock())[:MAX_TEXT]
+                report = Report(failure.image, "", 0, 0, error, "failed", pod=failure.pod)
+                tracker.apply(report, now=now)
+
+
+def _is_among(name: str, others: Iterable[str]) -> bool:
+    return any(is_same_image(name, other) for other in others)
+
+
+# A whole source
 
 
 class ContentWatch:
@@ -125,12 +187,12 @@ class ContentWatch:
         watcher: ContentWatcher | CrioWatcher,
         settings: PullSettings,
         sink: Sink,
-        explain: Explain | None = None,
+        causes: Causes | None = None,
     ) -> None:
         self._watcher = watcher
         self._settings = settings
         self._sink = sink
-        self._explain = explain
+        self._causes = causes
         self._has_seen = False
         self._nameless: list[str] = []
         self._has_noted_timeout = False
@@ -141,8 +203,8 @@ class ContentWatch:
         while True:
             result = self._poll(tracker)
             now = time.monotonic()
-            if self._explain is not None:
-                result = self._explain(result, tracker, now)
+            if self._causes is not None:
+                result = self._causes.add(result, tracker, now)
             view = tracker.view(now)
             self._note_timeout(view)
             if not view.items:

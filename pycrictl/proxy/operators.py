@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.config_toml import pull_settings
+from pycrictl.containerd.config_toml import config_path, from_file
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.errors import ConfigError
 from pycrictl.kube.kubelet import find_kubelet
@@ -128,6 +128,6 @@ class Operators:
 
         def read() -> dict[str, Any]:
             pid = listener_pid(f"unix://{self.settings.upstream}")
-            return containerd_document(pull_settings({}, pid=pid))
+            return containerd_document(from_file(config_path(pid)))
 
         return await asyncio.to_thread(read)

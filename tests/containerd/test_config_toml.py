@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,8 +15,6 @@ from pycrictl.containerd.config_toml import (
     Site,
     config_path,
     from_file,
-    from_status,
-    pull_settings,
     sites_of,
 )
 
@@ -100,23 +97,13 @@ def test_imports_in_a_circle(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_configured(tmp_path: Path, text: str) -> None:
-    assert from_file(write(tmp_path / "config.toml", text)).is_empty
+    found = from_file(write(tmp_path / "config.toml", text))
+    assert replace(found, origin="") == PullSettings()
 
 
 def test_no_file(tmp_path: Path) -> None:
     assert from_file(tmp_path / "none") == PullSettings()
     assert from_file(tmp_path) == PullSettings()
-
-
-def test_status_of_containerd_1_6() -> None:
-    config = {"containerd": {"snapshotter": "overlayfs"}, "maxConcurrentDownloads": 3}
-    expected = PullSettings(None, 3, "overlayfs", "CRI Status")
-    assert from_status({"config": json.dumps(config)}) == expected
-
-
-@pytest.mark.parametrize("info", [{}, {"config": "["}, {"config": "[]"}, {"config": "{}"}])
-def test_status_without_settings(info: dict[str, str]) -> None:
-    assert from_status(info).is_empty
 
 
 def run_with_arguments(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -155,17 +142,6 @@ def test_the_path_is_the_daemons_argument(
 
 def test_the_usual_path_without_a_process() -> None:
     assert config_path(None) == config_path(0) == config_path(2**31 - 1) == DEFAULT_PATH
-
-
-def test_status_goes_before_the_file(tmp_path: Path) -> None:
-    file = write(tmp_path / "config.toml", VERSION_2)
-    info = {"config": json.dumps({"maxConcurrentDownloads": 2})}
-    with run_with_arguments(tmp_path, "--config", str(file)) as process:
-        both = pull_settings(info, pid=process.pid)
-        only_file = pull_settings({}, pid=process.pid)
-        process.communicate(b"\n")
-    assert both == PullSettings(90.0, 2, "native", "CRI Status")
-    assert only_file == PullSettings(90.0, 5, "native", str(file))
 
 
 HOSTS = """\

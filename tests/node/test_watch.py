@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pycrictl.containerd.config_toml import PullSettings, config_path, from_file, from_status
+from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import ConnectError, Unavailable
@@ -193,5 +193,3 @@ def test_what_containerd_is_configured_to(lab: Lab, client: ContainerdClient) ->
     assert config_path(daemon.pid) == lab.node.config_path
     expected = PullSettings(None, None, "overlayfs", str(lab.node.config_path))
     assert from_file(lab.node.config_path) == expected
-    answer = lab.node.kubelet.ask("Status", verbose=True)
-    assert from_status(answer.info) == PullSettings(None, 3, "overlayfs", "CRI Status")

@@ -10,10 +10,9 @@ import pytest
 
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.journal import JournalLine
-from pycrictl.progress.causes import LOOK_AGAIN_S, SETTLE_S, Causes
 from pycrictl.progress.content_watcher import ActivePull, EndedPull, PollResult, PullEnding
 from pycrictl.progress.failures import Failure, Failures, awaited, cause, from_journal, from_pods
-from pycrictl.progress.sources import ImageTracker
+from pycrictl.progress.sources import JOURNAL_S, LOOK_AGAIN_S, Causes, ImageTracker
 from pycrictl.pulls.model import Phase
 from pycrictl.wire.progress import Report
 
@@ -177,7 +176,7 @@ def test_a_pull_that_failed_before_its_first_byte() -> None:
     result = scene.add(0.0, ended=(UNKNOWN,))
     assert (result.ended, result.is_settling) == ((), True)
     scene.lines = [containerd(1000.2)]
-    result = scene.add(SETTLE_S)
+    result = scene.add(JOURNAL_S)
     assert (result.ended, result.is_settling) == ((), False)
     assert scene.failed(1.0) == {WEB: f"{WEB}: not found"}
 
@@ -186,7 +185,7 @@ def test_nobody_knows_why() -> None:
     scene = Scene()
     scene.add(0.0, ended=(UNKNOWN,))
     scene.lines = [containerd(500.0)]  # long before this watch
-    assert scene.add(SETTLE_S).ended == (UNKNOWN,)
+    assert scene.add(JOURNAL_S).ended == (UNKNOWN,)
     assert scene.failed(1.0) == {}
 
 
@@ -199,7 +198,7 @@ def test_a_known_image_gets_its_cause_on_each_layer() -> None:
     failed = EndedPull("lease", shown, PullEnding.FAILED, "it ended")
     scene.add(0.0, ended=(failed,))
     scene.lines = [containerd(1000.2, "unexpected EOF")]
-    (ended,) = scene.add(SETTLE_S).ended
+    (ended,) = scene.add(JOURNAL_S).ended
     assert ended.reason == "unexpected EOF"
     assert scene.failed(1.0) == {shown: "unexpected EOF"}
     assert [item.error for item in scene.tracker.view(1.0).items] == ["unexpected EOF"] * 2 + [""]
@@ -235,7 +234,7 @@ def test_a_journal_that_is_too_slow_once() -> None:
     scene.lines = []
     failed = EndedPull("lease", WEB, PullEnding.FAILED, "it ended")
     scene.add(LOOK_AGAIN_S, ended=(failed,))
-    (ended,) = scene.add(LOOK_AGAIN_S + SETTLE_S).ended
+    (ended,) = scene.add(LOOK_AGAIN_S + JOURNAL_S).ended
     assert ended.reason.startswith(f"{WEB}: not found")
 
 

@@ -16,7 +16,7 @@ from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import pull_image
 from pycrictl.containerd import views
-from pycrictl.containerd.config_toml import pull_settings
+from pycrictl.containerd.config_toml import config_path, from_file
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.copy.node.on_node import locate_here
@@ -102,7 +102,6 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
         containerd = ContainerdClient(runtime.path, timeout_s=runtime.timeout_s)
         containerd.version()  # says so if it is another runtime
         views.sweep(containerd)
-        status = runtime.call("Status", cri_pb2.StatusRequest(verbose=True))
     wanted = cri_pb2.ImageSpec(image=image)
     with app.open_client("image") as client:
         request = cri_pb2.ImageStatusRequest(image=wanted, verbose=True)
@@ -113,7 +112,7 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
             pull_image(client, pull, outlet, timeout_s=0.0)
             answer = client.call("ImageStatus", request)
     info = parsed(answer.info.get("info", ""))
-    settings = pull_settings(status.info, pid=listener_pid(containerd.endpoint))
+    settings = from_file(config_path(listener_pid(containerd.endpoint)))
     if not (chain_id := text(info.get("chainID"))):
         raise PycrictlError(f"the runtime does not report where image {quote(image)} is unpacked")
     environ = dict(
