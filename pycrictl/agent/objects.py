@@ -33,7 +33,6 @@ _NOT_ITS_IMAGE: Final = frozenset(
 """Why a container waits whose image is there."""
 
 _BACK_OFF: Final = "ImagePullBackOff"
-_ONE_OF: Final = "one of "
 
 
 class PullPhase(StrEnum):
@@ -122,17 +121,10 @@ def pull_for(need: Need, pulls: Sequence[Pull]) -> Pull | None:
     One that was over before the pod was made was another one's: it only says that the image is
     there. Pods' times are in whole seconds.
     """
-    pull = next((one for one in reversed(pulls) if _may_be(one, need.image)), None)
+    pull = next((one for one in reversed(pulls) if is_same_image(need.image, one.image)), None)
     if pull is None or pull.is_running or pull.ended_s >= need.pod.created_s:
         return pull
     return None if pull.failed else Pull(pull.image, is_running=False, ended_s=pull.ended_s)
-
-
-def _may_be(pull: Pull, reference: str) -> bool:
-    """Return whether a pull, perhaps ``one of A, B (DIGEST)``, may be of what a pod calls so."""
-    name, _, _ = pull.image.removeprefix(_ONE_OF).partition(" (")
-    names = name.split(", ") if pull.image.startswith(_ONE_OF) else (name,)
-    return any(is_same_image(reference, one) for one in names)
 
 
 def _object(need: Need, pull: Pull | None, node: str, problem: str) -> Document:

@@ -33,7 +33,6 @@ from pycrictl.errors import Invalid, NotFound, RemoteProtocolError, Unimplemente
 from pycrictl.wire import codes
 
 _KEPT: Final = 256
-_HEAD_BYTES: Final = 16
 _TRAILER_BYTES: Final = 4
 _SERVICES: Final = "/containerd.services."
 M = TypeVar("M", bound=Message)
@@ -200,15 +199,10 @@ class Documents:
         self._client = client
         self._read: OrderedDict[str, Document] = OrderedDict()
 
-    def get(self, digest: str, *, is_likely: bool = True) -> Document | None:
-        """Return the document; None if the blob is not there yet, or is something else.
-
-        If it is not ``is_likely`` a document, only one that begins like JSON is read to its end.
-        """
+    def get(self, digest: str) -> Document | None:
+        """Return the document; None if the blob is not there yet, or is something else."""
         document = self._read.get(digest)
         if document is None:
-            if not is_likely and not self._begins_like_json(digest):
-                return None
             # One byte more than a document may have shows that the blob is not one.
             data = self._client.read(digest, size_bytes=DOCUMENT_LIMIT_BYTES + 1)
             document = parse_document(data) if data is not None else None
@@ -228,7 +222,3 @@ class Documents:
         except Invalid:  # out of range: shorter than its manifest says
             return 0
         return unpacked_estimate(trailer or b"", compressed_bytes) or 0
-
-    def _begins_like_json(self, digest: str) -> bool:
-        head = self._client.read(digest, size_bytes=_HEAD_BYTES)
-        return head is not None and head.lstrip().startswith(b"{")

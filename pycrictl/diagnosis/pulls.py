@@ -75,8 +75,8 @@ def all_of(status: Mapping[str, Any]) -> list[tuple[str, str, PullState]]:
 
 class ContainerdPulls:
     def __init__(self, client: CriClient, pods: NodePods | None) -> None:
-        self._owners = ImageOwners(pods.pods) if pods is not None else None
-        self._watcher, _ = open_watcher(client, self._owners)
+        owners = ImageOwners(pods.pods) if pods is not None else None
+        self._watcher, _ = open_watcher(client, owners)
         self._tracker = ImageTracker()
         self.is_measured = False
 
@@ -92,7 +92,7 @@ class ContainerdPulls:
         stray: dict[str, PullState] = {}
         for name in active:
             pull = PullState(view.images.get(name))
-            choices = [one for one in references if _may_be(one, name, self._owners)]
+            choices = [one for one in references if name and is_same_image(one, name)]
             if choices:
                 own.setdefault(choices[0], pull)
             else:
@@ -109,11 +109,3 @@ def watch_briefly(client: CriClient, references: Sequence[str], pods: NodePods |
         if pulls.is_measured or time.monotonic() >= end_at:
             return found
         time.sleep(_PAUSE_S)
-
-
-def _may_be(reference: str, name: str, owners: Any) -> bool:
-    if not name:
-        return False
-    if owners is not None:
-        return bool(owners.is_one_of(name, [reference]))
-    return is_same_image(reference, name)

@@ -230,12 +230,11 @@ class ContentWatcher:
                 held[pull.lease_id] = _sort(resources, sight)
         _add_ingests(sight, statuses, held.values(), self._max_downloads)
         self._meters = {key: self._meters.get(key, _UsageMeter()) for key in sight.active.values()}
-        nameless = 0
         for pull in self._pulls.values():
             if pull.lease_id in held:
                 pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
                 had_name = bool(pull.image)
-                self._identifier.look(pull, held[pull.lease_id], nameless, now)
+                self._identifier.look(pull, held[pull.lease_id].blobs, now)
                 if pull.image and not had_name and not self._is_shared(pull):
                     tracker.forget(pull.image)  # what an earlier pull has left
                 self._follow(pull, sight, now, wall_s)
@@ -245,7 +244,6 @@ class ContentWatcher:
                     if self._owners is not None and not pull.pods:
                         pull.pods = self._owners.pods_of(pull.image)
                     _report(tracker, pull, now, wall_s)
-            nameless += not pull.image and wall_s - pull.moved_s < RESOLVING_S
 
     def _is_shared(self, pull: LeasePull) -> bool:
         return any(one is not pull and one.image == pull.image for one in self._pulls.values())

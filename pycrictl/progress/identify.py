@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl.containerd.grpc_client import Documents
 from pycrictl.containerd.store import (
-    DOCUMENT_LIMIT_BYTES,
     ImageConfig,
     Index,
     Manifest,
@@ -32,8 +31,6 @@ SETTLE_S: Final = 1.0
 """How long to wait after an image's manifest for its label, its index and its config; then the
 pull is shown with what is known."""
 
-_READS_PER_LOOK: Final = 16
-
 
 class Held(NamedTuple):
     ingests: set[str]
@@ -46,7 +43,7 @@ class LeasePull:
 
     ``image`` is its name for good, empty before. Of several ``manifests``, by digest, all platforms
     are pulled; ``unplaced`` are those whose config is not read yet. ``judged`` are digests of blobs
-    that were read, or need not be. ``is_missed``: it has ended, and its image was not there.
+    that were read. ``is_missed``: it has ended, and its image was not there.
     """
 
     def __init__(self, lease_id: str, started_s: float, snapshotter: str) -> None:
@@ -96,22 +93,25 @@ class Identifier:
         self._documents = documents
         self._names = names
 
-    def look(self, pull: LeasePull, held: Held, nameless: int, now: float) -> None:
-        """Learn what a pull's lease shows; ``nameless`` earlier pulls have no name yet."""
+    def look(self, pull: LeasePull, blobs: Set[str], now: float) -> None:
+        """Learn what the blobs show that a pull's lease holds."""
         if not pull.manifests:
-            self._find_manifest(pull, held.blobs - pull.judged, now)
-        for digest in pull.platforms & (held.blobs - pull.judged):
+            infos = self._client.infos(blobs - pull.judged).values()
+            # Their labels say that they refer to other blobs; a layer may get none at all.
+            for info in [info for info in infos if has_children(info.labels)]:
+                self._read(pull, info.digest, now)
+        for digest in pull.platforms & (blobs - pull.judged):
             self._read(pull, digest, now)
-        self._place(pull, held.blobs, now)
+        self._place(pull, blobs, now)
         if pull.manifests and not pull.image:
-            self._name(pull, nameless, is_final=pull.is_late(now))
+            self._name(pull, is_final=pull.is_late(now))
 
     def conclude(self, pull: LeasePull, now: float) -> None:
         """Learn the rest about a pull whose lease is gone; it gets a name in any case."""
         pull.retry_at = -math.inf
         self._place(pull, frozenset(), now)
         if not pull.image:
-            self._name(pull, 0, is_final=True)
+            self._name(pull, is_final=True)
 
     def read(self, pull: LeasePull, digest: str) -> bool:
         self._read(pull, digest, 0.0)
@@ -125,19 +125,8 @@ class Identifier:
         filters = (f"target.digest=={digest}" for digest in pull.digests)
         return [image.name for image in self._client.images(*filters)]
 
-    def _find_manifest(self, pull: LeasePull, digests: Set[str], now: float) -> None:
-        infos = self._client.infos(digests).values()
-        pull.judged.update(info.digest for info in infos if info.size > DOCUMENT_LIMIT_BYTES)
-        small = [info for info in infos if info.size <= DOCUMENT_LIMIT_BYTES]
-        small.sort(key=lambda info: not has_children(info.labels))
-        for info in small[:_READS_PER_LOOK]:
-            if has_children(info.labels):
-                self._read(pull, info.digest, now)
-            elif not pull.manifests:  # among layers, and perhaps not labelled yet
-                self._read(pull, info.digest, now, is_likely=False)
-
-    def _read(self, pull: LeasePull, digest: str, now: float, *, is_likely: bool = True) -> None:
-        document = self._documents.get(digest, is_likely=is_likely)
+    def _read(self, pull: LeasePull, digest: str, now: float) -> None:
+        document = self._documents.get(digest)
         pull.judged.add(digest)
         if isinstance(document, Index):
             pull.index_digest = pull.index_digest or digest
@@ -160,7 +149,7 @@ class Identifier:
             pull.unplaced.remove(digest)
             pull.recheck_at = -math.inf
 
-    def _name(self, pull: LeasePull, nameless: int, *, is_final: bool) -> None:
+    def _name(self, pull: LeasePull, *, is_final: bool) -> None:
         infos = self._client.infos(pull.digests).values()
         pull.image = self._names.choose(
             pull.lease_id,
@@ -168,7 +157,6 @@ class Identifier:
             digests=pull.digests,
             repositories=repositories(info.labels for info in infos),
             images=self.images(pull),
-            earlier=nameless,
             is_final=is_final,
         )
         pull.expected = self._names.expected_of(pull.lease_id)

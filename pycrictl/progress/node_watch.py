@@ -214,8 +214,8 @@ def _watch_inside(
         every = f"showing every pull on the node{known}"
         sink.note(f"{runtime} does not say which pod a pull is for: {every}")
     causes = is_wanted = None
-    if references is not None and owners is not None:
-        is_wanted = partial(owners.is_one_of, references=references)
+    if references is not None:
+        is_wanted = partial(_is_one_of, references=references)
     if knowledge.read_journal is not None:
         pods = knowledge.pods.pods if knowledge.pods is not None else tuple
         causes = Causes(Failures(knowledge.read_journal, pods))

@@ -7,8 +7,8 @@ short digest alone.
 
 containerd shows of a running pull its repository, without the registry's port and without the tag,
 and the digest of its manifest. A pod names a repository and a tag. So a pull is matched to what
-pods wait for by the repository; where several of their tags fit, an image that the node has under
-the same digest decides, and else the pull is shown as one of them.
+pods wait for by the repository; where several of their tags fit, only an image that the node has
+under the same digest decides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pycrictl.containerd.store import is_digest
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.reference import (
     canonical,
-    is_same_image,
     parse,
     repository,
     short_digest,
@@ -81,7 +80,6 @@ class Names:
         digests: Sequence[str],
         repositories: Sequence[str],
         images: Iterable[str],
-        earlier: int,
         is_final: bool,
     ) -> str:
         """Return a name for a pull whose manifest is known; empty to ask again when more is known.
@@ -90,7 +88,6 @@ class Names:
             digests: of the manifest, and then of the index if there is one.
             repositories: where its documents come from, ``host/path``, best first; containerd notes
                 them a moment after the documents themselves.
-            earlier: how many running pulls began before this one and have no name yet.
             is_final: nothing more will become known; the answer is not empty.
         """
         open_ = [one for one in self._expected if one.lease_id is None and one.since_s <= started_s]
@@ -102,9 +99,8 @@ class Names:
             fitting = by_tag if is_final else []
         if by_digest:
             return self._claim(by_digest[0], lease_id, digests)
-        # Pulls of one repository differ only in their order.
-        if fitting and (is_final or len(fitting) == 1 or not earlier):
-            return self._claim(fitting[min(earlier, len(fitting) - 1)], lease_id, digests)
+        if fitting:  # pulls of one repository differ only in their order
+            return self._claim(fitting[0], lease_id, digests)
         if by_tag and not is_final:
             return ""
         if (known := self._known.get(digests[0])) is not None:
@@ -147,7 +143,6 @@ class ImageOwners:
     def __init__(self, pods: Callable[[], Sequence[Pod]], *, names_pods: bool = True) -> None:
         self._pods = pods
         self._names_pods = names_pods
-        self._choices: dict[str, tuple[str, ...]] = {}
 
     def name(
         self, digests: Sequence[str], repositories: Sequence[str], images: Iterable[str]
@@ -162,26 +157,18 @@ class ImageOwners:
         ]
         if len(found) > 1:
             known = set(map(canonical, images))
-            found = [one for one in found if canonical(one) in known] or found
-        if len(found) < 2:
-            return found[0] if found else ""
-        name = f"one of {', '.join(found)} ({short_digest(digests[0])})"
-        self._choices[name] = tuple(found)
-        return name
+            found = [one for one in found if canonical(one) in known]
+        return found[0] if len(found) == 1 else ""
 
     def pods_of(self, name: str) -> str:
         if not self._names_pods or not name:
             return ""
-        wanted = set(map(canonical, self._choices.get(name, (name,))))
+        wanted = canonical(name)
         pods = dict.fromkeys(
-            str(pod) for pod, one in self._waiting() if canonical(one.image) in wanted
+            str(pod) for pod, one in self._waiting() if canonical(one.image) == wanted
         )
         first, *others = pods or [""]
         return f"{first} and {len(others)} more" if others else first
-
-    def is_one_of(self, name: str, references: Iterable[str]) -> bool:
-        choices = self._choices.get(name, (name,))
-        return any(is_same_image(one, choice) for one in references for choice in choices)
 
     def _waiting(self) -> Iterator[tuple[Pod, PodImage]]:
         for pod in self._pods():

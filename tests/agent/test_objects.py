@@ -144,7 +144,7 @@ def test_when_it_is_tried_again() -> None:
 
 
 def test_a_pull_of_which_the_tag_is_unknown() -> None:
-    name = f"one of registry.test/team/app:2, {IMAGE} (sha256:0123)"
+    name = "registry.test/team/app@sha256:0123"
     assert status(pod(), Pull(name))["phase"] == "Pulling"
     assert status(pod(image="registry.test/team/other:1"), Pull(name))["phase"] == "Waiting"
 

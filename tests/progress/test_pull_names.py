@@ -21,7 +21,6 @@ def choose(
     digests: Sequence[str] = (MANIFEST, INDEX),
     repositories: Sequence[str] = ("host/app",),
     images: Sequence[str] = (),
-    earlier: int = 0,
     is_final: bool = False,
 ) -> str:
     return names.choose(
@@ -30,7 +29,6 @@ def choose(
         digests=digests,
         repositories=repositories,
         images=images,
-        earlier=earlier,
         is_final=is_final,
     )
 
@@ -105,14 +103,11 @@ def test_a_digest_needs_no_guess() -> None:
 
 def test_pulls_of_one_repository_are_told_by_their_order() -> None:
     names = Names()
-    for tag in "123":
+    for tag in "12":
         expect(names, f"host:5000/app:{tag}")
-    assert choose(names, lease_id="2nd", digests=[INDEX], earlier=1) == ""
     assert choose(names, lease_id="1st", digests=[MANIFEST]) == "host:5000/app:1"
     assert choose(names, lease_id="2nd", digests=[INDEX]) == "host:5000/app:2"
-    assert (
-        choose(names, lease_id="3rd", digests=[ID], earlier=5, is_final=True) == "host:5000/app:3"
-    )
+    assert choose(names, lease_id="3rd", digests=[ID]) == f"host/app@{ID[:19]}"
 
 
 def test_without_labels_the_order_decides_in_the_end() -> None:
@@ -158,8 +153,6 @@ def test_the_tag_of_the_pod_that_waits() -> None:
     )
     assert name(known) == "registry.example:5000/shop/web:1.4"
     assert known.pods_of(name(known)) == "default/web"
-    assert known.is_one_of(name(known), ["registry.example:5000/shop/web:1.4"])
-    assert not known.is_one_of(name(known), ["registry.example/shop/other:1"])
 
 
 def test_no_pod_waits_for_it() -> None:
@@ -181,13 +174,16 @@ def test_of_two_tags_the_one_that_the_node_has_under_that_digest() -> None:
 
 
 def test_two_tags_that_may_both_be_meant() -> None:
-    tags = [f"registry.example/shop/web:{number}" for number in (1, 2, 3)]
-    known = owners(pod("a", tags[0]), pod("b", tags[1]), pod("c", tags[0]))
-    found = name(known)
-    assert found == f"one of {tags[0]}, {tags[1]} (sha256:{'1' * 12})"
-    assert name(known, digest=OTHER) != found
-    assert known.pods_of(found) == "default/a and 2 more"
-    assert [known.is_one_of(found, [tag]) for tag in tags] == [True, True, False]
+    known = owners(pod("a", "registry.example/shop/web:1"), pod("b", "registry.example/shop/web:2"))
+    assert name(known) == ""
+    found = choose(Names(known), digests=[DIGEST], repositories=REPOSITORY)
+    assert found == f"registry.example/shop/web@{DIGEST[:19]}"
+    assert known.pods_of(found) == ""
+
+
+def test_pods_that_wait_for_one_image() -> None:
+    known = owners(*(pod(name, "registry.example/shop/web:1") for name in "abc"))
+    assert known.pods_of(name(known)) == "default/a and 2 more"
 
 
 def test_another_pull_from_the_same_repository_keeps_a_name_of_its_own() -> None:
