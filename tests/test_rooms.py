@@ -80,8 +80,8 @@ ARROWS: dict[str, set[str]] = {
         *("copy.transfer", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
         *("wire.websocket", "cri", "streaming.blocking", "streaming.target", "_proto", *_BASE),
     },
-    "copy.node": {
-        *("copy.node", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
+    "copy.on_node": {
+        *("copy.on_node", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
         *("cri", "_proto", "noderoot", *_BASE),
     },
     "copy.exec": {

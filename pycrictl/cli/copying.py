@@ -61,7 +61,7 @@ def copy(
 def sweep(app: AppContext) -> int:
     from pycrictl.containerd import views  # noqa: PLC0415 - of --sweep alone
     from pycrictl.containerd.grpc_client import ContainerdClient  # noqa: PLC0415 - the same
-    from pycrictl.copy.node import on_node  # noqa: PLC0415 - the same
+    from pycrictl.copy import on_node  # noqa: PLC0415 - the same
 
     with app.open_client("runtime") as client:
         count = on_node.sweep(partial(on_node.locate_here, client))

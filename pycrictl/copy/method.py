@@ -95,7 +95,7 @@ def on_this_node(
         has_others = len(names) > 1
         yield OverRpc(client, container_id, tls=options.tls, has_others=has_others)
     if "node" in names:
-        from pycrictl.copy.node import on_node  # noqa: PLC0415 (when its turn comes)
+        from pycrictl.copy import on_node  # noqa: PLC0415 (when its turn comes)
 
         yield on_node.for_client(client, container_id)
     if "exec" in names:

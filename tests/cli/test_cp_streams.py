@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.copy.node.test_on_node import ID
+from tests.copy.test_on_node import ID
 from tests.copy.trees import needs_root
 from tests.fakecri.server import FakeServer
 from tests.proxy.copier import ARCHIVE, pretended

@@ -12,7 +12,7 @@ from pycrictl import __version__
 from pycrictl._proto import cri_pb2
 from tests.cli.run import PROGRAM
 from tests.cli.streaming_server import Played, playing
-from tests.copy.node.test_on_node import ID
+from tests.copy.test_on_node import ID
 from tests.copy.trees import needs_root, stages_in
 from tests.fakecri import FakeServer
 from tests.proxy.copier import pretended

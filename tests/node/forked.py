@@ -85,7 +85,7 @@ def _serve(requests: socket.socket) -> None:
     import pycrictl.cli.list_options
     import pycrictl.cli.main
     import pycrictl.copy.exec.over_exec
-    import pycrictl.copy.node.on_node
+    import pycrictl.copy.on_node
     import pycrictl.copy.transfer.over_rpc
     import pycrictl.cri.calls.client
     import pycrictl.show.render  # noqa: F401 (loaded before forking)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy import ends
-from pycrictl.copy.node import on_node
-from pycrictl.copy.node.on_node import OnNode
+from pycrictl.copy import ends, on_node
+from pycrictl.copy.on_node import OnNode
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree.walk import Watch

@@ -27,8 +27,8 @@ from pycrictl.proxy import admin
 from pycrictl.streaming.target import parse_url
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
-from tests.copy.node.test_on_node import ID, stop
-from tests.copy.node.test_on_node import start as start_container
+from tests.copy.test_on_node import ID, stop
+from tests.copy.test_on_node import start as start_container
 from tests.copy.trees import ignore
 from tests.fakecri.server import FakeServer
 from tests.node.kubelet import RUNTIME

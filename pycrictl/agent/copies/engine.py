@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.session import CopySpec, Place
-from pycrictl.copy import ends
+from pycrictl.copy import ends, on_node
 from pycrictl.copy.archive.archives import Incoming
 from pycrictl.copy.method import Method, first_to_serve
-from pycrictl.copy.node import on_node
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.transfer.over_rpc import OverRpc

@@ -19,7 +19,7 @@ from pycrictl.containerd import views
 from pycrictl.containerd.config_toml import config_path, from_file
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.grpc_client import ContainerdClient
-from pycrictl.copy.node.on_node import locate_here
+from pycrictl.copy.on_node import locate_here
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import FailedPrecondition, PycrictlError, UsageError
 from pycrictl.foreign import mapping, parsed, text, texts

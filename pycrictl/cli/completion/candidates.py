@@ -137,7 +137,7 @@ def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
     Only root can look. Nothing but directories is opened, through the root that is proved to be the
     container's.
     """
-    from pycrictl.copy.node.on_node import locate  # noqa: PLC0415 - of containers' paths alone
+    from pycrictl.copy.on_node import locate  # noqa: PLC0415 - of containers' paths alone
     from pycrictl.copy.tree.identity import ContainerRoot  # noqa: PLC0415 - the same
     from pycrictl.copy.tree.rootfs import Directory  # noqa: PLC0415 - the same
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.node import on_node
+from pycrictl.copy import on_node
 from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.rules.spec import check_container_path

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.spool import Spool
-from pycrictl.copy.node.on_node import OnNode
+from pycrictl.copy.on_node import OnNode
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules

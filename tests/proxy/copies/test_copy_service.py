@@ -11,7 +11,7 @@ import pytest
 
 from pycrictl.errors import CopyError
 from pycrictl.proxy.copies.job import LARGE_BYTES, REST_S
-from tests.copy.node.test_on_node import ID
+from tests.copy.test_on_node import ID
 from tests.copy.trees import needs_root, stages_in
 from tests.processes import descriptors
 from tests.proxy.copier import MIB, Copier, Pretended, spools, stream

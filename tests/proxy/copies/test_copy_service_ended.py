@@ -28,7 +28,7 @@ from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
 from tests.copy.hostile import FILE, member
-from tests.copy.node.test_on_node import ID
+from tests.copy.test_on_node import ID
 from tests.copy.trees import needs_root, stages_in
 from tests.fakecri.server import FakeServer
 from tests.proxy.copier import (

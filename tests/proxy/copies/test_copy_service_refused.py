@@ -16,7 +16,7 @@ from pycrictl.copy.rules.quotas import MAX_COPIES
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
 from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
-from tests.copy.node.test_on_node import ID
+from tests.copy.test_on_node import ID
 from tests.copy.trees import needs_root, stages_in
 from tests.node.kubelet import RUNTIME
 from tests.proxy.copier import (

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy import ends
-from pycrictl.copy.node import on_node
-from pycrictl.copy.node.on_node import OnNode
+from pycrictl.copy import ends, on_node
+from pycrictl.copy.on_node import OnNode
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess
 from pycrictl.copy.tree.places import IdMap
 from pycrictl.copy.tree.walk import Watch
@@ -371,7 +370,7 @@ def test_without_the_capability_to_look_at_the_runtime() -> None:
         listener.bind(path)
         listener.listen()
         on_node.check_node(path)
-        code = f"from pycrictl.copy.node import on_node; on_node.check_node({path!r})"
+        code = f"from pycrictl.copy import on_node; on_node.check_node({path!r})"
         words = ("setpriv", "--bounding-set", "-sys_ptrace", sys.executable, "-c", code)
         done = subprocess.run(words, stderr=subprocess.PIPE, text=True)
     assert (
