@@ -41,12 +41,11 @@ def read(
     *,
     units: Sequence[str] = UNITS,
     root: Path = Path("/"),
-    max_lines: int = MAX_LINES,
     timeout_s: float = TIMEOUT_S,
 ) -> list[JournalLine]:
     command = [
         *("journalctl", "--quiet", "--no-pager", "--output=json", f"--since=@{since_s:.0f}"),
-        *("--output-fields=MESSAGE,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER", f"--lines={max_lines}"),
+        *("--output-fields=MESSAGE,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER", f"--lines={MAX_LINES}"),
         *(f"--unit={unit}" for unit in units),
     ]
     if root != Path("/"):

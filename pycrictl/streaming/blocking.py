@@ -81,7 +81,7 @@ def _exchange(sock: socket.socket, target: Target, opening: Opening, timeout_s: 
     give_up_at = time.monotonic() + timeout_s
     try:
         sock.sendall(opening.request)
-        while len(opening.body) < MAX_REFUSAL_BYTES and not opening.is_complete():
+        while len(opening.body) < MAX_REFUSAL_BYTES and not opening.is_complete:
             sock.settimeout(max(give_up_at - time.monotonic(), 0.001))
             opening.receive(sock.recv(_READ_BYTES))
             if opening.response is not None:

@@ -47,52 +47,48 @@ class Opening:
             raise LocalProtocolError("an HTTP request with invalid characters") from None
         self.response: ResponseHead | None = None
         self.body = b""
-        self._is_complete = False
-        self._error: StreamError | None = None
+        self.is_complete = False
 
     @property
     def leftover(self) -> bytes:
         """What came after a 101, to be read before anything else from the connection."""
-        return bytes(self._http.trailing_data[0]) if self._is_complete else b""
-
-    def is_complete(self) -> bool:
-        """Return whether all of the response has come; raise if it ended early or is malformed."""
-        if self._error is not None:
-            raise self._error
-        return self._is_complete
+        return bytes(self._http.trailing_data[0]) if self.is_complete else b""
 
     def receive(self, data: bytes) -> None:
-        """Take in bytes from the peer, empty at the end. The response must not be complete."""
+        """Take in bytes from the peer, empty at the end. The response must not be complete.
+
+        A StreamError is raised if it ends early or is malformed.
+        """
         try:
             self._http.receive_data(data)
             event: object = None
-            while event is not h11.NEED_DATA and not self._is_complete:
+            while event is not h11.NEED_DATA and not self.is_complete:
                 begin = self._http.trailing_data[0][:5]
                 if self.response is None and not b"HTTP/".startswith(begin):
                     raise h11.RemoteProtocolError("another protocol")  # its head may never end
                 event = self._http.next_event()
                 self._take(event)
         except h11.RemoteProtocolError:
+            peer = f'(from "{self._label}")'
             if not data:
-                self._error = self._failure("the connection ended before the HTTP response did")
-            elif self.response is None:
-                self._error = self._failure("the peer does not speak HTTP/1.1", RemoteProtocolError)
-            else:
-                self._error = self._failure("the HTTP response is malformed", RemoteProtocolError)
+                why = "the connection ended before the HTTP response did"
+                raise StreamError(f"{why} {peer}") from None
+            is_http = self.response is not None
+            why = (
+                "the HTTP response is malformed" if is_http else "the peer does not speak HTTP/1.1"
+            )
+            raise RemoteProtocolError(f"{why} {peer}") from None
 
     def _take(self, event: object) -> None:
         match event:
             case h11.Response() | h11.InformationalResponse(status_code=101):
                 reason = event.reason.decode("latin-1")
                 self.response = ResponseHead(event.status_code, reason, headers_of(event))
-                self._is_complete = event.status_code == SWITCHING_PROTOCOLS
+                self.is_complete = event.status_code == SWITCHING_PROTOCOLS
             case h11.Data():
                 self.body += event.data
             case h11.EndOfMessage():
-                self._is_complete = True
-
-    def _failure(self, what: str, kind: type[StreamError] = StreamError) -> StreamError:
-        return kind(f'{what} (from "{self._label}")')
+                self.is_complete = True
 
     def silence(self, timeout_s: float) -> ConnectError:
         return ConnectError(
@@ -154,7 +150,7 @@ class Exchange:
 
     async def _advance(self) -> bool:
         """Read once, and keep what came. Return False if the response was complete before."""
-        if self._opening.is_complete():
+        if self._opening.is_complete:
             return False
         self._opening.receive(await self._connection.read())
         return True

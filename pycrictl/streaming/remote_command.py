@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Literal
 
 from pycrictl.errors import RemoteProtocolError, UpgradeRefused
@@ -18,7 +19,7 @@ from pycrictl.wire.command import (
     Streams,
     remote_command,
 )
-from pycrictl.wire.http1 import tokens
+from pycrictl.wire.http1 import ResponseHead, tokens
 from pycrictl.wire.upgrade import ClientHandshake
 
 Transport = Literal["spdy", "websocket"]
@@ -42,40 +43,31 @@ async def open_transport(
     the answer.
     """
     target = parse_url(url)
+    if transport == "websocket":
+        handshake = ClientHandshake(protocols)
+        method, fields, check = "GET", handshake.headers, handshake.check
+    else:
+        fields = [("Connection", "Upgrade"), ("Upgrade", _SPDY_UPGRADE)]
+        fields += [(_PROTOCOL_FIELD, protocol) for protocol in protocols]
+        method, check = "POST", partial(_spdy_protocol, target, protocols)
     connection = await dial(target, timeout_s=timeout_s, tls=tls)
-    upgrade = _to_spdy if transport == "spdy" else _to_websocket
     try:
-        return connection, await upgrade(connection, target, protocols, timeout_s)
+        exchange = Exchange(connection, target, method, fields)
+        response = await exchange.request(timeout_s=timeout_s)
+        if response.status != 101:
+            raise await exchange.refusal()
+        return connection, check(response)
     except BaseException:
         connection.abort()
         raise
 
 
-async def _to_spdy(
-    connection: ByteStream, target: Target, protocols: Sequence[str], timeout_s: float
-) -> str:
-    fields = [("Connection", "Upgrade"), ("Upgrade", _SPDY_UPGRADE)]
-    fields += [(_PROTOCOL_FIELD, protocol) for protocol in protocols]
-    exchange = Exchange(connection, target, "POST", fields)
-    response = await exchange.request(timeout_s=timeout_s)
-    if response.status != 101:
-        raise await exchange.refusal()
+def _spdy_protocol(target: Target, protocols: Sequence[str], response: ResponseHead) -> str:
     chosen = response.headers.get_all(_PROTOCOL_FIELD)
     is_spdy = _SPDY_UPGRADE.lower() in tokens(response.headers, "Upgrade")
     if not is_spdy or len(chosen) != 1 or chosen[0] not in protocols:
         raise RemoteProtocolError(f'"{target.label}" chose a protocol that was not offered')
     return chosen[0]
-
-
-async def _to_websocket(
-    connection: ByteStream, target: Target, protocols: Sequence[str], timeout_s: float
-) -> str:
-    handshake = ClientHandshake(protocols)
-    exchange = Exchange(connection, target, "GET", handshake.headers)
-    response = await exchange.request(timeout_s=timeout_s)
-    if response.status != 101:
-        raise await exchange.refusal()
-    return handshake.check(response)
 
 
 SILENCE_S: Final = 30.0

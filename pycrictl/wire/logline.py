@@ -22,7 +22,7 @@ from pycrictl.foreign import parsed
 from pycrictl.wire.logtime import TIMESTAMP, format_timestamp, timestamp_ns
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""Most of a line that is held, unless the caller asks for another limit."""
+"""Most of a line that is held; a longer one is passed on in parts, as it is."""
 
 LogStream = Literal["stdout", "stderr"]
 
@@ -67,17 +67,15 @@ class LogDecoder:
     """Turns the bytes of a log file into what the container wrote, in order.
 
     Feed it with blocks of 16 to 64 KiB: larger ones are slower. No input makes it raise. A line of
-    neither format is passed on as it is, on the standard output, and counted.
+    neither format is passed on as it is, on the standard output.
 
     Args:
         only: the one output to leave in; None for both.
         has_timestamps: begin each line of the container with its time.
         since_ns: leave out lines before this time, in nanoseconds since 1970.
-        max_line_bytes: no more of a line is held; a longer one is passed on in parts, as it is.
 
     Attributes:
-        bad_count: how many lines were of neither format.
-        first_bad: the beginning of the first of them, in one printable line, or None.
+        first_bad: the beginning of the first line of neither format, printable; or None.
     """
 
     def __init__(
@@ -86,21 +84,16 @@ class LogDecoder:
         only: LogStream | None = None,
         has_timestamps: bool = False,
         since_ns: int | None = None,
-        max_line_bytes: int = MAX_LINE_BYTES,
     ) -> None:
-        self.bad_count = 0
         self.first_bad: str | None = None
         self._only = only
         self._has_timestamps = has_timestamps
         self._since_ns = since_ns
-        self._max_line_bytes = max_line_bytes
         self._is_plain = not has_timestamps and since_ns is None
         self._last_stream: LogStream = only or "stdout"
         self._is_inside_line: dict[LogStream, bool] = {"stdout": False, "stderr": False}
         self._in_long_line = False
-        # What has no line feed yet, after the line feed before it.
-        self._pending = [b"\n"]
-        self._pending_bytes = 1
+        self._pending = b"\n"  # what has no line feed yet, after the line feed before it
 
     def receive_data(self, data: bytes) -> list[Chunk]:
         """Take the next bytes of the file; return what they complete."""
@@ -108,22 +101,19 @@ class LogDecoder:
         if self._in_long_line:
             end = data.find(b"\n") + 1
             self._in_long_line = not end
-            head, data = (data[:end], data[end:]) if end else (data, b"")
-            chunks.extend(self._raw(head))
-        end = data.rfind(b"\n")
-        if end < 0:
-            self._pending.append(data)
-            self._pending_bytes += len(data)
+            end = end or len(data)
+            chunks.extend(self._raw(data[:end]))
+            data = data[end:]
+        if (end := data.rfind(b"\n")) < 0:
+            self._pending += data
         else:
-            block = b"".join((*self._pending, memoryview(data)[:end]))
-            self._pending = [data[end:]]
-            self._pending_bytes = len(data) - end
+            block = b"".join((self._pending, memoryview(data)[:end]))
+            self._pending = data[end:]
             chunks.extend(self._decode(block))
-        if self._pending_bytes > self._max_line_bytes:
-            line = b"".join(self._pending)[1:]
-            self._reject(line)
-            self._forget()
+        if len(self._pending) > MAX_LINE_BYTES:
+            line, self._pending = self._pending[1:], b"\n"
             self._in_long_line = True
+            self._reject(line)
             chunks.extend(self._raw(line))
         return chunks
 
@@ -132,14 +122,9 @@ class LogDecoder:
 
         The decoder can go on after it, for a file that was rotated or truncated.
         """
-        line = b"".join(self._pending)
-        self._forget()
+        line, self._pending = self._pending, b"\n"
         self._in_long_line = False
         return list(self._gather(self._lines(line, b""))) if len(line) > 1 else []
-
-    def _forget(self) -> None:
-        self._pending = [b"\n"]
-        self._pending_bytes = 1
 
     def _decode(self, block: bytes) -> Iterable[Chunk]:
         """Read whole lines, each with a line feed before it and none behind."""
@@ -192,7 +177,6 @@ class LogDecoder:
             yield Chunk("stdout", data)
 
     def _reject(self, line: bytes) -> None:
-        self.bad_count += 1
         if self.first_bad is None:
             # repr() escapes whatever could steer a terminal.
             self.first_bad = repr(line[:_EXCERPT].decode(errors="replace"))

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from websockets import frames
 from websockets.exceptions import PayloadTooBig, ProtocolError
-from websockets.frames import DATA_OPCODES, Close, CloseCode, Frame, Opcode
+from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, SERVER, Protocol, Side
 
 from pycrictl.errors import RemoteProtocolError, StreamError
@@ -146,9 +146,25 @@ class Messages:
     def _take_frames(self, now: float) -> None:
         for frame in self._protocol.events_received():
             assert isinstance(frame, Frame)
-            if self._check(frame, now):
-                self._take(frame)
-        self._take_answers()
+            is_message = frame.opcode in DATA_OPCODES
+            if frame.opcode is Opcode.TEXT and not self._takes_text:
+                self._fail("it sent text", CloseCode.UNSUPPORTED_DATA)
+            elif is_message and len(frame.data) > _EMPTY_BYTES:
+                self._idle.earned = limits.STREAM_IDLE_FRAMES
+            elif not self._idle.take(now):
+                self._fail("it sends too many empty messages", CloseCode.PROTOCOL_ERROR)
+            if self.is_over:
+                break
+            if is_message and frame.fin and not self._fragments:
+                self._messages.append(memoryview(frame.data))
+            elif is_message:
+                self._fragments += frame.data
+                if frame.fin:
+                    self._messages.append(memoryview(self._fragments))
+                    self._fragments = bytearray()
+        # The last answer only is kept: a peer that reads nothing cannot make them pile up.
+        for answer in self._protocol.data_to_send():
+            self._answer = answer or self._answer  # the empty one is the end of the connection
         self._check_end()
 
     def receive_eof(self) -> None:
@@ -170,50 +186,25 @@ class Messages:
             self._answer = b""
         return output
 
-    def _check(self, frame: Frame, now: float) -> bool:
-        """Return whether a frame is well; else, or after another that was not, all is over."""
-        if self.is_over:
-            return False
-        if frame.opcode is Opcode.TEXT and not self._takes_text:
-            self._fail("it sent text", CloseCode.UNSUPPORTED_DATA)
-        elif frame.opcode in DATA_OPCODES and len(frame.data) > _EMPTY_BYTES:
-            self._idle.earned = limits.STREAM_IDLE_FRAMES
-        elif not self._idle.take(now):
-            self._fail("it sends too many empty messages", CloseCode.PROTOCOL_ERROR)
-        return not self.is_over
-
-    def _take(self, frame: Frame) -> None:
-        if frame.opcode not in DATA_OPCODES:
-            return
-        if frame.fin and not self._fragments:
-            self._messages.append(memoryview(frame.data))
-            return
-        self._fragments += frame.data
-        if frame.fin:
-            self._messages.append(memoryview(self._fragments))
-            self._fragments = bytearray()
-
-    def _take_answers(self) -> None:
-        """Keep the last answer only: a peer that reads nothing cannot make them pile up."""
-        for answer in self._protocol.data_to_send():
-            self._answer = answer or self._answer  # the empty one is the end of the connection
-
     def _check_end(self) -> None:
         problem, close = self._protocol.parser_exc, self._protocol.close_rcvd
         if self.is_over or (problem is None and close is None):
             return
         self.is_over = True
-        if isinstance(problem, EOFError):
-            self.error = StreamError(
-                f"{self._peer} dropped the connection without closing the stream"
-            )
-        elif isinstance(problem, PayloadTooBig):
-            limit = f"a message of more than {self._max_bytes} bytes"
-            self.error = RemoteProtocolError(f"{self._peer} sent {limit}")
-        elif problem is not None:
-            self.error = self._violation(str(problem))
-        elif close is not None and close.code not in _GOOD_ENDS:
-            self.error = self._failure(close)
+        match problem:
+            case None if close is not None and close.code not in _GOOD_ENDS:
+                # Nothing in its reason can steer a terminal.
+                said = f": {close.reason!r}" if close.reason else ""
+                status = f"{int(close.code)}{said}"
+                self.error = StreamError(f"{self._peer} closed the stream with status {status}")
+            case EOFError():
+                lost = "dropped the connection without closing the stream"
+                self.error = StreamError(f"{self._peer} {lost}")
+            case PayloadTooBig():
+                limit = f"a message of more than {self._max_bytes} bytes"
+                self.error = RemoteProtocolError(f"{self._peer} sent {limit}")
+            case Exception():
+                self.error = self._violation(str(problem))
 
     def _fail(self, problem: str, code: CloseCode) -> None:
         self.is_over = True
@@ -222,10 +213,6 @@ class Messages:
 
     def _violation(self, problem: str) -> RemoteProtocolError:
         return RemoteProtocolError(f"{self._peer} broke the WebSocket protocol: {problem}")
-
-    def _failure(self, close: Close) -> StreamError:
-        said = f": {close.reason!r}" if close.reason else ""  # nothing in it can steer a terminal
-        return StreamError(f"{self._peer} closed the stream with status {int(close.code)}{said}")
 
 
 def _result(parsing: Generator[None, None, Frame]) -> Frame:

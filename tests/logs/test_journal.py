@@ -52,12 +52,17 @@ def lines_of(*objects: object) -> str:
 def test_lines(journalctl: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text(lines_of(*RECORDED))
     journalctl.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/words\ncat {tmp_path}/out\n')
-    assert read(1795373999.6, units=("kubelet", "containerd"), max_lines=50) == [
+    assert read(1795373999.6, units=("kubelet", "containerd")) == [
         JournalLine(1795374000.25, "kubelet", str(RECORDED[0]["MESSAGE"])),
         JournalLine(1795374001.0, "containerd", "ok\ufffd"),
     ]
     words = (tmp_path / "words").read_text().split()
-    assert {"--output=json", "--since=@1795374000", "--lines=50", "--unit=kubelet"} <= set(words)
+    assert {
+        "--output=json",
+        "--since=@1795374000",
+        f"--lines={journal.MAX_LINES}",
+        "--unit=kubelet",
+    } <= set(words)
 
 
 def test_the_journal_of_a_node_below_a_folder(journalctl: Path, tmp_path: Path) -> None:

@@ -33,16 +33,15 @@ def opening(path: str = "/exec/token?a=b", *fields: tuple[str, str]) -> Opening:
 def receive(*pieces: bytes, eof: bool = False) -> Opening:
     made = opening()
     for piece in [*pieces, *([b""] if eof else [])]:
-        assert not made.is_complete()
+        assert not made.is_complete
         made.receive(piece)
     return made
 
 
 def violation_of(*pieces: bytes) -> str:
     """Feed what breaks the protocol; return what was said about it."""
-    made = receive(*pieces)
     with pytest.raises(RemoteProtocolError) as caught:
-        made.is_complete()
+        receive(*pieces)
     return caught.value.message
 
 
@@ -72,7 +71,7 @@ def test_interim_responses_are_left_out() -> None:
     made = receive(interim * 3 + LENGTH_5 + b"abcde")
     assert made.response is not None
     assert made.response.headers.get("X-Interim") is None
-    assert made.is_complete()
+    assert made.is_complete
 
 
 def test_an_endless_head() -> None:
@@ -81,7 +80,7 @@ def test_an_endless_head() -> None:
 
 def test_101_leaves_the_rest_to_the_other_protocol() -> None:
     made = receive(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n\x81\x01a")
-    assert made.is_complete()
+    assert made.is_complete
     assert made.leftover == b"\x81\x01a"
     assert receive(b"HTTP/1.1 101").leftover == b""
 
@@ -97,7 +96,7 @@ def test_101_leaves_the_rest_to_the_other_protocol() -> None:
 )
 def test_bodies(pieces: list[bytes], eof: bool, body: bytes) -> None:
     made = receive(*pieces, eof=eof)
-    assert made.is_complete()
+    assert made.is_complete
     assert made.body == body
 
 
@@ -110,9 +109,8 @@ def test_bodies(pieces: list[bytes], eof: bool, body: bytes) -> None:
     ],
 )
 def test_too_early_an_end(data: bytes) -> None:
-    made = receive(data, eof=True)
     with pytest.raises(StreamError, match="the connection ended before the HTTP response did"):
-        made.is_complete()
+        receive(data, eof=True)
 
 
 WHOLE = b"HTTP/1.1 100 Continue\r\n\r\n" + CHUNKED + b"6;ext\r\nabcdef\r\n1\r\ng\r\n0\r\n\r\n"
@@ -122,7 +120,7 @@ WHOLE = b"HTTP/1.1 100 Continue\r\n\r\n" + CHUNKED + b"6;ext\r\nabcdef\r\n1\r\ng
 def test_pieces_may_end_anywhere(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(WHOLE)]
     made = receive(*(WHOLE[start:end] for start, end in pairwise(edges)))
-    assert made.is_complete()
+    assert made.is_complete
     assert made.body == b"abcdefg"
 
 
