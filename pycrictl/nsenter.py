@@ -11,9 +11,9 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import stat
-import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,31 +37,25 @@ _MNT_DETACH: Final = 2
 _PR_SET_PDEATHSIG: Final = 1
 _FAILED: Final = 125
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PT_INTERP: Final = 3
-_ELF64_HEADER: Final = struct.Struct("<16xHHIQQQIHHHHHH")
+_LOADER: Final = re.compile(rb"\0/[^\0]*/ld-[^\0]*\0")
+"""What a program that is dynamically linked names near its beginning (elf(5), PT_INTERP)."""
+
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check_static(path: Path) -> None:
+    name = quote(str(path), 4096)
     try:
         with path.open("rb") as file:
-            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            head = file.read(1 << 16) if is_regular else b""
+            head = file.read(4096) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
-        raise PycrictlError(f"cannot read {quote(str(path), 4096)}: {reason}") from None
+        raise PycrictlError(f"cannot read {name}: {(exc.strerror or str(exc)).lower()}") from None
     if head[:5] != b"\x7fELF\x02":
-        raise PycrictlError(f"{quote(str(path), 4096)} is no program for this machine")
-    _, _, _, _, offset, _, _, _, size, count, *_ = _ELF64_HEADER.unpack_from(head)
-    kinds = [
-        struct.unpack_from("<I", head, offset + number * size)[0]
-        for number in range(count)
-        if offset + (number + 1) * size <= len(head)
-    ]
-    if _PT_INTERP in kinds:
+        raise PycrictlError(f"{name} is no program for this machine")
+    if _LOADER.search(head):
         raise PycrictlError(
-            f"{quote(str(path), 4096)} is dynamically linked, and the shell has no libraries",
+            f"{name} is dynamically linked, and the shell has no libraries",
             hint="install busybox-static, or name a static one with --busybox",
         )
 
@@ -193,20 +187,18 @@ def _become(tools: Tools, words: Sequence[str], number: int) -> NoReturn:
 def _make_root(tools: Tools) -> Path:
     """Mount a root for the program, over a directory that each Linux has, and return where."""
     folder = Path("/proc")
+    content = Path(tools.busybox).read_bytes() if tools.busybox else b""
+    _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV)
     if tools.busybox:
-        content = Path(tools.busybox).read_bytes()
-        _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV)
         (folder / "bin").mkdir()
         busybox = folder / "bin/busybox"
         busybox.write_bytes(content)
         busybox.chmod(0o755)
         return folder
-    _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV)
     root, upper, work = (folder / name for name in ("root", "upper", "work"))
     for each in (root, upper, work):
         each.mkdir()
-    lower = ":".join(tools.layers)
-    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    options = f"lowerdir={':'.join(tools.layers)},upperdir={upper},workdir={work}"
     _mount("overlay", root, "overlay", _MS_NOSUID | _MS_NODEV, options)
     return root
 

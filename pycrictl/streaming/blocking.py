@@ -1,6 +1,6 @@
 """Opens the WebSocket behind a stream URL for a thread that blocks, without asyncio.
 
-The rules are those of ``streaming.dial`` and ``streaming.transport``.
+The rules are those of ``streaming.bytestream.dial`` and ``remote_command.open_transport``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pycrictl.streaming.target import (
     TlsFiles,
     cannot_connect,
     connection_broke,
-    tls_context,
+    tls_of,
 )
 from pycrictl.wire.upgrade import ClientHandshake
 
@@ -47,13 +47,13 @@ def open_websocket(
 
 
 def connect(target: Target, timeout_s: float, tls: TlsFiles | None = None) -> socket.socket:
-    context = tls_context(tls) if target.is_tls else None
+    secure = tls_of(target, tls)
     try:
         sock = _dial(target, timeout_s)
         try:
-            if context is None:
+            if secure is None:
                 return sock
-            server_name = (tls.server_name if tls else None) or target.host
+            context, server_name = secure
             return context.wrap_socket(sock, server_hostname=server_name)
         except BaseException:
             sock.close()

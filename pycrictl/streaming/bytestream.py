@@ -15,7 +15,7 @@ from pycrictl.streaming.target import (
     TlsFiles,
     cannot_connect,
     connection_broke,
-    tls_context,
+    tls_of,
 )
 
 HELD_BYTES: Final = 512 << 10
@@ -173,13 +173,8 @@ class ByteStream(asyncio.Protocol):
 
 
 async def dial(target: Target, *, timeout_s: float, tls: TlsFiles | None = None) -> ByteStream:
-    """Open a connection, which the caller must close or abort.
-
-    Without ``tls`` no certificate is verified, because runtimes sign their own; crictl does the
-    same. With it, the server's certificate must be valid and for its name.
-    """
-    context = tls_context(tls) if target.is_tls else None
-    server_name = ((tls.server_name if tls else None) or target.host) if context else None
+    """Open a connection, which the caller must close or abort."""
+    context, server_name = tls_of(target, tls) or (None, None)
     loop = asyncio.get_running_loop()
 
     def make() -> ByteStream:

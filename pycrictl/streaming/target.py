@@ -95,7 +95,14 @@ def beside(target: Target, socket: str) -> Target:
     return replace(target, socket=path)
 
 
-def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
+def tls_of(target: Target, files: TlsFiles | None) -> tuple[ssl.SSLContext, str] | None:
+    """Return what a TLS connection needs, and the server's name; None where it has no TLS.
+
+    Without files no certificate is verified, because runtimes sign their own; crictl does the
+    same. With them, the server's certificate must be valid and for its name.
+    """
+    if not target.is_tls:
+        return None
     given = files or TlsFiles()
     if (given.cert is None) != (given.key is None):
         raise ConfigError("a TLS certificate and its key go together, only one of them is given")
@@ -109,7 +116,7 @@ def tls_context(files: TlsFiles | None) -> ssl.SSLContext:
             context.load_cert_chain(given.cert, given.key, password=lambda: "")
     except (OSError, ValueError) as exc:
         raise ConfigError(f'cannot use the TLS file "{path}": {reason_of(exc)}') from exc
-    return context
+    return context, given.server_name or target.host
 
 
 def cannot_connect(target: Target, exc: Exception, timeout_s: float) -> ConnectError:
