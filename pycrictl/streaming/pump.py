@@ -184,24 +184,18 @@ async def pump(
     may be silent while it is its turn.
     """
     bytes(_KEPT_BYTES)  # glibc goes on to use blocks of a piece's size again (mallopt(3))
-    with ExitStack() as stack:
-        return await _Pump(connection, core, ends, silence_s, stack).run()
+    return await _Pump(connection, core, ends, silence_s).run()
 
 
 class _Pump:
     def __init__(
-        self,
-        connection: ByteStream,
-        core: RemoteCommand,
-        ends: Ends,
-        silence_s: float,
-        stack: ExitStack,
+        self, connection: ByteStream, core: RemoteCommand, ends: Ends, silence_s: float
     ) -> None:
         self._connection = connection
         self._core = core
         self._ends = ends
         self._silence_s = silence_s
-        self._stack = stack
+        self._stack = ExitStack()
         self._outcome: ExitReported | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._typing: asyncio.Task[bool] | None = None
@@ -219,6 +213,7 @@ class _Pump:
             return None
         finally:
             await end_tasks(task for task in (self._receiving, self._typing) if task is not None)
+            self._stack.close()
         return self._outcome
 
     async def _receive(self) -> None:

@@ -80,9 +80,6 @@ _SPDY: Final[Attempt] = ("spdy", SPDY_PROTOCOLS)
 _WEBSOCKET: Final[Attempt] = ("websocket", WEBSOCKET_PROTOCOLS)
 _NEWEST_WEBSOCKET: Final[Attempt] = ("websocket", WEBSOCKET_PROTOCOLS[:1])
 
-_FORBIDDEN: Final = 403
-"""What the runtimes' server answers where it knows none of the protocols that are offered."""
-
 
 def attempts(choice: Choice, streams: Streams, *, is_attach: bool = False) -> list[Attempt]:
     """Return what to try one after the other: a transport, and the protocols to offer on it.
@@ -124,17 +121,7 @@ async def run_command(
             it is there.
     """
     tried = attempts(choice, streams, is_attach=is_attach)
-    try:
-        transport, connection, protocol = await _open(ask_url, tried, timeout_s, tls)
-    except UpgradeRefused as exc:
-        if tried[-1] != _NEWEST_WEBSOCKET or exc.status != _FORBIDDEN:
-            raise
-        raise UpgradeRefused(
-            "the runtime's WebSocket could end the standard input of the container, and the"
-            " container with it",
-            status=exc.status,
-            hint="use --transport spdy",
-        ) from exc
+    transport, connection, protocol = await _open(ask_url, tried, timeout_s, tls)
     try:
         core = remote_command(transport, protocol, streams)
         outcome = await pump(connection, core, ends, silence_s=silence_s)
@@ -153,8 +140,9 @@ async def _open(
         url = await in_thread(ask_url)
         try:
             opened = await open_transport(transport, url, protocols, timeout_s=timeout_s, tls=tls)
-        except UpgradeRefused:
+        except UpgradeRefused as exc:
             if (transport, protocols) == tried[-1]:
+                exc.hint = exc.hint or (None if transport == "spdy" else "use --transport spdy")
                 raise
         else:
             return transport, *opened

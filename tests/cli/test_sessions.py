@@ -161,7 +161,7 @@ def test_without_input_no_input_is_ended(fake: FakeServer) -> None:
         given = Run("-r", fake.endpoint, "attach", "-i", "-r", "websocket", "c")
     assert (refused.code, refused.stdout) == (1, "")
     first, hint = refused.stderr.splitlines()
-    assert first.startswith("pycrictl: the runtime's WebSocket could end the standard input")
+    assert " answered with status 403" in first
     assert hint == "hint: use --transport spdy"
     assert (given.code, given.stdout) == (0, "out\n")
 
