@@ -78,7 +78,15 @@ ARROWS: dict[str, set[str]] = {
     },
     "copy.transfer": {
         *("copy.transfer", "copy.method", "copy.archive", "copy.tree", "copy.rules"),
-        *("wire.websocket", "cri", "streaming.blocking", "streaming.target", "_proto", *_BASE),
+        *(
+            "wire.limits",
+            "wire.websocket",
+            "cri",
+            "streaming.blocking",
+            "streaming.target",
+            "_proto",
+            *_BASE,
+        ),
     },
     "copy.on_node": {
         *("copy.on_node", "copy.method", "copy.archive", "copy.tree", "copy.rules"),

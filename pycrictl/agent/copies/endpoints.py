@@ -12,7 +12,6 @@ from aiohttp import web
 from pycrictl.agent.api.names import COPIES, GROUP_VERSION
 from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
-from pycrictl.agent.copies.admission import Copy
 from pycrictl.agent.copies.forwarding import Forwarding, body_of, owner_of
 from pycrictl.agent.copies.http_errors import Refused, Unspecified
 from pycrictl.agent.copies.service import Copies
@@ -28,7 +27,7 @@ from pycrictl.agent.copies.session import (
     parse_name,
     parse_spec,
 )
-from pycrictl.agent.copies.upgraded import Upgraded, accept, wants_stream
+from pycrictl.agent.copies.upgraded import serve_link, wants_stream
 from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.frontproxy import User
 from pycrictl.errors import UsageError
@@ -196,7 +195,9 @@ async def answer_here(
             if not wants_stream(request):
                 raise Refused(400, "the bytes of a copy go over a WebSocket")
             await copies.check(copy)
-            return await _connect(copies, request, copy, _offset(given))
+            offset = _offset(given)
+            copies.check_moving(copy, offset)
+            return await serve_link(request, lambda link: copies.connect(copy, link, offset))
         case _, [] | [_] | [_, "commit" | "abandon" | "data"]:
             raise Refused(405, f"{request.method[:20]} is not served here")
     raise Refused(404, "the server could not find the requested resource")
@@ -216,16 +217,6 @@ async def _begin(copies: Copies, request: web.BaseRequest, owner: CopyOwner, pod
                 f" {quote(spec.container)}, only {', '.join(containers)}",
             ) from exc
         raise
-
-
-async def _connect(
-    copies: Copies, request: web.BaseRequest, copy: Copy, offset: int
-) -> web.StreamResponse:
-    copies.check_moving(copy, offset)
-    if link := accept(request):
-        await copies.connect(copy, link, offset)
-        await link.finish()
-    return Upgraded()
 
 
 def _respond(copies: Copies, session: Session, status: int = 200) -> web.Response:

@@ -20,7 +20,7 @@ from pycrictl.agent.api.answers import respond
 from pycrictl.agent.api.names import COPIES
 from pycrictl.agent.copies.http_errors import Refused
 from pycrictl.agent.copies.session import CopyOwner
-from pycrictl.agent.copies.upgraded import GOODBYE_S, Upgraded, wants_stream
+from pycrictl.agent.copies.upgraded import Pipe, Upgraded, joined, wants_stream
 from pycrictl.agent.peers import Peers
 from pycrictl.copy.transfer.messages import PIECES_PROTOCOL
 from pycrictl.errors import PycrictlError
@@ -38,7 +38,6 @@ MAX_ANSWER_VALUES: Final = 10_000
 SWITCHING: Final = 101
 """The HTTP status that upgrades a connection."""
 
-_BUFFER_BYTES: Final = 256 * 1024
 _MAX_OWNER_CHARS: Final = 8192
 _UPGRADE: Final = (
     *("Connection", "Upgrade", "Sec-WebSocket-Key"),
@@ -121,46 +120,6 @@ class Forwarding:
             raise Refused(503, f"node {node}: {exc.message}") from None
 
 
-class _Pipe(asyncio.BufferedProtocol):
-    """Hands on what comes over a connection, to another, as fast as that takes it.
-
-    Args:
-        target: the other connection, which ends with this one.
-
-    Attributes:
-        over: is set when this connection is.
-    """
-
-    def __init__(self, target: asyncio.Transport) -> None:
-        self.over = asyncio.Event()
-        self._target = target
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
-
-    def feed_data(self, data: bytes | memoryview) -> tuple[bool, bytes]:
-        """Hand on what has come; return what the library wants of a parser."""
-        if not self._target.is_closing():
-            self._target.write(bytes(data))
-        return False, b""
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.feed_data(self._buffer[:nbytes])
-
-    def pause_writing(self) -> None:
-        self._target.pause_reading()
-
-    def resume_writing(self) -> None:
-        self._target.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End the other connection as well, once what it was sent is there."""
-        if not self._target.is_closing():  # a second time, Python 3.11.2 could not abort TLS
-            self._target.close()
-        self.over.set()
-
-
 async def _join(request: web.BaseRequest, response: aiohttp.ClientResponse) -> web.StreamResponse:
     downstream, connection = request.transport, response.connection
     if (
@@ -169,27 +128,16 @@ async def _join(request: web.BaseRequest, response: aiohttp.ClientResponse) -> w
         or not isinstance(upstream := connection.transport, asyncio.Transport)
     ):
         return Upgraded()
-    library = request.protocol
-    library.keep_alive(False)
-    pipes = _Pipe(downstream), _Pipe(upstream)
+    back = Pipe(downstream)
     fields = [
         ("Upgrade", "websocket"),
         ("Connection", "Upgrade"),
         ("Sec-WebSocket-Accept", response.headers["Sec-WebSocket-Accept"]),
         ("Sec-WebSocket-Protocol", PIECES_PROTOCOL),
     ]
-    downstream.write(serialize_response(SWITCHING, "Switching Protocols", fields))
     assert connection.protocol is not None
-    connection.protocol.set_parser(pipes[0], None)  # which hands on what has come by now
-    for transport, pipe in zip((upstream, downstream), pipes, strict=True):
-        transport.set_protocol(pipe)
-    try:
-        await pipes[0].over.wait()  # it ends with the other, too
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GOODBYE_S):
-                await pipes[1].over.wait()
-    finally:
-        upstream.abort()
-        downstream.abort()
-        library.connection_lost(None)
+    async with joined(request, downstream, upstream, back):
+        downstream.write(serialize_response(SWITCHING, "Switching Protocols", fields))
+        connection.protocol.set_parser(back, None)  # which hands on what has come by now
+        upstream.set_protocol(back)
     return Upgraded()

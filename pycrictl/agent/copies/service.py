@@ -40,7 +40,7 @@ from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.transfer.flow import ignore
-from pycrictl.copy.transfer.link import Link
+from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import ResumableProtocol
 from pycrictl.copy.transfer.serving import Download, Upload, in_thread
 from pycrictl.copy.tree.walk import Watch
@@ -277,7 +277,7 @@ class Copies:
         if session.phase is CopyPhase.TRANSFERRING and offset > session.size_bytes:
             raise Refused(422, f"the archive has {session.size_bytes} bytes")
 
-    async def connect(self, copy: Copy, link: Link, offset: int) -> None:
+    async def connect(self, copy: Copy, link: SocketLink, offset: int) -> None:
         """Continue a copy over a new connection, and close the previous one."""
         transfer, before = copy.transfer, copy.sending
         transfer.attach(link)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
-from pycrictl.copy.transfer.link import Link
+from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import (
     TRY_AGAIN,
     Acknowledgement,
@@ -27,7 +27,7 @@ def ignore(_: object) -> None:
     """Do nothing."""
 
 
-def next_event(link: Link, protocol: CopyProtocol) -> Event:
+def next_event(link: SocketLink, protocol: CopyProtocol) -> Event:
     message = link.receive()
     if message is None:
         raise StreamError(f"{protocol.peer} ended the connection before the outcome of the copy")
@@ -35,7 +35,7 @@ def next_event(link: Link, protocol: CopyProtocol) -> Event:
 
 
 def send(
-    link: Link,
+    link: SocketLink,
     protocol: CopyProtocol,
     pieces: Iterable[memoryview],
     on_event: Callable[[Event], None],
@@ -74,7 +74,7 @@ def send(
 
 
 def receive(
-    link: Link,
+    link: SocketLink,
     protocol: CopyProtocol,
     arriving: Arriving,
     *,

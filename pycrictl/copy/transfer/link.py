@@ -13,17 +13,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from pycrictl.errors import StreamError
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target, TlsFiles, reason_of
+from pycrictl.wire import limits
 from pycrictl.wire.websocket import CLIENT, SERVER, ChannelMessage, Messages, Side, by_channel
 
 _AHEAD_BYTES: Final = 1024 * 1024
 """How far a sender on a Unix socket may be ahead; TCP finds that out by itself."""
 
 _KEPT_BYTES: Final = 4 * 1024 * 1024
+"""After a block of this size was freed, glibc keeps smaller ones, which it else maps anew for each
+message (mallopt(3), M_MMAP_THRESHOLD). It saves three quarters of a sender's processor time."""
+
 _FIRST_BYTES: Final = 64 * 1024
 """The buffer of a connection that has had no large message."""
 
@@ -31,35 +35,8 @@ _SMALL_BYTES: Final = 1024
 _GOODBYE_S: Final = 1.0
 
 
-class Link(Protocol):
-    """A connection for one thread; every failure is a ``StreamError`` that names the peer."""
-
-    def receive(self) -> ChannelMessage | None:
-        """Return the next message, valid until the one after; None once the peer has closed.
-
-        Raises:
-            RemoteProtocolError: the peer broke the protocol.
-            StreamError: the connection broke, or nothing came for too long.
-        """
-
-    def can_receive(self) -> bool:
-        """Return whether ``receive`` has something to return, or to raise, without waiting."""
-
-    def send(self, kind: int, head: bytes | memoryview, data: bytes | memoryview = b"") -> None:
-        """Send a message; raises if the peer takes nothing for too long."""
-
-    def close(self) -> None:
-        """Close in good order, as far as the peer lets us in a moment."""
-
-    def abort(self) -> None:
-        """Close without a word."""
-
-    def interrupt(self) -> None:
-        """End what another thread waits for; the connection is then of no use."""
-
-
 class SocketLink:
-    """A ``Link`` over a socket.
+    """A connection for one thread; every failure is a ``StreamError`` that names the peer.
 
     Args:
         sock: connected; closed by ``close``.
@@ -68,6 +45,7 @@ class SocketLink:
         early: what was read beyond the handshake.
         idle_s: how long the peer may send nothing, or take nothing of what it is sent.
         deadline: when all must be over, on the monotonic clock; None for no such time.
+        max_bytes: the longest message that is taken.
     """
 
     def __init__(
@@ -79,16 +57,17 @@ class SocketLink:
         early: bytes = b"",
         idle_s: float,
         deadline: float | None = None,
+        max_bytes: int = limits.STREAM_MESSAGE_BYTES,
     ) -> None:
         self.deadline = deadline
         self._sock = sock
         self._label = label
-        self._core = Messages(side, peer=label)
+        self._core = Messages(side, max_bytes=max_bytes, peer=label)
         self._buffer = memoryview(bytearray(_FIRST_BYTES))
         self._messages: deque[ChannelMessage] = deque()
         self._early = early
         self.set_idle(idle_s)
-        keep_freed_memory()
+        bytes(_KEPT_BYTES)
         if sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _AHEAD_BYTES)
 
@@ -99,6 +78,11 @@ class SocketLink:
     # Receiving
 
     def receive(self) -> ChannelMessage | None:
+        """Return the next message, valid until the one after; None once the peer has closed.
+
+        Raises:
+            RemoteProtocolError: the peer broke the protocol.
+        """
         while not self._messages and not self._core.is_over:
             self._read()
         if self._messages:
@@ -108,6 +92,7 @@ class SocketLink:
         return None
 
     def can_receive(self) -> bool:
+        """Return whether ``receive`` has something to return, or to raise, without waiting."""
         while not self._messages and not self._core.is_over and self._is_readable():
             self._read()
         return bool(self._messages) or self._core.is_over
@@ -149,19 +134,20 @@ class SocketLink:
         self._flush()
 
     def close(self) -> None:
+        """Close in good order, as far as the peer lets us in a moment.
+
+        What it still sends must be read: otherwise the system would report a broken connection to
+        it, and it might lose what it has not read yet.
+        """
         try:
             self._sock.settimeout(_GOODBYE_S)
+            self.deadline = time.monotonic() + _GOODBYE_S
             self._core.close()
             self._flush()
+            while not self._core.is_over:
+                self._read()
             if isinstance(self._sock, ssl.SSLSocket):
                 self._sock.unwrap()
-                return
-            self._sock.shutdown(socket.SHUT_WR)
-            # What the peer still sends must be read: otherwise the system would report a broken
-            # connection to it, and it might lose what it has not read yet.
-            give_up_at = time.monotonic() + _GOODBYE_S
-            while time.monotonic() < give_up_at and self._sock.recv_into(self._buffer):
-                pass
         except (OSError, StreamError):
             pass
         finally:
@@ -171,6 +157,7 @@ class SocketLink:
         self._sock.close()
 
     def interrupt(self) -> None:
+        """End what another thread waits for; the connection is then of no use."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
@@ -189,15 +176,6 @@ class SocketLink:
             raise StreamError(f"{self._label} was silent for {self._idle_s:g} s") from exc
         except OSError as exc:
             raise StreamError(f"the connection to {self._label} broke: {reason_of(exc)}") from exc
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep the memory of a few large messages, which it else maps anew for each.
-
-    After a block was freed, smaller ones are kept (mallopt(3), M_MMAP_THRESHOLD). It saves three
-    quarters of the processor time of a sender.
-    """
-    bytes(_KEPT_BYTES)
 
 
 def open_link(

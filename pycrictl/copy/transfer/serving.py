@@ -22,7 +22,7 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.transfer.flow import ignore, next_event, receive, send
-from pycrictl.copy.transfer.link import Link
+from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import (
     STATUS,
     Acknowledgement,
@@ -92,16 +92,17 @@ class Transfer:
         self.protocol = protocol
         self.offset = 0
         self._changed = threading.Condition()
-        self._link: Link | None = None
+        self._link: SocketLink | None = None
         self._error: PycrictlError | None = None
         self._is_over = False
 
-    def attach(self, link: Link) -> None:
+    def attach(self, link: SocketLink) -> None:
         """Give it a connection; an earlier one ends, as its client has left that."""
         with self._changed:
-            before, self._link = self._link, link
             if self._is_over:
-                before, self._link = link, None
+                link.abort()
+                return
+            before, self._link = self._link, link
             self._changed.notify_all()
         if before is not None:
             before.interrupt()
@@ -132,7 +133,7 @@ class Transfer:
         with self._changed:
             self._changed.notify_all()
 
-    def _release(self, link: Link) -> None:
+    def _release(self, link: SocketLink) -> None:
         with self._changed:
             if self._link is link:
                 self._link = None
@@ -245,7 +246,7 @@ class Upload(Transfer):
         self.offset = offset
         self._on_progress(offset)
 
-    def _lose(self, link: Link, exc: PycrictlError | None = None) -> None:
+    def _lose(self, link: SocketLink, exc: PycrictlError | None = None) -> None:
         """Let go of a connection; the copy goes on with the next one."""
         self._release(link)
         if isinstance(exc, Exhausted):
@@ -294,7 +295,7 @@ class Download(Transfer):
         self._failure = status
         self._notify()
 
-    def deliver(self, link: Link, offset: int) -> None:
+    def deliver(self, link: SocketLink, offset: int) -> None:
         """Send the archive over a connection that is attached, as far as it lasts.
 
         Args:
@@ -317,7 +318,7 @@ class Download(Transfer):
             self._release(link)
             link.close()
 
-    def _pieces(self, link: Link, offset: int) -> Generator[memoryview, None, None]:
+    def _pieces(self, link: SocketLink, offset: int) -> Generator[memoryview, None, None]:
         spool = self.spool
         with memoryview(bytearray(PIECE_BYTES)) as buffer:
             while True:
