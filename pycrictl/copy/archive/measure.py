@@ -11,6 +11,7 @@ from pycrictl.copy.archive.pack import FilePart, pack_unread
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Judge, Rules
 from pycrictl.copy.tree.places import Source
+from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, Watch, walk
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.header import Entry, EntryType
@@ -93,10 +94,13 @@ def measure(
             size_bytes += part.size_bytes if isinstance(part, FilePart) else len(part)
             if check is not None:
                 check(size_bytes)
-            if isinstance(part, FilePart):
-                checksum.add_file(part.fd, part.offset, part.size_bytes)
-            else:
+            if not isinstance(part, FilePart):
                 checksum.add(part)
+                continue
+            try:
+                checksum.add_file(part.fd, part.offset, part.size_bytes)
+            except OSError as exc:
+                raise to_error(exc, "copy", part.shown) from exc
     return Measured(size_bytes, checksum.value, census.summary)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -123,6 +125,19 @@ def test_the_total_is_found_without_opening_a_file(
         monkeypatch.delattr(walk, "reopen_regular")
         report_total(found, Watch(ignore, ignore, on_archive=sizes.append))
     assert sizes == [made]
+
+
+@pytest.mark.parametrize("read", [measure, lambda *words, **more: [*pack(*words, **more)]])
+def test_a_disk_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[..., object]
+) -> None:
+    (tmp_path / "f").write_bytes(b"1")
+    monkeypatch.setattr(os, "preadv", Mock(side_effect=OSError(errno.EIO, "disk")))
+    with (
+        open_source(THIS_MACHINE, os.fsencode(tmp_path / "f")) as found,
+        pytest.raises(CopyError, match='cannot copy "f": input/output error'),
+    ):
+        read(found, on_skip=ignore)
 
 
 def test_measuring_ends_where_it_is_too_much(tmp_path: Path) -> None:
