@@ -139,9 +139,7 @@ class Cluster:
         found = await self.pods(Scope(namespace, name))
         return found[0] if found else None
 
-    async def collect(
-        self, scope: Scope, pods: Iterable[Pod], also: Mapping[str, str] | None = None
-    ) -> Round:
+    async def collect(self, scope: Scope, pods: Iterable[Pod], also: Mapping[str, str]) -> Round:
         """Query the nodes of these pods, and those of ``also``, which has their addresses."""
         by_node: dict[str, list[Pod]] = {}
         objects: list[Document] = []
@@ -151,10 +149,9 @@ class Cluster:
                     objects += objects_of([pod], (), "", wants_all=True)
             elif scope.pod or is_waiting(pod):
                 by_node.setdefault(pod.node, []).append(pod)
-        nodes = {
-            **(also or {}),
-            **{node: _address(found) for node, found in by_node.items()},
-        }
+        nodes = dict(also)
+        for node, found in by_node.items():
+            nodes[node] = next((pod.host_ip for pod in found if pod.host_ip), "")
         answers = await asyncio.gather(
             *(
                 self._ask(node, host_ip, scope, by_node.get(node, []))
@@ -211,13 +208,9 @@ class Cluster:
             if scope.namespace in ("", pod.namespace) and scope.pod in ("", pod.name)
         ]
         problem = "" if pulls else self._own.error
+        own, has_pod = self._own, bool(scope.pod)
         return objects_of(
-            chosen,
-            pulls,
-            self._own.node,
-            wants_all=bool(scope.pod),
-            problem=problem,
-            retries=self._own.retries,
+            chosen, pulls, own.node, wants_all=has_pod, problem=problem, retries=own.retries
         )
 
     async def _ask(self, node: str, host_ip: str, scope: Scope, pods: list[Pod]) -> _Answer:
@@ -248,7 +241,3 @@ def judged(items: object, most: int) -> tuple[list[Document], str]:
     if len(items) > most:
         texts.append(f"{len(items) - most} objects, as it may have {most}")
     return found, ", ".join(texts)
-
-
-def _address(pods: Iterable[Pod]) -> str:
-    return next((pod.host_ip for pod in pods if pod.host_ip), "")

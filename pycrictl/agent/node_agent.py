@@ -24,11 +24,10 @@ from pycrictl.agent.copies.forwarding import Forwarding
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import End, Session, fields_of
 from pycrictl.agent.feed import Feeds
-from pycrictl.agent.figures import Figures
 from pycrictl.agent.node_pulls import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
-from pycrictl.agent.router import Router
+from pycrictl.agent.router import Figures, Router
 from pycrictl.agent.streaming import ProgressStreams
 from pycrictl.agent.tls_listener import TlsListener
 from pycrictl.agent.trust import frontproxy

@@ -7,10 +7,11 @@ import base64
 import contextlib
 import ipaddress
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+from urllib.parse import urlencode
 
 import aiohttp
 
@@ -86,31 +87,22 @@ class Peers:
         Args:
             host_ip: the node's address, or empty; for an agent that is no endpoint of the Service.
         """
-        async with self._slots:
-            try:
-                async with (
-                    asyncio.timeout(TIMEOUT_S),
-                    self._response(node, host_ip, path, query) as response,
-                ):
-                    content = bytearray()
-                    async for data in response.content.iter_any():
-                        content += data
-                        if len(content) > MAX_ANSWER_BYTES:
-                            raise RemoteProtocolError("its answer is too long")
-            except TimeoutError:
-                self._failed()
-                raise DeadlineExceeded(f"it did not answer within {TIMEOUT_S:g} s") from None
-            except PycrictlError:
-                self._failed()
-                raise
-        try:
-            found = foreign.parse(content, most=MAX_VALUES)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            self._failed()
+        with self._counted():
+            async with (
+                self._slots,
+                asyncio.timeout(TIMEOUT_S),
+                self._response(node, host_ip, path, query) as response,
+            ):
+                content = bytearray()
+                async for data in response.content.iter_any():
+                    content += data
+                    if len(content) > MAX_ANSWER_BYTES:
+                        raise RemoteProtocolError("its answer is too long")
+            with contextlib.suppress(ValueError):
+                found = foreign.parse(content, most=MAX_VALUES)
+                if isinstance(found, dict):
+                    return found
             raise RemoteProtocolError("its answer is not valid")
-        return found
 
     async def find(self, fits: Callable[[str], bool]) -> list[str]:
         """Return the nodes that have an agent and a name that fits, as far as is known."""
@@ -121,7 +113,7 @@ class Peers:
         self, node: str, host_ip: str, path: str, query: Mapping[str, str]
     ) -> AsyncGenerator[bytes, None]:
         """Iterate over the lines that the agent of a node streams."""
-        try:
+        with self._counted():
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(TIMEOUT_S):
                     response = await stack.enter_async_context(
@@ -129,17 +121,21 @@ class Peers:
                     )
                 async for line in _lines(response.content, MAX_LINE_BYTES, SILENCE_S):
                     yield line
-        except TimeoutError:
-            self._failed()
-            raise DeadlineExceeded(f"it did not answer within {TIMEOUT_S:g} s") from None
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
 
-    def _failed(self) -> None:
-        self.failures += 1
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except (TimeoutError, PycrictlError) as exc:
+            self.failures += 1
+            if isinstance(exc, PycrictlError):
+                raise
+            raise DeadlineExceeded(f"it did not answer within {TIMEOUT_S:g} s") from None
 
     @asynccontextmanager
     async def request(
@@ -151,53 +147,41 @@ class Peers:
         headers: Mapping[str, str],
         body: bytes,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        async with self._reached(node, host_ip) as (base, settings):
-            more = {**settings["headers"], **headers}
+        """Yield the answer of the agent of a node to a request."""
+        if self.authority is None:
+            raise Unavailable("this agent has just begun, and cannot verify it yet")
+        host, port = await self._address(node, host_ip)
+        netloc = f"{f'[{host}]' if ':' in host else host}:{port}"
+        own = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}
+        self.asked += 1
+        try:
             async with self._connections().request(
                 method,
-                base + path,
+                f"https://{netloc}{path}",
                 data=body or None,
+                headers={**own, **headers},
                 allow_redirects=False,
-                **{**settings, "headers": more},
+                server_hostname=SERVICE if self.authority else None,
             ) as response:
                 yield response
+        except (aiohttp.ClientError, OSError) as exc:
+            if isinstance(exc, TimeoutError):
+                raise
+            self._looked_at = -ADDRESSES_S  # it may have moved
+            raise ConnectError(f"its agent at {netloc} cannot be reached") from None
 
     @asynccontextmanager
     async def _response(
         self, node: str, host_ip: str, path: str, query: Mapping[str, str]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        async with (
-            self._reached(node, host_ip) as (base, settings),
-            self._connections().get(
-                base + path, params=query, allow_redirects=False, **settings
-            ) as response,
-        ):
+        whole = f"{path}?{urlencode(query)}"
+        async with self.request(node, host_ip, "GET", whole, {}, b"") as response:
             if response.status != 200:
                 raise await _refusal(response)
             try:
                 yield response
             finally:
                 _abandon(response)
-
-    @asynccontextmanager
-    async def _reached(self, node: str, host_ip: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        if self.authority is None:
-            raise Unavailable("this agent has just begun, and cannot verify it yet")
-        host, port = await self._address(node, host_ip)
-        headers = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}
-        netloc = f"[{host}]" if ":" in host else host
-        server_hostname = SERVICE if self.authority else None
-        self.asked += 1
-        try:
-            yield (
-                f"https://{netloc}:{port}",
-                {"headers": headers, "server_hostname": server_hostname},
-            )
-        except (aiohttp.ClientError, OSError) as exc:
-            if isinstance(exc, TimeoutError):
-                raise
-            self._looked_at = -ADDRESSES_S  # it may have moved
-            raise ConnectError(f"its agent at {netloc}:{port} cannot be reached") from None
 
     async def _address(self, node: str, host_ip: str) -> tuple[str, int]:
         await self._know(lambda: node in self._addresses)

@@ -24,19 +24,20 @@ listed, and begins with the differences. If that is not known any more, the answ
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent.api import discovery, openapi
+from pycrictl.agent.api import openapi
 from pycrictl.agent.api.answers import Query, form_of, parameters, parse_query, refuse, respond
 from pycrictl.agent.api.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
 from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, expired, not_found, pod_not_found
 from pycrictl.agent.cluster import Cluster, OtherNamespace, Scope
 from pycrictl.agent.copies.endpoints import CopyRoutes
 from pycrictl.agent.feed import Feeds
-from pycrictl.agent.figures import Figures
 from pycrictl.agent.object_store import VersionGone
 from pycrictl.agent.objects import pod_of, wanted
 from pycrictl.agent.streaming import LONGEST_S, PLAIN_S, ProgressStreams
@@ -44,7 +45,8 @@ from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.frontproxy import User
 from pycrictl.agent.watching import WatchResponse
 from pycrictl.errors import Denied, PycrictlError
-from pycrictl.servicelog import Log
+from pycrictl.metricspage import MetricsPage
+from pycrictl.servicelog import Log, Seldom
 
 OF_KUBELET: Final = "imagePullProgress"
 """What the paths begin with that a kubelet is to have (KEP-5334)."""
@@ -56,6 +58,39 @@ MAX_WATCHES_PER_USER: Final = 200
 _PATH: Final = re.compile(r"/|(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+/?")
 
 Answer = Awaitable[web.StreamResponse]
+
+
+class Figures:
+    """What the agent counts, as a page for Prometheus."""
+
+    def __init__(self) -> None:
+        self.page = page = MetricsPage("pycrictl_agent_")
+        self.requests: Counter[tuple[str, ...]] = Counter()
+        self._copies = page.counter(
+            "copies",
+            "Copies that are over or were refused, by direction and end.",
+            "direction",
+            "end",
+        )
+        self._copy_bytes = page.counter(
+            "copy_bytes",
+            "Bytes of archives that arrived, of all copies that are over.",
+            "direction",
+        )
+        page.counted(
+            "requests", "Requests, by kind and status.", lambda: self.requests, "kind", "code"
+        )
+        self._refused = Seldom(Log(__name__).warning, "refused")
+
+    def answered(self, kind: str, status: int) -> None:
+        self.requests[kind, str(status)] += 1
+
+    def copied(self, direction: str, end: str, moved_bytes: int) -> None:
+        self._copies.labels(direction, end).inc()
+        self._copy_bytes.labels(direction).inc(moved_bytes)
+
+    def refused(self, kind: str, status: int, peer: str) -> None:
+        self._refused(kind=kind, status=status, peer=peer)
 
 
 class Router:
@@ -76,7 +111,7 @@ class Router:
         self._copies = copies
         self._figures = figures
         self._page = page
-        self._watches: dict[str, int] = {}
+        self._watches: Counter[str] = Counter()
         self._log = Log(__name__)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -155,7 +190,7 @@ class Router:
             raise pod_not_found(name)
         if container and not wanted(pod, container):
             raise Refusal(404, f'container "{container}" not found in pod "{name}"')
-        async with self._counted(user):
+        with self._counted(user):
             return await self._streams.serve(
                 request, pod, container, is_watch=True, timeout_s=query.timeout_s
             )
@@ -197,9 +232,9 @@ class Router:
         user = self._access.user(request)
         match words:
             case ["apis"]:
-                return respond(discovery.groups())
+                return respond(openapi.groups())
             case ["apis", group] if group == GROUP:
-                return respond(discovery.group())
+                return respond(openapi.group())
             case ["openapi", "v3"]:
                 return respond(openapi.index())
             case ["openapi", "v3", "apis", group, version] if f"{group}/{version}" == GROUP_VERSION:
@@ -217,7 +252,7 @@ class Router:
             ):
                 raise _no_such_resource()
             case []:
-                return respond(discovery.resources())
+                return respond(openapi.resources())
             case [resource] if resource == RESOURCE:
                 return await self._list(request, user, "", given)
             case ["namespaces", namespace, resource] if resource == RESOURCE:
@@ -248,7 +283,7 @@ class Router:
         scope = _scope(namespace, query)
         feed = self._feeds.get(scope)
         if query.is_watch:
-            async with self._counted(user):
+            with self._counted(user):
                 watch = WatchResponse(feed, query, form)
                 try:
                     return await watch.serve(request)
@@ -292,18 +327,26 @@ class Router:
         pod = await self._cluster.pod(namespace, name)
         if pod is None:
             raise pod_not_found(name)
-        async with self._counted(user):
+        with self._counted(user):
             return await self._streams.serve(
                 request, pod, query.container, is_watch=not has_end, timeout_s=query.timeout_s
             )
 
-    def _counted(self, user: User) -> _WatchSlot:
+    @contextmanager
+    def _counted(self, user: User) -> Iterator[None]:
         """Count a watch or stream while it lasts; a Refusal if there are too many."""
-        return _WatchSlot(self._watches, user.name)
+        if self._watches[user.name] >= MAX_WATCHES_PER_USER or self.watches >= MAX_WATCHES:
+            raise Refusal(429, "too many watches: try again later", retry_after_s=5)
+        self._watches[user.name] += 1
+        try:
+            yield
+        finally:
+            self._watches[user.name] -= 1
+            self._watches += Counter()  # without those at zero
 
     @property
     def watches(self) -> int:
-        return sum(self._watches.values())
+        return self._watches.total()
 
 
 def _require_get(request: web.BaseRequest, *, has_body: bool) -> None:
@@ -324,23 +367,6 @@ def _is_of_copies(words: list[str]) -> bool:
 
 
 _OF_STREAM: Final = ("timeoutSeconds", "container")
-
-
-class _WatchSlot:
-    def __init__(self, counts: dict[str, int], user: str) -> None:
-        self._counts = counts
-        self._user = user
-
-    async def __aenter__(self) -> None:
-        own = self._counts.get(self._user, 0)
-        if own >= MAX_WATCHES_PER_USER or sum(self._counts.values()) >= MAX_WATCHES:
-            raise Refusal(429, "too many watches: try again later", retry_after_s=5)
-        self._counts[self._user] = own + 1
-
-    async def __aexit__(self, *_: object) -> None:
-        self._counts[self._user] -= 1
-        if not self._counts[self._user]:
-            del self._counts[self._user]
 
 
 def _scope(namespace: str, query: Query) -> Scope:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.agent.api.selectors import fits_labels, parse_fields
+from pycrictl.agent.api.answers import fits_labels, parse_fields
 from pycrictl.agent.api.table import age, cells
 from pycrictl.agent.object_store import ObjectStore, VersionGone
 from pycrictl.agent.objects import is_waiting, objects_of, reports_of, wanted

@@ -1,1 +1,1 @@
-"""How the API looks to its clients: names, discovery, schema, tables, selectors, refusals."""
+"""How the API looks to its clients: names, schema, tables, queries, refusals."""

@@ -1,16 +1,16 @@
-"""Answers in the forms that clients of the API server request. Pure but for the library's types."""
+"""What clients of the API server request, and in which form. Pure but for the library's types."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from aiohttp import web
 
 from pycrictl.agent.api.names import GROUP_VERSION, KIND, META, Document
-from pycrictl.agent.api.selectors import FieldSelector, fits_labels, parse_fields
 from pycrictl.agent.api.status import Refusal
 from pycrictl.agent.api.table import table
 from pycrictl.units import escape, parse_bool
@@ -18,6 +18,61 @@ from pycrictl.units import escape, parse_bool
 MAX_QUERY_CHARS: Final = 16 * 1024
 MAX_PARAMETERS: Final = 50
 JSON: Final = "application/json"
+FIELDS: Final[dict[str, Callable[[Document], str]]] = {
+    "metadata.name": lambda one: str(one["metadata"]["name"]),
+    "metadata.namespace": lambda one: str(one["metadata"]["namespace"]),
+    "spec.nodeName": lambda one: str(one["spec"].get("nodeName", "")),
+    "spec.podName": lambda one: str(one["spec"]["podName"]),
+    "status.phase": lambda one: str(one["status"]["phase"]),
+}
+MAX_SELECTOR_CHARS: Final = 4096
+
+_NEGATIVE: Final = re.compile(r"\s*(!|\S+\s*!=|\S+\s+notin\b)")
+
+
+class Requirement(NamedTuple):
+    key: str
+    is_equal: bool
+    value: str
+
+
+class FieldSelector(NamedTuple):
+    requirements: tuple[Requirement, ...] = ()
+
+    def wanted(self, key: str) -> str:
+        """Return the one value that a field must have; empty if several would do."""
+        return next((one.value for one in self.requirements if one.key == key and one.is_equal), "")
+
+    def fits(self, document: Document) -> bool:
+        return all(
+            (FIELDS[one.key](document) == one.value) == one.is_equal for one in self.requirements
+        )
+
+
+def parse_fields(text: str) -> FieldSelector:
+    """Read a field selector such as ``spec.nodeName=n1,metadata.name!=web.app``."""
+    found = []
+    for term in filter(None, _checked(text, "field").split(",")):
+        match = re.fullmatch(r"([^=!]+)(==|=|!=)(.*)", term.strip(), re.DOTALL)
+        if match is None:
+            raise Refusal(400, f"invalid field selector: {term[:200]!r}")
+        key = match[1].strip()
+        if key not in FIELDS:
+            raise Refusal(400, f"field label not supported: {key[:200]}")
+        found.append(Requirement(key, match[2] != "!=", match[3].strip()))
+    return FieldSelector(tuple(found))
+
+
+def fits_labels(text: str) -> bool:
+    """Return whether objects without labels fit a label selector; clients check its form."""
+    terms = re.split(r",(?![^()]*\))", _checked(text, "label").strip())
+    return all(_NEGATIVE.match(term) for term in terms if term)
+
+
+def _checked(text: str, kind: str) -> str:
+    if len(text) > MAX_SELECTOR_CHARS:
+        raise Refusal(400, f"the {kind} selector is longer than {MAX_SELECTOR_CHARS} characters")
+    return text
 
 
 class Query(NamedTuple):

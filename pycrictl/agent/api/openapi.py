@@ -1,4 +1,4 @@
-"""The schema of ImagePull, as ``kubectl explain`` reads it. Pure."""
+"""What clients discover: the group, its resources, and the schema of ImagePull. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any, Final
 
 from pycrictl import __version__
 from pycrictl.agent.api.names import (
+    COPIES,
+    COPY_KIND,
     GROUP,
     GROUP_VERSION,
     KIND,
     NAME,
     RESOURCE,
+    SHORT,
+    SINGULAR,
     SUBRESOURCE,
     VERSION,
     Document,
@@ -249,3 +253,30 @@ def index() -> Document:
     digest = hashlib.sha256(json.dumps(document()).encode()).hexdigest()[:32].upper()
     url = f"/openapi/v3/apis/{GROUP_VERSION}?hash={digest}"
     return {"paths": {f"apis/{GROUP_VERSION}": {"serverRelativeURL": url}}}
+
+
+_VERSION: Final = {"groupVersion": GROUP_VERSION, "version": VERSION}
+_GROUP: Final = {"name": GROUP, "versions": [_VERSION], "preferredVersion": _VERSION}
+
+
+def group() -> Document:
+    return {"kind": "APIGroup", "apiVersion": "v1", **_GROUP}
+
+
+def groups() -> Document:
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_GROUP]}
+
+
+def resources() -> Document:
+    listed = {"singularName": SINGULAR, "shortNames": [SHORT]}
+    kinds = (
+        (RESOURCE, KIND, ["get", "list", "watch"], listed),
+        (f"pods/{SUBRESOURCE}", KIND, ["get", "watch"], {"singularName": ""}),
+        (f"pods/{COPIES}", COPY_KIND, ["create", "get"], {"singularName": ""}),
+    )
+    found = [
+        {"name": name, "kind": kind, "namespaced": True, "verbs": verbs, **names}
+        for name, kind, verbs, names in kinds
+    ]
+    head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": GROUP_VERSION}
+    return {**head, "resources": found}
