@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl.show.list_views import (
     NEVER,
+    SIZE_DIGITS,
     UNKNOWN,
     age,
     enum_name,
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 _CREATED: Final = 0
 _EXITED: Final = 2
 _UNKNOWN: Final = 3
-
-SIZE_DIGITS: Final = 4
 
 
 def container_document(answer: cri_pb2.ContainerStatusResponse) -> Document:

@@ -6,11 +6,17 @@ import io
 
 import pytest
 
-from pycrictl.show.colours import are_wanted, painted, plain
 from pycrictl.show.displays.phrases import width
-from pycrictl.show.fitting import fitted_lines, write_fitted
 from pycrictl.show.list_views import on_screen
-from pycrictl.show.render import Screen, Table
+from pycrictl.show.render import (
+    Screen,
+    Table,
+    colours_are_wanted,
+    fitted_lines,
+    painted,
+    plain,
+    write_fitted,
+)
 from pycrictl.show.viewer import clip
 
 HEADER = ("NAME", "STATE", "EXIT", "POD", "IMAGE", "ID")
@@ -75,7 +81,7 @@ def test_colours_only_where_they_are_wanted() -> None:
     ],
 )
 def test_when_colours_are_wanted(environ: dict[str, str], is_terminal: bool, wanted: bool) -> None:
-    assert are_wanted(environ, is_terminal=is_terminal) is wanted
+    assert colours_are_wanted(environ, is_terminal=is_terminal) is wanted
     assert painted("x", "") == "x"
 
 

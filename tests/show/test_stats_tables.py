@@ -7,8 +7,8 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.show import render
+from pycrictl.show.list_views import NOT_MEASURED, cpu_percent, pod_stats_table, stats_table
 from pycrictl.show.render import Table
-from pycrictl.show.stats_tables import NOT_MEASURED, cpu_percent, pod_stats_table, stats_table
 from tests.captures import capture
 from tests.captures.scene import fake_container_stats, fake_pod_stats, hex_id
 
