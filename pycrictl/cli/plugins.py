@@ -21,22 +21,17 @@ COMPLETION_LIMIT_S: Final = 5.0
 PLUGINS: Final = (
     CommandSpec(
         "image-pull-progress",
-        "kubectl_image_pull_progress:image_pull_progress",
+        "kubectl_image_pull_progress",
         "Show the progress of image pulls in a cluster",
         Grammar.KUBECTL,
     ),
     CommandSpec(
         "container-cp",
-        "kubectl_container_cp:container_cp",
+        "kubectl_container_cp",
         "Copy files to or from a container in a cluster",
         Grammar.KUBECTL,
     ),
-    CommandSpec(
-        "why",
-        "kubectl_why:why",
-        "Show why pods are not running",
-        Grammar.KUBECTL,
-    ),
+    CommandSpec("why", "kubectl_why", "Show why pods are not running", Grammar.KUBECTL),
 )
 
 _SWITCHES: Final = (
