@@ -16,7 +16,7 @@ demo: node .venv/.stamp ## what nobody else has, in half a minute on a throwaway
 playground: node .venv/.stamp ## a shell on such a node; all of it is gone when the shell ends
 	@$(PYTHON) -m tests.node.playground
 test: install .venv/.stamp ## all tests, those on a real containerd included; .ci/run: with lint
-	$(PYTHON) -m pytest -n 5 --dist worksteal
+	$(PYTHON) -m pytest -n 6 --dist worksteal
 failed: .venv/.stamp ## the tests that failed in the last run once more, one after another
 	$(PYTHON) -m pytest -n 0 --last-failed --last-failed-no-failures none
 lint: .venv/.stamp ## ruff, mypy --strict, vulture
