@@ -7,9 +7,7 @@ import tarfile
 from collections.abc import Callable
 from typing import Final
 
-from tests.copy.hostile import archive, evil, folder, hard, member, patch, pax, sym
-
-DEVICE: Final = b"3"
+from tests.copy.hostile import archive, evil, hard, member, patch, pax, sym
 
 
 def tar(*entries: tarfile.TarInfo | tuple[str, bytes]) -> bytes:
@@ -69,5 +67,3 @@ HOSTILE: Final[dict[str, Callable[[], bytes]]] = {
     "two archives in one": lambda: archive(evil(b"x")) + archive(evil(b"y")),
 }
 """Twelve kinds; each holds something that two readers understand differently, or that leads out."""
-
-__all__ = ["DEVICE", "HOSTILE", "content", "entry", "folder", "listing", "name_of", "tar"]

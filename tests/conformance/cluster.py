@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import socket
-import ssl
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
+
+from tests.serving import believing
 
 from .rules import SKEW, not_implemented
 
@@ -168,15 +169,14 @@ class Cluster:
         with closing(_connected(self.kubelet)) as sock:
             sock.sendall(first + second)
             sock.settimeout(SILENCE_S)
-            got = b""
+            got, is_closed = b"", True
             try:
                 while piece := sock.recv(65536):
                     got += piece
-                is_closed = True
             except TimeoutError:
                 is_closed = False
-            except OSError:  # it was closed with bytes unread
-                is_closed = True
+            except OSError:
+                pass  # it was closed with bytes unread
         heads = got.split(b"HTTP/1.1 ")[1:]
         return [int(head[:3]) for head in heads], is_closed
 
@@ -188,21 +188,15 @@ def _head(path: str, headers: Mapping[str, str], token: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def _context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
 def _connection(url: str) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.netloc, timeout=WAIT_S)
-    return http.client.HTTPSConnection(parts.netloc, timeout=WAIT_S, context=_context())
+    return http.client.HTTPSConnection(parts.netloc, timeout=WAIT_S, context=believing())
 
 
 def _connected(url: str) -> socket.socket:
     parts = urlsplit(url)
     address = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
     sock = socket.create_connection(address, timeout=WAIT_S)
-    return sock if parts.scheme == "http" else _context().wrap_socket(sock)
+    return sock if parts.scheme == "http" else believing().wrap_socket(sock)

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,14 +71,8 @@ def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
     ):
         (folder / name).mkdir()
         proxies.append(stack.enter_context(Program(folder / name, lab.node.endpoint, *more)))
-    settings = Settings(
-        limit=_OURS.limit,
-        retry=proxies[1].endpoint,
-        retry_s=_OURS.retry_s,
-        copies_per_pod=_OURS.copies_per_pod,
-        copy_size_limit=_OURS.copy_size_limit,
-        url_s=float(os.environ.get("CONFORMANCE_URL_S") or 0),
-    )
+    url_s = float(os.environ.get("CONFORMANCE_URL_S") or 0)
+    settings = replace(_OURS, retry=proxies[1].endpoint, url_s=url_s)
     return Endpoint(
         proxies[0].endpoint,
         lab.registry,
