@@ -17,7 +17,7 @@ from pycrictl import __version__
 from pycrictl.show.gofunctions import FUNCTIONS
 from pycrictl.show.gotemplate import GoTemplate
 
-from .test_kubernetes import combined, container, leaves, manifests, one, require_kustomize
+from .test_kubernetes import combined, container, leaves, manifests, one
 
 CHART = Path(__file__).parents[2] / "packaging/helm/pycrictl"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -105,7 +105,6 @@ def changes_of(name: str, scratch: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", SAME)
 def test_it_makes_what_kustomize_makes(name: str, render: Render, run_folder: Path) -> None:
-    require_kustomize()
     wanted = [each for each in combined(SAME[name][0], run_folder) if each["kind"] != "Namespace"]
     found = render(merged(VALUES, changes_of(name, run_folder)))
     assert leaves(found) == leaves(wanted)

@@ -40,25 +40,20 @@ Document = dict[str, Any]
 
 
 def build(overlay: str, scratch: Path) -> list[Document]:
-    assert shutil.which("kubectl"), "kubectl is missing: run tests/node/install.sh"
     require_kustomize()
-
-    def make() -> list[Document]:
-        return built(manifests(scratch) / overlay)
-
-    return made_once(scratch / f"built-{overlay}", make)
+    return made_once(scratch / f"built-{overlay}", lambda: built(manifests(scratch) / overlay))
 
 
 def manifests(scratch: Path) -> Path:
     """A copy of all manifests, with the files of a CA."""
+    copy = scratch / "manifests"
 
-    def make() -> str:
-        copy = scratch / "manifests"
+    def make() -> None:
         shutil.copytree(FOLDER, copy)
         subprocess.run([copy / "components/ca/make-ca.sh"], check=True, timeout=60)
-        return str(copy)
 
-    return Path(made_once(scratch / "manifests-made", make))
+    made_once(scratch / "manifests-made", make)
+    return copy
 
 
 def built(folder: Path) -> list[Document]:
@@ -71,25 +66,25 @@ def built(folder: Path) -> list[Document]:
 
 def combined(names: Sequence[str], scratch: Path) -> list[Document]:
     """The base with some components, as somebody's own kustomization has them."""
+    require_kustomize()
     folder = manifests(scratch) / f"of {' and '.join(names)}"
-    if len(names) == 1:  # many tests want those
-        return made_once(scratch / folder.name, lambda: render(folder, names))
-    return render(folder, names)
 
+    def make() -> list[Document]:
+        folder.mkdir()
+        made = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": ["../base"],
+            "components": [f"../components/{name}" for name in names],
+        }
+        (folder / "kustomization.yaml").write_text(json.dumps(made))
+        return built(folder)
 
-def render(folder: Path, names: Sequence[str]) -> list[Document]:
-    folder.mkdir(exist_ok=True)
-    made = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": ["../base"],
-        "components": [f"../components/{name}" for name in names],
-    }
-    (folder / "kustomization.yaml").write_text(json.dumps(made))
-    return built(folder)
+    return made_once(scratch / folder.name, make)
 
 
 def require_kustomize() -> None:
+    assert shutil.which("kubectl"), "kubectl is missing: run tests/node/install.sh"
     if kubectl_minor() < 22:  # its kustomize is 2.0 (Debian 12)
         pytest.skip("this kubectl is older than the form of the manifests")
 
@@ -126,19 +121,9 @@ def container(objects: list[Document]) -> Document:
     return found
 
 
-def test_the_overlays_are_there() -> None:
-    assert OVERLAYS == ["base", "cri-o", "with-ca", "with-copies", "with-events"]
-
-
-def test_the_components_are_there() -> None:
-    assert set(COMPONENTS) >= RUNTIMES | AUTHORITIES | {"copies", "events", "metrics", "selinux"}
-    assert len(PAIRS) == 67
-
-
 @pytest.mark.parametrize("names", WHOLE, ids="+".join)
 def test_components_beside_each_other(names: list[str], run_folder: Path) -> None:
     """Each has beside all others, in either order, all that it has alone."""
-    require_kustomize()
     base = leaves(build("base", run_folder))
     together = leaves(combined(names, run_folder))
     assert together == leaves(combined(names[::-1], run_folder))
@@ -176,7 +161,6 @@ def leaves(objects: list[Document]) -> set[str]:
 
 @pytest.mark.parametrize("name", sorted(AUTHORITIES))
 def test_with_a_ca_agents_have_no_authority_of_their_own(name: str, run_folder: Path) -> None:
-    require_kustomize()
     objects = combined([name], run_folder)
     assert not [each for each in objects if each["metadata"]["name"] == "pycrictl-agent-ca"]
     for role in (each for each in objects if each["kind"] in ("Role", "ClusterRole")):
@@ -195,7 +179,6 @@ def test_with_a_ca_agents_have_no_authority_of_their_own(name: str, run_folder: 
 
 
 def test_who_scrapes_may_ask_for_the_figures_only(run_folder: Path) -> None:
-    require_kustomize()
     objects = combined(["metrics"], run_folder)
     (endpoint,) = one(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
     secret = one(objects, "Secret", endpoint["authorization"]["credentials"]["name"])
