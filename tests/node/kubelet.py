@@ -207,15 +207,8 @@ class Kubelet:
         method = self._method(IMAGE + "PullImage", cri_pb2.PullImageResponse)
         return method.future(request, timeout=timeout_s)
 
-    def pull(
-        self,
-        reference: str,
-        pod: Pod | None = None,
-        *,
-        auth: cri_pb2.AuthConfig | None = None,
-        timeout_s: float = 300.0,
-    ) -> str:
-        return self.start_pull(reference, pod, auth=auth, timeout_s=timeout_s).result().image_ref
+    def pull(self, reference: str, pod: Pod | None = None, **more: Any) -> str:
+        return self.start_pull(reference, pod, **more).result().image_ref
 
     def images(self) -> list[cri_pb2.Image]:
         answer = self.ask("ListImages")

@@ -4,35 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.waiting import wait_until
 
 from .sweep import cgroups, mount_points, processes
-
-if TYPE_CHECKING:
-    from .lab import Lab
-
-
-def test_clean_leaves_the_sandbox_image_only(lab: Lab) -> None:
-    image = lab.layout.image("leftover:1", lab.layout.random_layers([1000], seed=200))
-    lab.node.kubelet.pull(lab.push(image))
-    lab.node.kubelet.run_pod("leftover")
-    lab.throttle.answer(".", 500)
-    lab.node.stop()
-    lab.clean()
-    tags = [tag for image in lab.node.kubelet.images() for tag in image.repo_tags]
-    assert tags == [lab.reference(lab.pause)]
-    assert set(lab.node.store.blobs()) == {
-        lab.pause.manifest_digest,
-        lab.pause.config_digest,
-        lab.base.digest,
-    }
-    assert lab.node.store.snapshots() == list(lab.pause.chain_ids)
-    assert mount_points(lab.folder) == []
-
 
 _BUSY_LAB = """
 import os, signal, sys
