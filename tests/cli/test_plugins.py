@@ -18,7 +18,8 @@ OPTIONS = plugins.SPECS | specs(command_of(PLUGIN).params)
 
 
 def read(*words: str) -> tuple[list[str], argv.CommandLine]:
-    return plugins.handed_on(argv.parse(words, OPTIONS, interspersed=True, attached=True))
+    line = argv.parse(plugins.apart(words, OPTIONS), OPTIONS, interspersed=True)
+    return plugins.handed_on(line)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from typing import Any
 
 from tests.node.images import Image
@@ -47,21 +46,15 @@ def slow_image(lab: Lab, name: str, *, seed: int, seconds: float) -> tuple[Image
     return image, reference
 
 
-def run_slowly(
-    lab: Lab, *words: str, inside: Sequence[str] = ()
-) -> subprocess.CompletedProcess[str]:
-    """Runs the program to its end; the network is slow until it has shown a layer.
-
-    `inside` is a command that runs another.
-    """
+def run_slowly(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs the program to its end; the network is slow until it has shown a layer."""
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
         files = (stdout, stderr)
 
         def texts() -> list[str]:
             return [os.pread(file.fileno(), MIB, 0).decode() for file in files]
 
-        command = [*inside, *program(lab, *words)]
-        with subprocess.Popen(command, stdout=stdout, stderr=stderr) as process:
+        with subprocess.Popen(program(lab, *words), stdout=stdout, stderr=stderr) as process:
             wait_until(lambda: _A_LAYER.search("".join(texts())) or process.poll() is not None)
             lab.throttle.limit(None)
             code = process.wait(WAIT_S)

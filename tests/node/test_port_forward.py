@@ -78,23 +78,6 @@ def test_data_for_a_refused_port_stalls_no_other(command: list[str], pod: Pod) -
     assert stderr.count("connection refused") == stderr.count("\n") == 5
 
 
-def test_a_client_that_does_not_read_concerns_no_other(command: list[str], pod: Pod) -> None:
-    words = [*command, "port-forward", "-r", "spdy", "--address", "127.0.0.1", pod.id]
-    data = random.Random(7).randbytes(30 * MIB)
-    with web_server(data) as port, web_server(b"here") as other_port:
-        with forwarded([*words, f":{port}", f":{other_port}"]) as (process, lines):
-            local, other = local_ports(lines)
-            with socket.create_connection(("127.0.0.1", local), timeout=60) as slow:
-                slow.sendall(b"GET / HTTP/1.0\r\n\r\n")
-                assert slow.recv(4) == b"HTTP"
-                assert [get(other) for _ in range(10)] == [b"here"] * 10
-                assert get(local) == data
-                rest = b"".join(iter(lambda: slow.recv(MIB), b""))
-                assert rest.endswith(data)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
-
-
 def test_half_close_reaches_the_pod(command: list[str], pod: Pod) -> None:
     """containerd 1.6 takes it for the end of the whole after a second more."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -13,11 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import pytest
-from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
@@ -168,86 +166,63 @@ def test_another_client_library_works(lab: Lab, start: Callable[..., Program]) -
     exported.unlink()
 
 
+_MEASURED: Final = (
+    (r'"\d+"(?=\s*[,}])', '"0"'),
+    # It grows meanwhile, and its column with it.
+    (r"\b(CREATED|(Less than a second|\d+ seconds?|a minute) ago) +", "AGE "),
+)
+
+
 def test_commands_answer_what_they_answer_directly(
     lab: Lab, start: Callable[..., Program], tmp_path: Path, stack: ExitStack
 ) -> None:
     proxy = start()
-    reference = lab.push(lab.layout.image("run:1", [lab.base]))
-    pod_file, container_file = tmp_path / "pod.json", tmp_path / "container.json"
-    config = lab.node.kubelet.pod_config("web", log_directory=str(tmp_path))
-    pod_file.write_text(json_format.MessageToJson(config))
-    container_file.write_text(
-        json.dumps(
-            {
-                "metadata": {"name": "main"},
-                "image": {"image": reference},
-                "command": ["sh", "-c", "echo up; sleep 1000000"],
-                "log_path": "main.log",
-                "linux": {},
-            }
-        )
-    )
-
     endpoints = (proxy.endpoint, lab.node.endpoint)
     programs = [stack.enter_context(Forked("-t", "20s", "-r", endpoint)) for endpoint in endpoints]
-
-    def through(*words: str) -> str:
-        ended = programs[0].run(*words)
-        assert (ended.status, ended.stderr) == (0, "")
-        return ended.stdout.decode()
-
-    pulled = through("pull", reference)
-    assert pulled == f"Image is up to date for {lab.busybox.config_digest}\n"
-    container = through("run", str(container_file), str(pod_file)).strip()
+    reference = lab.push(lab.layout.image("run:1", [lab.base]))
+    pulled = programs[0].run("pull", reference)
+    assert pulled.stdout.decode() == f"Image is up to date for {lab.busybox.config_digest}\n"
+    pod = proxy.kubelet.run_pod(proxy.kubelet.pod_config("web", log_directory=str(tmp_path)))
+    command = ["sh", "-c", "echo up; sleep 1000000"]
+    container = proxy.kubelet.create_container(pod, reference, command, log_path="main.log")
+    proxy.kubelet.start_container(container)
     wait_until(lambda: "stdout F up" in (tmp_path / "main.log").read_text())
-    (pod_id,) = through("pods", "-q").split()
 
-    def both(*words: str, status: int | None = None) -> tuple[str, str]:
-        """What a command says, standard output and errors, which is the same both ways.
-
-        Args:
-            status: how it exits; 1 with errors and 0 without, if not given.
-        """
-        for program in programs:
-            program.start(*words, stdin=Path(os.devnull))
-        both_ended = [program.end() for program in programs]
+    def both(*words: str, status: int = 0) -> tuple[str, str]:
+        """What a command writes to its outputs, which is the same both ways."""
         found = []
-        for ended, endpoint in zip(both_ended, endpoints, strict=True):
+        for program, endpoint in zip(programs, endpoints, strict=True):
+            ended = program.run(*words)
+            assert ended.status == status, ended
             output = ended.stdout.decode()
-            if words[0] == "stats":  # it measures
-                output = re.sub(r'"\d+"|\b\d+\b', "0", output)
-            ages = r"\b(CREATED|(Less than a second|\d+ seconds?|a minute) ago) +"
-            output = re.sub(ages, "AGO ", output)  # it grows meanwhile, and its column with it
+            for pattern, mask in _MEASURED:
+                output = re.sub(pattern, mask, output)
             found.append((output, ended.stderr.replace(endpoint, "ENDPOINT")))
         assert found[0] == found[1]
-        expected_status = (1 if found[0][1] else 0) if status is None else status
-        assert [ended.status for ended in both_ended] == [expected_status] * 2
         return found[0]
 
     for words, expected in (
         (("images",), "run"),
         (("inspecti", reference), lab.busybox.config_digest),
         (("ps", "-a", "-o", "json"), container),
-        (("inspectp", pod_id), pod_id),
+        (("inspectp", pod.id), pod.id),
         (("stats", "-o", "json"), container),
         (("info",), "cniconfig"),
         (("version",), "containerd"),
+        (("logs", "--timestamps", container), " up\n"),
     ):
         output, errors = both(*words)
         assert expected in output
         assert errors == ""
-    output, errors = both("events")
+    output, errors = both("events", status=1)
     assert output == ""
     assert "does not implement GetContainerEvents" in errors
-    both("inspect", "nosuch")
-    assert both("logs", container) == ("up\n", "")
-    assert both("logs", "--timestamps", container)[0].endswith(" up\n")
+    both("inspect", "nosuch", status=1)
     for transport in (("--transport", "spdy"), ("--transport", "websocket"), ("-s",)):
         words = ("exec", *transport, container, "sh", "-c", "echo out; echo err >&2; exit 7")
         assert both(*words, status=7) == ("out\n", "err\n")
-    both("exec", "nosuch", "true")
-
-    assert pod_id in through("rmp", "-f", pod_id)
+    both("exec", "nosuch", "true", status=1)
+    assert pod.id in programs[0].run("rmp", "-f", pod.id).stdout.decode()
     assert both("pods", "-q") == ("", "")
 
 
@@ -347,7 +322,7 @@ def test_a_tag_pushed_anew_after_a_look_that_ended_early(
     old = lab.layout.image(name, lab.layout.random_layers([MIB] * 4, seed=8100))
     new = lab.layout.image(name, lab.layout.random_layers([MIB, 2 * MIB], seed=8200))
     reference = lab.push(old)
-    lab.throttle.limit(MIB // 2)
+    lab.throttle.limit(MIB // 8)
     pull = proxy.kubelet.start_pull(reference, proxy.kubelet.run_pod("early"))
     wait_until(lambda: any(one["bytes"] for one in status(proxy)["running"]))
     words = ("-r", proxy.endpoint, "image-pull-progress", "--progress", "json")
@@ -361,12 +336,14 @@ def test_a_tag_pushed_anew_after_a_look_that_ended_early(
     assert pull.result().image_ref == old.config_digest
 
     lab.push(new)
-    lab.throttle.limit(MIB // 2)
+    lab.throttle.limit(MIB // 8)
     pod = proxy.kubelet.run_pod("later")
     pull = proxy.kubelet.start_pull(reference, pod)
     wait_until(lambda: bool(status(proxy)["running"]))
     watch = pycrictl(*words, pod.id)
-    shown = records(first_line(watch) + rest(watch))
+    first = first_line(watch)
+    lab.throttle.limit(None)
+    shown = records(first + rest(watch))
     assert pull.result().image_ref == new.config_digest
     assert final_layers(shown) == {
         (reference, layer.digest): (layer.size_bytes, layer.size_bytes, "done")
@@ -378,7 +355,7 @@ def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Progra
     proxy = start("--max-parallel-image-pulls", "1")
     references = images(lab, 2, size_bytes=4 * MIB, seed=7500)
     pod = lab.node.kubelet.run_pod("handed-over")
-    lab.throttle.limit(MIB // 2)
+    lab.throttle.limit(MIB // 8)
     pulls = []
     for count, reference in enumerate(references, 1):
         pulls.append(proxy.kubelet.start_pull(reference, pod))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -25,9 +25,7 @@ from pycrictl.logs import journal
 from pycrictl.progress import node_watch
 from pycrictl.progress.endings import Pace
 from pycrictl.pulls.model import Phase, View
-from tests.kube.access import User
-from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, serve, write_kubeconfig
-from tests.kube.tokens import Token
+from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write_kubeconfig
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 
@@ -237,42 +235,18 @@ def test_a_proxy_on_the_node_is_found_and_knows_better(
     assert (one.returncode, "showing every pull" in one.stderr) == (0, False)
 
 
-_ETC: Final = """set -e
-mount -t tmpfs tmpfs /mnt
-mkdir /mnt/upper /mnt/work
-mount -t overlay overlay /etc -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work
-mkdir -p /etc/kubernetes
-cp "$0/etc/kubernetes/kubelet.conf" /etc/kubernetes
-echo n1 >/proc/sys/kernel/hostname
-exec "$@"
-"""
-"""Runs a command on the node ``NODE`` with this kubeconfig; a program is run for no other root."""
-
-
-@pytest.mark.parametrize("is_plugin", [False, True])
-def test_the_command_with_the_kubelets_credential(
-    lab: Lab, api: ApiServer, tmp_path: Path, is_plugin: bool
-) -> None:
-    """A certificate, found below another root; or a token of a program."""
-    document = api.kubeconfig(inline=True)
-    before, run_as = ["--host-root", str(tmp_path)], []
-    if is_plugin:
-        script = 'echo \'{"status": {"token": "good"}}\''
-        document["users"][0]["user"] = {"exec": {"command": "/bin/sh", "args": ["-c", script]}}
-        api.tokens["good"] = Token(User(f"system:node:{NODE}", ("system:nodes",)))
-        unshare = "unshare --uts --mount --propagation private sh -c"
-        before, run_as = [], [*unshare.split(), _ETC, str(tmp_path)]
-    write_kubeconfig(document, tmp_path)
+def test_the_command_with_the_kubelets_credential(lab: Lab, api: ApiServer, tmp_path: Path) -> None:
+    write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
     for folder in ("etc", "run", "proc/1", "proc/self"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     lab.node.kubelet.run_pod("web")
-    pulled = image(lab, f"shop/cli{is_plugin}:1".lower(), 680 + 10 * is_plugin)
+    pulled = image(lab, "shop/cli:1", 680)
     reference = lab.push(pulled)
     add_pod(api, "web", reference)
     lab.throttle.limit(pulled.layers_bytes / SLOW_S)
     pull = lab.node.kubelet.start_pull(reference)
-    words = [*before, "--debug", "image-pull-progress", "--progress", "json", "default/web"]
-    run = run_slowly(lab, *words, inside=run_as)
+    words = ["image-pull-progress", "--progress", "json", "default/web"]
+    run = run_slowly(lab, "--host-root", str(tmp_path), "--debug", *words)
     pull.result(100)
     assert run.returncode == 0, run.stderr
     assert {json.loads(line)["image"] for line in run.stdout.splitlines()} == {reference}

@@ -99,14 +99,6 @@ def test_many_mebibytes_come_back(
 
 
 @pytest.mark.parametrize("transport", ["spdy", "websocket"])
-def test_no_line_is_lost_or_torn(crictl: Program, container: str, transport: str) -> None:
-    script = "i=0; while [ $i -lt 3000 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"
-    ended = crictl.run("exec", "-r", transport, container, "sh", "-c", script)
-    assert ended.stdout == b"".join(b"out %d\n" % number for number in range(3000))
-    assert ended.stderr == "".join(f"err {number}\n" for number in range(3000))
-
-
-@pytest.mark.parametrize("transport", ["spdy", "websocket"])
 def test_a_missing_command(crictl: Program, container: str, transport: str) -> None:
     ended = crictl.run("exec", "-r", transport, container, "nosuch")
     assert ended.status == 127
@@ -165,16 +157,6 @@ def test_the_runtimes_death_is_one_line(
     assert all(line.startswith("hint: ") for line in hints)
     if "-s" not in how:
         assert "the runtime sent no exit status" in first
-
-
-def test_several_containers(lab: Lab, crictl: Program, pod: Pod) -> None:
-    first, second = (lab.container(pod, name=name) for name in ("main", "side"))
-    ended = crictl.run("exec", "--pod", pod.id, "sh", "-c", "echo hi; exit 4")
-    assert ended.status == 4
-    lines = ended.stdout.decode().split()
-    assert sorted(lines[:2]) == sorted((f"{first}:", f"{second}:"))
-    assert lines[2:] == ["hi", "hi"]
-    assert ended.stderr.count("ended with status 4\n") == 2
 
 
 def test_attach(lab: Lab, pod: Pod, crictl: Program) -> None:

@@ -30,13 +30,6 @@ def test_a_terminal(command: list[str], container: str, transport: str) -> None:
     assert session.end() == 6
 
 
-def test_the_terminal_is_sane_after_a_signal(command: list[str], container: str) -> None:
-    session = Session([*command, "exec", "-it", container, "sh"])
-    session.wait_for(b"# ")
-    session.process.send_signal(signal.SIGTERM)
-    assert session.end() == 143
-
-
 def test_the_terminal_is_sane_after_the_containers_death(
     crictl: Program, command: list[str], container: str
 ) -> None:
@@ -60,22 +53,6 @@ def test_the_terminal_is_sane_after_the_runtimes_death(
         assert session.end() == 1
     finally:
         lab.node.start()
-
-
-def test_a_full_screen_program(command: list[str], container: str) -> None:
-    """It asks for the size of the terminal, and every key arrives as it was typed."""
-    session = Session([*command, "exec", "-it", container, "sh"])
-    session.wait_for(b"# ")
-    session.type(b"until stty size | grep '24 80'; do sleep 0.1; done; vi /tmp/text\n")
-    session.wait_for(b"\r\n24 80\r\n")
-    session.wait_for(b"\x1b[24;1H")  # the status line, at the bottom
-    session.type(b"ione\rtwo\x1b")
-    session.wait_for(b"- /tmp/text [Modified]")  # a key right behind Escape would belong to it
-    session.type(b":1\rx:wq\r")
-    session.wait_for(b"# ")
-    session.type(b"cat /tmp/text; exit 5\n")
-    session.wait_for(b"ne\r\ntwo\r\n")
-    assert session.end() == 5
 
 
 def test_attach_and_detach(lab: Lab, pod: Pod, command: list[str]) -> None:

@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,9 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.pod import document
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
-from pycrictl.proxy import admin
 from pycrictl.pulls.sums import ETA_AFTER_S
 from pycrictl.show.diagnosis_text import write_pod
 from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write_kubeconfig
-from tests.proxy.program import Program
 from tests.waiting import wait_until
 
 from .lab import MIB, Lab
@@ -132,33 +130,6 @@ def test_an_image_that_is_slow(scene: Scene, monkeypatch: pytest.MonkeyPatch) ->
     assert stalled.startswith(expected), stalled
 
 
-def test_an_image_that_is_queued(scene: Scene) -> None:
-    lab = scene.lab
-    references = [
-        lab.push(
-            lab.layout.image(f"shop/q{n}:1", lab.layout.random_layers([4 * MIB], seed=720 + n))
-        )
-        for n in range(2)
-    ]
-    lab.throttle.limit(MIB)
-    flags = ("--max-parallel-image-pulls", "1")
-    with Program(lab.folder, lab.node.endpoint, *flags) as proxy:
-        first, second = (proxy.kubelet.run_pod(name) for name in ("batch", "web"))
-        pulls = [proxy.kubelet.start_pull(references[0], first)]
-        wait_until(lab.node.store.ingests)
-        pulls.append(proxy.kubelet.start_pull(references[1], second))
-        path = str(proxy.admin_path)
-        ask: Callable[[], dict[str, Any]] = lambda: admin.ask(path, "status", timeout_s=20)  # noqa: E731 (short)
-        wait_until(lambda: ask()["waiting"])
-        line = scene.why(ask_proxy=ask, pods=None)
-        lab.throttle.limit(None)
-        for pull in pulls:
-            pull.result(100)
-    proxy.log_path.unlink(missing_ok=True)
-    expected = f'is waiting: image "{references[1]}" is queued, 1st in line, behind '
-    assert line.startswith(expected), line
-
-
 CANNOT_BE_PULLED = {
     "missing": ("the registry does not have it", "; next try about "),
     "login": ("the registry refuses access to it", "401"),
@@ -195,23 +166,6 @@ def test_an_image_that_cannot_be_pulled(
         assert not [one for one in lines if "level=info" in one]
         assert scene.why(read_journal=None).startswith(line.partition(" (")[0])
         assert "Unavailable  journal: " in scene.output
-
-
-def test_a_crash_loop(scene: Scene, command: list[str]) -> None:
-    lab = scene.lab
-    config = lab.node.kubelet.pod_config("web", log_directory=str(lab.folder / "logs"))
-    pod = lab.node.kubelet.run_pod(config)
-    for _ in range(2):
-        lab.container(pod, ["sh", "-c", "echo no database; exit 3"], log_path="main.log")
-        wait_until(lambda: not lab.node.kubelet.running_containers())
-    run = subprocess.run([*command, "why", "web", "--no-kube"], capture_output=True, text=True)
-    lines = run.stdout.splitlines()
-    assert (run.returncode, run.stderr) == (1, "")
-    assert lines[0].startswith(
-        'default/web is not running: container "main" crashes again and again: exit code 3, '
-    )
-    assert lines[0].endswith("; its last line: no database")
-    assert "Unavailable  API server: --no-kube" in lines
 
 
 def test_a_bad_command(scene: Scene) -> None:
