@@ -23,7 +23,7 @@ except ImportError:
 
     _combine = None
 
-__all__ = ["Checksum", "crc32", "joined", "wrong_checksum"]
+__all__ = ["crc32", "crc32_of_file", "joined", "wrong_checksum"]
 
 _READ_BYTES: Final = 512 * 1024
 """What is read at once: of less, two threads wait for each other too often."""
@@ -32,24 +32,16 @@ _HALVED_BYTES: Final = 4 * 1024 * 1024
 """Of less, a second thread takes longer to begin than it saves."""
 
 
-class Checksum:
-    def __init__(self) -> None:
-        self.value = 0
-
-    def add(self, data: bytes | bytearray | memoryview) -> None:
-        self.value = crc32(data, self.value)
-
-    def add_file(self, fd: int, offset: int, size_bytes: int) -> None:
-        """Take in a part of a file; two processors share the work on a large one."""
-        if _combine is None or size_bytes < _HALVED_BYTES:
-            self.value = _checksum_of(fd, offset, size_bytes, self.value)
-            return
-        half = size_bytes // 2
-        rest = size_bytes - half
-        with ThreadPoolExecutor(1) as thread:  # which is over before the caller closes the file
-            second = thread.submit(_checksum_of, fd, offset + half, rest, 0)
-            first = _checksum_of(fd, offset, half, self.value)
-        self.value = _combine(first, second.result(), rest)
+def crc32_of_file(fd: int, offset: int, size_bytes: int, value: int = 0) -> int:
+    """Take in a part of a file; two processors share the work on a large one."""
+    if _combine is None or size_bytes < _HALVED_BYTES:
+        return _crc32_of_file(fd, offset, size_bytes, value)
+    half = size_bytes // 2
+    rest = size_bytes - half
+    with ThreadPoolExecutor(1) as thread:  # which is over before the caller closes the file
+        second = thread.submit(_crc32_of_file, fd, offset + half, rest, 0)
+        first = _crc32_of_file(fd, offset, half, value)
+    return _combine(first, second.result(), rest)
 
 
 def joined(first: int, second: int, second_part: bytes | memoryview) -> int:
@@ -70,7 +62,7 @@ def wrong_checksum() -> CopyError:
     )
 
 
-def _checksum_of(fd: int, offset: int, size_bytes: int, value: int) -> int:
+def _crc32_of_file(fd: int, offset: int, size_bytes: int, value: int) -> int:
     buffer = memoryview(bytearray(min(size_bytes, _READ_BYTES)))
     end = offset + size_bytes
     while offset < end:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from typing import Final, NamedTuple
 
-from pycrictl.copy.archive.checksum import Checksum
+from pycrictl.copy.archive.checksum import crc32, crc32_of_file
 from pycrictl.copy.archive.pack import FilePart, pack_unread
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Judge, Rules
@@ -87,21 +87,20 @@ def measure(
         check: called with the size of the archive as it grows; raises an error if it is too much.
     """
     census = Census(rules)
-    size_bytes = 0
-    checksum = Checksum()
+    size_bytes = checksum = 0
     with closing(pack_unread(source, on_skip=on_skip, on_entry=census.count)) as parts:
         for part in parts:
             size_bytes += part.size_bytes if isinstance(part, FilePart) else len(part)
             if check is not None:
                 check(size_bytes)
             if not isinstance(part, FilePart):
-                checksum.add(part)
+                checksum = crc32(part, checksum)
                 continue
             try:
-                checksum.add_file(part.fd, part.offset, part.size_bytes)
+                checksum = crc32_of_file(part.fd, part.offset, part.size_bytes, checksum)
             except OSError as exc:
                 raise to_error(exc, "copy", part.shown) from exc
-    return Measured(size_bytes, checksum.value, census.summary)
+    return Measured(size_bytes, checksum, census.summary)
 
 
 def report_total(source: Source, watch: Watch) -> None:

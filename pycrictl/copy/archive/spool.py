@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from pycrictl.copy.archive.checksum import Checksum
+from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.archive.pack import file_pieces
 from pycrictl.copy.tree.content import DEFAULT_FOLDER, SparseWriter
 from pycrictl.errors import CopyError, NoSpace
@@ -47,7 +47,7 @@ class Spool:
         except OSError as exc:
             reason = os.strerror(exc.errno or 0).lower()
             raise CopyError(f"cannot spool in {quote(folder)}: {reason}") from exc
-        self._checksum = Checksum()
+        self.crc32 = 0
         self._writer = SparseWriter(self.fd)
         try:
             self._check_space(_CHECK_BYTES // 8)
@@ -61,10 +61,6 @@ class Spool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def crc32(self) -> int:
-        return self._checksum.value
-
     def write(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
         self._unchecked_bytes += len(view)
@@ -72,10 +68,10 @@ class Spool:
             self._unchecked_bytes = 0
             self._check_space(_CHECK_BYTES)
         try:
-            self._checksum.add(view)
             self._writer.write(view)
         except OSError as exc:
             raise self._failure(exc) from exc
+        self.crc32 = crc32(view, self.crc32)
         self.size_bytes += len(view)
 
     def fill(self, pieces: Iterable[bytes | memoryview]) -> None:

@@ -35,7 +35,7 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
-from pycrictl.copy.archive.checksum import Checksum, crc32, joined, wrong_checksum
+from pycrictl.copy.archive.checksum import crc32, joined, wrong_checksum
 from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.errors import CopyError, RemoteProtocolError
 from pycrictl.units import plural
@@ -206,7 +206,7 @@ class Arriving:
         self.size_bytes = size_bytes
         self.offset = 0
         self._announced = crc32
-        self._checksum = Checksum()
+        self._crc32 = 0
 
     @property
     def is_whole(self) -> bool:
@@ -220,12 +220,12 @@ class Arriving:
         if self.size_bytes is not None and self.offset + len(data) > self.size_bytes:
             raise RemoteProtocolError(f"more than the {self.size_bytes} announced bytes arrived")
         if announced is None:
-            self._checksum.add(data)
+            self._crc32 = crc32(data, self._crc32)
         else:
             found = crc32(data)
             if found != announced:
                 raise RemoteProtocolError(f"the piece at {offset} was damaged on its way")
-            self._checksum.value = joined(self._checksum.value, found, data)
+            self._crc32 = joined(self._crc32, found, data)
         self.offset += len(data)
         return data
 
@@ -247,5 +247,5 @@ class Arriving:
                 f"{plural(self.offset, 'byte')} arrived, but {self.size_bytes} were announced",
                 hint=TRY_AGAIN,
             )
-        if self._checksum.value != self._announced:
+        if self._crc32 != self._announced:
             raise wrong_checksum()
