@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing
 
-from pycrictl.copy.archive.archives import (
-    BeginAnew,
-    StreamArchive,
-    TreeArchive,
-)
+from pycrictl.copy.archive.archives import BeginAnew, StreamArchive, TreeArchive
 from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.measure import Census
 from pycrictl.copy.archive.spool import Spool

@@ -14,15 +14,7 @@ from pycrictl.copy.tree.content import segments
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from tests.copy.hostile import snapshot
-from tests.copy.trees import (
-    MIB,
-    Copy,
-    both_ways,
-    directly,
-    needs_root,
-    nothing_is_left,
-    tree,
-)
+from tests.copy.trees import MIB, Copy, both_ways, directly, needs_root, nothing_is_left, tree
 
 __all__ = ["nothing_is_left", "tree"]
 

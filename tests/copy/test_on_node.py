@@ -21,11 +21,7 @@ from pycrictl.copy.on_node import OnNode
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess
 from pycrictl.copy.tree.places import IdMap
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import (
-    CopyError,
-    FailedPrecondition,
-    Unimplemented,
-)
+from pycrictl.errors import CopyError, FailedPrecondition, Unimplemented
 from tests.copy.trees import KEEP, PLAIN, UNWATCHED, ignore, needs_root, open_fds
 
 ID = "c" * 64

@@ -21,16 +21,7 @@ from tests.copy.hostile import HOSTILE
 from tests.copy.trees import listing, stages_in
 from tests.waiting import wait_until
 
-from .copying import (
-    BY_STREAM,
-    METHODS,
-    WAIT_S,
-    Cp,
-    Start,
-    contents,
-    plain,
-    whole_seconds,
-)
+from .copying import BY_STREAM, METHODS, WAIT_S, Cp, Start, contents, plain, whole_seconds
 from .lab import MIB
 from .test_copy_node import make_tree
 

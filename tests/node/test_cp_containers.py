@@ -22,13 +22,7 @@ from pycrictl.errors import CopyError
 from tests.copy.trees import UNWATCHED, listing
 from tests.waiting import wait_until
 
-from .copying import (
-    PYCRICTL,
-    Cp,
-    Start,
-    gnu,
-    plain,
-)
+from .copying import PYCRICTL, Cp, Start, gnu, plain
 from .images import File, busybox_files
 from .lab import MIB
 from .test_copy_node import make_tree

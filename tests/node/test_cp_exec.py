@@ -12,12 +12,7 @@ import pytest
 from tests.copy.trees import stages_in
 from tests.waiting import settled, wait_until
 
-from .copying import (
-    WAIT_S,
-    Cp,
-    Start,
-    gnu,
-)
+from .copying import WAIT_S, Cp, Start, gnu
 from .lab import MIB, Lab
 
 Containers = Callable[[str], Cp]

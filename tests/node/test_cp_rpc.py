@@ -13,9 +13,7 @@ from pycrictl.proxy import admin
 from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until
 
-from .copying import (
-    Cp,
-)
+from .copying import Cp
 from .lab import MIB
 from .racing import race
 

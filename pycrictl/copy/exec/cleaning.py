@@ -23,8 +23,7 @@ from pycrictl.copy.rules.policy import (
     ambiguous,
     take_apart,
 )
-from pycrictl.copy.tree.content import OnBytes
-from pycrictl.copy.tree.walk import OnSkip
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.wire.tar.header import NS_PER_S, Entry, EntryType
 from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, read
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
@@ -42,7 +41,6 @@ class Cleaner:
 
     Args:
         rules: what the user allows; what is not kept is not in the new archive.
-        on_bytes: called with how much more content is about to pass.
         name: what the single file or directory in it must be called; None: it may hold any number.
         top: the new name of that.
         unpacks: ``tar`` in a container unpacks it: directories are open while they are filled, and
@@ -54,21 +52,13 @@ class Cleaner:
     """
 
     def __init__(
-        self,
-        rules: Rules,
-        *,
-        on_skip: OnSkip,
-        on_bytes: OnBytes,
-        name: bytes | None,
-        top: bytes,
-        unpacks: bool,
+        self, rules: Rules, watch: Watch, *, name: bytes | None, top: bytes, unpacks: bool
     ) -> None:
         self.summary = Summary()
         self.made: dict[bytes, None] = {}
         self._is_single = name is not None
         self.judge = Judge(rules, single=self._is_single, name=name)
-        self._on_skip = on_skip
-        self._on_bytes = on_bytes
+        self._watch = watch
         self._top = () if top == b"." else (top,)
         self._unpacks = unpacks
         self._now_ns = time.time_ns() // NS_PER_S * NS_PER_S
@@ -86,7 +76,7 @@ class Cleaner:
                     yield self._encoded(current)
             elif isinstance(event, DataReceived):
                 if current is not None:
-                    self._on_bytes(len(event.data))
+                    self._watch.on_bytes(len(event.data))
                     yield event.data
             elif isinstance(event, EntryFinished) and current is not None:
                 yield padding_after(current.size_bytes)
@@ -111,7 +101,7 @@ class Cleaner:
         if isinstance(verdict, Skipped):
             if self._unpacks or verdict.rule != "outward-link":
                 self._last_skipped = verdict
-                self._on_skip(verdict)
+                self._watch.on_skip(verdict)
                 return None
             path = take_apart(entry.name, what=entry.name)
             verdict = AcceptedEntry(

@@ -70,8 +70,7 @@ class OverExec:
         top = b"." if text.wants_contents else text.name
         cleaner = Cleaner(
             rules._replace(archive=True),
-            on_skip=watch.on_skip,
-            on_bytes=watch.on_bytes,
+            watch,
             name=b"." if is_entered else top,
             top=top,
             unpacks=False,
@@ -103,14 +102,7 @@ class OverExec:
             report_total(archive.tree, watch)
         kind, top = archive.kind or SourceKind.ARCHIVE, archive.name
         folder, name = self._place(path, kind, top or b".")
-        cleaner = Cleaner(
-            rules,
-            on_skip=watch.on_skip,
-            on_bytes=watch.on_bytes,
-            name=top,
-            top=name or b".",
-            unpacks=True,
-        )
+        cleaner = Cleaner(rules, watch, name=top, top=name or b".", unpacks=True)
         # Without -a everything belongs to the user that tar runs as.
         options = ["-p"] if rules.archive else ["-p", "-o"]
         has_begun = False

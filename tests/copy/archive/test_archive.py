@@ -21,15 +21,7 @@ from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, EntryRefused, StreamError
 from tests.copy.hostile import FOLDER, LINK, archive, member
-from tests.copy.trees import (
-    KEEP,
-    MIB,
-    Archive,
-    ignore,
-    nothing_is_left,
-    put_at,
-    tree,
-)
+from tests.copy.trees import KEEP, MIB, Archive, ignore, nothing_is_left, put_at, tree
 
 __all__ = ["nothing_is_left", "tree"]
 

@@ -16,7 +16,7 @@ from pycrictl.copy.tree.places import THIS_MACHINE, open_destination
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import EntryRefused, PycrictlError
 from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
-from tests.copy.trees import Archive, ignore, put_at
+from tests.copy.trees import UNWATCHED, Archive, ignore, put_at
 
 
 @pytest.fixture
@@ -109,14 +109,7 @@ def test_an_impossible_owner_cannot_be_kept(parent: Path) -> None:
 
 def clean(case: Case) -> Cleaner:
     """What goes to tar in a container."""
-    cleaner = Cleaner(
-        Rules(),
-        on_skip=lambda _: None,
-        on_bytes=lambda _: None,
-        name=None,
-        top=b".",
-        unpacks=True,
-    )
+    cleaner = Cleaner(Rules(), UNWATCHED, name=None, top=b".", unpacks=True)
     list(cleaner.clean([case.data]))
     return cleaner
 

@@ -13,7 +13,7 @@ from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from pycrictl.wire.tar.reader import Entry, EntryType
-from tests.copy.trees import KEEP, Archive, ignore, listing, put_at
+from tests.copy.trees import KEEP, UNWATCHED, Archive, ignore, listing, put_at
 from tests.wire.archives import NS, content_of, packed
 
 DATA = Path(__file__).parents[1] / "data"
@@ -108,7 +108,7 @@ def test_programs_read_what_is_written(
     command: list[str],
     form: Callable[[Listing], Listing],
 ) -> None:
-    cleaner = Cleaner(KEEP, on_skip=ignore, on_bytes=ignore, name=None, top=b".", unpacks=True)
+    cleaner = Cleaner(KEEP, UNWATCHED, name=None, top=b".", unpacks=True)
     with open_source(THIS_MACHINE, os.fsencode(tree)) as source:
         pieces = pack(source, on_skip=ignore)
         archive = b"".join(map(bytes, cleaner.clean(pieces) if is_cleaned else pieces))
