@@ -166,6 +166,7 @@ def test_archives_on_the_standard_streams(cp: Cp, folder: Path) -> None:
     assert stages_in(cp.root / "root") == []
 
 
+@pytest.mark.parametrize("cp", ["exec"], indirect=True)
 def test_outputs_that_fail(cp: Cp, folder: Path) -> None:
     with Path("/dev/full").open("wb") as full, cp.start("C:/bin", "-", stdout=full) as process:
         told = process.communicate(timeout=100)[1].decode()
@@ -269,7 +270,7 @@ def test_all_rules_hold_by_every_method(cp: Cp, folder: Path) -> None:
             assert status == 0, stderr
             for top in (cp.root / "tmp/to", folder / "to"):
                 shutil.rmtree(top / "src", ignore_errors=True)
-    for rule, case in BROKEN.items():
+    for rule, case in BROKEN.items() if cp.method != "node" else ():  # see test_copy_hostile
         status, _, stderr = cp("-", "C:/tmp/to", stdin=case.data)
         assert (status, "Traceback" in stderr) == (1, False), (rule, stderr)
         assert contents(cp.root / "tmp/to") == {}, rule
