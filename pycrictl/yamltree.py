@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -90,7 +91,19 @@ def parse(text: str) -> Node:
             size; or nested deeper than MAX_NESTING levels.
     """
     is_json = text.lstrip()[:1] in ("{", "[")
-    return _YamlReader(_ONLY_IN_JSON.sub(_in_yaml, text) if is_json else text, is_json).read()
+    source = _ONLY_IN_JSON.sub(_in_yaml, text) if is_json else text
+    try:
+        return _tree(yaml.parse(source, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, reason = mark.line + 1 if mark else 1, error.problem or "unreadable"
+    except (yaml.YAMLError, UnicodeEncodeError) as error:  # a character that YAML lacks
+        before = source.encode(errors="replace")[: getattr(error, "position", 0)]
+        line, reason = before.count(b"\n") + 1, str(error).partition("\n")[0]
+    # What breaks off does so on its last line, not on the one that would follow.
+    last_line = max(len(source.rstrip().splitlines()), 1)
+    language = "JSON" if is_json else "YAML"
+    raise Problem(f"it is not {language}: {escape(reason)}", min(line, last_line))
 
 
 def _in_yaml(found: re.Match[str]) -> str:
@@ -119,86 +132,62 @@ def _number(text: str) -> int | float:
     return float(text)
 
 
-class _YamlReader:
-    def __init__(self, text: str, is_json: bool) -> None:
-        self._text = text
-        self._is_json = is_json
-        self._root: Node | None = None
-        self._open: list[Node] = []  # lists and mappings whose end has not come yet
-        self._keys: list[tuple[str, int] | None] = []  # of each of these, the key without a value
-
-    def read(self) -> Node:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        try:
-            for event in yaml.parse(self._text, Loader=loader):
-                self._take(event)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = mark.line + 1 if mark else 1
-            raise self._problem(error.problem or "unreadable", line) from None
-        except (yaml.YAMLError, UnicodeEncodeError) as error:  # a character that YAML lacks
-            before = self._text.encode(errors="replace")[: getattr(error, "position", 0)]
-            reason = str(error).partition("\n")[0]
-            raise self._problem(reason, before.count(b"\n") + 1) from None
-        return self._root or Node("null", 1)
-
-    def _problem(self, reason: str, line: int) -> Problem:
-        # What breaks off does so on its last line, not on the one that would follow.
-        last_line = max(len(self._text.rstrip().splitlines()), 1)
-        language = "JSON" if self._is_json else "YAML"
-        return Problem(f"it is not {language}: {escape(reason)}", min(line, last_line))
-
-    def _take(self, event: yaml.Event) -> None:
+def _tree(events: Iterable[yaml.Event]) -> Node:
+    root: Node | None = None
+    unfinished: list[Node] = []  # lists and mappings whose end has not come yet
+    keys: list[tuple[str, int] | None] = []  # of each of these, the key without a value
+    for event in events:
         line = event.start_mark.line + 1 if event.start_mark else 1
+        is_key = bool(keys) and keys[-1] is None and unfinished[-1].type == "mapping"
         match event:
-            case yaml.DocumentStartEvent() if self._root is not None:
+            case yaml.DocumentStartEvent() if root is not None:
                 raise Problem("a second document begins", line)
             case yaml.AliasEvent():
                 raise Problem("aliases are not supported", line)
+            case yaml.CollectionStartEvent() if is_key:
+                raise Problem("a key is a list or a mapping", line)
             case yaml.CollectionStartEvent():
-                self._begin(event, line)
+                unfinished.append(_begun(event, line))
+                keys.append(None)
+                if len(keys) > MAX_NESTING:
+                    raise Problem("it is nested too deeply", line)
+                continue
             case yaml.CollectionEndEvent():
-                self._keys.pop()
-                self._add(self._open.pop())
+                keys.pop()
+                node = unfinished.pop()
+            case yaml.ScalarEvent() if is_key:
+                keys[-1] = (event.value, line)
+                continue
             case yaml.ScalarEvent():
-                self._scalar(event, line)
-
-    def _begin(self, event: yaml.CollectionStartEvent, line: int) -> None:
-        is_mapping = isinstance(event, yaml.MappingStartEvent)
-        expected = f"tag:yaml.org,2002:{'map' if is_mapping else 'seq'}"
-        if event.tag not in (None, "!", expected):
-            raise Problem(f'the tag "{escape(event.tag)}" is not supported', line)
-        if len(self._open) >= MAX_NESTING:
-            raise Problem("it is nested too deeply", line)
-        if self._is_at_key():
-            raise Problem("a key is a list or a mapping", line)
-        self._open.append(Node("mapping" if is_mapping else "list", line))
-        self._keys.append(None)
-
-    def _scalar(self, event: yaml.ScalarEvent, line: int) -> None:
-        text: str = event.value
-        if self._is_at_key():
-            self._keys[-1] = (text, line)
-            return
-        if event.implicit[0]:
-            value = _plain(text)
-        elif event.implicit[1] or event.tag in _STRING_TAGS:
-            value = text
+                node = _scalar(event, line)
+            case _:
+                continue
+        if not unfinished:
+            root = node
+        elif key := keys[-1]:
+            unfinished[-1].members.append(Member(*key, node))
+            keys[-1] = None
         else:
-            raise Problem(f'the tag "{escape(event.tag or "")}" is not supported', line)
-        self._add(Node(_type(value), line, text, value))
+            unfinished[-1].items.append(node)
+    return root or Node("null", 1)
 
-    def _is_at_key(self) -> bool:
-        return bool(self._open) and self._open[-1].type == "mapping" and self._keys[-1] is None
 
-    def _add(self, node: Node) -> None:
-        if not self._open:
-            self._root = node
-        elif key := self._keys[-1]:
-            self._open[-1].members.append(Member(*key, node))
-            self._keys[-1] = None
-        else:
-            self._open[-1].items.append(node)
+def _begun(event: yaml.CollectionStartEvent, line: int) -> Node:
+    is_mapping = isinstance(event, yaml.MappingStartEvent)
+    if event.tag not in (None, "!", f"tag:yaml.org,2002:{'map' if is_mapping else 'seq'}"):
+        raise Problem(f'the tag "{escape(event.tag)}" is not supported', line)
+    return Node("mapping" if is_mapping else "list", line)
+
+
+def _scalar(event: yaml.ScalarEvent, line: int) -> Node:
+    text: str = event.value
+    if event.implicit[0]:
+        value = _plain(text)
+    elif event.implicit[1] or event.tag in _STRING_TAGS:
+        value = text
+    else:
+        raise Problem(f'the tag "{escape(event.tag or "")}" is not supported', line)
+    return Node(_type(value), line, text, value)
 
 
 def _plain(text: str) -> Scalar:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.wire.websocket import CLIENT, Messages, by_channel
 
 MESSAGE_BYTES: Final = 32768
@@ -81,11 +81,11 @@ class Channels(ABC):
 
     @abstractmethod
     def send(self, channel: int, data: bytes) -> None:
-        """Send data, in pieces of a good size; only where ``can_send``."""
+        """Send data, in pieces of a good size; dropped where the channel takes none."""
 
     @abstractmethod
     def end(self, channel: int) -> None:
-        """Tell the peer that we send no more on a channel; only where ``can_send``."""
+        """Tell the peer that we send no more on a channel, where that can be told."""
 
     def ping(self) -> None:  # noqa: B027 - as it says
         """Ask the peer for a sign of life. Has an effect over SPDY only."""
@@ -125,9 +125,8 @@ class WebSocketChannels(Channels):
             self._websocket.send(number + view[start : start + MESSAGE_BYTES])
 
     def end(self, channel: int) -> None:
-        if not self.can_end:
-            raise LocalProtocolError("this WebSocket protocol cannot end a channel")
-        self._websocket.send(bytes((_CLOSE, channel)))
+        if self.can_end:
+            self._websocket.send(bytes((_CLOSE, channel)))
 
     def close(self) -> None:
         self._websocket.close()

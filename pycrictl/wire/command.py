@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Literal
 
-from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.foreign import parse
 from pycrictl.wire import channels
 from pycrictl.wire.channels import (
@@ -108,11 +108,9 @@ class RemoteCommand:
         self.is_over = self.is_ready = False
         self.can_end_stdin = connection.can_end
         self._connection = connection
-        self._streams = streams
         self._status = bytearray()
         self._tries_left = _MAX_TRIES
         self._is_reported = False
-        self._is_stdin_ended = not streams.stdin
         wanted = {Channel.STDOUT: streams.stdout, Channel.STDERR: streams.stderr}
         self._outputs = frozenset(each for each in wanted if wanted[each])
         self._still_sending: set[int] = {Channel.ERROR, *self._outputs}
@@ -126,22 +124,18 @@ class RemoteCommand:
 
     def send_stdin(self, data: bytes) -> None:
         """Send standard input, after ChannelsOpened. It is dropped if the peer takes no more."""
-        self._check(Channel.STDIN, may_send=not self._is_stdin_ended)
-        if data and self._can_send(Channel.STDIN):
+        if not self.is_over:
             self._connection.send(Channel.STDIN, data)
 
     def end_stdin(self) -> None:
         """End the standard input, after ChannelsOpened; the command sees its end."""
-        self._check(Channel.STDIN, may_send=self.can_end_stdin and not self._is_stdin_ended)
-        self._is_stdin_ended = True
-        if self._can_send(Channel.STDIN):
+        if not self.is_over:
             self._connection.end(Channel.STDIN)
 
     def resize(self, *, width: int, height: int) -> None:
         """Tell the terminal's size in characters; one that no terminal has is left out."""
-        self._check(Channel.RESIZE, may_send=self._streams.tty)
         is_size = 0 < width <= _MAX_SIZE and 0 < height <= _MAX_SIZE
-        if is_size and self._can_send(Channel.RESIZE):
+        if is_size and not self.is_over:
             size = b'{"Width":%d,"Height":%d}\n' % (width, height)
             self._connection.send(Channel.RESIZE, size)
 
@@ -168,19 +162,11 @@ class RemoteCommand:
 
     def ping(self) -> None:
         """Ask the peer for a sign of life. Has an effect over SPDY only."""
-        if not self.is_over:
-            self._connection.ping()
+        self._connection.ping()
 
     def close(self) -> None:
         """Close the stream. Has an effect over WebSocket only."""
         self._connection.close()
-
-    def _check(self, channel: Channel, *, may_send: bool) -> None:
-        if not (self.is_ready and may_send):
-            raise LocalProtocolError(f"{_name_of(channel)} cannot be sent now")
-
-    def _can_send(self, channel: Channel) -> bool:
-        return not self.is_over and self._connection.can_send(channel)
 
     def _advance(self, error: StreamError | None) -> None:
         connection = self._connection
@@ -256,28 +242,26 @@ def remote_command(
 
     ``protocol`` is what the server chose, which must be one of those that are offered.
     """
-    if streams.tty and streams.stderr:
-        raise LocalProtocolError("a terminal has no separate standard error")
-    if not (streams.stdin or streams.stdout or streams.stderr):
-        raise LocalProtocolError("a command without any stream")
-    if transport == "websocket" and protocol in WEBSOCKET_PROTOCOLS:
+    if protocol not in (SPDY_PROTOCOLS if transport == "spdy" else WEBSOCKET_PROTOCOLS):
+        raise RemoteProtocolError(
+            f"the server chose no known version of the protocol: {protocol!r}"
+        )
+    if transport == "websocket":
         return RemoteCommand(WebSocketChannels(len(Channel), can_end=protocol == V5), streams)
-    if transport == "spdy" and protocol in SPDY_PROTOCOLS:
-        # The server counts the streams and waits for as many as it was asked for, in any order.
-        wanted = {
-            Channel.ERROR: True,
-            Channel.STDIN: streams.stdin,
-            Channel.STDOUT: streams.stdout,
-            Channel.STDERR: streams.stderr,
-            Channel.RESIZE: streams.tty,
-        }
-        headers: dict[int, HeaderFields] = {
-            channel: (("streamtype", _name_of(channel)),)
-            for channel, is_wanted in wanted.items()
-            if is_wanted
-        }
-        return RemoteCommand(SpdyChannels(headers), streams)
-    raise RemoteProtocolError(f"the server chose no known version of the protocol: {protocol!r}")
+    # The server counts the streams and waits for as many as it was asked for, in any order.
+    wanted = {
+        Channel.ERROR: True,
+        Channel.STDIN: streams.stdin,
+        Channel.STDOUT: streams.stdout,
+        Channel.STDERR: streams.stderr,
+        Channel.RESIZE: streams.tty,
+    }
+    headers: dict[int, HeaderFields] = {
+        channel: (("streamtype", _name_of(channel)),)
+        for channel, is_wanted in wanted.items()
+        if is_wanted
+    }
+    return RemoteCommand(SpdyChannels(headers), streams)
 
 
 def _name_of(channel: int) -> str:

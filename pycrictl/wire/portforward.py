@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pycrictl.errors import LocalProtocolError
 from pycrictl.wire import channels
 from pycrictl.wire.channels import (
     ChannelEnded,
@@ -32,7 +31,6 @@ WEBSOCKET_PROTOCOL: Final = "v4.channel.k8s.io"
 MAX_ERROR_BYTES: Final = 65536
 """Longest error text; what is beyond it is cut off."""
 
-_MAX_PORT: Final = 65535
 _DATA: Final = 0
 _ERROR: Final = 1
 
@@ -77,14 +75,12 @@ class PortForward:
 
     def send(self, data: bytes) -> None:
         """Send data to the pod, after ChannelsOpened. It is dropped if the connection is gone."""
-        if data and not self.is_over:
-            self._check()
+        if not self.is_over:
             self._connection.send(_DATA, data)
 
     def end(self) -> None:
         """Tell the pod that no more data comes, unless the connection is gone."""
         if not self.is_over:
-            self._check()
             self._connection.end(_DATA)
 
     def receive_data(self, data: bytes, now: float = 0.0) -> None:
@@ -103,10 +99,6 @@ class PortForward:
         """Return what to send since the last call."""
         return self._connection.data_to_send()
 
-    def _check(self) -> None:
-        if not self._is_opened:
-            raise LocalProtocolError("data sent to a port that is not opened yet")
-
     def _advance(self) -> None:
         for event in self._connection.events_received():
             if not self.is_over:
@@ -121,10 +113,8 @@ class PortForward:
                 self._receive(event.channel, event.data)
             case ChannelsOpened():
                 self._open()
-                # Nothing is ever sent on the other one, and the peer may wait to hear that. It may
-                # have reset it meanwhile: the connection is ahead of its events.
-                if self.can_end and self._connection.can_send(_ERROR):
-                    self._connection.end(_ERROR)
+                # Nothing is ever sent on the other one, and the peer may wait to hear that.
+                self._connection.end(_ERROR)
             case ChannelEnded(is_reset=True):
                 done = "reset" if self._is_opened else "refused to forward"
                 self._close(f"the runtime {done} the connection")
@@ -168,8 +158,6 @@ class PortForward:
 
 def port_forward(transport: Literal["spdy", "websocket"], port: int) -> PortForward:
     """Begin to forward to a port of a pod; over WebSocket it was named in the RPC."""
-    if not 0 < port <= _MAX_PORT:
-        raise LocalProtocolError(f"{port} is not a port")
     if transport == "websocket":
         return PortForward(WebSocketChannels(2), port.to_bytes(2, "little"))
     headers = (("port", str(port)), ("requestid", "0"))

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from pycrictl.errors import LocalProtocolError, RemoteProtocolError, StreamError
+from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.wire import limits
 from pycrictl.wire.channels import (
     MESSAGE_BYTES,
@@ -120,16 +120,17 @@ class SpdyChannels(Channels):
         return not self._opening and self._ids.get(channel) in self._sending
 
     def send(self, channel: int, data: bytes) -> None:
-        stream_id = self._sendable(channel)
-        view = memoryview(data)
+        if not self.can_send(channel):
+            return
+        stream_id, view = self._ids[channel], memoryview(data)
         for start in range(0, len(data), MESSAGE_BYTES):
             piece = view[start : start + MESSAGE_BYTES]
             self._output += (_HEAD.pack(stream_id, len(piece)), piece)
 
     def end(self, channel: int) -> None:
-        stream_id = self._sendable(channel)
-        self._sending.discard(stream_id)
-        self._output.append(_HEAD.pack(stream_id, _FIN << 24))
+        if self.can_send(channel):
+            self._sending.discard(self._ids[channel])
+            self._output.append(_HEAD.pack(self._ids[channel], _FIN << 24))
 
     def ping(self) -> None:
         if not self.is_over:
@@ -247,11 +248,6 @@ class SpdyChannels(Channels):
         if stream_id not in self._channels:
             raise RemoteProtocolError("the peer used a SPDY stream that was never opened")
         return stream_id
-
-    def _sendable(self, channel: int) -> int:
-        if not self.can_send(channel):
-            raise LocalProtocolError("nothing can be sent on this SPDY stream")
-        return self._ids[channel]
 
     def _finish(self, error: StreamError) -> None:
         self.is_over = True

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.errors import LocalProtocolError
 from pycrictl.wire.channels import (
     MESSAGE_BYTES,
     ChannelEnded,
@@ -46,12 +43,6 @@ def fed(core: PortForward, *pieces: bytes) -> list[Event]:
     for piece in pieces:
         core.receive_data(piece)
     return core.events_received()
-
-
-@pytest.mark.parametrize("port", [0, 65536])
-def test_what_is_not_a_port(port: int) -> None:
-    with pytest.raises(LocalProtocolError):
-        port_forward("spdy", port)
 
 
 class Spdy(SpdyServer[Event]):
@@ -216,17 +207,6 @@ def test_websocket_nobody_listens(piece_bytes: int) -> None:
     core.send(b"x")
     core.end()
     assert core.data_to_send() == []
-
-
-@pytest.mark.parametrize("transport", ["spdy", "websocket"])
-def test_wrong_calls(transport: Literal["spdy", "websocket"]) -> None:
-    core = port_forward(transport, 18080)
-    assert core.can_end == (transport == "spdy")
-    for call in (core.end, lambda: core.send(b"x")):
-        with pytest.raises(LocalProtocolError):
-            call()
-    with pytest.raises(LocalProtocolError):
-        opened().end()
 
 
 @pytest.mark.parametrize(
