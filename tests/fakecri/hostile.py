@@ -9,7 +9,8 @@ import struct
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 HTTP1_ANSWER = (
@@ -22,150 +23,6 @@ HTTP2_SETTINGS_ACK = b"\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 HTTP2_NOT_FOUND = b"\x00\x00\x01\x01\x05\x00\x00\x00\x01\x8d"
 
 
-@contextmanager
-def hung() -> Iterator[str]:
-    """Accepts connections, reads, and says nothing."""
-    with _listening(_drain) as path:
-        yield path
-
-
-@contextmanager
-def forbidden() -> Iterator[str]:
-    """Lets nobody connect; root, whom no mode stops, is another user meanwhile."""
-    with hung() as path:
-        Path(path).chmod(0)
-        Path(path).parent.chmod(0o755)
-        is_root = os.geteuid() == 0
-        if is_root:
-            os.seteuid(65534)
-        try:
-            yield path
-        finally:
-            if is_root:
-                os.seteuid(0)
-
-
-@contextmanager
-def unaccepted(backlog: int = 5) -> Iterator[str]:
-    """Listens but never accepts."""
-    with _socket(backlog) as (_, path):
-        yield path
-
-
-@contextmanager
-def dead() -> Iterator[str]:
-    """A socket's file whose listener is gone."""
-    with _socket() as (listener, path):
-        listener.close()
-        yield path
-
-
-@contextmanager
-def closing() -> Iterator[str]:
-    """Closes every connection at once."""
-    with _listening(lambda connection: None) as path:
-        yield path
-
-
-@contextmanager
-def resetting() -> Iterator[str]:
-    """Resets every connection at once: it closes with unread bytes in its buffer."""
-
-    def reset(connection: socket.socket) -> None:
-        connection.recv(1)
-
-    with _listening(reset) as path:
-        yield path
-
-
-@contextmanager
-def answering(data: bytes) -> Iterator[str]:
-    """Answers whatever comes with ``data``, then says no more."""
-
-    def answer(connection: socket.socket) -> None:
-        connection.recv(65536)
-        connection.sendall(data)
-        _drain(connection)
-
-    with _listening(answer) as path:
-        yield path
-
-
-@contextmanager
-def http1() -> Iterator[str]:
-    """A web server."""
-
-    def answer(connection: socket.socket) -> None:
-        connection.recv(65536)
-        connection.sendall(HTTP1_ANSWER)
-
-    with _listening(answer) as path:
-        yield path
-
-
-@contextmanager
-def http2_without_grpc() -> Iterator[str]:
-    """An HTTP/2 server on which every path is missing."""
-
-    def answer(connection: socket.socket) -> None:
-        if _asks(connection):
-            connection.sendall(HTTP2_NOT_FOUND)
-            _drain(connection)
-
-    with _listening(answer) as path:
-        yield path
-
-
-@contextmanager
-def dying() -> Iterator[str]:
-    """Speaks HTTP/2 and closes the connection at the first request."""
-
-    with _listening(_asks) as path:
-        yield path
-
-
-@contextmanager
-def unending() -> Iterator[str]:
-    """Answers with one message of ten bytes, and after them with more, without end."""
-
-    def answer(connection: socket.socket) -> None:
-        if _asks(connection):
-            connection.sendall(_HEAD + _frame(0, 0, 1, b"\0\0\0\0\x0a"))
-            while True:
-                connection.sendall(_frame(0, 0, 1, bytes(16384)) * 16)
-
-    with _listening(answer) as path:
-        yield path
-
-
-@contextmanager
-def flooding() -> Iterator[str]:
-    """Pings as fast as it can, and reads nothing more once it has been asked."""
-
-    def answer(connection: socket.socket) -> None:
-        if _asks(connection):
-            while True:
-                connection.sendall(_PING * 1000)
-
-    with _listening(answer) as path:
-        yield path
-
-
-@contextmanager
-def deaf() -> Iterator[str]:
-    """The same within all limits, beside an answer that comes byte by byte."""
-
-    def answer(connection: socket.socket) -> None:
-        if _asks(connection):
-            connection.sendall(_HEAD + _frame(0, 0, 1, b"\0\0\xff\xff\xff"))
-            for _ in range(100):
-                connection.sendall((_frame(0, 0, 1, b"x") + _PING * 9) * 1000)
-            threading.Event().wait()
-
-    with _listening(answer) as path:
-        yield path
-
-
 def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
@@ -173,37 +30,6 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 _PING = _frame(6, 0, 0, bytes(8))
 # 0x88 is `:status: 200`; then `content-type: application/grpc`.
 _HEAD = _frame(1, 4, 1, b"\x88\x0f\x10\x10application/grpc")
-
-
-def _asks(connection: socket.socket) -> bool:
-    """Speak HTTP/2 until a request has come; return whether one has."""
-    connection.sendall(HTTP2_SETTINGS + HTTP2_SETTINGS_ACK)
-    received = b""
-    while not _has_headers(received):
-        chunk = connection.recv(65536)
-        if not chunk:
-            return False
-        received += chunk
-    return True
-
-
-def _has_headers(received: bytes) -> bool:
-    """Whether the client's bytes, from its 24-byte preface on, hold a whole HEADERS frame."""
-    position = 24
-    while position + 9 <= len(received):
-        length, kind = (
-            struct.unpack(">I", b"\0" + received[position : position + 3])[0],
-            received[position + 3],
-        )
-        position += 9 + length
-        if kind == 1 and position <= len(received):
-            return True
-    return False
-
-
-def _drain(connection: socket.socket) -> None:
-    while connection.recv(65536):
-        pass
 
 
 @contextmanager
@@ -219,9 +45,14 @@ def _socket(backlog: int = 5) -> Iterator[tuple[socket.socket, str]]:
         shutil.rmtree(folder)
 
 
-@contextmanager
-def _listening(behave: Callable[[socket.socket], object]) -> Iterator[str]:
+def _listening(
+    behave: Callable[[socket.socket], object],
+) -> Callable[[], AbstractContextManager[str]]:
     """Each connection is given to ``behave`` in a thread of its own, then closed."""
+    return contextmanager(partial(_served, behave))
+
+
+def _served(behave: Callable[[socket.socket], object]) -> Iterator[str]:
     connections: list[socket.socket] = []
     threads: list[threading.Thread] = []
 
@@ -252,3 +83,138 @@ def _listening(behave: Callable[[socket.socket], object]) -> Iterator[str]:
                     connection.shutdown(socket.SHUT_RDWR)
             for thread in threads:
                 thread.join()
+
+
+@contextmanager
+def unaccepted(backlog: int = 5) -> Iterator[str]:
+    """Listens but never accepts."""
+    with _socket(backlog) as (_, path):
+        yield path
+
+
+@contextmanager
+def dead() -> Iterator[str]:
+    """A socket's file whose listener is gone."""
+    with _socket() as (listener, path):
+        listener.close()
+        yield path
+
+
+@_listening
+def hung(connection: socket.socket) -> None:
+    """Accepts connections, reads, and says nothing."""
+    while connection.recv(65536):
+        pass
+
+
+@contextmanager
+def forbidden() -> Iterator[str]:
+    """Lets nobody connect; root, whom no mode stops, is another user meanwhile."""
+    with hung() as path:
+        Path(path).chmod(0)
+        Path(path).parent.chmod(0o755)
+        is_root = os.geteuid() == 0
+        if is_root:
+            os.seteuid(65534)
+        try:
+            yield path
+        finally:
+            if is_root:
+                os.seteuid(0)
+
+
+@_listening
+def closing(connection: socket.socket) -> None:
+    """Closes every connection at once."""
+
+
+@_listening
+def resetting(connection: socket.socket) -> None:
+    """Resets every connection at once: it closes with unread bytes in its buffer."""
+    connection.recv(1)
+
+
+def answering(data: bytes) -> AbstractContextManager[str]:
+    """Answers whatever comes with ``data``, then says no more."""
+
+    @_listening
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(data)
+        while connection.recv(65536):
+            pass
+
+    return answer()
+
+
+@_listening
+def http1(connection: socket.socket) -> None:
+    """A web server."""
+    connection.recv(65536)
+    connection.sendall(HTTP1_ANSWER)
+
+
+@_listening
+def http2_without_grpc(connection: socket.socket) -> None:
+    """An HTTP/2 server on which every path is missing."""
+    if _asks(connection):
+        connection.sendall(HTTP2_NOT_FOUND)
+        while connection.recv(65536):
+            pass
+
+
+@_listening
+def dying(connection: socket.socket) -> None:
+    """Speaks HTTP/2 and closes the connection at the first request."""
+    _asks(connection)
+
+
+@_listening
+def unending(connection: socket.socket) -> None:
+    """Answers with one message of ten bytes, and after them with more, without end."""
+    if _asks(connection):
+        connection.sendall(_HEAD + _frame(0, 0, 1, b"\0\0\0\0\x0a"))
+        while True:
+            connection.sendall(_frame(0, 0, 1, bytes(16384)) * 16)
+
+
+@_listening
+def flooding(connection: socket.socket) -> None:
+    """Pings as fast as it can, and reads nothing more once it has been asked."""
+    if _asks(connection):
+        while True:
+            connection.sendall(_PING * 1000)
+
+
+@_listening
+def deaf(connection: socket.socket) -> None:
+    """The same within all limits, beside an answer that comes byte by byte."""
+    if _asks(connection):
+        connection.sendall(_HEAD + _frame(0, 0, 1, b"\0\0\xff\xff\xff"))
+        for _ in range(100):
+            connection.sendall((_frame(0, 0, 1, b"x") + _PING * 9) * 1000)
+        threading.Event().wait()
+
+
+def _asks(connection: socket.socket) -> bool:
+    """Speak HTTP/2 until a request has come; return whether one has."""
+    connection.sendall(HTTP2_SETTINGS + HTTP2_SETTINGS_ACK)
+    received = b""
+    while not _has_headers(received):
+        chunk = connection.recv(65536)
+        if not chunk:
+            return False
+        received += chunk
+    return True
+
+
+def _has_headers(received: bytes) -> bool:
+    """Whether the client's bytes, from its 24-byte preface on, hold a whole HEADERS frame."""
+    position = 24
+    while position + 9 <= len(received):
+        length = int.from_bytes(received[position : position + 3], "big")
+        kind = received[position + 3]
+        position += 9 + length
+        if kind == 1 and position <= len(received):
+            return True
+    return False
