@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import quote_reference
-from pycrictl.cri.lists.lookup import Lookup, find_container
+from pycrictl.cri.lists.lookup import Lookup, find_in_pod
 from pycrictl.errors import (
     Interrupted,
     Invalid,
@@ -107,9 +107,7 @@ class WatchTarget:
 
     def look_for_container(self) -> bool:
         if self._name and self.container is None:
-            self.container = find_container(
-                self._client, self._name, pod_sandbox_id=self.pod_sandbox_id
-            )
+            self.container = find_in_pod(self._client, self.pod_sandbox_id, self._name)
         return self.container is not None
 
     def open_stream(self) -> Target:

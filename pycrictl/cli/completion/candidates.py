@@ -125,9 +125,9 @@ def _container_paths(client: CriClient, word: str) -> Iterator[Candidate]:
         for found in _containers(client, word, state=cri_pb2.CONTAINER_RUNNING):
             yield Candidate(f"{found.word}:", found.description)
         return
-    container = lookup.find_container(client, reference)
-    if container is not None:
-        for shown in _paths(client, container.id, path):
+    target = lookup.Lookup(client).target(reference, "container")
+    if target.error is None:
+        for shown in _paths(client, target.id, path):
             yield Candidate(f"{reference}:{shown}")
 
 

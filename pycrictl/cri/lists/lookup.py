@@ -63,13 +63,11 @@ class ObjectRef(NamedTuple):
 class Lookup:
     """The pods and containers of a runtime by what people call them.
 
-    Each list is fetched when it is first needed, and once. With a ``pod_sandbox_id`` only
-    containers of this sandbox are found.
+    Each list is fetched when it is first needed, and once.
     """
 
-    def __init__(self, client: CriClient, *, pod_sandbox_id: str = "") -> None:
+    def __init__(self, client: CriClient) -> None:
         self._client = client
-        self._pod_sandbox_id = pod_sandbox_id
 
     @cached_property
     def pods(self) -> list[cri_pb2.PodSandbox]:
@@ -77,13 +75,12 @@ class Lookup:
 
     @cached_property
     def containers(self) -> list[cri_pb2.Container]:
-        condition = cri_pb2.ContainerFilter(pod_sandbox_id=self._pod_sandbox_id)
-        return fetch.containers(self._client, condition)
+        return fetch.containers(self._client)
 
     @cached_property
     def _pods_by_id(self) -> dict[str, cri_pb2.PodSandbox]:
         try:
-            return {} if self._pod_sandbox_id else {pod.id: pod for pod in self.pods}
+            return {pod.id: pod for pod in self.pods}
         except Unimplemented:
             return {}
 
@@ -163,8 +160,6 @@ class Lookup:
 
     def _containers_named(self, text: str) -> list[cri_pb2.Container]:
         owner, slash, name = text.rpartition("/")
-        if self._pod_sandbox_id:
-            return self._newest(each for each in self.containers if each.metadata.name == name)
         found = [each for each in self.containers if each.metadata.name == name]
         if slash:
             owners = {pod_key(pod) for pod in self._match_pods(owner)}
@@ -224,10 +219,6 @@ class Lookup:
         return NotFound(f"no pod {quote(text)}", hint=hint)
 
     def _no_container(self, text: str) -> NotFound:
-        if self._pod_sandbox_id:
-            names = ", ".join(sorted({each.metadata.name for each in self.containers}))
-            hint = f"its containers are {names}" if names else "it has no containers yet"
-            return NotFound(f"no container {quote(text)} in the pod", hint=hint)
         owner = text.rpartition("/")[0]
         for pod in [*self._match_pods(text), *(self._match_pods(owner) if owner else ())]:
             names = ", ".join(each.metadata.name for each in self.containers_of(pod))
@@ -241,13 +232,15 @@ class Lookup:
         return NotFound(f"no container {quote(text)}", hint=hint)
 
 
-def find_container(
-    client: CriClient, text: str, *, pod_sandbox_id: str = ""
-) -> cri_pb2.Container | None:
-    try:
-        return Lookup(client, pod_sandbox_id=pod_sandbox_id).find_container(text)
-    except NotFound:
-        return None
+def find_in_pod(client: CriClient, pod_sandbox_id: str, text: str) -> cri_pb2.Container | None:
+    """Return the newest container of a sandbox with this name or beginning of its ID, if any."""
+    condition = cri_pb2.ContainerFilter(pod_sandbox_id=pod_sandbox_id)
+    found = [
+        each
+        for each in fetch.containers(client, condition)
+        if each.metadata.name == text or each.id.startswith(text)
+    ]
+    return max(found, key=lambda each: each.created_at, default=None)
 
 
 def targets(client: CriClient, texts: Iterable[str], kind: Kind) -> list[ObjectRef]:

@@ -12,7 +12,7 @@ from pycrictl.cri.lists.lookup import (
     Lookup,
     ObjectRef,
     call,
-    find_container,
+    find_in_pod,
     hint,
     select_by_id,
     targets,
@@ -53,10 +53,10 @@ def test_a_container_of_one_pod(fake: FakeServer, client: CriClient) -> None:
     found[0].metadata.name = found[1].metadata.name = "main"
     found[1].created_at = 1
     fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=found))
-    newest = find_container(client, "main", pod_sandbox_id="p")
+    newest = find_in_pod(client, "p", "main")
     assert newest is not None
     assert newest.id == "a1"
-    assert find_container(client, "other", pod_sandbox_id="p") is None
+    assert find_in_pod(client, "p", "other") is None
     assert fake.methods() == ["StreamContainers", "ListContainers"] * 2
     assert {call.request.filter.pod_sandbox_id for call in fake.calls} == {"p"}
 
