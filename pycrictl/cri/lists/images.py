@@ -7,9 +7,7 @@ answer is the same on every runtime.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
@@ -70,14 +68,12 @@ def sort_images(images: Iterable[cri_pb2.Image]) -> list[cri_pb2.Image]:
     crictl's lists.
     """
     by_id = sorted(images, key=lambda image: image.id)
-    named = sorted((image for image in by_id if _has_name(image)), key=_first_name)
-    # The smallest ID from each place to the end: these never decrease.
-    least_ids = list(accumulate((image.id for image in reversed(named)), min))[::-1]
-    result = [(index, 1, image) for index, image in enumerate(named)]
-    result += [
-        (bisect_left(least_ids, image.id), 0, image) for image in by_id if not _has_name(image)
-    ]
-    return [image for _, _, image in sorted(result, key=lambda entry: entry[:2])]
+    result = sorted((image for image in by_id if _has_name(image)), key=_first_name)
+    for image in by_id:
+        if not _has_name(image):
+            places = (place for place, other in enumerate(result, 1) if other.id < image.id)
+            result.insert(max(places, default=0), image)
+    return result
 
 
 def select_by_name(images: Sequence[cri_pb2.Image], name: str) -> list[cri_pb2.Image]:

@@ -44,16 +44,11 @@ _NOUNS: Final = {
 # the same documents.
 
 
-class Range(NamedTuple):
-    least: int
-    greatest: int
-
-
 INTEGERS: Final = {
-    FieldDescriptor.TYPE_INT32: Range(-(2**31), 2**31 - 1),
-    FieldDescriptor.TYPE_UINT32: Range(0, 2**32 - 1),
-    FieldDescriptor.TYPE_INT64: Range(-(2**63), 2**63 - 1),
-    FieldDescriptor.TYPE_UINT64: Range(0, 2**64 - 1),
+    FieldDescriptor.TYPE_INT32: range(-(2**31), 2**31),
+    FieldDescriptor.TYPE_UINT32: range(2**32),
+    FieldDescriptor.TYPE_INT64: range(-(2**63), 2**63),
+    FieldDescriptor.TYPE_UINT64: range(2**64),
 }
 
 _WIDE: Final = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64)
@@ -96,7 +91,7 @@ def text_pattern(field: FieldDescriptor) -> str | None:
     """
     if field.type not in _WIDE:
         return None
-    return r"-?[0-9]{1,20}" if INTEGERS[field.type].least else r"[0-9]{1,20}"
+    return r"-?[0-9]{1,20}" if INTEGERS[field.type].start else r"[0-9]{1,20}"
 
 
 # Loading
@@ -247,11 +242,12 @@ def _integer(field: FieldDescriptor, node: Node, path: str) -> int:
             number = int(text) if re.fullmatch(pattern, text) else None
         case (int() | float()) as value if node.type == "number":
             given, number = node.text, value
-    is_whole = isinstance(number, int) or (number is not None and number.is_integer())
-    if number is None or not is_whole or not limits.least <= number <= limits.greatest:
-        wanted = f"a whole number from {limits.least} to {limits.greatest}"
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if not isinstance(number, int) or number not in limits:
+        wanted = f"a whole number from {limits.start} to {limits.stop - 1}"
         raise Problem(f"{path} must be {wanted}, not {given}", node.line)
-    return int(number)
+    return number
 
 
 def _enum(field: FieldDescriptor, node: Node, path: str) -> int:

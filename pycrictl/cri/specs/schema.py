@@ -102,10 +102,10 @@ def _value(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
 
 def _integer(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
     limits = loading.INTEGERS[field.type]
-    number = {"type": "integer", "minimum": limits.least, "maximum": limits.greatest}
+    number = {"type": "integer", "minimum": limits.start, "maximum": limits.stop - 1}
     pattern = loading.text_pattern(field)
     if pattern is None:
         return number
-    name = "int64" if limits.least else "uint64"
+    name = "int64" if limits.start else "uint64"
     definitions[name] = {"oneOf": [number, {"type": "string", "pattern": f"^{pattern}$"}]}
     return {"$ref": f"#/$defs/{name}"}

@@ -66,16 +66,6 @@ def test_a_deadline_of_ours_names_itself_and_its_flag() -> None:
     assert other.hint.endswith(" with --pull-timeout")
 
 
-def test_a_server_without_the_cri() -> None:
-    """It lacks a call that every runtime has, whatever it says of that."""
-    found = error("UNIMPLEMENTED", "unknown service runtime.v1.ImageService", method="PullImage")
-    assert found.message == (
-        'pulling image "x": the server at "unix:///run/x.sock" does not serve the CRI (runtime.v1)'
-    )
-    assert found.hint is not None
-    assert "CRI" in found.hint
-
-
 def test_credentials_in_details_are_not_shown() -> None:
     found = error("UNKNOWN", 'Get "https://joe:hunter2@reg.io/?sig=abc": EOF')
     assert "hunter2" not in found.message

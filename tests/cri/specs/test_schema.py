@@ -33,7 +33,8 @@ def scalar(field: FieldDescriptor) -> st.SearchStrategy[Any]:
         names = loading.enum_names(field.enum_type)
         return st.sampled_from([*names, *names.values()])
     if field.type in loading.INTEGERS:
-        numbers = st.integers(*loading.INTEGERS[field.type])
+        limits = loading.INTEGERS[field.type]
+        numbers = st.integers(limits.start, limits.stop - 1)
         return numbers | numbers.map(str) if loading.text_pattern(field) else numbers
     return st.booleans() if field.type == FieldDescriptor.TYPE_BOOL else TEXT
 
