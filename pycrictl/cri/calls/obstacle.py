@@ -58,7 +58,9 @@ def try_connect(path: str, timeout_s: float) -> socket.socket | Obstacle:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # Not settimeout: a non-blocking connect gives up at once when the queue is full.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout_s))
+        seconds, part = divmod(min(timeout_s, 1e9), 1)
+        limit = struct.pack("@ll", int(seconds), int(part * 1e6) or 1)  # 0 would be for ever
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         connection.connect(path)
     except OSError as error:
         connection.close()
@@ -88,11 +90,8 @@ def look(path: str, timeout_s: float) -> Obstacle | None:
             return SILENT
         except OSError:
             return CLOSES
-    return None if answer[3:9] == _SETTINGS_HEAD else foreign(answer)
-
-
-def foreign(answer: bytes) -> Obstacle:
-    """Return the obstacle of a server that does not speak HTTP/2, by how its answer begins."""
+    if answer[3:9] == _SETTINGS_HEAD:
+        return None
     line = answer[:_SHOWN_BYTES].split(b"\n")[0].rstrip(b"\r").decode("utf-8", "replace")
     return Obstacle(f'it is not a gRPC server: it answers "{escape(line)}"', _NAME_HINT)
 
@@ -132,9 +131,3 @@ def _kind_of_file(path: str) -> str | None:
     if found.is_socket() or not found.exists():
         return None
     return "a directory" if found.is_dir() else "a file"
-
-
-def _timeval(seconds: float) -> bytes:
-    whole = int(min(seconds, 1e9))
-    # All zero would mean to wait forever.
-    return struct.pack("@ll", whole, max(1, int((min(seconds, 1e9) - whole) * 1e6)))

@@ -38,8 +38,8 @@ class Query(Generic[F]):
     """Which are wanted; names in the ``condition`` become IDs, patterns are searched."""
 
     condition: F
-    name: re.Pattern[str] | None
-    namespace: re.Pattern[str] | None
+    name: re.Pattern[str]
+    namespace: re.Pattern[str]
     newest: int | None
     image: str = ""
 
@@ -47,22 +47,13 @@ class Query(Generic[F]):
         matching = [
             each
             for each in found
-            if (self.name is None or self.name.search(each.metadata.name))
-            and (self.namespace is None or self.namespace.search(namespace(each)))
+            if self.name.search(each.metadata.name) and self.namespace.search(namespace(each))
         ]
         return newest_first(matching, self.newest)
 
 
-def _query(
-    condition: F, *, name: str, namespace: str, newest: int | None, image: str = ""
-) -> Query[F]:
-    return Query(
-        condition,
-        pattern(name, option="--name") if name else None,
-        pattern(namespace, option="--namespace") if namespace else None,
-        newest,
-        image,
-    )
+def _patterns(name: str, namespace: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    return pattern(name, option="--name"), pattern(namespace, option="--namespace")
 
 
 def container_query(
@@ -85,7 +76,7 @@ def container_query(
         state = "running"
     if state is not None:
         condition.state.state = CONTAINER_STATES[state]
-    return _query(condition, name=name, namespace=namespace, newest=count, image=image)
+    return Query(condition, *_patterns(name, namespace), count, image)
 
 
 def list_containers(
@@ -162,8 +153,8 @@ def pod_query(
     condition = cri_pb2.PodSandboxFilter(id=pod_id, label_selector=labels)
     if state is not None:
         condition.state.state = POD_STATES[state]
-    newest = newest_count(latest=latest, last=last)
-    return _query(condition, name=name, namespace=namespace, newest=newest)
+    count = newest_count(latest=latest, last=last)
+    return Query(condition, *_patterns(name, namespace), count)
 
 
 def list_pods(
