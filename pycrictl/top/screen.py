@@ -31,6 +31,7 @@ from pycrictl.show.displays.phrases import clean
 from pycrictl.top import text
 from pycrictl.top.board import MEASURES, Board, BoardRow, Measure, State, matching, ordered
 
+_PAUSE_S: Final = 0.5
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that end the screen. asyncio lets an interrupt through by itself."""
 
@@ -182,7 +183,6 @@ class TopApp(App[None]):
         self._message = ""
         self.ends_by_signals = False
         self.ended_by = 0
-        self._has_terminal = False
         self._is_over = threading.Event()
         self._is_due = threading.Event()
 
@@ -192,7 +192,6 @@ class TopApp(App[None]):
         yield Static(id="keys", markup=False)
 
     def on_mount(self) -> None:
-        self._has_terminal = os.isatty(0)
         if self.ends_by_signals:
             loop = asyncio.get_running_loop()
             for number in _ENDING:
@@ -226,10 +225,6 @@ class TopApp(App[None]):
             self._is_due.clear()
 
     def show_board(self, board: Board) -> None:
-        """Show a board; end if the terminal has been closed, which Textual does not see."""
-        if self._has_terminal and not os.isatty(0):
-            self.exit()
-            return
         self._board = board
         self._draw()
 
@@ -407,6 +402,8 @@ def play(app: TopApp) -> None:
     """
     handlers = {number: signal.getsignal(number) for number in _ENDING}
     app.ends_by_signals = True
+    if os.isatty(0):
+        threading.Thread(target=_end_with_terminal, daemon=True).start()
     try:
         app.run()
     finally:
@@ -414,6 +411,17 @@ def play(app: TopApp) -> None:
             signal.signal(number, handler)
     if app.ended_by:
         signal.raise_signal(app.ended_by)
+
+
+def _end_with_terminal() -> None:
+    """End the program when the terminal is closed.
+
+    Textual does not see that: it reads an end of input again and again, and may wait forever for
+    the thread that writes, which has failed.
+    """
+    while os.isatty(0):
+        time.sleep(_PAUSE_S)
+    os._exit(128 + signal.SIGHUP)
 
 
 def _run(words: Sequence[str]) -> tuple[int, bool]:

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -68,7 +69,16 @@ def test_it_ends_with_its_terminal(
 ) -> None:
     session = top(command)
     session.talk(*opened)
-    assert session.hang_up() in (0, 128 + signal.SIGHUP)
+    assert session.hang_up() == 128 + signal.SIGHUP
+
+
+def test_it_ends_with_a_terminal_that_took_nothing_more(command: list[str], crashed: str) -> None:
+    session = top(command)
+    for columns in range(150, 200):
+        session.resize(columns, 50)
+        session.process.send_signal(signal.SIGWINCH)
+        time.sleep(0.1)
+    assert session.hang_up() == 128 + signal.SIGHUP
 
 
 def test_a_runtime_that_hangs_and_goes_on(lab: Lab, command: list[str], crashed: str) -> None:
