@@ -81,6 +81,24 @@ PodId = Annotated[
         help="Only those of this pod sandbox.",
     ),
 ]
+ContainerId = Annotated[
+    str,
+    typer.Option(
+        "--id",
+        metavar="CONTAINER",
+        autocompletion=complete.containers,
+        help="Only the container with this ID or name.",
+    ),
+]
+SandboxId = Annotated[
+    str,
+    typer.Option(
+        "--id",
+        metavar="POD",
+        autocompletion=complete.pods,
+        help="Only the pod sandbox with this ID or name.",
+    ),
+]
 ContainerState = Annotated[
     Literal["created", "running", "exited", "unknown"] | None,
     typer.Option("--state", "-s", case_sensitive=False, help="Only those in this state."),
@@ -119,6 +137,10 @@ WatchStats = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until C
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Refresh on every change, until Ctrl-C.")
 ]
+WatchSurvey = Annotated[
+    bool, typer.Option("--watch", "-w", help="Of several pods: refresh until Ctrl-C.")
+]
+NoKube = Annotated[bool, typer.Option("--no-kube", help="Do not query the API server about pods.")]
 
 
 def note_missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -> None:

@@ -42,12 +42,8 @@ def why(
     ] = None,
     output: list_options.InspectOutput = "table",
     template: list_options.Template = "",
-    no_kube: Annotated[
-        bool, typer.Option("--no-kube", help="Do not query the API server about the pod.")
-    ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Without POD: refresh until Ctrl-C.")
-    ] = False,
+    no_kube: list_options.NoKube = False,
+    watch: list_options.WatchSurvey = False,
     admin_socket: AdminSocket = DEFAULT,
 ) -> None:
     """Show why pods are not running.

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pycrictl import noderoot
-from pycrictl.cli import complete, options
+from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.kube.node_pods import NodePods
@@ -63,10 +63,7 @@ def image_pull_progress(
         ),
     ] = "auto",
     no_manifest: options.NoManifest = False,
-    no_kube: Annotated[
-        bool,
-        typer.Option("--no-kube", help="Do not query the API server for pods that need images."),
-    ] = False,
+    no_kube: list_options.NoKube = False,
     admin_socket: AdminSocket = DEFAULT,
     interval: options.ProgressInterval = None,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
@@ -27,9 +27,7 @@ def why(
     all_namespaces: cluster_names.AllNamespaces = False,
     selector: cluster_names.Selector = None,
     output: list_options.InspectOutput = "table",
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Of several pods: refresh until Ctrl-C.")
-    ] = False,
+    watch: list_options.WatchSurvey = False,
 ) -> None:
     """Show why pods are not running.
 

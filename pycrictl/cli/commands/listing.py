@@ -30,15 +30,7 @@ if TYPE_CHECKING:
 def ps(
     ctx: typer.Context,
     all_: list_options.AllStates = False,
-    container_id: Annotated[
-        str,
-        typer.Option(
-            "--id",
-            metavar="CONTAINER",
-            autocompletion=complete.containers,
-            help="Only the container with this ID or name.",
-        ),
-    ] = "",
+    container_id: list_options.ContainerId = "",
     image: list_options.OfImage = "",
     labels: list_options.Labels = None,
     last: list_options.Last = 0,
@@ -141,15 +133,7 @@ def _owners(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, 
 
 def pods(
     ctx: typer.Context,
-    pod_id: Annotated[
-        str,
-        typer.Option(
-            "--id",
-            metavar="POD",
-            autocompletion=complete.pods,
-            help="Only the pod sandbox with this ID or name.",
-        ),
-    ] = "",
+    pod_id: list_options.SandboxId = "",
     labels: list_options.Labels = None,
     last: list_options.Last = 0,
     latest: list_options.Latest = False,

@@ -56,15 +56,7 @@ def stats(
     all_: Annotated[
         bool, typer.Option("--all", "-a", help="Include containers that are not running.")
     ] = False,
-    container_id: Annotated[
-        str,
-        typer.Option(
-            "--id",
-            metavar="CONTAINER",
-            autocompletion=complete.containers,
-            help="Only this container.",
-        ),
-    ] = "",
+    container_id: list_options.ContainerId = "",
     labels: list_options.Labels = None,
     no_headers: list_options.NoHeaders = False,
     output: StatsOutput = "table",
@@ -109,12 +101,7 @@ def statsp(
             metavar="[POD]", autocompletion=complete.pods, help="Only this pod sandbox."
         ),
     ] = "",
-    pod_id: Annotated[
-        str,
-        typer.Option(
-            "--id", metavar="POD", autocompletion=complete.pods, help="Only this pod sandbox."
-        ),
-    ] = "",
+    pod_id: list_options.SandboxId = "",
     labels: list_options.Labels = None,
     no_headers: list_options.NoHeaders = False,
     output: StatsOutput = "table",

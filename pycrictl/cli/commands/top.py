@@ -14,7 +14,7 @@ import typer
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.pod import document as pod_document
@@ -45,9 +45,7 @@ def top(
     interval: Annotated[
         float, options.seconds_option("--interval", help="Pause between refreshes.")
     ] = 2.0,
-    no_kube: Annotated[
-        bool, typer.Option("--no-kube", help="Do not query the API server for what pods wait for.")
-    ] = False,
+    no_kube: list_options.NoKube = False,
     admin_socket: AdminSocket = DEFAULT,
 ) -> None:
     """Show the node live on one screen: problems first, then pulls, then the rest.
