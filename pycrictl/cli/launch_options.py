@@ -71,28 +71,22 @@ def timeout_flag(cancel_timeout_s: float) -> str:
 
 @contextmanager
 def prepared(
-    app: AppContext,
-    container_file: str,
-    pod_file: str,
-    *,
-    pulls: bool,
-    pull_options: PullOptions,
-    cancel_timeout_s: float,
+    app: AppContext, files: tuple[str, str], options: PullOptions, timeout_s: float, *, pulls: bool
 ) -> Iterator[tuple[CriClient, Launch]]:
-    """Read the files, then connect: nothing is sent for invalid files."""
-    container, pod = load_container(container_file), load_pod(app, pod_file)
-    flag = timeout_flag(cancel_timeout_s)
+    """Read the files of container and pod, then connect: nothing is sent for invalid files."""
+    container, pod = load_container(files[0]), load_pod(app, files[1])
+    flag = timeout_flag(timeout_s)
     auth = auth_config(
-        creds=pull_options.creds,
-        auth=pull_options.auth,
-        username=pull_options.username,
-        password=ask_password(app) if pulls and pull_options.username else "",
+        creds=options.creds,
+        auth=options.auth,
+        username=options.username,
+        password=ask_password(app) if pulls and options.username else "",
     )
-    with launch_clients(app, cancel_timeout_s, needs_images=pulls) as (client, images):
+    with launch_clients(app, timeout_s, needs_images=pulls) as (client, images):
 
         def pull(request: cri_pb2.PullImageRequest) -> str:
             outlet = app.outlet("auto", stdout="result")
-            return pull_image(images, request, outlet, timeout_s=pull_options.timeout_s)
+            return pull_image(images, request, outlet, timeout_s=options.timeout_s)
 
         before = pull if pulls else None
         yield client, Launch(container, pod, pull=before, auth=auth, timeout_flag=flag)

@@ -42,17 +42,10 @@ def create(
     app: AppContext = ctx.obj
     if not pod:
         raise UsageError("the pod sandbox ID is empty")
-    pull_options = launch_options.PullOptions(
-        auth, creds, username, no_pull, with_pull, pull_timeout
-    )
-    with launch_options.prepared(
-        app,
-        container_config,
-        pod_config,
-        pulls=pull_options.decide(app.config.pull_image_on_create),
-        pull_options=pull_options,
-        cancel_timeout_s=cancel_timeout,
-    ) as (client, launch):
+    how = launch_options.PullOptions(auth, creds, username, no_pull, with_pull, pull_timeout)
+    pulls = how.decide(app.config.pull_image_on_create)
+    files = container_config, pod_config
+    with launch_options.prepared(app, files, how, cancel_timeout, pulls=pulls) as (client, launch):
         pod_id = Lookup(client).found(pod, "pod").id
         app.env.stdout.write(f"{create_container(client, pod_id, launch)}\n")
 
@@ -79,17 +72,10 @@ def run(
     Example: pycrictl run --no-pull container.yaml pod.yaml
     """
     app: AppContext = ctx.obj
-    pull_options = launch_options.PullOptions(
-        auth, creds, username, no_pull, with_pull, pull_timeout
-    )
-    with launch_options.prepared(
-        app,
-        container_config,
-        pod_config,
-        pulls=pull_options.decide(not app.config.disable_pull_on_run),
-        pull_options=pull_options,
-        cancel_timeout_s=cancel_timeout,
-    ) as (client, launch):
+    how = launch_options.PullOptions(auth, creds, username, no_pull, with_pull, pull_timeout)
+    pulls = how.decide(not app.config.disable_pull_on_run)
+    files = container_config, pod_config
+    with launch_options.prepared(app, files, how, cancel_timeout, pulls=pulls) as (client, launch):
         with worded_sandbox(launch.pod.metadata.name):
             container_id = run_container(client, launch, handler=runtime)
         app.env.stdout.write(f"{container_id}\n")
