@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 Server = Callable[[], AbstractContextManager[str]]
 
-TIMEOUT_S = 2.0
+TIMEOUT_S = 1.0
 OVERRUN_S = 3.0
 """What the start of the program takes on a busy machine."""
 
@@ -77,7 +77,7 @@ def peak_of(path: str, folder: Path, *words: str) -> tuple[Ended, int]:
 def test_deadline_holds_whatever_comes(tmp_path: Path, server: Server, command: str) -> None:
     """In one line, on time, and without much memory."""
     with server() as path:
-        ended, peak_bytes = peak_of(path, tmp_path, "-t", "2s", command)
+        ended, peak_bytes = peak_of(path, tmp_path, "-t", "1s", command)
     assert ended.code == 1
     assert ended.lines[0].startswith("pycrictl: ")
     assert "Traceback" not in "".join(ended.lines)
