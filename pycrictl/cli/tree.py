@@ -190,7 +190,7 @@ def _given(
 
 @contextmanager
 def _worded(ctx: Context, line: CommandLine | None = None) -> Iterator[None]:
-    """Turn Typer's errors of a line into those of this program, which have one line."""
+    """Turn Typer's usage errors into this program's errors of one line."""
     try:
         yield
     except typer.TyperException as exc:

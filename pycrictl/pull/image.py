@@ -174,7 +174,7 @@ class PullDisplay:
                 self._watcher.expect(expected)
 
     def look(self, failed: Collection[str] = ()) -> None:
-        """Look once. Why pulls have ``failed``, their errors say, which come later."""
+        """Poll once. The causes of ``failed`` pulls come later, with their errors."""
         for image in failed:
             self._forget(image)
         if (result := self._poll()) is not None:

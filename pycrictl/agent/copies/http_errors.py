@@ -55,7 +55,7 @@ class Unspecified(Refused):
 
 
 def refused(exc: Exception) -> Refused:
-    """Return any error as a refusal: a bug, too, ends one request and nothing else."""
+    """Turn any exception into an HTTP error: even a bug ends only its own request."""
     if isinstance(exc, Refused):
         return exc
     code = next((code for kind, code in _CODES if isinstance(exc, kind)), 500)

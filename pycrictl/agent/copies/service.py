@@ -291,8 +291,8 @@ class Copies:
     async def commit(self, copy: Copy) -> Session:
         """Put what has arrived into its place, or end a copy that the client has whole.
 
-        If that takes long the session is returned before, in the phase ``Committing``. A second
-        call returns what has become of the first.
+        If that takes long, the session is returned earlier, in the phase ``Committing``, and a
+        second call returns the result.
         """
         session = copy.session
         if session.phase is CopyPhase.MEASURING:

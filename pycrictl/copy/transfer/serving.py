@@ -97,7 +97,7 @@ class Transfer:
         self._is_over = False
 
     def attach(self, link: SocketLink) -> None:
-        """Give it a connection; an earlier one ends, as its client has left that."""
+        """Attach a connection; an earlier one is closed, as the client has abandoned it."""
         with self._changed:
             if self._is_over:
                 link.abort()

@@ -1,7 +1,7 @@
 """Finding things inside a root, as the kernel sees them.
 
-``openat2`` (Linux 5.6) resolves a whole path inside a root in one step that nothing can come
-between. Where it is missing or forbidden, other methods than ``node`` are left.
+``openat2`` (Linux 5.6) resolves a whole path inside a root atomically. Where it is missing or
+forbidden, the method ``node`` is not available.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def find(timeout_s: float, endpoints: Sequence[str] = ENDPOINTS) -> CriClient:
 
 
 def others(used: str, endpoints: Sequence[str] = ENDPOINTS) -> Iterator[tuple[str, str]]:
-    """Iterate over the other sockets of runtimes: the endpoint, and who answers or why nobody does.
+    """Iterate over the other endpoints, each with the runtime that answers or the reason none does.
 
     The one at the path ``used`` need not be asked.
     """

@@ -55,7 +55,7 @@ class ObjectRef(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The word as an error names it, with the ID's beginning where that says more."""
+        """The name as errors show it, with the beginning of the ID where that helps."""
         beginning = "" if self.id == self.text else f" ({self.id[:SHOWN_ID_CHARS]})"
         return f"{quote(self.text)}{beginning}"
 

@@ -28,7 +28,7 @@ _IDLE_S: Final = 60.0
 def recorder(
     kubeconfig: str, *, book: Book, layers: LayerPoller, notifier: Notifier, log: Log
 ) -> EventRecorder:
-    """Return what writes the Events of a node; without ``kubeconfig``, by the kubelet's own."""
+    """Return the writer of a node's Events; ``kubeconfig`` defaults to the kubelet's."""
     pulls = PodPulls(book, layers.totals)
     loop = asyncio.get_running_loop()
 

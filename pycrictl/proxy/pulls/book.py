@@ -201,7 +201,7 @@ class Book:
             self._forget(self.ended.popleft())
 
     def place(self, pull: QueuedPull) -> int:
-        """Return where a pull stands in the line, from 1; 0 if it does not wait."""
+        """Return a pull's position in the line, from 1; 0 if it is not waiting."""
         if not pull.is_waiting:
             return 0
         return 1 + bisect_left(self.line, pull.rank, key=lambda waiting: waiting.rank)

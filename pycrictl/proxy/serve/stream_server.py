@@ -46,7 +46,7 @@ PayloadT = TypeVar("PayloadT")
 
 
 def listening(address: Address, *, is_shared: bool = False) -> socket.socket:
-    """Return a socket that is bound to an address, with others of this user if it ``is_shared``."""
+    """Bind a socket to an address, which others of this user may share if it ``is_shared``."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         return socket.create_server(address, family=family, reuse_port=is_shared)

@@ -1,4 +1,4 @@
-"""Progress of pulls, where there is no bar for it: as lines of text, or as JSON for programs."""
+"""Progress of pulls without bars: lines of text, or JSON for programs."""
 
 from __future__ import annotations
 
