@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -74,35 +75,26 @@ def put_at(
         return put(archive, place, rules, watch, check=lambda: None)
 
 
-def directly(
+def copied(
     source: Path | str,
     destination: Path | str,
     rules: Rules = PLAIN,
     *,
     follow: bool = False,
     on_skip: Callable[[Skipped], None] = ignore,
+    is_packed: bool,
 ) -> Summary:
     with open_source(THIS_MACHINE, os.fsencode(source), follow=follow) as found:
-        return put_at(destination, TreeArchive(found, on_skip), rules, on_skip=on_skip)
+        if not is_packed:
+            return put_at(destination, TreeArchive(found, on_skip), rules, on_skip=on_skip)
+        with closing(pack(found, on_skip=on_skip)) as pieces:
+            coming = Archive(pieces, single=True, name=found.top)
+            return put_at(destination, coming, rules, on_skip=on_skip)
 
 
-def by_archive(
-    source: Path | str,
-    destination: Path | str,
-    rules: Rules = PLAIN,
-    *,
-    follow: bool = False,
-    on_skip: Callable[[Skipped], None] = ignore,
-) -> Summary:
-    with (
-        open_source(THIS_MACHINE, os.fsencode(source), follow=follow) as found,
-        closing(pack(found, on_skip=on_skip)) as pieces,
-    ):
-        coming = Archive(pieces, single=True, name=found.top)
-        return put_at(destination, coming, rules, on_skip=on_skip)
-
-
-both_ways = pytest.mark.parametrize("copy", [directly, by_archive])
+directly: Copy = partial(copied, is_packed=False)
+by_archive: Copy = partial(copied, is_packed=True)
+both_ways = pytest.mark.parametrize("copy", [directly, by_archive], ids=["directly", "archive"])
 
 
 def open_fds() -> set[str]:

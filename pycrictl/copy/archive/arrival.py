@@ -221,16 +221,8 @@ class _Arrival:
         return to_error(exc, "copy to", b"/".join((top.rstrip(b"/"), *path)) or top)
 
     def _find_target(self, kind: SourceKind) -> _Target:
-        top = self._judge.top or b"."
-        destination = self._destination
-        directory = destination.directory
-        name = place(
-            kind,
-            top,
-            contents=top == b".",
-            destination=destination.text,
-            existing=destination.existing,
-        )
+        _, text, existing, directory = self._destination
+        name = place(kind, self._judge.top or b".", destination=text, existing=existing)
         if name is None:
             return _Target(directory, None, Meeting.MERGE)
         meeting = meet(

@@ -149,7 +149,7 @@ class OverExec:
         text = take_apart(path)
         folder = text.path
         existing = self._remote.look(folder, follow=True)
-        name = place(kind, top, contents=top == b".", destination=text, existing=existing)
+        name = place(kind, top, destination=text, existing=existing)
         if existing is not Existing.DIRECTORY:
             folder = folder.rpartition(b"/")[0] or b"/"
             if self._remote.look(folder, follow=True) is not Existing.DIRECTORY:

@@ -179,12 +179,7 @@ def address(path: bytes, kind: SourceKind | None) -> bytes:
 
 
 def place(
-    source: SourceKind,
-    name: bytes,
-    *,
-    contents: bool,
-    destination: PathText,
-    existing: Existing,
+    source: SourceKind, name: bytes, *, destination: PathText, existing: Existing
 ) -> bytes | None:
     """Decide under which name the source is made.
 
@@ -192,8 +187,7 @@ def place(
     goes into the directory, each under its own name.
 
     Args:
-        name: under which name it goes into a directory.
-        contents: not the directory but what is in it is meant (``SRC/.``).
+        name: under which name it goes into a directory; ``.``: what is in it goes there.
         destination: as typed.
         existing: the destination as it is, where links to directories have been followed.
     """
@@ -201,7 +195,7 @@ def place(
     if existing is Existing.SPECIAL:
         raise _special(shown)
     if existing is Existing.DIRECTORY:
-        is_spread = source is SourceKind.ARCHIVE or (contents and source is SourceKind.DIRECTORY)
+        is_spread = source is SourceKind.ARCHIVE or name == b"."
         return None if is_spread else name
     if existing is Existing.FILE:
         if destination.wants_directory:

@@ -133,54 +133,49 @@ def test_take_apart(path: bytes, taken: PathText) -> None:
     assert take_apart(path) == taken
 
 
-# Where the copy goes: source, SRC/., destination, what is there -> its name
+# Where the copy goes: source, its name, destination, what is there -> its name there
 
 PLACES = [
-    ("file", False, b"/d", NOTHING, b"d"),
-    ("file", False, b"/d/", NOTHING, "there is no directory"),
-    ("file", False, b"/d/.", NOTHING, "there is no directory"),
-    ("file", False, b"/d", FILE, b"d"),
-    ("file", False, b"/d/", FILE, "is not a directory"),
-    ("file", False, b"/d", DIRECTORY, b"src"),
-    ("file", False, b"/d/", DIRECTORY, b"src"),
-    ("file", False, b"/", DIRECTORY, b"src"),
-    ("file", False, b".", DIRECTORY, b"src"),
-    ("directory", False, b"/d", NOTHING, b"d"),
-    ("directory", False, b"/d/", NOTHING, b"d"),
-    ("directory", False, b"/d/.", NOTHING, b"d"),
-    ("directory", True, b"/d", NOTHING, b"d"),
-    ("directory", False, b"/d", FILE, "over the file"),
-    ("directory", True, b"/d", FILE, "over the file"),
-    ("directory", False, b"/d/", FILE, "is not a directory"),
-    ("directory", False, b"/d", DIRECTORY, b"src"),
-    ("directory", True, b"/d", DIRECTORY, None),
-    ("directory", True, b"/d/", DIRECTORY, None),
-    ("directory", False, b"..", NOTHING, "there is no directory"),
-    ("archive", False, b"/d", DIRECTORY, None),
-    ("archive", False, b"/d", NOTHING, "there is no directory"),
-    ("archive", False, b"/d", FILE, "over the file"),
-    ("file", False, b"/d", SPECIAL, "never replaced"),
-    ("directory", False, b"/d", SPECIAL, "never replaced"),
-    ("archive", False, b"/d", SPECIAL, "never replaced"),
+    ("file", b"src", b"/d", NOTHING, b"d"),
+    ("file", b"src", b"/d/", NOTHING, "there is no directory"),
+    ("file", b"src", b"/d/.", NOTHING, "there is no directory"),
+    ("file", b"src", b"/d", FILE, b"d"),
+    ("file", b"src", b"/d/", FILE, "is not a directory"),
+    ("file", b"src", b"/d", DIRECTORY, b"src"),
+    ("file", b"src", b"/d/", DIRECTORY, b"src"),
+    ("file", b"src", b"/", DIRECTORY, b"src"),
+    ("file", b"src", b".", DIRECTORY, b"src"),
+    ("directory", b"src", b"/d", NOTHING, b"d"),
+    ("directory", b"src", b"/d/", NOTHING, b"d"),
+    ("directory", b"src", b"/d/.", NOTHING, b"d"),
+    ("directory", b".", b"/d", NOTHING, b"d"),
+    ("directory", b"src", b"/d", FILE, "over the file"),
+    ("directory", b".", b"/d", FILE, "over the file"),
+    ("directory", b"src", b"/d/", FILE, "is not a directory"),
+    ("directory", b"src", b"/d", DIRECTORY, b"src"),
+    ("directory", b".", b"/d", DIRECTORY, None),
+    ("directory", b".", b"/d/", DIRECTORY, None),
+    ("directory", b"src", b"..", NOTHING, "there is no directory"),
+    ("archive", b"src", b"/d", DIRECTORY, None),
+    ("archive", b"src", b"/d", NOTHING, "there is no directory"),
+    ("archive", b"src", b"/d", FILE, "over the file"),
+    ("file", b"src", b"/d", SPECIAL, "never replaced"),
+    ("directory", b"src", b"/d", SPECIAL, "never replaced"),
+    ("archive", b"src", b"/d", SPECIAL, "never replaced"),
 ]
 
 
-@pytest.mark.parametrize(("source", "contents", "destination", "existing", "result"), PLACES)
+@pytest.mark.parametrize(("source", "name", "destination", "existing", "result"), PLACES)
 def test_places(
-    source: str,
-    contents: bool,
-    destination: bytes,
-    existing: Existing,
-    result: bytes | str | None,
+    source: str, name: bytes, destination: bytes, existing: Existing, result: bytes | str | None
 ) -> None:
     kind, text = SourceKind(source), take_apart(destination)
     if isinstance(result, str):
         with pytest.raises(CopyError, match=result) as info:
-            place(kind, b"src", contents=contents, destination=text, existing=existing)
+            place(kind, name, destination=text, existing=existing)
         assert os.fsdecode(text.path) in info.value.message
     else:
-        name = place(kind, b"src", contents=contents, destination=text, existing=existing)
-        assert name == result
+        assert place(kind, name, destination=text, existing=existing) == result
 
 
 @pytest.mark.parametrize(
