@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -82,7 +82,7 @@ class Spool:
     def finish(self) -> None:
         self._writer.finish()
 
-    def pieces(self) -> Iterator[memoryview]:
+    def pieces(self) -> Generator[memoryview, None, None]:
         """Yield what it holds, each piece valid until the next is asked for."""
         return file_pieces(self.fd, 0, self.size_bytes)
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -72,6 +74,7 @@ _CODES: Final[tuple[tuple[type[PycrictlError], int], ...]] = (
 )
 
 
+@dataclass(eq=False)
 class CopyService:
     """Answers the calls, and serves the streams behind their URLs.
 
@@ -80,40 +83,29 @@ class CopyService:
         lifetime_s: how long a URL is good; as the tokens.
     """
 
-    def __init__(
-        self,
-        lookup: RuntimeLookup,
-        quotas: Quotas,
-        *,
-        entry_limit: int = MAX_ENTRIES,
-        runtime_path: str,
-        spool_folder: str,
-        tokens: Tokens[Any],
-        url: Callable[[str], str],
-        log: Log,
-        lifetime_s: float = LIFETIME_S,
-    ) -> None:
-        self._quotas = quotas
-        self._rules = Rules(
-            max_entries=entry_limit, max_entries_name="the quota container-copy-entry-limit"
-        )
-        self._log = log
-        self._lifetime_s = lifetime_s
-        self._runtime_path = runtime_path
-        self._lookup = lookup
-        self._spool_folder = spool_folder
-        self._tokens = tokens
-        self._url = url
+    lookup: RuntimeLookup
+    quotas: Quotas
+    runtime_path: str
+    spool_folder: str
+    tokens: Tokens[Any]
+    url: Callable[[str], str]
+    log: Log
+    entry_limit: int = MAX_ENTRIES
+    lifetime_s: float = LIFETIME_S
+
+    def __post_init__(self) -> None:
+        name = "the quota container-copy-entry-limit"
+        self._rules = Rules(max_entries=self.entry_limit, max_entries_name=name)
         self._loop = asyncio.get_running_loop()
+        self._runtime = _Runtime(self.lookup, self._loop)
         self._copies: set[CopyJob] = set()
 
     async def sweep(self) -> None:
         """Clear up what copies of programs that were killed have left in containers."""
-        runtime = _Runtime(self._lookup, self._loop)
 
         def locate(container_id: str) -> FirstProcess:
             try:
-                return on_node.locate(runtime, container_id)
+                return on_node.locate(self._runtime, container_id)
             except CallFailed as exc:
                 if exc.answer.code == NOT_FOUND:
                     raise NotFound(exc.message, code="NotFound") from exc
@@ -121,48 +113,40 @@ class CopyService:
 
         with suppress(PycrictlError, OSError):  # the next one does it
             if count := await asyncio.to_thread(on_node.sweep, locate):
-                self._log.info("swept", stages=count)
+                self.log.info("swept", stages=count)
 
     async def handle_to(self, request: CallRequest) -> Answer:
         try:
-            message = cri_pb2.CopyToContainerRequest.FromString(request.message)
-            copy = await self._admit(
-                "to",
-                message.container_id,
-                message.path,
-                request,
-                message.size,
-                message.checksum,
-            )
+            asked = cri_pb2.CopyToContainerRequest.FromString(request.message)
+            copy = await self._admit("to", asked, request.trace, asked.size, asked.checksum)
+            url = self._issue(copy)
         except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
-        return self._give_url(copy, lambda url: cri_pb2.CopyToContainerResponse(url=url))
+        return Answer(response=cri_pb2.CopyToContainerResponse(url=url).SerializeToString())
 
     async def handle_from(self, request: CallRequest) -> Answer:
         """Answer CopyFromContainer when size and checksum are known."""
         try:
-            message = cri_pb2.CopyFromContainerRequest.FromString(request.message)
-            copy = await self._admit("from", message.container_id, message.path, request)
+            asked = cri_pb2.CopyFromContainerRequest.FromString(request.message)
+            copy = await self._admit("from", asked, request.trace)
+            try:
+                await copy.collect(self.spool_folder, self.quotas.check_size)
+            except asyncio.CancelledError:
+                copy.end("abandoned")
+                raise
+            except PycrictlError as exc:
+                copy.end("refused", error=_answer(exc).message)
+                raise
+            url = self._issue(copy)
         except (PycrictlError, DecodeError) as exc:
             return _answer(exc)
-        try:
-            measured = await copy.collect(self._spool_folder, self._quotas.check_size)
-        except asyncio.CancelledError:
-            copy.end("abandoned")
-            raise
-        except PycrictlError as exc:
-            answer = _answer(exc)
-            copy.end("refused", error=answer.message)
-            return answer
-        return self._give_url(
-            copy,
-            lambda url: cri_pb2.CopyFromContainerResponse(
-                url=url, size=measured.size_bytes, checksum=measured.crc32
-            ),
+        response = cri_pb2.CopyFromContainerResponse(
+            url=url, size=copy.size_bytes, checksum=copy.crc32
         )
+        return Answer(response=response.SerializeToString())
 
     def redeem(self, token: str) -> CopyJob | None:
-        copy = self._tokens.redeem(token, now=self._loop.time())
+        copy = self.tokens.redeem(token, now=self._loop.time())
         if not isinstance(copy, CopyJob):
             return None
         copy.redeemed()
@@ -179,16 +163,15 @@ class CopyService:
     def snapshot(self) -> list[dict[str, Any]]:
         return [copy.document() for copy in sorted(self._copies, key=lambda copy: copy.began_at)]
 
-    def _ended(self, copy: CopyJob) -> None:
+    def _freed(self, copy: CopyJob) -> None:
         self._copies.discard(copy)
-        self._quotas.give(copy.pod)
+        self.quotas.give(copy.pod)
 
     async def _admit(
         self,
         direction: str,
-        container_id: str,
-        path: str,
-        request: CallRequest,
+        asked: cri_pb2.CopyToContainerRequest | cri_pb2.CopyFromContainerRequest,
+        trace: str,
         size_bytes: int = 0,
         crc32: int = 0,
     ) -> CopyJob:
@@ -197,42 +180,32 @@ class CopyService:
         The container is checked before the path, so that a client can find out with an empty path
         whether a copy is possible at all.
         """
-        if not container_id:
+        if not asked.container_id:
             raise UsageError("no container ID is given")
-        container = await self._lookup.container(container_id)
-
-        def locate() -> FirstProcess:
-            return on_node.locate(_Runtime(self._lookup, self._loop), container.id)
-
-        await asyncio.to_thread(on_node.check_node, self._runtime_path)
+        container = await self.lookup.container(asked.container_id)
+        locate = partial(on_node.locate, self._runtime, container.id)
+        await asyncio.to_thread(on_node.check_node, self.runtime_path)
         await asyncio.to_thread(locate)
-        check_container_path(path.encode())
-        self._quotas.check_size(size_bytes)
-        self._quotas.take(container.pod_sandbox_id)
+        path = asked.path.encode()
+        check_container_path(path)
+        self.quotas.check_size(size_bytes)
+        pod = container.pod_sandbox_id
+        self.quotas.take(pod)
         copy = CopyJob(
-            direction,
-            container.id,
-            container.pod_sandbox_id,
-            path.encode(),
-            size_bytes=size_bytes,
-            crc32=crc32,
-            rules=self._rules,
-            trace=request.trace,
-            locate=locate,
-            log=self._log,
-            on_end=self._ended,
-        )
+            direction, container.id, pod, path, size_bytes, crc32,
+            self._rules, trace, locate, self.log, self._freed,
+        )  # fmt: skip
         self._copies.add(copy)
         return copy
 
-    def _give_url(self, copy: CopyJob, response: Callable[[str], Message]) -> Answer:
+    def _issue(self, copy: CopyJob) -> str:
         try:
-            token = self._tokens.issue(copy.pod, copy, now=self._loop.time())
+            token = self.tokens.issue(copy.pod, copy, now=self._loop.time())
         except Exhausted as exc:
             copy.end("refused", error=exc.message)
-            return _answer(exc)
-        copy.wait(self._lifetime_s)
-        return Answer(response=response(self._url(token)).SerializeToString())
+            raise
+        copy.wait(self.lifetime_s)
+        return self.url(token)
 
 
 class _Runtime:

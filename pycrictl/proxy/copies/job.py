@@ -15,9 +15,10 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import pack
@@ -49,81 +50,51 @@ REST_S: Final = 10.0
 T = TypeVar("T")
 
 
-class Archived(NamedTuple):
-    """What was taken from a container.
-
-    Attributes:
-        keeper: what holds it: a spool file, or the source itself.
-        measured: size, checksum and what is in it.
-    """
-
-    keeper: Spool | Source
-    measured: Measured
-
-    def pieces(self) -> Generator[memoryview, None, None]:
-        if isinstance(self.keeper, Source):
-            yield from pack(self.keeper, on_skip=ignore)
-        else:
-            yield from self.keeper.pieces()
-
-
+@dataclass(eq=False)
 class CopyJob:
     """A copy, from the call that asks for it to its end.
 
-    Args:
+    Attributes:
         direction: ``to`` or ``from`` the container.
         pod: the ID of the pod's sandbox, whose quota it counts for.
-        size_bytes, crc32: of the archive as announced; 0 while they are not known.
+        size_bytes, crc32: of the archive; 0 while they are not known.
         trace: the caller's place in a trace; empty if there is none.
-        on_end: called when nothing is left of it.
-
-    Attributes:
+        on_free: called when nothing is left of it.
         work: the thread that works for it, or the last that did.
         began_at: on the loop's clock.
     """
 
-    def __init__(
-        self,
-        direction: str,
-        container_id: str,
-        pod: str,
-        path: bytes,
-        *,
-        size_bytes: int,
-        crc32: int,
-        rules: Rules,
-        trace: str,
-        locate: Locate,
-        log: Log,
-        on_end: Callable[[CopyJob], None],
-    ) -> None:
-        self.pod = pod
-        self.work: asyncio.Future[Any] | None = None
-        self._direction = direction
-        self._container_id = container_id
-        self._path = path
-        self._size_bytes = size_bytes
-        self._rules = rules
-        self._trace = trace
-        self._locate = locate
-        self._log = log
-        self._on_end = on_end
+    direction: str
+    container_id: str
+    pod: str
+    path: bytes
+    size_bytes: int
+    crc32: int
+    rules: Rules
+    trace: str
+    locate: Locate
+    log: Log
+    on_free: Callable[[CopyJob], None]
+    work: asyncio.Future[Any] | None = None
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.began_at = self._loop.time()
         self._skips = Skips()
-        self._content: Archived | None = None
+        self._summary = Summary()
+        self._keeper: Spool | Source | None = None
         self._transfer: Transfer | Upload
-        if direction == "from":
+        if self.direction == "from":
             self._state = "measuring"
             self._transfer = Transfer(ChannelProtocol(FROM_CONTAINER))
         else:
             self._state = "waiting"
-            self._transfer = Upload(ChannelProtocol(TO_CONTAINER), size_bytes, crc32)
+            self._transfer = Upload(ChannelProtocol(TO_CONTAINER), self.size_bytes, self.crc32)
         self._expiry: asyncio.TimerHandle | None = None
         self._is_ended = False
         self._is_free = False
 
-    async def collect(self, folder: str, check_size: Callable[[int], None]) -> Measured:
+    async def collect(self, folder: str, check_size: Callable[[int], None]) -> None:
         """Measure what is to be copied out, and spool it unless that is not needed.
 
         Args:
@@ -139,9 +110,8 @@ class CopyJob:
             self._transfer.check_wanted()
             check_size(size_bytes)
 
-        self._content = await self._run(lambda: self._collect(folder, check))
-        self._size_bytes = self._content.measured.size_bytes
-        return self._content.measured
+        found = await self._run(lambda: self._collect(folder, check))
+        self.size_bytes, self.crc32, self._summary = found
 
     def wait(self, lifetime_s: float) -> None:
         self._state = "waiting"
@@ -156,7 +126,7 @@ class CopyJob:
 
     async def serve(self, sock: socket.socket) -> None:
         self._state = "copying"
-        deadline = time.monotonic() + time_limit_s(self._size_bytes)
+        deadline = time.monotonic() + time_limit_s(self.size_bytes)
         link = SocketLink(sock, idle_s=IDLE_S, deadline=deadline)
         self._transfer.attach(link)
         try:
@@ -175,18 +145,14 @@ class CopyJob:
             return
         self._is_ended = True
         self._transfer.cancel(Cancelled("nobody waits for the copy any more", code="Canceled"))
-        if self._expiry is not None:
-            self._expiry.cancel()
-        self._log.info(
+        self.redeemed()
+        self.log.info(
             "copy",
-            direction=self._direction,
-            container=self._container_id,
-            pod=self.pod,
-            path=os.fsdecode(self._path),
-            size_bytes=self._size_bytes,
+            **self._names,
+            size_bytes=self.size_bytes,
             end=end,
             duration_s=round(self._loop.time() - self.began_at, 3),
-            trace=self._trace,
+            trace=self.trace,
             **details,
         )
         if self.work is None:
@@ -195,23 +161,25 @@ class CopyJob:
             self.work.add_done_callback(lambda _: self._free())
 
     def document(self) -> dict[str, Any]:
+        return {**self._names, "state": self._state, "bytes": self.size_bytes}
+
+    @property
+    def _names(self) -> dict[str, str]:
         return {
-            "direction": self._direction,
-            "container": self._container_id,
+            "direction": self.direction,
+            "container": self.container_id,
             "pod": self.pod,
-            "path": os.fsdecode(self._path),
-            "state": self._state,
-            "bytes": self._size_bytes,
+            "path": os.fsdecode(self.path),
         }
 
     # What its thread does
 
-    def _collect(self, folder: str, check: Callable[[int], None]) -> Archived:
-        with ExitStack() as kept, ContainerRoot(self._locate) as root:
-            source = open_source(root, self._path)
-            keeper: Spool | Source
+    def _collect(self, folder: str, check: Callable[[int], None]) -> Measured:
+        with ExitStack() as kept, ContainerRoot(self.locate) as root:
+            source = open_source(root, self.path)
+            keeper: Spool | Source = source
             if _is_at_rest(source):
-                keeper = kept.enter_context(source)
+                kept.enter_context(source)
                 found = measure(source, on_skip=self._skips.add, check=check)
             else:
                 with source:
@@ -219,7 +187,8 @@ class CopyJob:
                     found = self._spool(source, keeper, check)
             root.check_running()
             kept.pop_all()
-        return Archived(keeper, found)
+        self._keeper = keeper
+        return found
 
     def _spool(self, source: Source, spool: Spool, check: Callable[[int], None]) -> Measured:
         census = Census()
@@ -232,25 +201,26 @@ class CopyJob:
         return Measured(spool.size_bytes, spool.crc32, census.summary)
 
     def _move(self, link: SocketLink) -> Summary:
-        if isinstance(self._transfer, Upload):
+        transfer, keeper = self._transfer, self._keeper
+        if isinstance(transfer, Upload):
             watch = Watch(ignore, self._skips.add)
-            method = OnNode(self._locate)
-            return self._transfer.run(
-                lambda archive: method.write(archive, self._path, self._rules, watch),
+            method = OnNode(self.locate)
+            return transfer.run(
+                lambda archive: method.write(archive, self.path, self.rules, watch),
                 self._last_word,
             )
-        assert self._content is not None
-        measured, protocol = self._content.measured, self._transfer.protocol
+        assert keeper is not None
+        packed = pack(keeper, on_skip=ignore) if isinstance(keeper, Source) else keeper.pieces()
         try:
-            with closing(self._content.pieces()) as pieces:
-                send(link, protocol, pieces, ignore, size_bytes=measured.size_bytes)
-            if end := protocol.end(measured.size_bytes, measured.crc32):
+            with closing(packed) as pieces:
+                send(link, transfer.protocol, pieces, ignore, size_bytes=self.size_bytes)
+            if end := transfer.protocol.end(self.size_bytes, self.crc32):
                 link.send(*end)
         except CopyError as exc:
-            self._transfer.conclude(self._last_word(exc))
+            transfer.conclude(self._last_word(exc))
             raise
-        self._transfer.conclude(self._last_word(measured.summary))
-        return measured.summary
+        transfer.conclude(self._last_word(self._summary))
+        return self._summary
 
     def _last_word(self, end: Summary | Exception) -> bytes:
         """Free the slot before the client learns that the copy is over: it may ask for another."""
@@ -277,13 +247,9 @@ class CopyJob:
         if self._is_free:
             return
         self._is_free = True
-        content = self._content
-        if self.work is not None and self.work.done() and not self.work.exception():
-            # It may have become ready just when nobody wanted it any more.
-            content = self.work.result() if isinstance(self.work.result(), Archived) else content
-        if content is not None:
-            content.keeper.close()
-        self._on_end(self)
+        if self._keeper is not None:
+            self._keeper.close()
+        self.on_free(self)
 
 
 def to_error(exc: Exception) -> PycrictlError:
