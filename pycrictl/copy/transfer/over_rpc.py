@@ -53,7 +53,6 @@ OUTCOME_S: Final = 300.0
 """How long a server may take to put into its place what has arrived."""
 
 _LAST_WORD_S: Final = 2.0
-_HASTE_S: Final = 3.0
 
 
 class OverRpc:
@@ -198,8 +197,7 @@ def _put(
     Raises:
         CopyError: the server reports a failure, or the archive has another size by now.
         StreamError: the connection broke, or there is no outcome.
-        KeyboardInterrupt: nothing was changed, or a warning says that this is not known. It is
-            dropped if the server has been as quick.
+        KeyboardInterrupt: nothing was changed, or a warning says that this is not known.
     """
     protocol = ChannelProtocol(TO_CONTAINER, is_client=True)
 
@@ -225,24 +223,9 @@ def _put(
         return _checked(_wait(link, protocol))
     except Exception:
         raise
-    except BaseException:
-        # Interrupted, but the server has everything, and may be putting it into its place.
-        if (found := _wait_in_haste(link, protocol)) is None:
-            raise
-        return found
-
-
-def _wait_in_haste(link: SocketLink, protocol: ChannelProtocol) -> Outcome | None:
-    """Wait a moment longer for a success; if that is not enough, warn that nobody knows."""
-    try:
-        link.set_idle(_HASTE_S)
-        found = _wait(link, protocol)
-    except BaseException as exc:
+    except BaseException:  # the server has everything, and may be putting it into its place
         log.warning("the server did not report whether the copy was made; it may still be")
-        if not isinstance(exc, Exception):
-            raise
-        return None
-    return None if found.failure else found
+        raise
 
 
 def _text(path: bytes) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from websockets.frames import Frame, Opcode
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends
@@ -213,3 +215,13 @@ def test_bad_urls(fake: FakeServer, copier: Copier, tmp_path: Path, url: str) ->
     with pytest.raises(PycrictlError):
         copier.out("/x/d", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_client_that_is_too_slow_for_the_server() -> None:
+    client, sock = socket.socketpair()
+    connection = SocketLink(sock, idle_s=60, deadline=0.0)
+    client.sendall(Frame(Opcode.BINARY, b"\x00abc").serialize(mask=True))
+    with pytest.raises(StreamError, match="the client is too slow"):
+        connection.receive()
+    connection.abort()
+    client.close()

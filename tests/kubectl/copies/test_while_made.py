@@ -122,15 +122,12 @@ def test_more_than_a_quota_allows(
         assert work.relay.passed < 5 * MIB
 
 
-@pytest.mark.parametrize("has_changed", [False, True])
 def test_a_restart_of_the_agent(
     begin: Callable[..., InThread],
     work: Workstation,
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    *,
-    has_changed: bool,
 ) -> None:
     """The archive is made again, and nothing of the first counts."""
     is_over: list[bool] = []
@@ -138,8 +135,7 @@ def test_a_restart_of_the_agent(
     def restart() -> None:
         wait_until(lambda: work.relay.passed > 3 * MIB)
         old.do(old.agent.stop())
-        if has_changed:
-            monkeypatch.setattr(Halting, "data", archive(bytes(8 * MIB)))
+        monkeypatch.setattr(Halting, "data", archive(bytes(8 * MIB)))
         monkeypatch.setattr(old.agent._engine, "_half_way", lambda: None)
         old.do(old.agent.start())
         is_over.append(True)
@@ -147,7 +143,7 @@ def test_a_restart_of_the_agent(
     work.retries = 1000  # its pauses are short
     old = begin(restart)
     work.out("/to/f", tmp_path / "g")
-    assert (tmp_path / "g").read_bytes() == (bytes(8 * MIB) if has_changed else CONTENT)
+    assert (tmp_path / "g").read_bytes() == bytes(8 * MIB)
     assert [note for note in work.notes if "it begins anew" in note]
     assert is_over == [True]
     assert stages_in(tmp_path) == []
