@@ -62,18 +62,21 @@ class _Unasked(PycrictlError):
 
 
 class _Source:
-    """One run of the source in its thread, and what it has shown last (a ``Sink``)."""
+    """One run of the source in its thread, and what it has shown last (a ``Sink``).
+
+    The thread tells the loop what it sees; what is not its own here the loop changes.
+    """
 
     def __init__(self, owner: NodePulls) -> None:
         self._owner = owner
-        self._began: dict[str, float] = {}
+        self._seen: list[Pull] = []
         self.pulls: list[Pull] = []
         self.has_looked = False
         self.noted = ""
         self.alive_at = time.monotonic()
 
     def run(self, connect: Connect) -> None:
-        owner = self._owner
+        error = PycrictlError("the source has ended")
         try:
             with connect() as (client, proxy):
                 watch(
@@ -81,25 +84,25 @@ class _Source:
                     WatchRequest(),
                     self,
                     Pace(LOOK_S, follow=True),
-                    Knowledge(proxy=proxy, pods=owner),
+                    Knowledge(proxy=proxy, pods=self._owner),
                 )
         except _Unasked:
-            pass
+            return
         except PycrictlError as exc:
-            owner.ended_with(self, exc)
+            error = exc
         except Exception as exc:  # a thread's fault must not go unseen
-            owner.ended_with(self, PycrictlError(f"the source broke: {exc!r}"))
-        else:
-            owner.ended_with(self, PycrictlError("the source has ended"))
+            error = PycrictlError(f"the source broke: {exc!r}")
+        self._owner.tell(self._owner.source_ended, self, error)
 
     def show(self, view: View) -> None:
+        owner = self._owner
         self.alive_at = time.monotonic()
-        self.pulls, self.has_looked = pulls_in(view, self._began), view.is_known
-        self._began = {one.image: one.began_s for one in self.pulls if one.is_running}
-        self._owner.look_for_failures()
-        if not self._owner.is_asked(self):
+        began = {one.image: one.began_s for one in self._seen if one.is_running}
+        self._seen = pulls_in(view, began)
+        owner.look_for_failures()
+        if not owner.is_of(self):
             raise _Unasked("there is no request")
-        self._owner.wake()
+        owner.tell(owner.source_showed, self, self._seen, view.is_known)
 
     def note(self, text: str) -> None:
         self.noted = text
@@ -107,13 +110,12 @@ class _Source:
 
     def end(self, images: Collection[str]) -> None:
         now_s = time.time()
-        self._owner.keep(
-            [
-                replace(one, is_running=False, ended_s=one.ended_s or now_s)
-                for one in self.pulls
-                if one.image in images
-            ]
-        )
+        ended = [
+            replace(one, is_running=False, ended_s=one.ended_s or now_s)
+            for one in self._seen
+            if one.image in images
+        ]
+        self._owner.tell(self._owner.keep, ended)
 
 
 class NodePulls:
@@ -144,7 +146,6 @@ class NodePulls:
         self._reflector = Reflector(api, paths_of_pods(namespaces), own, parse_pod, self._notify)
         self._failures = Failures(read_journal, self.pods) if read_journal is not None else None
         self._looked_at = -JOURNAL_S
-        self._lock = threading.Lock()
         self._source: _Source | None = None
         self._asked_at = 0.0
         self._failed_at = 0.0
@@ -200,12 +201,11 @@ class NodePulls:
     def pulls(self) -> list[Pull]:
         """Return the pulls that run, and before them those that have ended lately."""
         now_s = time.time()
-        with self._lock:
-            ended = [one for one in self._ended.values() if now_s - one.ended_s < ENDED_S]
-            self._ended = {one.image: one for one in ended}
-            running = self._source.pulls if self._source is not None else []
+        running = self._source.pulls if self._source is not None else []
         names = {one.image for one in running}
-        return [one for one in ended if one.image not in names] + running
+        ended = self._ended.values()
+        lately = [one for one in ended if now_s - one.ended_s < ENDED_S and one.image not in names]
+        return lately + running
 
     async def changed(self, timeout_s: float) -> None:
         """Return when a pull has changed, or after a time limit in seconds."""
@@ -216,47 +216,46 @@ class NodePulls:
     def hold(self) -> None:
         """Watch the pods all the time, also without requests."""
         self._is_held = True
-        self._loop = asyncio.get_running_loop()
         self._reflector.start()
 
     async def close(self) -> None:
-        with self._lock:
-            self._asked_at, self._source = 0.0, None
+        self._source = None
         if self._timer is not None:
             self._timer.cancel()
         await self._reflector.stop()
 
-    # Called by the source's thread
+    # What a source tells
 
-    def is_asked(self, source: _Source) -> bool:
-        """Return whether a source shall go on; if not, it counts as ended."""
-        with self._lock:
-            if self._source is not source:
-                return False
-            if time.monotonic() - self._asked_at < UNASKED_S:
-                self._error = ""
-                return True
-            self._source = None
-            return False
+    def is_of(self, source: _Source) -> bool:
+        """Return whether a source shall go on."""
+        return self._source is source
 
-    def ended_with(self, source: _Source, error: PycrictlError) -> None:
-        is_news = False
-        with self._lock:
-            if self._source is source:
-                self._source, self._failed_at = None, time.monotonic()
-                is_news = self._error != error.message
-                self._error = error.message
-        if is_news:
-            self.log.warning("no_source", error=error.message)
-        self.wake()
+    def tell(self, function: Callable[..., None], *given: object) -> None:
+        """Call something in the loop."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(function, *given)
+
+    def source_showed(self, source: _Source, pulls: list[Pull], is_known: bool) -> None:
+        source.pulls, source.has_looked = pulls, is_known
+        if self._source is source:
+            self._error = ""
+        self._notify()
+
+    def source_ended(self, source: _Source, error: PycrictlError) -> None:
+        if self._source is source:
+            self._source, self._failed_at = None, time.monotonic()
+            if self._error != error.message:
+                self.log.warning("no_source", error=error.message)
+            self._error = error.message
+        self._notify()
 
     def keep(self, ended: Sequence[Pull]) -> None:
-        with self._lock:
-            for one in ended:
-                self._ended.pop(one.image, None)
-                self._ended[one.image] = one
-            while len(self._ended) > MAX_ENDED:
-                del self._ended[next(iter(self._ended))]
+        """Remember pulls that have ended; the dictionary is never changed, but replaced."""
+        images, now_s = {one.image for one in ended}, time.time()
+        before = self._ended.values()
+        kept = [one for one in before if one.image not in images and now_s - one.ended_s < ENDED_S]
+        self._ended = {one.image: one for one in [*kept, *ended][-MAX_ENDED:]}
 
     def look_for_failures(self) -> None:
         """Read from the journal now and then when failed pulls are tried again."""
@@ -271,39 +270,31 @@ class NodePulls:
         else:
             self.retries = {}
 
-    def wake(self) -> None:
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._notify)
-
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
     def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()
-        now = time.monotonic()
+        self._asked_at = now = time.monotonic()
         self._reflector.start()
-        with self._lock:
-            self._asked_at = now
-        if self._timer is None and not self._is_held:
+        if self._timer is None:
             self._stop_unasked()
-        with self._lock:
-            if self._source is not None or now - self._failed_at < RETRY_S:
-                return
+        if self._source is None and now - self._failed_at >= RETRY_S:
             source = self._source = _Source(self)
-        self.starts += 1
-        threading.Thread(
-            target=source.run, args=(self._connect,), name="pulls", daemon=True
-        ).start()
+            self.starts += 1
+            threading.Thread(
+                target=source.run, args=(self._connect,), name="pulls", daemon=True
+            ).start()
 
     def _stop_unasked(self) -> None:
-        """Stop watching pods after ``UNASKED_S`` without a request; else check again later."""
+        """End after ``UNASKED_S`` without a request; else check again later."""
         loop = asyncio.get_running_loop()
         if (left_s := self._asked_at + UNASKED_S - time.monotonic()) > 0:
             self._timer = loop.call_later(left_s, self._stop_unasked)
-        else:
-            self._timer = None
+            return
+        self._timer = self._source = None
+        if not self._is_held:
             self._ending = loop.create_task(self._reflector.stop())
 
 

@@ -70,7 +70,10 @@ class Reflector(Generic[T]):
 
     @property
     def items(self) -> dict[str, T]:
-        return {uid: one for items in self._items.values() for uid, one in items.items()}
+        found: dict[str, T] = {}
+        for items in self._items.values():
+            found |= items  # at once: threads look at them, too
+        return found
 
     def start(self) -> None:
         if not self.tasks:
