@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pycrictl.agent.api.names import Document
 from pycrictl.agent.objects import PullPhase, is_waiting, objects_of
@@ -17,6 +17,7 @@ from pycrictl.errors import PycrictlError
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential
 from pycrictl.kube.events import LOOK_S, TIMEOUT_S, EventRecorder, PodPullState
+from pycrictl.kube.pods import Pod
 from pycrictl.pulls.documents import event_text
 from pycrictl.pulls.model import Phase, Totals
 from pycrictl.servicelog import Log
@@ -35,12 +36,6 @@ _PHASES: Final = {
 }
 _BEGINNINGS: Final = _PHASES.keys() - {PullPhase.SUCCEEDED}
 """That a pull has failed or is put off, the kubelet's own Events say."""
-
-
-class _Pod(NamedTuple):
-    namespace: str
-    name: str
-    uid: str
 
 
 def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
@@ -77,7 +72,7 @@ def state_of(document: Document) -> PodPullState:
     spec, status = document["spec"], document["status"]
     phase = status["phase"]
     return PodPullState(
-        _Pod(document["metadata"]["namespace"], spec["podName"], spec["podUID"]),
+        Pod(document["metadata"]["namespace"], spec["podName"], spec["podUID"], "", (), ()),
         spec["image"],
         phase,
         partial(_message, spec["image"], status),

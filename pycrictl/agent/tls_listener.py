@@ -62,6 +62,14 @@ _TOO_LARGE: Final = (
 )
 
 _MESSAGE_CHARS: Final = 200
+_LIMITS: Final[dict[str, Any]] = {
+    "keepalive_timeout": KEEP_ALIVE_S,
+    "max_line_size": MAX_LINE_BYTES,
+    "max_headers": MAX_HEADERS,
+    "max_field_size": MAX_HEADER_BYTES,
+    "lingering_time": 0,
+    "access_log": None,
+}
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 IsTrusted = Callable[[asyncio.BaseTransport], bool]
@@ -85,12 +93,28 @@ class _HttpConnection(web.RequestHandler):
     authenticated.
     """
 
-    def __init__(self, server: _Server, pending: _Pending | None, **limits: Any) -> None:
-        super().__init__(server, loop=asyncio.get_running_loop(), **limits)
-        self.pending = pending
-        self._unserved = server.unserved
+    def __init__(self, server: _Server, pending: _Pending) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **_LIMITS)
+        self.pending: _Pending | None = pending
+        self._server = server
         self._head = bytearray()
         self._rest: bytes | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve after the handshake of TLS, unless it was turned away meanwhile."""
+        assert isinstance(transport, asyncio.Transport)
+        assert self.pending is not None
+        if not self._server.is_expected(self.pending):
+            transport.abort()
+            return
+        if self._server.is_trusted(transport):
+            self._server.forget(self.pending)
+            self.pending = None
+        else:
+            self.pending.transport = transport
+            if hasattr(transport, "set_read_buffer_limits"):  # of TLS: what waits encrypted
+                transport.set_read_buffer_limits(HEAD_BYTES)
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         if self.pending is None:
@@ -127,7 +151,7 @@ class _HttpConnection(web.RequestHandler):
         what = message or (repr(exc) if exc is not None else "it takes too long")
         what = what.partition("\n")[0][:_MESSAGE_CHARS]
         if not isinstance(exc, ConnectionError):  # the client has gone
-            self._unserved(peer=request.remote or "", status=status, error=what)
+            self._server.unserved(peer=request.remote or "", status=status, error=what)
         if exc is not None:
             exc.__traceback__ = None  # as in _Server._handshake
         if request.writer.output_size > 0:
@@ -139,19 +163,9 @@ class _HttpConnection(web.RequestHandler):
     def _refuse(self) -> None:
         self._head.clear()
         if self.transport is not None:
-            self._unserved(peer=_host_of(self.transport), status=431)
+            self._server.unserved(peer=_host_of(self.transport), status=431)
             self.transport.write(_TOO_LARGE)
         self.force_close()
-
-
-class _HandshakeProtocol(asyncio.Protocol):
-    def __init__(self, server: _Server, pending: _Pending) -> None:
-        self._server = server
-        self._stranger = pending
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._server.handshake_done(self._stranger, transport)
 
 
 class _Server(web.Server):
@@ -174,7 +188,7 @@ class _Server(web.Server):
             return response
 
         super().__init__(handle, handler_cancellation=True)
-        self._is_trusted = is_trusted
+        self.is_trusted = is_trusted
         self._silent: dict[_Pending, None] = {}
         self._readable: dict[_Pending, None] = {}
         self._unauthenticated: dict[_Pending, None] = {}
@@ -201,36 +215,15 @@ class _Server(web.Server):
     def authenticated(self, request: web.BaseRequest) -> None:
         connection = request.protocol
         if isinstance(connection, _HttpConnection) and connection.pending is not None:
-            self._forget(connection.pending)
+            self.forget(connection.pending)
             connection.authenticated()
 
-    def handshake_done(self, pending: _Pending, transport: asyncio.Transport) -> None:
-        is_authenticated = self._is_trusted(transport)
-        if pending not in self._unauthenticated:  # it was turned away meanwhile
-            transport.abort()
-            return
-        if is_authenticated:
-            self._forget(pending)
-        else:
-            pending.transport = transport
-            if hasattr(transport, "set_read_buffer_limits"):  # of TLS: what waits encrypted
-                transport.set_read_buffer_limits(HEAD_BYTES)
-        connection = _HttpConnection(
-            self,
-            None if is_authenticated else pending,
-            keepalive_timeout=KEEP_ALIVE_S,
-            max_line_size=MAX_LINE_BYTES,
-            max_headers=MAX_HEADERS,
-            max_field_size=MAX_HEADER_BYTES,
-            lingering_time=0,
-            access_log=None,
-        )
-        transport.set_protocol(connection)
-        connection.connection_made(transport)
+    def is_expected(self, pending: _Pending) -> bool:
+        return pending in self._unauthenticated
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
         if handler.pending is not None:
-            self._forget(handler.pending)
+            self.forget(handler.pending)
         super().connection_lost(handler, exc)
         self._trim_later()
 
@@ -281,14 +274,14 @@ class _Server(web.Server):
         loop, context = asyncio.get_running_loop(), pending.context
         try:
             await loop.connect_accepted_socket(
-                lambda: _HandshakeProtocol(self, pending),
+                lambda: _HttpConnection(self, pending),
                 pending.client,
                 ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_S if context is not None else None,
             )
         except (OSError, ssl.SSLError) as exc:  # no TLS, or no time for it
             exc.__traceback__ = None  # it holds what holds it: all that TLS needed, 100 KiB
-            self._forget(pending)
+            self.forget(pending)
             pending.client.close()
             self._trim_later()
 
@@ -310,7 +303,7 @@ class _Server(web.Server):
         transport, has_begun = pending.transport, pending in self._unauthenticated
         if pending in self._silent:
             asyncio.get_running_loop().remove_reader(pending.client.fileno())
-        self._forget(pending)
+        self.forget(pending)
         if not has_begun:
             pending.client.close()
         elif transport is not None and not transport.is_closing():
@@ -319,7 +312,7 @@ class _Server(web.Server):
             with suppress(OSError):  # it has just ended
                 pending.client.shutdown(socket.SHUT_RDWR)
 
-    def _forget(self, pending: _Pending) -> None:
+    def forget(self, pending: _Pending) -> None:
         for connections in (self._silent, self._readable, self._unauthenticated):
             connections.pop(pending, None)
         if pending.timer is not None:

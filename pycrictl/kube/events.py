@@ -201,17 +201,14 @@ class EventRecorder:
     def _call(self, event: Event) -> None:
         api, changes = self._api, _changes(event)
         path = f"/api/v1/namespaces/{event.pod.namespace}/events"
+        create = partial(api.post, path, {**_identity(event, api.node), **changes})
+        change = partial(api.patch, f"{path}/{event.name}", changes)
         try:
-            if event.writing == 1:
-                api.post(path, {**_identity(event, api.node), **changes})
-            else:
-                api.patch(f"{path}/{event.name}", changes)
-        except AlreadyExists:  # of an earlier pull, or of an earlier process
+            (create if event.writing == 1 else change)()
+        except (AlreadyExists, NotFound) as exc:
+            # One of an earlier pull or process; they are kept for an hour.
             time.sleep(CALL_PAUSE_S)
-            api.patch(f"{path}/{event.name}", changes)
-        except NotFound:  # Events are kept for an hour
-            time.sleep(CALL_PAUSE_S)
-            api.post(path, {**_identity(event, api.node), **changes})
+            (change if isinstance(exc, AlreadyExists) else create)()
 
 
 def is_valid(pod: Subject) -> bool:

@@ -10,8 +10,8 @@ import hashlib
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Generic, TypeVar
 
 from aiohttp import web
 
@@ -37,30 +37,35 @@ TOKEN_HEADER: Final = "X-Pycrictl-Token"
 MAX_CACHED: Final = 1000
 MAX_TOKEN_CHARS: Final = 16 * 1024
 MAX_REVIEWS: Final = 16
-_REVIEW_TOKEN: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
-_REVIEW_ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """Answers that are kept for a while; equal calls meanwhile wait for the same answer."""
+    """The API server's answers, kept for a while; equal calls meanwhile wait for the same answer.
 
-    def __init__(self, keep_s: Callable[[T], float]) -> None:
+    ``about`` is what it is asked about, for the Refusal of a call that it does not answer.
+    """
+
+    def __init__(self, about: str, keep_s: Callable[[T], float]) -> None:
+        self._about = about
         self._keep_s = keep_s
         self._kept: OrderedDict[str, tuple[float, T]] = OrderedDict()
         self._asking: dict[str, asyncio.Task[T]] = {}
 
-    async def get(self, key: str, ask: Callable[[], Awaitable[T]]) -> T:
+    async def get(self, key: str, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         now = time.monotonic()
         found = self._kept.get(key)
         if found is not None and found[0] > now:
             return found[1]
         if (task := self._asking.get(key)) is None:
-            task = asyncio.ensure_future(_awaited(ask))
+            task = asyncio.create_task(ask())
             self._asking[key] = task
             task.add_done_callback(lambda _: self._asking.pop(key, None))
-        answer = await asyncio.shield(task)
+        try:
+            answer = await asyncio.shield(task)
+        except PycrictlError:
+            raise Refusal(503, f"the API server cannot be asked about {self._about}") from None
         self._kept[key] = time.monotonic() + self._keep_s(answer), answer
         self._kept.move_to_end(key)
         while len(self._kept) > MAX_CACHED:
@@ -79,9 +84,9 @@ class Access:
         self._node = node
         self._own_user = own_user
         self._tokens: Cache[tuple[User, tuple[str, ...]] | None] = Cache(
-            lambda found: DENIED_S if found is None else TOKEN_S
+            "the token", lambda found: DENIED_S if found is None else TOKEN_S
         )
-        self._rights: Cache[str] = Cache(lambda why: DENIED_S if why else ALLOWED_S)
+        self._rights: Cache[str] = Cache("rights", lambda why: DENIED_S if why else ALLOWED_S)
         self._slots = asyncio.Semaphore(MAX_REVIEWS)
 
     def is_front_proxy(self, transport: asyncio.BaseTransport | None) -> bool:
@@ -150,18 +155,20 @@ class Access:
         if not token or len(token) > MAX_TOKEN_CHARS:
             return None
         key = f"{audience} {hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()}"
-        try:
-            return await self._tokens.get(key, lambda: self._review_token(token, audience))
-        except PycrictlError:
-            raise Refusal(503, "the API server cannot be asked about the token") from None
+        return await self._tokens.get(key, lambda: self._review_token(token, audience))
+
+    async def _review(self, group: str, kind: str, spec: Document) -> Document:
+        """Return the status of a review by the API server."""
+        self.reviews += 1
+        version = f"{group}.k8s.io/v1"
+        review = {"apiVersion": version, "kind": kind, "spec": spec}
+        async with self._slots:
+            answer = await self._api.post(f"/apis/{version}/{kind.lower()}s", review)
+        return mapping(answer, "status")
 
     async def _review_token(self, token: str, audience: str) -> tuple[User, tuple[str, ...]] | None:
-        self.reviews += 1
-        spec: Document = {"token": token, **({"audiences": [audience]} if audience else {})}
-        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
-        async with self._slots:
-            answer = await self._api.post(_REVIEW_TOKEN, review)
-        status = mapping(answer, "status")
+        spec = {"token": token, **({"audiences": [audience]} if audience else {})}
+        status = await self._review("authentication", "TokenReview", spec)
         user = mapping(status.get("user"))
         if status.get("authenticated") is not True or not (name := _whole(user.get("username"))):
             return None
@@ -176,32 +183,16 @@ class Access:
         key = repr((user, attributes))
 
         async def ask() -> str:
-            self.reviews += 1
-            spec = {
-                "user": user.name,
-                "groups": user.groups,
-                "uid": user.uid,
-                "extra": dict(user.extra),
-                **attributes,
-            }
-            review = {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SubjectAccessReview",
-                "spec": spec,
-            }
-            async with self._slots:
-                answer = await self._api.post(_REVIEW_ACCESS, review)
-            status = mapping(answer, "status")
+            who = {"user": user.name, "groups": user.groups, "uid": user.uid}
+            spec = {**who, "extra": dict(user.extra), **attributes}
+            status = await self._review("authorization", "SubjectAccessReview", spec)
             if status.get("allowed") is True:
                 return "" if status.get("denied") is not True else "Forbidden"
             wanted = next(iter(attributes.values()))
             what = ", ".join(f"{name}={value}" for name, value in wanted.items())
             return f"Forbidden (user={user.name}, {what})"
 
-        try:
-            return await self._rights.get(key, ask)
-        except PycrictlError:
-            raise Refusal(503, "the API server cannot be asked about rights") from None
+        return await self._rights.get(key, ask)
 
 
 def _certificate_of(transport: asyncio.BaseTransport | None) -> ClientCertificate | None:
@@ -221,7 +212,3 @@ def _whole(value: object) -> str:
 
 def _wholes(value: object) -> tuple[str, ...]:
     return tuple(texts(value, MAX_ANSWER_BYTES))
-
-
-async def _awaited(ask: Callable[[], Awaitable[T]]) -> T:
-    return await ask()

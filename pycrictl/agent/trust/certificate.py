@@ -53,15 +53,13 @@ class Pair(NamedTuple):
 
 
 def authority() -> Pair:
-    return _issued([_NAME], None, is_authority=True)
+    return serving([_NAME], is_authority=True)
 
 
-def serving(names: Sequence[str], authority: Pair | None = None) -> Pair:
+def serving(
+    names: Sequence[str], authority: Pair | None = None, *, is_authority: bool = False
+) -> Pair:
     """Return a certificate for these names and addresses; self-signed without an authority."""
-    return _issued(names, authority, is_authority=False)
-
-
-def _issued(names: Sequence[str], authority: Pair | None, *, is_authority: bool) -> Pair:
     signer = None if authority is None else [one.decode("latin-1") for one in authority[:2]]
     found = _apart("issue", names, signer, is_authority)
     if found is None:
