@@ -120,14 +120,10 @@ class PodSelection:
             self._look()
 
     def _look(self) -> None:
-        if not self._selectors:
-            documents = _documents(self._kubectl, self._asked)
+        if self._selectors:
+            documents = _select(self._kubectl, self.namespace, self._selectors, self._asked.node)
         else:
-            documents = [
-                pod
-                for selector in self._selectors
-                for pod in _select(self._kubectl, self.namespace, selector, self._asked.node)
-            ]
+            documents = _documents(self._kubectl, self._asked)
         self.pods = _pods(documents)
         self._known |= {(pod.namespace, pod.name) for pod in self.pods}
 
@@ -142,42 +138,36 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
     if asked.node:
         with suppress(Denied):  # a user may have the right to see pulls, but not nodes
             kubectl.output("get", f"node/{asked.node}", "--output=name")
-    if not asked.names:
-        is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
-        namespace = "" if is_everywhere else asked.namespace or namespace_of(kubectl)
-        if not asked.selector:
-            return PodSelection(kubectl, asked, namespace, [], [])
-        found = _pods(_select(kubectl, namespace, asked.selector, asked.node))
-        return PodSelection(kubectl, asked, namespace, found, [asked.selector])
     try:
         namespace, documents, selectors = _resolve(kubectl, asked)
     except Denied:
         # Who may see pulls need not see pods.
-        name = asked.names[0].removeprefix("pod/")
-        if len(asked.names) > 1 or "/" in name:
+        name = "".join(asked.names[:1]).removeprefix("pod/")
+        if len(asked.names) != 1 or "/" in name:
             raise
         namespace = asked.namespace or namespace_of(kubectl)
         unseen = Pod(namespace, name, "", "", (), (), node=UNSEEN)
         return PodSelection(kubectl, asked, namespace, [unseen], [])
-    for selector in selectors:
-        documents += _select(kubectl, namespace, selector, asked.node)
-    pods = _pods(documents)
-    _check_container(asked.container, pods)
+    pods = _pods(documents + _select(kubectl, namespace, selectors, asked.node))
+    if asked.names:
+        _check_container(asked.container, pods)
     return PodSelection(kubectl, asked, namespace, pods, selectors)
 
 
-def documents_of(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:
-    if not asked.names:
-        namespace = "" if asked.is_everywhere else asked.namespace or namespace_of(kubectl)
-        return _select(kubectl, namespace, asked.selector, asked.node)
+def documents_of(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]]]:
+    """Return the namespace, empty for all, and the pods."""
     namespace, found, selectors = _resolve(kubectl, asked)
-    for selector in selectors:
-        found += _select(kubectl, namespace, selector, asked.node)
-    return found
+    if not asked.names:
+        selectors = [asked.selector]
+    return namespace, found + _select(kubectl, namespace, selectors, asked.node)
 
 
 def _resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]], list[str]]:
-    """Return the namespace, the pods that are named, and the selectors of what else is named."""
+    """Return the namespace, the pods that are named, and the selectors of what else is meant."""
+    if not asked.names:
+        is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
+        namespace = "" if is_everywhere else asked.namespace or namespace_of(kubectl)
+        return namespace, [], [asked.selector] if asked.selector else []
     namespace, pods, selectors = "", [], []
     for each in _documents(kubectl, asked):
         namespace = text(each["metadata"].get("namespace"))
@@ -226,11 +216,20 @@ def _documents(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:
     return _items(kubectl.documents("get", *words, "--output=json"))
 
 
-def _select(kubectl: Kubectl, namespace: str, selector: str, node: str) -> list[dict[str, Any]]:
-    words = [f"--namespace={namespace}" if namespace else ALL, f"--selector={selector}"]
-    if node:
-        words.append(f"--field-selector=spec.nodeName={node}")
-    return _items(kubectl.documents("get", "pods", *words, "--output=json"))
+def _select(
+    kubectl: Kubectl, namespace: str, selectors: Iterable[str], node: str
+) -> list[dict[str, Any]]:
+    found = []
+    for selector in selectors:
+        words = [where(namespace), f"--selector={selector}"]
+        if node:
+            words.append(f"--field-selector=spec.nodeName={node}")
+        found += _items(kubectl.documents("get", "pods", *words, "--output=json"))
+    return found
+
+
+def where(namespace: str) -> str:
+    return f"--namespace={namespace}" if namespace else ALL
 
 
 def _items(document: Any) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.pod import Look, PodReport, diagnose
 from pycrictl.errors import NotFound, PycrictlError
 from pycrictl.foreign import mapping, mappings, text
-from pycrictl.kubectl.pod_selection import Asked, documents_of, namespace_of
+from pycrictl.kubectl.pod_selection import Asked, documents_of, where
 from pycrictl.kubectl.podfacts import Known, facts_of, for_cluster, needs_log
 from pycrictl.kubectl.program import Kubectl
 
@@ -30,14 +30,15 @@ class Pods:
 
     def look(self) -> Look:
         """Look at all of them, the gravest first."""
-        pods = documents_of(self._kubectl, self._asked)
+        namespace, pods = documents_of(self._kubectl, self._asked)
         if not pods and self._asked.names:
             raise NotFound("no such pod")
         is_single = len(pods) == 1 and bool(self._asked.names)
-        words = self._where()
         missing: list[Missing] = []
-        events = self._ask("events", missing, "events", *words, "--field-selector=type=Warning")
-        pulls = self._ask("agents", missing, f"imagepulls.{GROUP}", *words)
+        events = self._ask(
+            "events", missing, "events", where(namespace), "--field-selector=type=Warning"
+        )
+        pulls = self._ask("agents", missing, f"imagepulls.{GROUP}", where(namespace))
         reports = []
         for pod in pods:
             logs = self._logs(pod) if is_single else {}
@@ -48,12 +49,6 @@ class Pods:
             findings = [for_cluster(one, found, node) for one in diagnose(found)]
             reports.append(PodReport(found, findings))
         return Look(sorted(reports, key=lambda one: one.gravity), (), tuple(missing))
-
-    def _where(self) -> list[str]:
-        asked = self._asked
-        if asked.is_everywhere:
-            return ["--all-namespaces"]
-        return [f"--namespace={asked.namespace or namespace_of(self._kubectl)}"]
 
     def _ask(
         self, source: str, missing: list[Missing], kind: str, *words: str

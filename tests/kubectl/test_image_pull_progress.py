@@ -196,7 +196,7 @@ def test_the_same_image_on_two_nodes_is_pulled_twice(cluster: Cluster, plugin: P
     assert {each["image"] for each in run.objects} == {"web:1"}
 
 
-@pytest.mark.parametrize("words", [("-lapp=web",), ("deployment/web",), ("deploy/web",)])
+@pytest.mark.parametrize("words", [("-lapp=web",), ("deploy/web",)])
 def test_pods_by_their_labels(cluster: Cluster, plugin: Plugin, words: tuple[str, ...]) -> None:
     cluster.pods = [pod("web-1", app="web"), pod("db", app="db")]
     selector = {"matchLabels": {"app": "web"}}
@@ -326,7 +326,12 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
     [
         (["web"], {"versions": ()}, "the agent is not installed", "kubectl apply -k '"),
         (["-A"], {"versions": ()}, "the agent is not installed", "kubectl apply -k '"),
-        (["web"], {"versions": ("v2",)}, "offers v2 of progress.pycrictl.dev, this program", ""),
+        (
+            ["web"],
+            {"versions": ("v2",)},
+            "offers v2 of progress.pycrictl.dev, this program knows v1alpha1",
+            "hint: install the version",
+        ),
         (
             ["web", "--as=jane"],
             {},

@@ -40,18 +40,6 @@ def test_the_plugin_leaves_out_what_it_does_not_know(cluster: Cluster, plugin: P
     assert "Traceback" not in run.stderr
 
 
-def test_the_plugin_says_which_version_it_knows(cluster: Cluster, plugin: Plugin) -> None:
-    cluster.versions = ["v1beta1"]
-    run = plugin.run("-A")
-    assert run.code == 1
-    message, hint = run.stderr.splitlines()
-    assert message.endswith(
-        "the agent of this cluster offers v1beta1 of progress.pycrictl.dev, this program knows"
-        " v1alpha1"
-    )
-    assert hint.startswith("hint: install the version")
-
-
 @pytest.fixture
 def agents(run_folder: Path, tmp_path: Path) -> Iterator[Standing]:
     with standing(make_node_certificates(run_folder), tmp_path) as made:
