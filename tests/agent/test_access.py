@@ -21,12 +21,18 @@ BASE = "/apis/progress.pycrictl.dev/v1alpha1"
 PULLS = f"{BASE}/namespaces/default/imagepulls"
 
 
-@pytest.mark.parametrize("text", ["", "{", '"front-proxy-client"', "[1]", "null"])
-def test_allowed_names_that_cannot_be_read_allow_nobody(cluster: Cluster, text: str) -> None:
+@pytest.mark.parametrize("names", ["", "{", '"front-proxy-client"', "[1]", "null", None])
+def test_a_config_map_that_cannot_be_read_names_no_front_proxy(
+    cluster: Cluster, names: str | None
+) -> None:
     data = cluster.api.objects.documents("", "configmaps")[0]["data"]
-    found = parse_trust({"data": {**data, "requestheader-allowed-names": text}})
+    changes = {"requestheader-client-ca-file": "nonsense"}
+    if names is not None:
+        changes = {"requestheader-allowed-names": names}
+    found = parse_trust({"data": {**data, **changes}})
     assert found is not None
     assert found.proxy_ca == ""
+    assert parse_trust({"data": None}) is None
 
 
 def test_a_certificate_that_is_over_or_of_another_authority(cluster: Cluster) -> None:

@@ -11,7 +11,6 @@ from pycrictl.agent.api.answers import fits_labels, parse_fields
 from pycrictl.agent.api.table import age, cells
 from pycrictl.agent.object_store import ObjectStore, VersionGone
 from pycrictl.agent.objects import is_waiting, objects_of, reports_of, wanted
-from pycrictl.agent.trust.frontproxy import parse_trust
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.model import Pull
 from pycrictl.pulls.tracker import Tracker
@@ -272,12 +271,6 @@ def test_field_selectors() -> None:
     assert not parse_fields("status.phase!=Waiting").fits(document)
     assert parse_fields("metadata.name=web.main").wanted("metadata.name") == "web.main"
     assert parse_fields("metadata.name!=web.main").wanted("metadata.name") == ""
-
-
-@pytest.mark.parametrize("data", [None, {}, {"requestheader-client-ca-file": "nonsense"}])
-def test_a_config_map_without_a_front_proxy(data: Any) -> None:
-    found = parse_trust({"data": data})
-    assert found is None or found.proxy_ca == ""
 
 
 def test_bytes_of_layers_whose_sizes_nobody_knows() -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from .cluster import Cluster
+from tests.waiting import wait_until
+
+from .agents import Agents
+from .cluster import ADDRESS, NODE, Cluster
 
 _PROGRAMS = os.environ.get("CLUSTER_BIN", "")
 collect_ignore_glob = [] if _PROGRAMS else ["test_*.py"]
@@ -36,3 +39,21 @@ def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
     shared_cluster.lab.throttle.heal()
     shared_cluster.lab.throttle.limit(None)
     shared_cluster.remove_pods()
+
+
+@pytest.fixture(scope="module")
+def shared_agents(shared_cluster: Cluster) -> Iterator[Agents]:
+    """An agent on the cluster's node, which offers copies; tests use `agents`."""
+    agents = Agents(shared_cluster)
+    agents.install()
+    try:
+        agents.start(NODE, ADDRESS, flags=("--spool-dir", str(agents.folder / "spool")))
+        wait_until(lambda: shared_cluster.kubectl("get", "imagepulls").returncode == 0)
+        yield agents
+    finally:
+        agents.remove()
+
+
+@pytest.fixture
+def agents(cluster: Cluster, shared_agents: Agents) -> Agents:
+    return shared_agents

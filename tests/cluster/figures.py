@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import statistics
 import sys
 import tempfile
 import time
@@ -17,18 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import grpc
-
 from benchmarks.programs import cpu_clock
-from pycrictl._proto import cri_pb2
-from tests.node.kubelet import RUNTIME, Kubelet
 from tests.processes import resident_bytes
-from tests.proxy.program import OPTIONS
 from tests.waiting import wait_until
 
 from .agents import BASE
-from .cluster import SOCKET, Cluster
-from .shipped import ENDPOINT, METRICS, Node, agent_pid, node_of
+from .cluster import Cluster
+from .shipped import METRICS, Node, agent_pid, node_of
 from .test_manifests import agent_pod, applied_from, plugin_beside
 
 MIB: Final = 1 << 20
@@ -36,7 +30,6 @@ PODS: Final = 30
 PODS_S: Final = float(os.environ.get("FIGURES_S", "120"))
 IDLE_S: Final = 60.0
 PULLS_S: Final = 30.0
-CALLS: Final = 2000
 
 
 def main() -> None:
@@ -74,7 +67,7 @@ def calls() -> float:
 
 
 def _with_pods(node: Node) -> None:
-    """The proxy under a kubelet with many pods, without any call, and under one client."""
+    """The proxy under a kubelet with many pods, and without any call."""
     assert node.proxy is not None
     cluster, pid = node.cluster, node.proxy.pid
     say(f"proxy, idle at first: {share(pid, 1)}")
@@ -85,13 +78,6 @@ def _with_pods(node: Node) -> None:
         wait_until(partial(_is_running, cluster, f"p{number}"))
     time.sleep(10)
     say(f"proxy, kubelet with {PODS} pods: {share(pid, PODS_S, calls)}")
-    direct, through = _client(f"unix://{SOCKET}"), _client(ENDPOINT)
-    for name in ("ListPodSandbox", "Version"):
-        before = cpu_s(pid)
-        found = [_median(one, name) for one in (direct, through)]
-        used = (cpu_s(pid) - before) / CALLS
-        p50 = " -> ".join(f"{one * 1e3:.2f}" for one in found)
-        say(f"{name}: p50 {p50} ms, {found[1] / found[0]:.2f} x, {used * 1e3:.2f} ms CPU a call")
     cluster.kubelet.terminate()
     time.sleep(5)
     say(f"proxy, no kubelet: {share(pid, IDLE_S)}")
@@ -100,22 +86,6 @@ def _with_pods(node: Node) -> None:
 
 def _is_running(cluster: Cluster, name: str) -> bool:
     return cluster.phase(name) == "Running"
-
-
-def _client(endpoint: str) -> Kubelet:
-    return Kubelet(grpc.insecure_channel(endpoint, options=OPTIONS), cgroup_parent="/none")
-
-
-def _median(client: Kubelet, name: str) -> float:
-    """How long a call takes, each after the other."""
-    asked = getattr(cri_pb2, f"{name}Request")()
-    answer = getattr(cri_pb2, f"{name}Response")
-    took = []
-    for _ in range(CALLS):
-        began = time.perf_counter()
-        client.call(RUNTIME + name, asked, answer)
-        took.append(time.perf_counter() - began)
-    return statistics.median(took)
 
 
 def _with_an_agent(node: Node) -> None:

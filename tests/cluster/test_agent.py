@@ -17,17 +17,9 @@ from tests.waiting import settled, wait_until
 
 from .agents import Agents
 from .cluster import ADDRESS, NODE, OTHER_ADDRESS, Cluster
-from .test_copies import shared_agents
 from .test_proxy import pull_slowly
 
-__all__ = ["shared_agents"]
-
 OTHER = "vm2"
-
-
-@pytest.fixture
-def agents(cluster: Cluster, shared_agents: Agents) -> Agents:
-    return shared_agents
 
 
 def percents(lines: str) -> list[int]:

@@ -14,18 +14,11 @@ from tests.serving import believing
 from .agents import Agents
 from .cluster import ADDRESS, OTHER_ADDRESS, Cluster
 from .cluster import PORT as API_PORT
-from .test_copies import Container, shared_agents
+from .test_copies import Container
 from .test_proxy import pull_slowly
-
-__all__ = ["shared_agents"]
 
 OTHER = "vm2"
 COPIES = f"{BASE}/namespaces/default/pods/web/containercopies"
-
-
-@pytest.fixture
-def agents(cluster: Cluster, shared_agents: Agents) -> Agents:
-    return shared_agents
 
 
 def test_a_lost_node_says_what_is_wrong(

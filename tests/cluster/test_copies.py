@@ -45,18 +45,6 @@ COPY = [
 ]
 
 
-@pytest.fixture(scope="module")
-def shared_agents(shared_cluster: Cluster) -> Iterator[Agents]:
-    agents = Agents(shared_cluster)
-    agents.install()
-    try:
-        agents.start(NODE, ADDRESS, flags=("--spool-dir", str(agents.folder / "spool")))
-        wait_until(lambda: shared_cluster.kubectl("get", "imagepulls").returncode == 0)
-        yield agents
-    finally:
-        agents.remove()
-
-
 @pytest.fixture
 def agents(cluster: Cluster, shared_agents: Agents) -> Iterator[Agents]:
     yield shared_agents
