@@ -195,7 +195,7 @@ def test_the_plugin_shows_one_pod_and_all(applied: Cluster, plugin: Plugin) -> N
     done = plugin.by_kubectl("image-pull-progress", "slow", "--progress", "plain")
     assert done.code == 0, done.stderr
     lines = (done.stdout + done.stderr).splitlines()
-    assert any(re.search(rf"{name} .*started: 5 layers, 45.1 MiB", line) for line in lines), lines
+    assert any(re.search(rf"{name} .*started: 5 layers, 46.1 MiB", line) for line in lines), lines
     assert any(re.search(rf"{name} .*done: 5 layers", line) for line in lines), lines
     stdout, stderr = follower.communicate(timeout=60)
     assert follower.returncode == 0, stderr
