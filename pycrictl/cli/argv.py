@@ -40,7 +40,11 @@ class CommandLine(NamedTuple):
 
 
 def parse(
-    args: Sequence[str], options: Mapping[str, OptionSpec], *, interspersed: bool
+    args: Sequence[str],
+    options: Mapping[str, OptionSpec],
+    *,
+    interspersed: bool,
+    attached: bool = False,
 ) -> CommandLine:
     """Parse the words after a command's name.
 
@@ -48,6 +52,7 @@ def parse(
         options: every spelling without its dashes (``name``, ``n``) to its option.
         interspersed: whether options may follow positionals. Where they may not (``exec``), the
             first positional ends all parsing and the rest is passed on untouched, ``--`` included.
+        attached: whether a short option may be followed by its value, as in kubectl: ``-nshop``.
     """
     line = CommandLine([], [], set(), {})
     switches: dict[str, bool] = {}
@@ -65,7 +70,7 @@ def parse(
                 continue
             line.positionals.extend(args[position:])
             break
-        for name, value in _split(word, options):
+        for name, value in _split(word, options, attached=attached):
             option = options.get(name)
             if option is None:
                 raise _unknown(word, name, options)
@@ -91,10 +96,15 @@ def parse(
     return line
 
 
-def _split(word: str, options: Mapping[str, OptionSpec]) -> list[tuple[str, str | None]]:
+def _split(
+    word: str, options: Mapping[str, OptionSpec], *, attached: bool
+) -> list[tuple[str, str | None]]:
     name, equals, value = word.lstrip("-").partition("=")
     given = value if equals else None
     is_bundle = not word.startswith("--") and name not in options and len(name) > 1
+    first = options.get(name[:1]) if is_bundle and attached else None
+    if first is not None and not first.is_switch:
+        return [(name[0], word[2:])]
     if is_bundle and all(letter in options for letter in name):
         return [*((letter, None) for letter in name[:-1]), (name[-1], given)]
     return [(name, given)]

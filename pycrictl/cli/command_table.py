@@ -35,6 +35,8 @@ class Grammar(Enum):
 
 
 class CommandSpec(NamedTuple):
+    """``target`` is a module, and after a colon its function if that has another name."""
+
     name: str
     target: str
     summary: str
@@ -54,7 +56,7 @@ class CommandSpec(NamedTuple):
         module, _, function = self.target.partition(":")
         with undisturbed():  # protobuf's C code may crash if an exception comes while it is loaded
             loaded = import_module(f"{_PACKAGE}.{module}")
-        found: Callable[..., None] = getattr(loaded, function)
+        found: Callable[..., None] = getattr(loaded, function or self.name.replace("-", "_"))
         return found
 
     def subcommand(self, word: str) -> CommandSpec | None:
@@ -76,118 +78,100 @@ SCHEMAS: Final = CommandSpec(
 
 FAMILIES: Final = {
     "Containers": (
-        CommandSpec("ps", "listing:ps", "List containers, running ones by default"),
-        CommandSpec("inspect", "inspecting:inspect", "Show the details of containers"),
-        CommandSpec("logs", "logs:logs", "Show the logs of containers"),
-        CommandSpec("stats", "measuring:stats", "Show the resource usage of containers"),
+        CommandSpec("ps", "listing", "List containers, running ones by default"),
+        CommandSpec("inspect", "inspecting", "Show the details of containers"),
+        CommandSpec("logs", "logs", "Show the logs of containers"),
+        CommandSpec("stats", "measuring", "Show the resource usage of containers"),
         CommandSpec(
-            "events", "runtime:events", "Show container events as they happen", aliases=("event",)
+            "events", "runtime", "Show container events as they happen", aliases=("event",)
         ),
         CommandSpec(
-            "create",
-            "lifecycle:create",
-            "Create a container in a pod sandbox",
-            subcommands=(SCHEMAS,),
+            "create", "lifecycle", "Create a container in a pod sandbox", subcommands=(SCHEMAS,)
         ),
         CommandSpec(
-            "run", "lifecycle:run", "Run a container in a new pod sandbox", subcommands=(SCHEMAS,)
+            "run", "lifecycle", "Run a container in a new pod sandbox", subcommands=(SCHEMAS,)
         ),
-        CommandSpec("start", "lifecycle:start", "Start created containers"),
-        CommandSpec("stop", "lifecycle:stop", "Stop running containers"),
-        CommandSpec("rm", "lifecycle:rm", "Remove containers"),
-        CommandSpec("update", "lifecycle:update", "Change the resource limits of containers"),
-        CommandSpec("checkpoint", "lifecycle:checkpoint", "Checkpoint running containers"),
+        CommandSpec("start", "lifecycle", "Start created containers"),
+        CommandSpec("stop", "lifecycle", "Stop running containers"),
+        CommandSpec("rm", "lifecycle", "Remove containers"),
+        CommandSpec("update", "lifecycle", "Change the resource limits of containers"),
+        CommandSpec("checkpoint", "lifecycle", "Checkpoint running containers"),
     ),
     "Sessions": (
         CommandSpec("exec", "exec_attach:exec_", "Run a command in containers", Grammar.REMOTE),
-        CommandSpec("attach", "exec_attach:attach", "Attach to a running container"),
+        CommandSpec("attach", "exec_attach", "Attach to a running container"),
+        CommandSpec("port-forward", "exec_attach", "Forward local ports to a pod sandbox"),
         CommandSpec(
-            "port-forward", "exec_attach:port_forward", "Forward local ports to a pod sandbox"
+            "debug", "debug", "Run a shell beside a container that has none", Grammar.REMOTE
         ),
-        CommandSpec(
-            "debug", "debug:debug", "Run a shell beside a container that has none", Grammar.REMOTE
-        ),
-        CommandSpec("cp", "cp:cp", "Copy files to or from a running container", Grammar.NEW),
+        CommandSpec("cp", "cp", "Copy files to or from a running container", Grammar.NEW),
     ),
     "Pods": (
-        CommandSpec("pods", "listing:pods", "List pod sandboxes"),
-        CommandSpec("inspectp", "inspecting:inspectp", "Show the details of pod sandboxes"),
-        CommandSpec("statsp", "measuring:statsp", "Show the resource usage of pods"),
-        CommandSpec("metricsp", "measuring:metricsp", "Show the metrics of pods"),
-        CommandSpec(
-            "metricdescs", "measuring:metricdescs", "List the pod metrics that the runtime provides"
-        ),
-        CommandSpec("why", "diagnosing:why", "Show why pods are not running", Grammar.NEW),
-        CommandSpec("runp", "lifecycle:runp", "Start a new pod sandbox", subcommands=(POD_SCHEMA,)),
-        CommandSpec("stopp", "lifecycle:stopp", "Stop running pod sandboxes"),
-        CommandSpec("rmp", "lifecycle:rmp", "Remove pod sandboxes and their containers"),
+        CommandSpec("pods", "listing", "List pod sandboxes"),
+        CommandSpec("inspectp", "inspecting", "Show the details of pod sandboxes"),
+        CommandSpec("statsp", "measuring", "Show the resource usage of pods"),
+        CommandSpec("metricsp", "measuring", "Show the metrics of pods"),
+        CommandSpec("metricdescs", "measuring", "List the pod metrics that the runtime provides"),
+        CommandSpec("why", "diagnosing", "Show why pods are not running", Grammar.NEW),
+        CommandSpec("runp", "lifecycle", "Start a new pod sandbox", subcommands=(POD_SCHEMA,)),
+        CommandSpec("stopp", "lifecycle", "Stop running pod sandboxes"),
+        CommandSpec("rmp", "lifecycle", "Remove pod sandboxes and their containers"),
     ),
     "Images": (
-        CommandSpec(
-            "images",
-            "listing:images",
-            "List the images on the node",
-            aliases=("image", "img"),
-        ),
-        CommandSpec("inspecti", "inspecting:inspecti", "Show the details of images"),
-        CommandSpec("imagefsinfo", "measuring:imagefsinfo", "Show the disk usage of images"),
-        CommandSpec("pull", "pull:pull", "Pull images from a registry", subcommands=(POD_SCHEMA,)),
-        CommandSpec("rmi", "rmi:rmi", "Remove images"),
+        CommandSpec("images", "listing", "List the images on the node", aliases=("image", "img")),
+        CommandSpec("inspecti", "inspecting", "Show the details of images"),
+        CommandSpec("imagefsinfo", "measuring", "Show the disk usage of images"),
+        CommandSpec("pull", "pull", "Pull images from a registry", subcommands=(POD_SCHEMA,)),
+        CommandSpec("rmi", "rmi", "Remove images"),
         CommandSpec(
             "image-pull-progress",
-            "image_pull_progress:image_pull_progress",
+            "image_pull_progress",
             "Show the progress of image pulls, whoever started them",
             Grammar.NEW,
         ),
     ),
     "Node": (
-        CommandSpec("version", "runtime:version", "Show the runtime's name and version"),
+        CommandSpec("version", "runtime", "Show the runtime's name and version"),
         CommandSpec(
             "doctor",
-            "diagnosing:doctor",
+            "diagnosing",
             "Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries",
             Grammar.NEW,
         ),
         CommandSpec(
             "top",
-            "top:top",
+            "top",
             "Show the node live on one screen: problems first, then pulls, then the rest",
             Grammar.NEW,
         ),
-        CommandSpec("info", "runtime:info", "Show the status and configuration of the runtime"),
+        CommandSpec("info", "runtime", "Show the status and configuration of the runtime"),
         CommandSpec(
-            "runtime-config",
-            "runtime:runtime_config",
-            "Show the settings that kubelet takes from the runtime",
+            "runtime-config", "runtime", "Show the settings that kubelet takes from the runtime"
         ),
-        CommandSpec("config", "configuration:config", "Show or change the configuration file"),
-        CommandSpec(
-            "update-runtime-config",
-            "runtime:update_runtime_config",
-            "Update the runtime's configuration",
-        ),
+        CommandSpec("config", "configuration", "Show or change the configuration file"),
+        CommandSpec("update-runtime-config", "runtime", "Update the runtime's configuration"),
     ),
     "Node side": (
         CommandSpec(
             "proxy",
-            "proxy:proxy",
+            "proxy",
             "Serve the CRI in front of a runtime: pull progress, a pull limit, copies",
             Grammar.NEW,
         ),
         CommandSpec(
             "pull-limiter",
-            "pull_limiter:pull_limiter",
+            "pull_limiter",
             "Show or set a running proxy's limit on image pulls; show its last pulls",
             Grammar.NEW,
         ),
         CommandSpec(
             "agent",
-            "agent:agent",
+            "agent",
             "Serve the node's image pulls to the cluster, as an API of the API server",
             Grammar.NEW,
         ),
     ),
-    "Shell": (CommandSpec("completion", "shell:completion", "Print a shell completion script"),),
+    "Shell": (CommandSpec("completion", "shell", "Print a shell completion script"),),
 }
 """All commands under the headings of the root help."""
 

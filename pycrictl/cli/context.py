@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pycrictl import config, noderoot
 from pycrictl.cli import crictl
-from pycrictl.show.colours import are_wanted
-from pycrictl.show.render import Screen
+from pycrictl.show.render import Screen, colours_are_wanted
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -114,7 +113,7 @@ class AppContext:
     @property
     def is_coloured(self) -> bool:
         is_terminal = self.env.stdout_is_terminal and not crictl.is_called()
-        return are_wanted(self.env.environ, is_terminal=is_terminal)
+        return colours_are_wanted(self.env.environ, is_terminal=is_terminal)
 
     def until_interrupted(self) -> AbstractContextManager[Viewer]:
         from pycrictl.show.viewer import until_interrupted  # noqa: PLC0415 - of --watch alone

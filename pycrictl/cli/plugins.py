@@ -7,7 +7,6 @@ Options of kubectl's connection are not read here but handed on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pycrictl.cli.argv import CommandLine, OptionSpec
@@ -21,22 +20,17 @@ COMPLETION_LIMIT_S: Final = 5.0
 PLUGINS: Final = (
     CommandSpec(
         "image-pull-progress",
-        "kubectl_image_pull_progress:image_pull_progress",
+        "kubectl_image_pull_progress",
         "Show the progress of image pulls in a cluster",
         Grammar.KUBECTL,
     ),
     CommandSpec(
         "container-cp",
-        "kubectl_container_cp:container_cp",
+        "kubectl_container_cp",
         "Copy files to or from a container in a cluster",
         Grammar.KUBECTL,
     ),
-    CommandSpec(
-        "why",
-        "kubectl_why:why",
-        "Show why pods are not running",
-        Grammar.KUBECTL,
-    ),
+    CommandSpec("why", "kubectl_why", "Show why pods are not running", Grammar.KUBECTL),
 )
 
 _SWITCHES: Final = (
@@ -73,21 +67,6 @@ def named(program: str) -> CommandSpec | None:
     bare = program.removeprefix(PREFIX).partition(".")[0].replace("_", "-")
     is_one = program.startswith(PREFIX)
     return next((entry for entry in PLUGINS if is_one and entry.name == bare), None)
-
-
-def apart(words: Sequence[str], options: Mapping[str, OptionSpec]) -> list[str]:
-    """Split values from short options, as kubectl does: ``-nshop`` is ``-n shop``."""
-    found: list[str] = []
-    for index, word in enumerate(words):
-        if word == "--":
-            return [*found, *words[index:]]
-        spec = options.get(word[1:2])
-        has_value = spec is not None and not spec.is_switch and word[2:3] not in ("", "=")
-        if word.startswith("-") and has_value and word[1:].partition("=")[0] not in options:
-            found += [word[:2], word[2:]]
-        else:
-            found.append(word)
-    return found
 
 
 def handed_on(line: CommandLine) -> tuple[list[str], CommandLine]:

@@ -44,11 +44,13 @@ class Command(TyperCommand):
 
     def line(self, ctx: Context, args: list[str]) -> CommandLine:
         grammar, options = self.entry.grammar, specs(self.get_params(ctx))
-        if grammar is Grammar.KUBECTL:
-            options = plugins.SPECS | options
-            args = plugins.apart(args, options)
-        interspersed = crictl.is_interspersed(self.entry.name, grammar.is_interspersed)
-        return argv.parse(args, options, interspersed=interspersed)
+        is_kubectls = grammar is Grammar.KUBECTL
+        return argv.parse(
+            args,
+            plugins.SPECS | options if is_kubectls else options,
+            interspersed=crictl.is_interspersed(self.entry.name, grammar.is_interspersed),
+            attached=is_kubectls,
+        )
 
     def invoke(self, ctx: Context) -> Any:
         _require_utf8(self, ctx)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pycrictl import config, noderoot, yamltree
+from pycrictl import config, noderoot
 from pycrictl.errors import ConfigError, PycrictlError
 from pycrictl.units import quote
 
@@ -80,6 +80,8 @@ def read_document(path: str, root: Path = ROOT) -> dict[str, Any]:
 
 
 def parse_document(path: str, content: str) -> dict[str, Any]:
+    from pycrictl import yamltree  # noqa: PLC0415 - kubectl's plugins read no files of a node
+
     name = quote(path, 4096)
     try:
         document = yamltree.parse(content).data

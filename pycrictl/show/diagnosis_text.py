@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TextIO
 
-from pycrictl.show.colours import Tone, painted
 from pycrictl.show.list_views import SHORT_ID_CHARS
+from pycrictl.show.render import Tone, painted
 from pycrictl.units import age_in_words, escape, plural
 
 JOURNAL_LINES: Final = 4

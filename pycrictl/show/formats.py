@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeVar
 from pycrictl.errors import UnknownFormat
 from pycrictl.show import render
 from pycrictl.show.columns import OF_LISTS, Columns, SortKey
-from pycrictl.show.fitting import write_fitted
 from pycrictl.show.gotemplate import GoTemplate
 from pycrictl.show.jsonpath import JsonPathTemplate
 from pycrictl.show.protodata import message_document
+from pycrictl.show.render import write_fitted
 from pycrictl.units import quote
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl.show.list_views import (
     NEVER,
+    SIZE_DIGITS,
     UNKNOWN,
     age,
     enum_name,
@@ -14,19 +15,19 @@ from pycrictl.show.list_views import (
     maps,
     rfc3339,
 )
-from pycrictl.show.protodata import Document, declared_document, status_document
+from pycrictl.show.protodata import Document, status_document
 from pycrictl.show.render import Block, Field, Table
 from pycrictl.units import format_bytes, format_size
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from pycrictl._proto import cri_pb2
 
 # The numbers of ContainerState.
 _CREATED: Final = 0
 _EXITED: Final = 2
 _UNKNOWN: Final = 3
-
-SIZE_DIGITS: Final = 4
 
 
 def container_document(answer: cri_pb2.ContainerStatusResponse) -> Document:
@@ -97,10 +98,17 @@ def image_status_block(image: cri_pb2.Image, info: Mapping[str, str]) -> Block:
 def runtime_extras(response: cri_pb2.StatusResponse) -> dict[str, Any]:
     extras: dict[str, Any] = {}
     if response.runtime_handlers:
-        extras["runtimeHandlers"] = list(map(declared_document, response.runtime_handlers))
+        extras["runtimeHandlers"] = [_declared(each) for each in response.runtime_handlers]
     if response.HasField("features"):
-        extras["features"] = declared_document(response.features)
+        extras["features"] = _declared(response.features)
     return extras
+
+
+def _declared(message: Message) -> Document:
+    """Return the fields that are set, by their names in the proto file."""
+    from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - slow, of `info` alone
+
+    return MessageToDict(message, preserving_proto_field_name=True)
 
 
 def image_filesystem_lines(response: cri_pb2.ImageFsInfoResponse) -> list[str]:

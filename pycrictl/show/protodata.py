@@ -28,15 +28,7 @@ MAX_NESTING: Final = 100
 _UNSHOWN_PREFIXES: Final = {"Signal": "SIGNAL_"}
 """Parts of names that crictl does not show."""
 
-_INT64_TYPES: Final = frozenset(
-    {
-        FieldDescriptor.TYPE_INT64,
-        FieldDescriptor.TYPE_UINT64,
-        FieldDescriptor.TYPE_SINT64,
-        FieldDescriptor.TYPE_FIXED64,
-        FieldDescriptor.TYPE_SFIXED64,
-    }
-)
+_INT64: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 _LONE_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 
@@ -62,7 +54,7 @@ def _value(field: Any, value: Any) -> Any:
         known = field.enum_type.values_by_number.get(value)
         prefix = _UNSHOWN_PREFIXES.get(field.enum_type.name, "")
         return known.name.removeprefix(prefix) if known else value
-    if field.type in _INT64_TYPES:
+    if field.cpp_type in _INT64:
         return str(value)
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
@@ -93,19 +85,6 @@ def status_document(
     document.update(times or {})
     siblings = {key: info_value(text) for key, text in (info or {}).items()}
     return {**siblings, **(extras or {}), "status": document}
-
-
-def declared_document(message: Message) -> Document:
-    """Return the fields of ``message`` that are set, by their names in the proto file."""
-    document: Document = {}
-    for field, value in message.ListFields():
-        if field.message_type is None:
-            document[field.name] = list(value) if field.is_repeated else value
-        elif field.is_repeated:
-            document[field.name] = [declared_document(item) for item in value]
-        else:
-            document[field.name] = declared_document(value)
-    return document
 
 
 def info_value(text: str) -> Any:

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+from typing import Any, Final, Literal, NamedTuple, TextIO
 
+from pycrictl.environ import is_dumb
 from pycrictl.show import jsontext, yamltext
+from pycrictl.show.displays.phrases import cut_middle, fill, width
 from pycrictl.units import escape
 
-if TYPE_CHECKING:
-    from pycrictl.show.colours import Tone
+Tone = Literal["", "bad", "warning", "quiet", "busy"]
+"""What a colour means; empty for nothing special."""
+
+_CODES: Final[Mapping[Tone, str]] = {"bad": "31", "warning": "33", "quiet": "2", "busy": "36"}
+_SGR: Final = r"\x1b\[[0-9;]*m"
 
 COLUMN_GAP: Final = 3
 MIN_COLUMN_WIDTH: Final = 20
+
+FITTED_GAP: Final = 2
+MOST_FITTED: Final = 24
+"""Columns that a cell may have on a terminal before others are left out for it."""
 
 CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
 """Clears a terminal and moves to its upper left corner."""
@@ -78,6 +87,49 @@ def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
         write_lines(["", table.footer], out)
 
 
+def fitted_lines(table: Table, columns: int, *, header: bool = True) -> list[str]:
+    """Return the lines of a table whose columns stand in the order of their importance.
+
+    Those of ``table.whole`` are not cut if they fit at all; others that do not fit are left out.
+    """
+    names = table.header
+    rows = [tuple(escape(cell) for cell in row) for row in table.rows]
+    natural = [max(map(width, column)) for column in zip(names, *rows, strict=True)]
+    sizes = dict(zip(names, natural, strict=True))
+    left = columns + FITTED_GAP
+    whole = table.whole
+    if sum(sizes[name] + FITTED_GAP for name in whole if name in sizes) > left:
+        whole = ()
+    widths: dict[int, int] = {}
+    for index, (name, size) in enumerate(zip(names, natural, strict=True)):
+        if name in table.optional and not any(row[index] for row in rows):
+            continue
+        least = size if name in whole else min(size, MOST_FITTED, columns)
+        if widths and least + FITTED_GAP > left:
+            break
+        widths[index] = least
+        left -= least + FITTED_GAP
+    for index, least in widths.items():  # what is left goes to those that were cut
+        widths[index] += min(max(left, 0), natural[index] - least)
+        left -= widths[index] - least
+
+    def line(cells: Sequence[str]) -> str:
+        parts = [fill(cut_middle(cells[index], size), size) for index, size in widths.items()]
+        return (" " * FITTED_GAP).join(parts).rstrip()
+
+    return [line(names), *map(line, rows)] if header else [line(row) for row in rows]
+
+
+def write_fitted(table: Table, out: TextIO, screen: Screen, *, header: bool = True) -> None:
+    lines = fitted_lines(table, screen.columns, header=header)
+    if screen.is_coloured and table.tones:
+        start = len(lines) - len(table.rows)
+        lines[start:] = map(painted, lines[start:], table.tones)
+    out.write("".join(f"{line}\n" for line in lines))
+    if header and table.footer:
+        write_lines(["", table.footer], out)
+
+
 def write_lines(lines: Iterable[str], out: TextIO) -> None:
     out.write("".join(f"{escape(line)}\n" for line in lines))
 
@@ -113,3 +165,19 @@ def write_json(document: Any, out: TextIO, *, is_ordered: bool = False) -> None:
 def write_yaml(document: Any, out: TextIO) -> None:
     """Write data as YAML; an empty line ends it."""
     out.write(yamltext.document_yaml(document) + "\n")
+
+
+# Colours for people: a few SGR codes (ECMA-48)
+
+
+def colours_are_wanted(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
+    """See https://no-color.org."""
+    return is_terminal and not environ.get("NO_COLOR") and not is_dumb(environ)
+
+
+def painted(text: str, tone: Tone) -> str:
+    return f"\x1b[{_CODES[tone]}m{text}\x1b[0m" if tone and text else text
+
+
+def plain(text: str) -> str:
+    return re.sub(_SGR, "", text)

@@ -10,10 +10,9 @@ from io import StringIO
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from pycrictl.environ import is_dumb, terminal_size
-from pycrictl.show.colours import plain
 from pycrictl.show.displays.block import TerminalBlock
 from pycrictl.show.displays.phrases import cut, width
-from pycrictl.show.render import CLEAR_SCREEN
+from pycrictl.show.render import CLEAR_SCREEN, plain
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment

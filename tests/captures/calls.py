@@ -40,11 +40,6 @@ BEFORE_ANY_CALL: Final = frozenset(
 )
 """Recordings where what is wrong with the command line is found before any call."""
 
-WRONG_ONLY_HERE: Final = frozenset(
-    ("images-format-bad-falls-to-table", "pods-flag-after-arg", "pods-positional-ignored")
-)
-"""Recordings whose command line is wrong, but not under the name ``crictl``."""
-
 ONCE: Final = "each image is asked for once"
 SELECTED: Final = "images are selected by name here, not by the runtime"
 LOOKED_UP: Final = "what is no whole ID is looked up in the lists"
@@ -137,9 +132,8 @@ def calls_that_count(capture: Capture) -> list[Rpc]:
     ]
 
 
-def recorded_calls(capture: Capture, *, as_crictl: bool = False) -> list[Call]:
-    is_wrong = capture.name in WRONG_ONLY_HERE and not as_crictl
-    if is_wrong or capture.name in BEFORE_ANY_CALL:
+def recorded_calls(capture: Capture) -> list[Call]:
+    if capture.name in BEFORE_ANY_CALL:
         return []
     calls = []
     for rpc in calls_that_count(capture):

@@ -102,7 +102,7 @@ def test_replay(fake: FakeServer, capture: Capture, replay: Replay, tmp_path: Pa
     if replay is not replay_logs and capture.name not in SCRIPTS:  # logs have theirs in test_logs
         by_target = replay in BY_TARGET
         calls = made(calls_of(fake), by_target=by_target)
-        same = calls == expected(recorded_calls(capture, as_crictl=True), by_target=by_target)
+        same = calls == expected(recorded_calls(capture), by_target=by_target)
         assert same != (capture.name in OTHER_CALLS), calls
 
 

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from tests.captures import capture, documents
 from tests.cli.run import Run, start
 from tests.fakecri import FakeServer, Status, hang
 from tests.waiting import wait_until
@@ -174,3 +175,32 @@ def test_the_cgroup_warning_comes_once(
     assert result.code == 0
     assert len(result.stderr.splitlines()) == 1
     assert "sets no linux.cgroup_parent" in result.stderr
+
+
+POD_SCHEMA = "https://k8s.io/cri-api/pkg/apis/runtime/v1/pod-sandbox-config"
+CONTAINER_SCHEMA = "https://k8s.io/cri-api/pkg/apis/runtime/v1/container-config"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["runp", "jsonschema"], [POD_SCHEMA]),
+        (["runp", "js"], [POD_SCHEMA]),
+        (["pull", "js"], [POD_SCHEMA]),
+        (["pull", "-u", "x", "js"], [POD_SCHEMA]),
+        (["create", "jsonschema", "-p"], [POD_SCHEMA]),
+        (["create", "js", "--container"], [CONTAINER_SCHEMA]),
+        (["run", "js", "-c", "-p"], [POD_SCHEMA, CONTAINER_SCHEMA]),
+        (["run", "js", "-pc"], [POD_SCHEMA, CONTAINER_SCHEMA]),
+        (["run", "js", "-p", "--container=false"], [POD_SCHEMA]),
+    ],
+)
+def test_schemas(words: list[str], expected: list[str]) -> None:
+    run = Run(*words)
+    assert (run.code, run.stderr) == (0, "")
+    assert [document["$id"] for document in documents(run.stdout)] == expected
+
+
+def test_the_text_is_laid_out_as_crictls() -> None:
+    head = capture("config-image-annotation").output
+    assert Run("pull", "js").stdout.startswith(head.rstrip("\n"))

@@ -18,8 +18,7 @@ OPTIONS = plugins.SPECS | specs(command_of(PLUGIN).params)
 
 
 def read(*words: str) -> tuple[list[str], argv.CommandLine]:
-    line = argv.parse(plugins.apart(words, OPTIONS), OPTIONS, interspersed=True)
-    return plugins.handed_on(line)
+    return plugins.handed_on(argv.parse(words, OPTIONS, interspersed=True, attached=True))
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from io import StringIO
+from typing import Any
 
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show import inspect_views, list_views
-from pycrictl.show.list_views import NEVER
+from pycrictl.show import inspect_views, list_views, render
+from pycrictl.show.list_views import NEVER, NOT_MEASURED, cpu_percent, pod_stats_table, stats_table
+from pycrictl.show.render import CLEAR_SCREEN, Table
+from tests.captures import capture
 from tests.captures.fixtures import utc
-from tests.captures.scene import hex_id
+from tests.captures.scene import fake_container_stats, fake_pod_stats, hex_id
 
 __all__ = ["utc"]
 
@@ -88,3 +92,60 @@ def test_times_that_have_not_come(state: str, finished_at: int, never: list[str]
     status = cri_pb2.ContainerStatus(state=state, finished_at=finished_at)
     times = inspect_views.container_times(status)
     assert [name for name, text in times.items() if text == NEVER] == never
+
+
+# Resource usage
+
+START_NS = 1_700_000_000_000_000_000
+
+
+def by_id(stats: Any) -> list[Any]:
+    """Samples come in this order."""
+    return sorted(stats, key=lambda each: each.attributes.id)
+
+
+def text(table: Table) -> str:
+    out = StringIO()
+    render.write_table(table, out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "elapsed_ns", "show_all"),
+    [("f-stats-all", 1_004_823_000, True), ("f-stats-bogus-format", 1_008_200_000, False)],
+)
+def test_containers(name: str, elapsed_ns: int, show_all: bool) -> None:
+    before = fake_container_stats(1, START_NS)
+    after = fake_container_stats(2, START_NS + elapsed_ns)
+    table = stats_table(before, by_id(after), show_all=show_all)
+    assert CLEAR_SCREEN + text(table) == capture(name).output
+
+
+@pytest.mark.parametrize(
+    ("name", "elapsed_ns"), [("f-statsp", 1_006_440_000), ("f-statsp-badformat", 1_005_220_000)]
+)
+def test_pods(name: str, elapsed_ns: int) -> None:
+    before = fake_pod_stats(1, START_NS)
+    after = fake_pod_stats(2, START_NS + elapsed_ns)
+    assert CLEAR_SCREEN + text(pod_stats_table(before, by_id(after))) == capture(name).output
+
+
+def test_a_container_that_has_just_begun_is_left_out() -> None:
+    after = fake_container_stats(2, START_NS + 10**9)
+    table = stats_table(fake_container_stats(1, START_NS)[:1], after, show_all=True)
+    assert [row[0] for row in table.rows] == [hex_id(3)[:13]]
+    pods = pod_stats_table(fake_pod_stats(1, START_NS)[:1], fake_pod_stats(2, START_NS + 10**9))
+    assert [row[0] for row in pods.rows] == ["pod2"]
+
+
+def test_a_stale_sample_is_not_measured() -> None:
+    samples = fake_container_stats(1, START_NS)
+    table = stats_table(samples, samples)
+    assert [row[2] for row in table.rows] == [NOT_MEASURED, NOT_MEASURED]
+
+
+def test_more_than_one_core() -> None:
+    before, after = cri_pb2.CpuUsage(timestamp=1), cri_pb2.CpuUsage(timestamp=1_000_000_001)
+    before.usage_core_nano_seconds.value = 0
+    after.usage_core_nano_seconds.value = 2_500_000_000
+    assert cpu_percent(before, after) == "250.00"

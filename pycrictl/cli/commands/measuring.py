@@ -15,7 +15,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection.stats import sample_containers, sample_pods, space
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import ExitCode, UsageError
-from pycrictl.show import columns, inspect_views, protodata, render, stats_tables
+from pycrictl.show import columns, inspect_views, list_views, protodata, render
 from pycrictl.show.formats import (
     INSPECT_FORMATS,
     METRICS_FORMATS,
@@ -81,7 +81,7 @@ def stats(
     _measure(
         app,
         lambda client: sample_containers(client, condition),
-        lambda before, after: stats_tables.stats_table(before, after, show_all=all_),
+        lambda before, after: list_views.stats_table(before, after, show_all=all_),
         ("pod", pod),
         ("container", container_id or positional),
         output=output,
@@ -123,7 +123,7 @@ def statsp(
     _measure(
         app,
         lambda client: sample_pods(client, condition),
-        stats_tables.pod_stats_table,
+        list_views.pod_stats_table,
         ("pod", pod_id or positional),
         output=output,
         seconds=seconds,

@@ -24,8 +24,8 @@ from pycrictl.errors import ConnectError, PycrictlError, UsageError
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal
 from pycrictl.show import diagnosis_text, render
-from pycrictl.show.colours import Tone, painted
 from pycrictl.show.protodata import message_document
+from pycrictl.show.render import Tone, painted
 from pycrictl.top.board import BoardRow
 from pycrictl.top.looking import Looker, NodeClients, Proxy
 from pycrictl.top.text import lines_of

@@ -53,7 +53,7 @@ def summary(copied: Copied) -> str:
 
 
 class CopyLines:
-    """Lines for people.
+    """Lines for people, above a bar if there are meters, which is gone when the copy has ended.
 
     Where what was copied is the command's output (``has_result``), no line says how it ended.
     """
@@ -69,16 +69,19 @@ class CopyLines:
         self.interval_s = out.interval_s if shows_progress else None
         self.note = out.note
         self.close = out.close
-        self._write = out.write
+        self._out = out
         self._program = program
         self._has_result = has_result
         self._skipped = 0
         self._said_s = 0.0
 
     def show(self, progress: Progress) -> None:
-        if progress.elapsed_s - self._said_s >= HEARTBEAT_S:
+        if isinstance(self._out, Meters):
+            width, _ = self._out.measure()
+            self._out.draw([total_line("", progress.totals, (), width)], progress.elapsed_s)
+        elif progress.elapsed_s - self._said_s >= HEARTBEAT_S:
             self._said_s = progress.elapsed_s
-            self._write([phrases.sentence("copying", progress.totals)])
+            self._out.write([phrases.sentence("copying", progress.totals)])
 
     def skip(self, path: str, reason: str) -> None:
         self._skipped += 1
@@ -91,24 +94,10 @@ class CopyLines:
         if (more := self._skipped - MAX_WARNINGS) > 0:
             self._warn(f"left out {more} more")
         if not self._has_result:
-            self._write([summary(copied)])
+            self._out.write([summary(copied)])
 
     def _warn(self, text: str) -> None:
-        self._write([f"{self._program}: warning: {text}"])
-
-
-class CopyBar(CopyLines):
-    """A bar that is gone when the copy has ended; lines stay above it."""
-
-    def __init__(
-        self, meters: Meters, program: str = OWN_NAME, *, has_result: bool = False
-    ) -> None:
-        super().__init__(meters, program, has_result=has_result)
-        self._meters = meters
-
-    def show(self, progress: Progress) -> None:
-        width, _ = self._meters.measure()
-        self._meters.draw([total_line("", progress.totals, (), width)], progress.elapsed_s)
+        self._out.write([f"{self._program}: warning: {text}"])
 
 
 class CopyObjects(Objects):
@@ -130,11 +119,10 @@ def open_copy_display(outlet: Outlet, *, has_result: bool = False) -> CopyDispla
     env = outlet.env
     if outlet.form == "json":
         return CopyObjects(outlet)
-    if outlet.form == "bar":
-        return CopyBar(Meters(env.stderr, env.environ), env.program, has_result=has_result)
+    is_bar = outlet.form == "bar"
     return CopyLines(
-        Lines(env.stderr),
+        Meters(env.stderr, env.environ) if is_bar else Lines(env.stderr),
         env.program,
-        shows_progress=outlet.form == "plain",
+        shows_progress=is_bar or outlet.form == "plain",
         has_result=has_result,
     )

@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from pycrictl.environ import is_utf8, terminal_size
-from pycrictl.show.colours import Tone, are_wanted, painted, plain
 from pycrictl.show.displays import phrases
 from pycrictl.show.displays.block import TerminalBlock
 from pycrictl.show.displays.outlet import BAR_INTERVAL_S
+from pycrictl.show.render import Tone, colours_are_wanted, painted, plain
 from pycrictl.units import format_part
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Meters:
         self._stderr = stderr
         self._environ = environ
         self._is_utf8 = is_utf8(stderr, environ)
-        self._is_coloured = are_wanted(environ, is_terminal=True)
+        self._is_coloured = colours_are_wanted(environ, is_terminal=True)
         self._block = TerminalBlock(stderr)
         self._size = (0, 0)
         self._painted_s = 0.0

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TextIO
 
 from pycrictl.pulls.model import Awaited, Phase, Pull, PullItem, View
-from pycrictl.show.colours import Tone, painted
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import Meter, Meters, fit, join, sentence, total_line
 from pycrictl.show.displays.per_image import ACTIVE
+from pycrictl.show.render import Tone, painted
 from pycrictl.units import duration_in_words, format_bytes, format_part
 
 POOL_LINES: Final = 10

@@ -10,7 +10,6 @@ import pytest
 from pycrictl.environ import Environment
 from pycrictl.show.displays.copies import (
     MAX_WARNINGS,
-    CopyBar,
     CopyDisplay,
     CopyLines,
     CopyObjects,
@@ -104,7 +103,7 @@ def test_an_archive_as_output_says_only_what_is_not_in_it() -> None:
 @pytest.mark.parametrize("columns", [20, 45, 80, 200])
 def test_the_bar(columns: int) -> None:
     with Terminal(columns, 24) as terminal:
-        bar = CopyBar(Meters(terminal.stderr, {"TERM": "xterm"}))
+        bar = CopyLines(Meters(terminal.stderr, {"TERM": "xterm"}))
         for progress in (
             Progress(0, 2 * GIB, None, 0.2),
             HALF,
@@ -127,7 +126,7 @@ def test_the_bar(columns: int) -> None:
 
 def test_the_bar_keeps_its_length() -> None:
     with Terminal(80, 24) as terminal:
-        bar = CopyBar(Meters(terminal.stderr, {"TERM": "xterm"}))
+        bar = CopyLines(Meters(terminal.stderr, {"TERM": "xterm"}))
         ends = set()
         for progress in (Progress(0, 2 * GIB, None, 0.2), HALF):
             bar.show(progress)
