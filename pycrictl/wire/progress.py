@@ -93,7 +93,7 @@ class ProgressDecoder:
         self.first_bad: str | None = None
         self._max_message_bytes = max_message_bytes
         self._too_long = f"longer than {max_message_bytes} bytes"
-        self._line = bytearray()
+        self._line = b""
         self._in_long_line = False
 
     def receive_message(self, message: str | bytes | bytearray) -> Report | None:
@@ -121,34 +121,25 @@ class ProgressDecoder:
 
         A line ends with LF or CRLF. A line over the limit counts once as bad, however long it is.
         """
-        head, *lines = data.split(b"\n")
-        self._extend_line(head)
-        if not lines:
-            return []
-        tail = lines.pop()
-        reports = [self._end_line(), *map(self.receive_message, lines)]
-        self._extend_line(tail)
-        return [report for report in reports if report is not None]
+        *lines, self._line = (self._line + data).split(b"\n")
+        if self._in_long_line and lines:
+            self._in_long_line = False
+            del lines[0]
+        reports = [report for report in map(self.receive_message, lines) if report is not None]
+        if self._in_long_line:
+            self._line = b""
+        elif len(self._line) > self._max_message_bytes:
+            self._in_long_line = True
+            self._reject(self._too_long, self._line)
+            self._line = b""
+        return reports
 
     def receive_eof(self) -> list[Report]:
         """Take the end of a stream of lines; return the last line's report if it had no LF."""
-        report = self._end_line()
+        line, self._line = self._line, b""
+        self._in_long_line = False
+        report = self.receive_message(line)
         return [] if report is None else [report]
-
-    def _extend_line(self, piece: bytes | bytearray) -> None:
-        if self._in_long_line:
-            return
-        if len(self._line) + len(piece) > self._max_message_bytes:
-            self._in_long_line = True
-            self._reject(self._too_long, self._line + piece[:_EXCERPT])
-            self._line = bytearray()
-        else:
-            self._line += piece
-
-    def _end_line(self) -> Report | None:
-        line, self._line = self._line, bytearray()
-        was_long, self._in_long_line = self._in_long_line, False
-        return None if was_long else self.receive_message(line)
 
     def _reject(self, reason: str, message: str | bytes | bytearray) -> None:
         self.bad_count += 1

@@ -145,16 +145,17 @@ class GrpcCall:
                     yield self._call.result()
             self._end()
 
-    def receive(self, until: float = math.inf) -> None:
-        """Wait for the end of a call with one answer, up to a time on the monotonic clock."""
-        timeout_s = None if until == math.inf else max(0.0, until - time.monotonic())
-        try:
-            self._call.result(timeout_s)
-        except grpc.FutureTimeoutError:
-            return
-        except _ENDS:
-            pass
-        self._end()
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end of a call with one answer; return whether it came."""
+        if self.status is None:
+            try:
+                self._call.result(timeout_s)
+            except grpc.FutureTimeoutError:
+                return False
+            except _ENDS:
+                pass
+            self._end()
+        return True
 
     def cancel(self) -> None:
         """Cancel the call, from any thread; nothing happens when it has ended."""

@@ -127,10 +127,7 @@ class Call:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end of the call, however it ended; return whether it came."""
-        until = time.monotonic() + timeout_s
-        while self._connection.status is None and time.monotonic() < until:
-            self._connection.receive(until)
-        return self._connection.status is not None
+        return self._connection.wait(timeout_s)
 
     @property
     def has_failed(self) -> bool:

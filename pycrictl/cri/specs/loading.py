@@ -154,16 +154,11 @@ def _load(path: str, what: str, message: M, required: tuple[tuple[str, ...], ...
 
 def _require(message: Message, root: Node, keys: tuple[str, ...]) -> None:
     value: Any = message
-    line = root.line
-    members = root.members
+    line, members = root.line, root.members
     for key in keys:
         value = getattr(value, key)
-        for member in members:
-            if member.key == key:
-                line, members = member.line, member.node.members
-                break
-        else:
-            members = []
+        found = next((member for member in members if member.key == key), None)
+        line, members = (found.line, found.node.members) if found else (line, [])
     if not value:
         raise Problem(f"{'.'.join(keys)} is missing or empty", line)
 
