@@ -6,8 +6,9 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pycrictl.signals import ENDING, REPEAT_S, ending, undisturbed
 
@@ -103,25 +104,16 @@ async def in_thread(function: Callable[[], T]) -> T:
     A caller that is cancelled meanwhile goes on at once. Nothing waits for the end of the thread,
     as a loop does for those of ``asyncio.to_thread``.
     """
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if outcome.done():  # cancelled
-            return
-        if error is not None:
-            outcome.set_exception(error)
-        else:
-            outcome.set_result(cast("T", result))
+    outcome: Future[T] = Future()
+    outcome.set_running_or_notify_cancel()  # so that to cancel the caller does not touch it
 
     def call() -> None:
-        result, error = None, None
         try:
             result = function()
         except BaseException as exc:  # handed over, whatever it is
-            error = exc
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, error)
+            outcome.set_exception(exc)
+        else:
+            outcome.set_result(result)
 
     threading.Thread(target=call, daemon=True).start()
-    return await outcome
+    return await asyncio.wrap_future(outcome)
