@@ -61,12 +61,9 @@ def launch_clients(
     if cancel_timeout_s < 0:
         raise UsageError(f"{CANCEL_FLAG} must not be negative")
     with app.open_clients(needs_images=needs_images) as (client, images):
-        client.timeout_s = cancel_timeout_s or client.timeout_s
+        if cancel_timeout_s:
+            client.timeout_s, client.timeout_flag = cancel_timeout_s, CANCEL_FLAG
         yield client, images
-
-
-def timeout_flag(cancel_timeout_s: float) -> str:
-    return CANCEL_FLAG if cancel_timeout_s else "--timeout"
 
 
 @contextmanager
@@ -75,7 +72,6 @@ def prepared(
 ) -> Iterator[tuple[CriClient, Launch]]:
     """Read the files of container and pod, then connect: nothing is sent for invalid files."""
     container, pod = load_container(files[0]), load_pod(app, files[1])
-    flag = timeout_flag(timeout_s)
     auth = auth_config(
         creds=options.creds,
         auth=options.auth,
@@ -89,4 +85,4 @@ def prepared(
             return pull_image(images, request, outlet, timeout_s=options.timeout_s)
 
         before = pull if pulls else None
-        yield client, Launch(container, pod, pull=before, auth=auth, timeout_flag=flag)
+        yield client, Launch(container, pod, pull=before, auth=auth)

@@ -95,12 +95,11 @@ def runp(
     """
     app: AppContext = ctx.obj
     config = launch_options.load_pod(app, pod_config)
-    flag = launch_options.timeout_flag(cancel_timeout)
     with (
         launch_options.launch_clients(app, cancel_timeout) as (client, _),
         worded_sandbox(config.metadata.name),
     ):
-        pod_id = run_pod(client, config, handler=runtime, timeout_flag=flag)
+        pod_id = run_pod(client, config, handler=runtime)
     app.env.stdout.write(f"{pod_id}\n")
 
 

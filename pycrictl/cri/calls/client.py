@@ -91,7 +91,7 @@ class Terms(TypedDict, total=False):
     Attributes:
         timeout_s: deadline in seconds from now, None for none; by default as ``methods`` says.
         what: what is being done, for the message of an error; by default the call's name.
-        timeout_flag: the flag that sets ``timeout_s``, for the same.
+        timeout_flag: the flag that sets ``timeout_s``, for the same; by default the client's.
     """
 
     timeout_s: float | None
@@ -106,7 +106,7 @@ class Call:
         self._client = client
         self._method = method(name)
         self._what = terms.get("what", name)
-        self._timeout_flag = terms.get("timeout_flag", "--timeout")
+        self._timeout_flag = terms.get("timeout_flag", client.timeout_flag)
         default_s = deadline_s(name, request, client.timeout_s)
         self._deadline_s = terms.get("timeout_s", default_s)
         self._bytes = self._parts = 0
@@ -240,6 +240,7 @@ class CriClient:
         self.path = path
         self.endpoint = f"unix://{path}"
         self.timeout_s = timeout_s
+        self.timeout_flag = "--timeout"
         self.runtime = ""
         self.tracer: Tracer | None = None
         self._running: set[Call] = set()

@@ -28,20 +28,12 @@ class Launch:
     pod: cri_pb2.PodSandboxConfig
     pull: Pull | None = None
     auth: cri_pb2.AuthConfig | None = None
-    timeout_flag: str = "--timeout"
 
 
-def run_pod(
-    client: CriClient,
-    config: cri_pb2.PodSandboxConfig,
-    *,
-    handler: str = "",
-    timeout_flag: str = "--timeout",
-) -> str:
+def run_pod(client: CriClient, config: cri_pb2.PodSandboxConfig, *, handler: str = "") -> str:
     request = cri_pb2.RunPodSandboxRequest(config=config, runtime_handler=handler)
     what = f"running pod sandbox {quote(config.metadata.name)}"
-    answer = client.call("RunPodSandbox", request, what=what, timeout_flag=timeout_flag)
-    return _id(answer.pod_sandbox_id, what)
+    return _id(client.call("RunPodSandbox", request, what=what).pod_sandbox_id, what)
 
 
 def create_container(client: CriClient, pod_sandbox_id: str, launch: Launch) -> str:
@@ -52,8 +44,7 @@ def create_container(client: CriClient, pod_sandbox_id: str, launch: Launch) -> 
         pod_sandbox_id=pod_sandbox_id, config=launch.container, sandbox_config=launch.pod
     )
     what = f"creating container {quote(launch.container.metadata.name)}"
-    answer = client.call("CreateContainer", request, what=what, timeout_flag=launch.timeout_flag)
-    return _id(answer.container_id, what)
+    return _id(client.call("CreateContainer", request, what=what).container_id, what)
 
 
 def run_container(client: CriClient, launch: Launch, *, handler: str = "") -> str:
@@ -61,16 +52,12 @@ def run_container(client: CriClient, launch: Launch, *, handler: str = "") -> st
 
     If a later step fails or is interrupted, the sandbox is removed again; the error's hint says so.
     """
-    pod_id = run_pod(client, launch.pod, handler=handler, timeout_flag=launch.timeout_flag)
+    pod_id = run_pod(client, launch.pod, handler=handler)
     with _removed_on_failure(client, pod_id):
         container_id = create_container(client, pod_id, launch)
         request = cri_pb2.StartContainerRequest(container_id=container_id)
-        client.call(
-            "StartContainer",
-            request,
-            what=f"starting container {quote(launch.container.metadata.name)}",
-            timeout_flag=launch.timeout_flag,
-        )
+        what = f"starting container {quote(launch.container.metadata.name)}"
+        client.call("StartContainer", request, what=what)
     return container_id
 
 
