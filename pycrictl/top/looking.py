@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.inspection.stats import sample_containers
+from pycrictl.cri.inspection.stats import measure
 from pycrictl.diagnosis.pod import Look
 from pycrictl.diagnosis.pulls import ContainerdPulls, Pulls, all_of, from_proxy
 from pycrictl.diagnosis.survey import Sources, Survey
@@ -122,7 +122,7 @@ class Looker:
         """Return what containers use; CPU is known from the second look on."""
         assert self._connection is not None
         try:
-            sample = sample_containers(self._connection.client, cri_pb2.ContainerStatsFilter())
+            sample = measure(self._connection.client, cri_pb2.ContainerStatsFilter())
         except PycrictlError as exc:
             if exc.reference != "unimplemented":
                 raise

@@ -12,7 +12,7 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, crictl, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.inspection.stats import sample_containers, sample_pods, space
+from pycrictl.cri.inspection.stats import measure, space
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import ExitCode, UsageError
 from pycrictl.show import columns, inspect_views, list_views, protodata, render
@@ -80,7 +80,7 @@ def stats(
     )
     _measure(
         app,
-        lambda client: sample_containers(client, condition),
+        lambda client: measure(client, condition),
         lambda before, after: list_views.stats_table(before, after, show_all=all_),
         ("pod", pod),
         ("container", container_id or positional),
@@ -122,7 +122,7 @@ def statsp(
     )
     _measure(
         app,
-        lambda client: sample_pods(client, condition),
+        lambda client: measure(client, condition),
         list_views.pod_stats_table,
         ("pod", pod_id or positional),
         output=output,

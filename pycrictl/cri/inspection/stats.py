@@ -7,7 +7,7 @@ cgroup parent. Then the elements are asked for one by one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -47,64 +47,48 @@ class Sample(Generic[T]):
     failures: tuple[PycrictlError, ...] = ()
 
 
-def sample_containers(
-    client: CriClient, condition: cri_pb2.ContainerStatsFilter
-) -> Sample[cri_pb2.ContainerStats]:
-    """Measure the containers that meet a condition, or raise if none can be measured."""
-    select_by_id(client, condition)
-    wanted = cri_pb2.ContainerFilter(
-        id=condition.id,
-        pod_sandbox_id=condition.pod_sandbox_id,
-        label_selector=condition.label_selector,
-    )
-
-    def requests() -> Iterator[tuple[str, Message]]:
-        for each in fetch.containers(client, wanted):
-            what = f"container {each.id[:SHOWN_ID_CHARS]} ({each.metadata.name})"
-            yield what, cri_pb2.ContainerStatsRequest(container_id=each.id)
-
-    return _sample(
-        client, "ContainerStats", lambda: fetch.container_stats(client, condition), requests
-    )
-
-
-def sample_pods(
-    client: CriClient, condition: cri_pb2.PodSandboxStatsFilter
-) -> Sample[cri_pb2.PodSandboxStats]:
-    select_by_id(client, condition)
-    wanted = cri_pb2.PodSandboxFilter(id=condition.id, label_selector=condition.label_selector)
-
-    def requests() -> Iterator[tuple[str, Message]]:
-        for each in fetch.pods(client, wanted):
-            what = f"pod {each.id[:SHOWN_ID_CHARS]} ({each.metadata.name})"
-            yield what, cri_pb2.PodSandboxStatsRequest(pod_sandbox_id=each.id)
-
-    return _sample(client, "PodSandboxStats", lambda: fetch.pod_stats(client, condition), requests)
-
-
-def _sample(
-    client: CriClient,
-    name: str,
-    whole: Callable[[], list[Any]],
-    one_by_one: Callable[[], Iterable[tuple[str, Message]]],
+def measure(
+    client: CriClient, condition: cri_pb2.ContainerStatsFilter | cri_pb2.PodSandboxStatsFilter
 ) -> Sample[Any]:
+    """Measure the containers or pods that meet a condition, or raise if none can be measured."""
+    select_by_id(client, condition)
+    stats: Sequence[Any]
     failures: list[PycrictlError] = []
     try:
-        stats = whole()
+        if isinstance(condition, cri_pb2.PodSandboxStatsFilter):
+            stats = fetch.pod_stats(client, condition)
+        else:
+            stats = fetch.container_stats(client, condition)
     except RuntimeFault as fault:
         if isinstance(fault, _ABOUT_ALL):
             raise
-        stats = []
-        for answer in call_each(client, name, one_by_one()):
-            if isinstance(answer, NotFound):
-                continue  # it is gone, or not running
-            if isinstance(answer, PycrictlError):
-                failures.append(answer)
-            else:
-                stats.append(answer.stats)
+        stats, failures = _one_by_one(client, condition)
         if not stats:
             raise
     return Sample(sorted(stats, key=lambda each: each.attributes.id), tuple(failures))
+
+
+def _one_by_one(client: CriClient, condition: Message) -> tuple[list[Any], list[PycrictlError]]:
+    # The filters of a list have the fields of those of stats.
+    given: dict[str, Any] = {field.name: value for field, value in condition.ListFields()}
+    requests: list[tuple[str, Message]] = []
+    if isinstance(condition, cri_pb2.PodSandboxStatsFilter):
+        name = "PodSandboxStats"
+        for pod in fetch.pods(client, cri_pb2.PodSandboxFilter(**given)):
+            what = f"pod {pod.id[:SHOWN_ID_CHARS]} ({pod.metadata.name})"
+            requests.append((what, cri_pb2.PodSandboxStatsRequest(pod_sandbox_id=pod.id)))
+    else:
+        name = "ContainerStats"
+        for each in fetch.containers(client, cri_pb2.ContainerFilter(**given)):
+            what = f"container {each.id[:SHOWN_ID_CHARS]} ({each.metadata.name})"
+            requests.append((what, cri_pb2.ContainerStatsRequest(container_id=each.id)))
+    answers = list(call_each(client, name, requests))
+    failures = [
+        answer
+        for answer in answers  # one that is not found is gone, or not running
+        if isinstance(answer, PycrictlError) and not isinstance(answer, NotFound)
+    ]
+    return [one.stats for one in answers if not isinstance(one, PycrictlError)], failures
 
 
 def space(mountpoint: str) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.inspection.stats import sample_containers, sample_pods
+from pycrictl.cri.inspection.stats import measure
 from pycrictl.errors import Unimplemented
 from tests.fakecri import FakeServer, Status
 
@@ -47,7 +47,7 @@ def test_one_by_one_where_one_cannot(fake: FakeServer, client: CriClient) -> Non
     fake.prepare("ListPodSandboxStats", NO_CGROUP)
     fake.prepare("ListPodSandbox", pods("b", "no-cgroup", "stopped", "a"))
     fake.prepare("PodSandboxStats", one_pod, repeat=True)
-    sample = sample_pods(client, CONDITION)
+    sample = measure(client, CONDITION)
     assert [each.attributes.id for each in sample.stats] == ["a", "b"]
     assert [failure.message for failure in sample.failures] == [
         "pod no-cgroup (name-no-cgroup): cgroupPath is empty"
@@ -59,7 +59,7 @@ def test_one_by_one_where_one_cannot(fake: FakeServer, client: CriClient) -> Non
 
 def test_no_second_try_of_what_is_not_implemented(fake: FakeServer, client: CriClient) -> None:
     with client, pytest.raises(Unimplemented):
-        sample_pods(client, CONDITION)
+        measure(client, CONDITION)
     assert fake.methods() == ["StreamPodSandboxStats", "ListPodSandboxStats"]
 
 
@@ -77,7 +77,7 @@ def test_containers_one_by_one(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=found))
     fake.prepare("ContainerStats", one, repeat=True)
     condition = cri_pb2.ContainerStatsFilter(pod_sandbox_id="p", label_selector={"k": "v"})
-    sample = sample_containers(client, condition)
+    sample = measure(client, condition)
     assert [each.attributes.id for each in sample.stats] == ["a", "b"]
     assert [failure.message.partition(": ")[2] for failure in sample.failures] == [
         "internal error: no metrics"
