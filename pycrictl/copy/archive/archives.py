@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
 from pycrictl.copy.archive.measure import Census, Measured, measure
-from pycrictl.copy.archive.pack import file_pieces, pack
+from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
@@ -99,7 +99,6 @@ class StreamArchive:
     def __init__(self, stream: int) -> None:
         self._stream = stream
         self._spool: Spool | None = None
-        self._summary = Summary()
 
     def __enter__(self) -> StreamArchive:
         return self
@@ -109,10 +108,7 @@ class StreamArchive:
             self._spool.close()
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        if self._spool is not None:
-            yield from file_pieces(self._spool.fd, offset, self._spool.size_bytes)
-        else:
-            yield from self._read()
+        return self._read() if self._spool is None else self._spool.pieces(offset)
 
     def measured(self, rules: Rules, watch: Watch) -> Measured:
         census = Census(rules)
@@ -121,7 +117,7 @@ class StreamArchive:
         watch.note_names(has_absolute=census.has_absolute)
         return Measured(spool.size_bytes, spool.crc32, census.summary)
 
-    def _read(self) -> Iterator[memoryview]:
+    def _read(self) -> Generator[memoryview, None, None]:
         buffer = memoryview(bytearray(CHUNK_BYTES))
         while True:
             try:

@@ -82,9 +82,9 @@ class Spool:
     def finish(self) -> None:
         self._writer.finish()
 
-    def pieces(self) -> Generator[memoryview, None, None]:
-        """Yield what it holds, each piece valid until the next is asked for."""
-        return file_pieces(self.fd, 0, self.size_bytes)
+    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
+        """Yield what it holds from an offset on, each piece valid until the next is asked for."""
+        return file_pieces(self.fd, offset, self.size_bytes)
 
     def read(self, offset: int, buffer: memoryview) -> memoryview:
         """Return what it holds from an offset on, in a buffer; it may still be written to."""
