@@ -30,11 +30,7 @@ from pycrictl.copy.tree.rootfs import (
 )
 from pycrictl.errors import CopyError, Unimplemented
 from tests.copy.racer import flipping
-from tests.copy.trees import open_fds
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-"""As many as Linux follows for one path."""
+from tests.copy.trees import needs_root, open_fds
 
 
 def open_regular(directory: Directory, name: bytes) -> tuple[int, os.stat_result]:
