@@ -10,30 +10,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from benchmarks import (
-    cluster,
-    container_cp,
-    copy,
-    lists,
-    logs,
-    proxy,
-    pull,
-    sessions,
-    start,
-)
+from benchmarks import cluster, container_cp, copy, lists, logs, proxy, pull, sessions, start
 from benchmarks.harness import Benchmark, SkippedError
 
-BENCHMARKS = (
-    *start.BENCHMARKS,
-    *lists.BENCHMARKS,
-    *logs.BENCHMARKS,
-    *sessions.BENCHMARKS,
-    *pull.BENCHMARKS,
-    *proxy.BENCHMARKS,
-    *copy.BENCHMARKS,
-    *container_cp.BENCHMARKS,
-    *cluster.BENCHMARKS,
-)
+MODULES = (start, lists, logs, sessions, pull, proxy, copy, container_cp, cluster)
+BENCHMARKS = tuple(each for module in MODULES for each in module.BENCHMARKS)
 ROW = "{:<16} {:>13} {:>13} {:>7} {:>8}  {}"
 
 

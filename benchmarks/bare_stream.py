@@ -1,6 +1,6 @@
 """The yardstick of streams: the least Python that moves the load of a server of sessions.
 
-python benchmarks/bare_stream.py PORT spdy|websocket stdout|stdin
+python benchmarks/bare_stream.py PORT spdy|websocket stdout, or spdy stdin
 
 It upgrades the connection and opens the streams. After that it knows nothing of frames: it reads
 into one buffer and throws away what comes, or sends what it reads from its standard input.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import sys
 
 from tests.wire.spdyframes import Data, FrameEncoder, SynStream
@@ -23,7 +22,7 @@ Connection: Upgrade\r
 Upgrade: websocket\r
 Sec-WebSocket-Version: 13\r
 Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r
-Sec-WebSocket-Protocol: v5.channel.k8s.io, v4.channel.k8s.io\r
+Sec-WebSocket-Protocol: v4.channel.k8s.io\r
 \r
 """
 SPDY = """\
@@ -44,10 +43,6 @@ def main() -> None:
         encoder.encode(SynStream(2 * index + 1, (("streamtype", name),)))
         for index, name in enumerate(names or ["error", "stdout", "stderr"])
     ]
-    if transport == "spdy":
-        end = encoder.encode(Data(3, b"", is_last=True))
-    else:  # the mask is 0, so nothing has to be masked
-        end = struct.pack(">BBI", 0x82, 0x82, 0) + b"\xff\x00"
     with socket.create_connection(("127.0.0.1", int(port))) as connection:
         request = SPDY if transport == "spdy" else WEBSOCKET
         connection.sendall(request.format(load=load).encode())
@@ -61,7 +56,7 @@ def main() -> None:
         if load == "stdin":
             while size := os.readv(0, [buffer]):
                 connection.sendall(view[:size])
-            connection.sendall(end)
+            connection.sendall(encoder.encode(Data(3, b"", is_last=True)))
         while connection.recv_into(buffer):
             pass
 

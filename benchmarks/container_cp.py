@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.copy import FOLDER, SIZE_BYTES, timed
-from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, interleave
+from benchmarks.harness import CannotRunError, Goal, Measured, interleave, row
 from pycrictl.agent.copies.engine import CONTAINER_NAME, POD_UID
 from tests.agent.copies.conftest import Plugin, plugin_of
 from tests.agent.program import running
@@ -214,28 +214,22 @@ def _memory() -> Measured:
         return Measured(measured.ours, measured.bare, measured.ours - measured.bare)
 
 
-def _row(
-    name: str, what: str, goal: Goal, unit: str, measure: Callable[[], Measured], *, digits: int = 0
-) -> Benchmark:
-    return Benchmark(name, what, goal, lambda figure: f"{figure:.{digits}f} {unit}", measure)
-
-
 BENCHMARKS = (
-    _row(
+    row(
         "cluster-tar-out",
         "1 GiB out of a pod by 'kubectl container-cp' / by 'kubectl cp'",
         Goal(">=", 2.0),
         "MiB/s",
         partial(_speed, into=False),
     ),
-    _row(
+    row(
         "cluster-tar-in",
         "the same into a pod",
         Goal(">=", 2.0),
         "MiB/s",
         partial(_speed, into=True),
     ),
-    _row(
+    row(
         "cluster-small-out",
         "20,000 files of 4 KiB out of a pod by 'kubectl container-cp' / by 'kubectl cp'",
         Goal("<=", 1.0),
@@ -243,7 +237,7 @@ BENCHMARKS = (
         partial(_small, into=False),
         digits=1,
     ),
-    _row(
+    row(
         "cluster-small-in",
         "the same into a pod",
         Goal("<=", 1.0),
@@ -251,7 +245,7 @@ BENCHMARKS = (
         partial(_small, into=True),
         digits=1,
     ),
-    _row(
+    row(
         "cluster-agent-mem",
         "agent: peak memory with 1 GiB copied both ways - with an empty file",
         Goal("<=", 16),

@@ -10,7 +10,6 @@ makes it, and thrown away.
 from __future__ import annotations
 
 import os
-import re
 import select
 import subprocess
 import tempfile
@@ -21,7 +20,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured, best_speeds, interleave
+from benchmarks.harness import CannotRunError, Goal, Measured, best_speeds, interleave, row
 from benchmarks.programs import pycrictl
 from tests.node.lab import MIB, Lab
 from tests.processes import peak_bytes
@@ -50,8 +49,7 @@ class Scene:
         kubelet.start_container(self.container)
         self._endpoint = endpoint
         # What the container sees as its root is a directory of the node's disk below.
-        [pid] = _container_pids(self.container)
-        self.root = Path(f"/proc/{pid}/root")
+        self.root = Path(f"/proc/{kubelet.pid(self.container)}/root")
 
     def new(self, folder: Path) -> Path:
         return folder / f"copy-{next(self._names)}"
@@ -109,20 +107,6 @@ def timed(command: list[str], environ: dict[str, str] | None = None) -> tuple[fl
     if process.returncode:
         raise CannotRunError(f"{' '.join(command)!r} ended with {process.returncode}")
     return seconds, peak
-
-
-def _container_pids(container_id: str) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cgroup"):
-        try:
-            text = path.read_text()
-        except OSError:  # it has ended
-            continue
-        if re.search(rf"/{container_id}$", text, re.MULTILINE):
-            found.append(int(path.parent.name))
-    if not found:
-        raise CannotRunError("the container's process is not to be found")
-    return sorted(found)[:1]
 
 
 def _removed(path: Path, seconds: float) -> float:
@@ -190,53 +174,43 @@ def _speeds(times: Measured, amount: float) -> Measured:
     return Measured(amount / times.ours, amount / times.bare, 1 / times.ratio)
 
 
-def _row(name: str, what: str, goal: Goal, unit: str, measure: Callable[[], Measured]) -> Benchmark:
-    return Benchmark(
-        name=name,
-        what=what,
-        goal=goal,
-        show=lambda figure: f"{figure:.0f} {unit}",
-        measure=measure,
-    )
-
-
 BENCHMARKS = (
-    _row(
+    row(
         "copy-out",
         "1 GiB out of a container by 'cp --method node', start included / by cp",
         Goal(">=", 0.75),
         "MiB/s",
         partial(_large, "node", into=False),
     ),
-    _row(
+    row(
         "copy-in",
         "the same into a container",
         Goal(">=", 0.75),
         "MiB/s",
         partial(_large, "node", into=True),
     ),
-    _row(
+    row(
         "copy-rpc-out",
         "1 GiB out of a container by 'cp --method rpc' through the proxy / by cp",
         Goal(">=", 0.45),
         "MiB/s",
         partial(_large, "rpc", into=False),
     ),
-    _row(
+    row(
         "copy-rpc-in",
         "the same into a container through the proxy",
         Goal(">=", 0.45),
         "MiB/s",
         partial(_large, "rpc", into=True),
     ),
-    _row(
+    row(
         "copy-small",
         f"{SMALL_FILES} files of 4 KiB into a container by 'cp --method node' / by cp -a",
         Goal(">=", 0.25),
         "files/s",
         _small,
     ),
-    _row(
+    row(
         "copy-memory",
         "peak memory with 1 GiB - with an empty file, in MiB",
         Goal("<=", 16),

@@ -49,6 +49,12 @@ class Benchmark:
     measure: Callable[[], Measured]
 
 
+def row(
+    name: str, what: str, goal: Goal, unit: str, measure: Callable[[], Measured], *, digits: int = 0
+) -> Benchmark:
+    return Benchmark(name, what, goal, lambda figure: f"{figure:.{digits}f} {unit}", measure)
+
+
 def interleave(
     ours: Callable[[], float], bare: Callable[[], float], *, rounds: int, warm_up_rounds: int = 1
 ) -> Measured:

@@ -1,4 +1,4 @@
-"""How the programs that are measured run, in a terminal or not, and servers for them."""
+"""How the programs that are measured run, in a terminal or not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pty
 import select
 import subprocess
 import sys
-import tempfile
 import termios
 import time
 from collections.abc import Iterator
@@ -75,21 +74,6 @@ def peak_bytes(command: list[str]) -> int:
     if done.returncode:
         raise CannotRunError(_failure(command, done.returncode, done.stderr))
     return int(done.stdout) * 1024
-
-
-@contextmanager
-def server(name: str, *arguments: str) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        socket = Path(folder, "cri.sock")
-        command = [sys.executable, "-m", f"benchmarks.{name}", str(socket), *arguments]
-        with subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as process:
-            assert process.stdout is not None
-            if process.stdout.readline() != b"ready\n":
-                raise CannotRunError(f"benchmarks.{name} did not start")
-            yield socket
-            # Leaving the block closes its standard input, which ends it.
 
 
 @contextmanager

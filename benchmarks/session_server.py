@@ -1,26 +1,20 @@
-"""A runtime whose commands stream a fixed load, so that nothing but the client's time varies.
-
-    python -m benchmarks.session_server SOCKET
+"""A stream server whose commands move a fixed load, so that nothing but the client's time varies.
 
 The command's name says what to send: true, stdout or stdin. Like a runtime, the server sends output
-in frames of 32 KiB, one system call each. It prints its port when it is ready, and at the end of
-each stream the bytes per second that the load moved. It ends when its standard input does.
+in frames of 32 KiB, one system call each.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import queue
 import socket
 import struct
 import threading
 import time
 from typing import Final
 
-import grpc
-
-from benchmarks.serving import serve
-from pycrictl._proto import cri_pb2
 from tests.wire.spdyframes import Data, FrameDecoder, FrameEncoder, SynReply, SynStream
 
 LOAD_BYTES: Final = 200 << 20
@@ -30,7 +24,6 @@ SPDY_STREAMS: Final = {"true": 3, "stdout": 3, "stdin": 4}
 
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _READ_BYTES: Final = 1 << 20
-_CLOSE_STDIN: Final = b"\xff\x00"
 
 
 class _Stream:
@@ -40,7 +33,8 @@ class _Stream:
         self._socket = connection
         self._received = b""
 
-    def serve(self) -> None:
+    def serve(self) -> float | None:
+        """Return the bytes per second that the load moved; None if there was none."""
         connection = self._socket
         while b"\r\n\r\n" not in self._received:
             self._receive()
@@ -67,17 +61,15 @@ class _Stream:
             pass  # the client did not read the end of the farewell
         if load == "stdout":
             seconds = time.perf_counter() - start
-        if load != "true":
-            print(LOAD_BYTES / seconds, flush=True)
+        return None if load == "true" else LOAD_BYTES / seconds
 
-    def _begin_websocket(self, head: bytes, load: str) -> tuple[bytes, bytes, bytes]:
+    def _begin_websocket(self, head: bytes, _: str) -> tuple[bytes, bytes, bytes]:
         fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
         digest = hashlib.sha1(fields[b"Sec-WebSocket-Key"] + _GUID, usedforsecurity=False).digest()
-        protocol = b"v5.channel.k8s.io" if load == "stdin" else b"v4.channel.k8s.io"
         self._socket.sendall(
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Accept: %b\r\nSec-WebSocket-Protocol: %b\r\n\r\n\x82\x01\x01"
-            % (base64.b64encode(digest), protocol)
+            b"Sec-WebSocket-Accept: %b\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
+            b"\x82\x01\x01" % base64.b64encode(digest)
         )
         frame = struct.pack(">BBHB", 0x82, 126, FRAME_BYTES + 1, 1) + bytes(FRAME_BYTES)
         end = struct.pack(">BBB", 0x82, len(STATUS) + 1, 3) + STATUS + b"\x88\x02\x03\xe8"
@@ -120,7 +112,7 @@ class _Stream:
         view = memoryview(buffer)
         tail = b""
         start, taken_bytes = 0.0, 0
-        while not _is_end(tail, last):
+        while not tail.endswith(last):
             size = self._socket.recv_into(buffer)
             if not size:
                 raise ConnectionError
@@ -130,46 +122,26 @@ class _Stream:
         return start, taken_bytes
 
 
-def _is_end(tail: bytes, last: bytes) -> bool:
-    if last:
-        return tail.endswith(last)
-    message = tail[-8:]  # of two bytes and a mask
-    return message[:2] == b"\x82\x82" and _CLOSE_STDIN == bytes(
-        byte ^ mask for byte, mask in zip(message[6:], message[2:4], strict=True)
-    )
+class LoadServer:
+    """Listens at ``port``; ``moved`` gets the bytes per second of loads, 0 for one cut short."""
 
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.moved: queue.Queue[float] = queue.Queue()
+        threading.Thread(target=self._accept, daemon=True).start()
 
-def _accept(listener: socket.socket) -> None:
-    while True:
-        connection, _ = listener.accept()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=_serve, args=(connection,), daemon=True).start()
+    def _accept(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-
-def _serve(connection: socket.socket) -> None:
-    with connection:
-        try:
-            _Stream(connection).serve()
-        except ConnectionError:
-            print("the client went away too early", flush=True)
-
-
-def main() -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-
-    def execute(request: cri_pb2.ExecRequest, context: grpc.ServicerContext) -> bytes:
-        url = f"http://127.0.0.1:{port}/exec/{request.cmd[0]}"
-        return cri_pb2.ExecResponse(url=url).SerializeToString()
-
-    handler: grpc.RpcMethodHandler[cri_pb2.ExecRequest, bytes] = (
-        grpc.unary_unary_rpc_method_handler(
-            execute, request_deserializer=cri_pb2.ExecRequest.FromString
-        )
-    )
-    threading.Thread(target=_accept, args=(listener,), daemon=True).start()
-    serve("RuntimeService", {"Exec": handler}, ready=str(port))
-
-
-if __name__ == "__main__":
-    main()
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                speed = _Stream(connection).serve()
+            except ConnectionError:
+                speed = 0.0
+        if speed is not None:
+            self.moved.put(speed)

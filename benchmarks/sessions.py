@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import grpc
 
 from benchmarks.harness import (
     Benchmark,
@@ -22,8 +19,10 @@ from benchmarks.harness import (
     interleave,
     milliseconds,
 )
-from benchmarks.programs import ROOT, pycrictl, run, yardstick
-from benchmarks.session_server import LOAD_BYTES
+from benchmarks.programs import pycrictl, run, yardstick
+from benchmarks.session_server import LOAD_BYTES, LoadServer
+from pycrictl._proto import cri_pb2
+from tests.fakecri.server import FakeServer, serve
 
 CONTAINER_ID = "0123456789abcdef" * 4
 STREAM_ROUNDS = 15
@@ -34,49 +33,36 @@ NOWHERE = Path(os.devnull)
 Transport = Literal["spdy", "websocket"]
 
 
-@dataclass(frozen=True)
 class _Server:
-    """A runtime in its own process, which measures the streams that it serves."""
+    """A runtime whose stream server measures the streams that it serves."""
 
-    socket: Path
-    port: str
-    process: subprocess.Popen[bytes]
+    def __init__(self, fake: FakeServer) -> None:
+        self.load = LoadServer()
+        self.path = fake.path
+        fake.offer("Exec", self._exec)
+
+    def _exec(self, request: Any, _: grpc.ServicerContext) -> cri_pb2.ExecResponse:
+        return cri_pb2.ExecResponse(url=f"http://127.0.0.1:{self.load.port}/exec/{request.cmd[0]}")
 
     def ours(self, *words: str) -> list[str]:
-        return pycrictl("--runtime-endpoint", f"unix://{self.socket}", "exec", *words)
+        return pycrictl("--runtime-endpoint", f"unix://{self.path}", "exec", *words)
 
     def speed(self, command: list[str], stdin: Path | None = None, stdout: Path = NOWHERE) -> float:
         """Return the bytes per second that a program moves, from the first to the last one."""
         run(command, stdin=stdin, stdout=stdout)
-        assert self.process.stdout is not None
-        reported = self.process.stdout.readline()
-        try:
-            return float(reported)
-        except ValueError:
-            raise CannotRunError(f"the session server reported {reported!r}") from None
-
-
-@contextmanager
-def _server(folder: Path) -> Iterator[_Server]:
-    socket = folder / "cri.sock"
-    command = [sys.executable, "-m", "benchmarks.session_server", str(socket)]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        port = process.stdout.readline().decode().strip()
-        if not port:
-            raise CannotRunError("the session server did not start")
-        yield _Server(socket, port, process)
-        # Leaving the block closes its standard input, which ends it.
+        moved = self.load.moved.get(timeout=10)
+        if not moved:
+            raise CannotRunError("the client went away too early")
+        return moved
 
 
 def _bare(server: _Server, transport: Transport, load: str) -> list[str]:
-    return yardstick("bare_stream", server.port, transport, load)
+    return yardstick("bare_stream", str(server.load.port), transport, load)
 
 
 def _stdout(transport: Transport) -> Measured:
-    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as server:
+    with tempfile.TemporaryDirectory() as folder, serve() as fake:
+        server = _Server(fake)
         ours = server.ours("--transport", transport, CONTAINER_ID, "stdout")
         bare = _bare(server, transport, "stdout")
         output = Path(folder, "output")
@@ -90,7 +76,8 @@ def _stdout(transport: Transport) -> Measured:
 
 
 def _stdin() -> Measured:
-    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as server:
+    with tempfile.TemporaryDirectory() as folder, serve() as fake:
+        server = _Server(fake)
         zeros = Path(folder, "zeros")
         zeros.write_bytes(bytes(LOAD_BYTES))
         ours = server.ours("--interactive", "--transport", "spdy", CONTAINER_ID, "stdin")
@@ -103,9 +90,10 @@ def _stdin() -> Measured:
 
 
 def _true() -> Measured:
-    with tempfile.TemporaryDirectory() as folder, _server(Path(folder)) as server:
+    with serve() as fake:
+        server = _Server(fake)
         ours = server.ours(CONTAINER_ID, "true")
-        bare = yardstick("bare_exec", str(server.socket), CONTAINER_ID, "true")
+        bare = yardstick("bare_exec", server.path, CONTAINER_ID, "true")
         return interleave(
             lambda: run(ours, stdout=NOWHERE),
             lambda: run(bare, stdout=NOWHERE),

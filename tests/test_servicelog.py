@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
+import os
+import socket
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from pycrictl.servicelog import Log, Seldom, pairs
+from pycrictl.servicelog import Log, Seldom, is_journal, notify, pairs, watchdog_s
 from pycrictl.wire import limits
 
 
@@ -74,3 +79,41 @@ def test_lines_of_asyncio_are_lines_of_the_log(
     assert all("test_servicelog.py:" in line.partition(" at=")[2] for line in lines)
     assert last == 'asyncio message="at the end"'
     assert capsys.readouterr().err == ""
+
+
+# systemd
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_systemd_is_told(tmp_path: Path, is_abstract: bool) -> None:
+    address = f"\0{tmp_path}" if is_abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(10)
+        environ = {"NOTIFY_SOCKET": address.replace("\0", "@")}
+        assert notify("READY=1\nSTATUS=serving", environ)
+        assert manager.recv(4096) == b"READY=1\nSTATUS=serving"
+
+
+@pytest.mark.parametrize("address", [None, "", "relative", "vsock:2:1", "/nonexistent/notify"])
+def test_nobody_to_tell(address: str | None) -> None:
+    assert not notify("READY=1", {} if address is None else {"NOTIFY_SOCKET": address})
+
+
+def test_when_a_keep_alive_is_due() -> None:
+    assert watchdog_s({}) is None
+    assert watchdog_s({"WATCHDOG_USEC": "30000000"}) == 30.0
+    mine = {"WATCHDOG_USEC": "500000", "WATCHDOG_PID": str(os.getpid())}
+    assert watchdog_s(mine) == 0.5
+    assert watchdog_s({**mine, "WATCHDOG_PID": "1"}) is None
+    assert watchdog_s({**mine, "WATCHDOG_USEC": "nonsense"}) is None
+
+
+def test_which_stream_is_the_journal() -> None:
+    with tempfile.TemporaryFile("w") as file:
+        found = os.fstat(file.fileno())
+        name = f"{found.st_dev}:{found.st_ino}"
+        assert is_journal(file, {"JOURNAL_STREAM": name})
+        assert not is_journal(file, {"JOURNAL_STREAM": "1:2"})
+        assert not is_journal(file, {})
+        assert not is_journal(io.StringIO(), {"JOURNAL_STREAM": name})

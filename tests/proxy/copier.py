@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -146,9 +146,11 @@ def copier(container: Pretended, start: Start) -> Iterator[Copier]:
 
 
 def spools(pid: int) -> list[str]:
-    """Files without a name that a process holds on disks."""
+    """Files without a name that a process holds on disks; none once it has ended."""
     pattern = re.compile(r"/var/tmp/(.*/)?#\d+ \(deleted\)")
-    return [name for name in descriptors(pid) if pattern.fullmatch(name)]
+    with suppress(FileNotFoundError):
+        return [name for name in descriptors(pid) if pattern.fullmatch(name)]
+    return []
 
 
 def refusal(call: Callable[..., object], *arguments: object, **named: object) -> tuple[str, str]:

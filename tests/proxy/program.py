@@ -103,6 +103,11 @@ class Program:
         """The process that serves, after a reload as well."""
         return self._later[-1] if self._later else self.pid
 
+    @property
+    def streams(self) -> str:
+        """The address of its streams, or of those of its latest successor."""
+        return str(re.findall(r" streams=(\S+)", self.log())[-1])
+
     def older(self) -> list[int]:
         """The processes that have handed over and have not ended."""
         if self._process is not None:
@@ -116,7 +121,7 @@ class Program:
         return self._later[-1]
 
     def became(self, pid: int) -> None:
-        """Know of a successor that a signal or another command has started."""
+        """Note a successor that a signal or another command has started."""
         self._later.append(pid)
 
     def run(self, *flags: str) -> subprocess.CompletedProcess[str]:

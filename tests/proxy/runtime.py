@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Runtime(grpc.GenericRpcHandler):
-    """The fake runtime, which also answers by the last part of a method's name; see ``service``.
+    """The fake runtime, which also answers by the last part of a method's name.
 
     Attributes:
         seen: ``begin`` and ``end`` of calls of ``Hang`` or ``Events``, as they come.
@@ -44,6 +44,24 @@ class Runtime(grpc.GenericRpcHandler):
         self.sent_bytes = 0
         self.release = threading.Event()
         self._stack = ExitStack()
+        unary: Any = grpc.unary_unary_rpc_method_handler
+        stream: Any = grpc.unary_stream_rpc_method_handler
+        conversation: Any = grpc.stream_stream_rpc_method_handler
+        join: Any = grpc.stream_unary_rpc_method_handler
+        self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Echo": unary(lambda request, context: request),
+            "Large": unary(lambda request, context: bytes(int(request))),
+            "Metadata": unary(_metadata),
+            "Fail": unary(_fail),
+            "Deadline": unary(lambda request, context: str(context.time_remaining()).encode()),
+            "Hang": unary(self._hang),
+            "Count": stream(lambda request, context: (b"%d" % n for n in range(int(request)))),
+            "Events": stream(self._events),
+            "Flood": stream(self._flood),
+            "Join": join(lambda requests, context: b",".join(requests)),
+            "Chat": conversation(lambda requests, context: (b"<%b>" % each for each in requests)),
+            "HangUp": conversation(_hang_up),
+        }
 
     def start(self) -> None:
         self._stack.enter_context(serve_fake(str(self.path), self))
@@ -56,52 +74,7 @@ class Runtime(grpc.GenericRpcHandler):
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        match handler_call_details.method.rpartition("/")[2]:
-            case "Echo":
-                return grpc.unary_unary_rpc_method_handler(lambda request, context: request)
-            case "Large":
-                return grpc.unary_unary_rpc_method_handler(
-                    lambda request, context: bytes(int(request))
-                )
-            case "Metadata":
-                return grpc.unary_unary_rpc_method_handler(self._metadata)
-            case "Fail":
-                return grpc.unary_unary_rpc_method_handler(_fail)
-            case "Deadline":
-                return grpc.unary_unary_rpc_method_handler(
-                    lambda request, context: str(context.time_remaining()).encode()
-                )
-            case "Hang":
-                return grpc.unary_unary_rpc_method_handler(self._hang)
-            case "Count":
-                return grpc.unary_stream_rpc_method_handler(
-                    lambda request, context: (b"%d" % n for n in range(int(request)))
-                )
-            case "Events":
-                return grpc.unary_stream_rpc_method_handler(self._events)
-            case "Flood":
-                return grpc.unary_stream_rpc_method_handler(self._flood)
-            case "Join":
-                return grpc.stream_unary_rpc_method_handler(
-                    lambda requests, context: b",".join(requests)
-                )
-            case "Chat":
-                return grpc.stream_stream_rpc_method_handler(
-                    lambda requests, context: (b"<%b>" % request for request in requests)
-                )
-            case "HangUp":
-                return grpc.stream_stream_rpc_method_handler(_hang_up)
-        return None
-
-    def _metadata(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        context.send_initial_metadata((("x-first", "1"), ("x-first-bin", b"\x00\xff")))
-        context.set_trailing_metadata((("x-last", "2"), ("x-last-bin", b"\xfe\x00")))
-        return json.dumps(
-            [
-                [key, value if isinstance(value, str) else value.hex()]
-                for key, value in context.invocation_metadata()
-            ]
-        ).encode()
+        return self._methods.get(handler_call_details.method.rpartition("/")[2])
 
     def _hang(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         context.add_callback(lambda: self.seen.put("end"))
@@ -117,6 +90,17 @@ class Runtime(grpc.GenericRpcHandler):
         while not self.release.is_set():
             self.sent_bytes += len(request)
             yield request
+
+
+def _metadata(request: bytes, context: grpc.ServicerContext) -> bytes:
+    context.send_initial_metadata((("x-first", "1"), ("x-first-bin", b"\x00\xff")))
+    context.set_trailing_metadata((("x-last", "2"), ("x-last-bin", b"\xfe\x00")))
+    return json.dumps(
+        [
+            [key, value if isinstance(value, str) else value.hex()]
+            for key, value in context.invocation_metadata()
+        ]
+    ).encode()
 
 
 def _fail(request: bytes, context: grpc.ServicerContext) -> bytes:

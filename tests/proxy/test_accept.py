@@ -15,8 +15,8 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
 from tests.fakecri.server import FakeServer
-from tests.node.kubelet import RUNTIME
 from tests.proxy.program import Program
+from tests.proxy.test_app import version
 from tests.waiting import wait_until
 
 DESCRIPTORS = 64
@@ -38,11 +38,6 @@ def crowd(proxy: Program) -> Iterator[None]:
             client = stack.enter_context(closing(socket.socket(socket.AF_UNIX)))
             client.connect(str(proxy.socket_path))
         yield
-
-
-def version(proxy: Program) -> str:
-    request, response = cri_pb2.VersionRequest(), cri_pb2.VersionResponse
-    return proxy.kubelet.call(RUNTIME + "Version", request, response, timeout_s=20).runtime_name
 
 
 def test_who_is_connected_is_served_while_others_are_turned_away(proxy: Program) -> None:
@@ -67,8 +62,7 @@ def others_are_served(proxy: Program) -> bool:
 
 
 def test_half_requests_leave_descriptors_to_the_others(proxy: Program) -> None:
-    streams = proxy.log().partition(" streams=")[2].split()[0]
-    host, _, port = streams.rpartition(":")
+    host, _, port = proxy.streams.rpartition(":")
     with ExitStack() as stack:
         for _ in range(CLIENTS):
             with suppress(ConnectionResetError):
@@ -79,7 +73,7 @@ def test_half_requests_leave_descriptors_to_the_others(proxy: Program) -> None:
         assert version(proxy) == "fake"
         assert time.monotonic() - began < 5.0
         client = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
-        client.sendall(f"GET /progress/x HTTP/1.1\r\nHost: {streams}\r\n\r\n".encode())
+        client.sendall(f"GET /progress/x HTTP/1.1\r\nHost: {proxy.streams}\r\n\r\n".encode())
         assert client.recv(100).startswith(b"HTTP/1.1 404 ")
     assert "accept_paused" not in proxy.log()
     assert proxy.log().count("\n") < 30

@@ -8,8 +8,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -44,29 +42,6 @@ def version(proxy: Program) -> str:
 def is_closed(proxy: Program) -> bool:
     with socket.socket(socket.AF_UNIX) as late:
         return late.connect_ex(str(proxy.socket_path)) in (errno.ECONNREFUSED, errno.ENOENT)
-
-
-def test_a_second_one_is_refused_and_a_stale_socket_replaced(
-    fake: FakeServer, start: Start, folder: Path
-) -> None:
-    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
-    proxy = start()
-    second = subprocess.run(
-        [
-            *(sys.executable, "-m", "pycrictl", "proxy", "--upstream", fake.endpoint),
-            *("--listen", proxy.endpoint, "--admin-socket", f"{folder}/other.sock"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert second.returncode == 1
-    assert second.stderr.startswith("pycrictl: another proxy serves ")
-    assert version(proxy) == "fake"
-    proxy.kill9()
-    assert proxy.socket_path.exists()
-    proxy.start()
-    assert version(proxy) == "fake"
 
 
 def test_it_tells_systemd(fake: FakeServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
 from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer, Status
-from tests.node.kubelet import RUNTIME, Kubelet
+from tests.node.kubelet import Kubelet
 from tests.processes import connections
 from tests.proxy.copier import ARCHIVE, Copier, Pretended, outcome_of, stream
 from tests.proxy.program import OPTIONS, Program, is_running
@@ -127,30 +126,21 @@ def test_who_waits_for_an_equal_pull_waits_for_it_in_the_new_program(
     assert len(pulls(fake)) == 3
 
 
-def test_who_waits_for_a_pull_of_the_program_before_is_next_when_that_is_given_up(
+def test_who_hangs_up_leaves_the_line_or_lets_the_next_one_pull(
     fake: FakeServer, proxy: Program, gate: Gate
 ) -> None:
-    first = proxy.kubelet.start_pull("a/b:1", pod("p1"))
-    wait_until(lambda: len(status(proxy)["running"]) == 1)
-    proxy.reload()
-    second = proxy.kubelet.start_pull("a/b:1", pod("p2"))
-    wait_until(lambda: len(status(proxy)["joined"]) == 1)
-    first.cancel()
-    wait_until(lambda: len(pulls(fake)) == 2)
-    assert [pull["pod"] for pull in status(proxy)["running"]] == ["default/p2"]
-    gate.open.set()
-    assert second.result(60).image_ref == "ref of a/b:1"
-    assert status(proxy)["failures"] == []
-
-
-def test_who_hangs_up_leaves_the_line_of_the_new_program(proxy: Program, gate: Gate) -> None:
     first, second = (ask(proxy, proxy.kubelet, number) for number in range(2))
     proxy.reload()
     wait_until(lambda: len(status(proxy)["waiting"]) == 1)
     second.cancel()
     wait_until(lambda: status(proxy)["waiting"] == [])
+    equal = proxy.kubelet.start_pull("a/b:0", pod("p2"))
+    wait_until(lambda: len(status(proxy)["joined"]) == 1)
     first.cancel()
-    wait_until(lambda: status(proxy)["running"] == [])
+    await_pulls(fake, 2)
+    assert [pull["pod"] for pull in status(proxy)["running"]] == ["default/p2"]
+    gate.open.set()
+    assert equal.result(60).image_ref == "ref of a/b:0"
     assert status(proxy)["slotsTaken"] == 0
     assert status(proxy)["failures"] == []
     assert proxy.wait() == 0
@@ -175,48 +165,24 @@ def test_a_failure_reaches_the_caller_and_the_new_program(fake: FakeServer, star
     assert [one["error"] for one in status(proxy)["failures"]] == ["no such image"]
 
 
-def test_a_call_under_way_is_finished_by_the_old_program(fake: FakeServer, start: Start) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slowly(request: Any, context: grpc.ServicerContext) -> cri_pb2.ExecSyncResponse:
-        begun.set()
-        assert go_on.wait(60)
-        return cri_pb2.ExecSyncResponse(stdout=b"slow")
-
-    fake.prepare("ExecSync", slowly)
-    proxy = start()
-    with ThreadPoolExecutor(1) as pool:
-        request, response = cri_pb2.ExecSyncRequest(), cri_pb2.ExecSyncResponse
-        call = pool.submit(proxy.kubelet.call, RUNTIME + "ExecSync", request, response)
-        assert begun.wait(60)
-        proxy.reload()
-        assert is_running(proxy.pid)
-        go_on.set()
-        assert call.result(60).stdout == b"slow"
-    assert proxy.wait() == 0
-
-
-def test_sigterm_lets_the_pulls_of_the_program_before_finish(proxy: Program, gate: Gate) -> None:
-    futures = [ask(proxy, proxy.kubelet, number) for number in range(2)]
-    new = proxy.reload()
-    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
-    os.kill(new, signal.SIGTERM)
-    wait_until(lambda: "stopping" in proxy.log())
-    gate.open.set()
-    assert all(future.result(60).image_ref for future in futures)
-    wait_until(lambda: not is_running(new))
-    assert proxy.wait() == 0
-
-
-def test_the_old_program_goes_on_when_the_new_one_is_killed(proxy: Program, gate: Gate) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_old_program_goes_on_when_the_new_one_ends(
+    proxy: Program, gate: Gate, number: int
+) -> None:
     running, waiting = (ask(proxy, proxy.kubelet, number) for number in range(2))
     new = proxy.reload()
     wait_until(lambda: len(status(proxy)["waiting"]) == 1)
-    os.kill(new, signal.SIGKILL)
-    assert waiting.exception(60) is not None
-    assert waiting.code() is grpc.StatusCode.UNAVAILABLE
+    os.kill(new, number)
+    if number == signal.SIGTERM:
+        wait_until(lambda: "stopping" in proxy.log())
+    else:
+        assert waiting.exception(60) is not None
+        assert waiting.code() is grpc.StatusCode.UNAVAILABLE
     gate.open.set()
     assert running.result(60).image_ref
+    if number == signal.SIGTERM:
+        assert waiting.result(60).image_ref
+    wait_until(lambda: not is_running(new))
     assert proxy.wait() == 0
     assert "Traceback" not in proxy.log()
 
@@ -225,8 +191,7 @@ def test_the_old_program_goes_on_when_the_new_one_is_killed(proxy: Program, gate
 
 
 def streams_of(proxy: Program) -> Path:
-    port = re.findall(r" streams=\S+:(\d+)", proxy.log())[-1]
-    return proxy.socket_path.resolve().with_name(port)
+    return proxy.socket_path.resolve().with_name(proxy.streams.rpartition(":")[2])
 
 
 @pytest.mark.parametrize("way", ["reload", "restart", "kill"])
@@ -380,7 +345,7 @@ def test_a_new_program_that_ends_in_the_middle_changes_nothing(
     subprocess.run([sys.executable, "-c", FAILING, *words], timeout=60, check=True)
     wait_until(lambda: " not_handed_over " in proxy.log())
     assert version(proxy) == "fake"
-    host, _, port = proxy.log().partition(" streams=")[2].split()[0].rpartition(":")
+    host, _, port = proxy.streams.rpartition(":")
     socket.create_connection((host, int(port)), timeout=60).close()
     wait_until(lambda: len(status(proxy)["waiting"]) == 2)
     futures.append(ask(proxy, proxy.kubelet, 3))

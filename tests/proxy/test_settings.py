@@ -91,13 +91,6 @@ def test_every_flag_has_a_key(tmp_path: Path) -> None:
     assert found.stream_address == ("::1", 99)
 
 
-def test_a_flag_goes_before_the_file(tmp_path: Path) -> None:
-    found = settings(tmp_path, FULL, retries=1, when_full="wait", drain_timeout="0s")
-    assert found.upstream == "/run/containerd/containerd.sock"
-    assert (found.retries, found.policy, found.drain_timeout_s) == (1, Policy.WAIT, 0.0)
-    assert found.retry_interval_s == 90.0
-
-
 @pytest.mark.parametrize(
     ("flags", "toml", "yaml", "limit", "origin"),
     [

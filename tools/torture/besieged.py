@@ -118,7 +118,7 @@ def _proxied(name: str, lab: Lab, seconds: float) -> Siege:
         before = proxy.log().count("\n")
         is_on_streams = name in ON_STREAMS
         if is_on_streams:
-            where = proxy.log().partition(" streams=")[2].split()[0]
+            where = proxy.streams
             pod = lab.node.kubelet.run_pod("siege")
         attacked, direct, starts = [], [], [0.0]
         waited_s = _waited_s(proxy)

@@ -29,9 +29,10 @@ from tests.node.forked import Ended
 from tests.node.in_cluster import Distroless, InCluster, in_cluster
 from tests.node.lab import MIB, Lab
 from tests.processes import children
+from tests.proxy.copier import spools
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
-from tools.torture.kills import EXPIRE_S, LATEST, Tally, read, unnamed
+from tools.torture.kills import EXPIRE_S, LATEST, Tally, read
 
 VICTIMS: Final = (
     *("client", "resumed", "kubectl", "api server", "agent", "proxy", "runtime", "container"),
@@ -264,8 +265,8 @@ class Kills:
             path = str(self.proxy.admin_path)
             return list(admin.ask(path, "status", timeout_s=10)["copies"])
 
-        if not settled(lambda: not slots() and not unnamed(self.proxy.pid), limit_s=EXPIRE_S):
-            faults.append(f"slots or spool files are left: {slots()} {unnamed(self.proxy.pid)}")
+        if not settled(lambda: not slots() and not spools(self.proxy.pid), limit_s=EXPIRE_S):
+            faults.append(f"slots or spool files are left: {slots()} {spools(self.proxy.pid)}")
         return faults
 
 

@@ -32,7 +32,7 @@ from tests.node.copying import processes_below
 from tests.node.forked import Ended, Program
 from tests.node.lab import MIB, Lab
 from tests.node.test_copy_node import Container
-from tests.processes import descriptors
+from tests.proxy.copier import spools
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
 
@@ -175,7 +175,7 @@ class Scene:
 
     def spools(self) -> list[str]:
         """Files without a name that the proxy holds."""
-        return unnamed(self.proxy.pid)
+        return spools(self.proxy.pid)
 
     # What is copied
 
@@ -327,7 +327,7 @@ class Scene:
         last = into / "file" if way.kind == "file" else into / "tree/large0"
         if last.exists() and last.stat().st_size in (LARGE_BYTES, LONE_BYTES):
             return "end"
-        return "unnamed" if unnamed(pid) or self.spools() else "begin"
+        return "unnamed" if spools(pid) or self.spools() else "begin"
 
     def _judge(self, victim: str, ended: Ended, into: Path) -> list[str]:
         """What is left that should not be."""
@@ -365,13 +365,6 @@ def read(top: Path) -> Files:
 
 def is_stage(name: str) -> bool:
     return STAGE_NAME.fullmatch(os.fsencode(name)) is not None
-
-
-def unnamed(pid: int) -> list[str]:
-    """Files without a name that a process holds on disks."""
-    with suppress(FileNotFoundError):
-        return [name for name in descriptors(pid) if re.search(r"/#\d+ \(deleted\)$", name)]
-    return []  # it has ended
 
 
 def main() -> int:
