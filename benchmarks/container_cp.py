@@ -30,7 +30,6 @@ from tests.kube.aggregator import ApiService
 from tests.kube.apiserver import make_node_certificates
 from tests.node.lab import MIB, Lab
 from tests.node.test_agent import STARTED
-from tests.processes import peak_bytes
 from tests.streaming.servers import Certificates
 
 ROUNDS = 3
@@ -102,7 +101,6 @@ class Scene:
 
     folder: Path
     root: Path
-    agent: int
     plugin: Plugin
 
     def container_cp(self, source: str | Path, target: str | Path) -> float:
@@ -130,13 +128,13 @@ def _scene() -> Iterator[Scene]:
         root = Path(f"/proc/{kubelet.pid(container)}/root")
         cluster: Cluster = stack.enter_context(standing(certificates, folder))
         flags = "--admin-socket", f"unix://{folder}/none", "--spool-dir", str(folder / "spool")
-        program = stack.enter_context(running(cluster, lab.node.endpoint, *flags))
+        stack.enter_context(running(cluster, lab.node.endpoint, *flags))
         cluster.add_pod("web", state=STARTED, phase="Running")
         plugin = stack.enter_context(plugin_of(cluster.kubectl(), folder))
         _large(folder / "large")
         shutil.copyfile(folder / "large", root / "root/large")
         cluster.api.services.append(Exec(certificates, lab, container))
-        yield Scene(folder, root, program.process.pid, plugin)
+        yield Scene(folder, root, plugin)
 
 
 def _large(path: Path) -> None:
@@ -196,24 +194,6 @@ def _small(*, into: bool) -> Measured:
         return measured
 
 
-def _memory() -> Measured:
-    with _scene() as scene:
-        (scene.root / "root/empty").touch()
-        (scene.folder / "empty").touch()
-
-        def peak(name: str) -> float:
-            Path(f"/proc/{scene.agent}/clear_refs").write_text("5")  # forget its peak
-            made = scene.folder / "copy"
-            scene.container_cp(f"web:/root/{name}", made)
-            made.unlink()
-            scene.container_cp(scene.folder / name, "web:/root/copy")
-            (scene.root / "root/copy").unlink()
-            return peak_bytes(scene.agent) / MIB
-
-        measured = interleave(partial(peak, "large"), partial(peak, "empty"), rounds=3)
-        return Measured(measured.ours, measured.bare, measured.ours - measured.bare)
-
-
 BENCHMARKS = (
     row(
         "cluster-tar-out",
@@ -244,12 +224,5 @@ BENCHMARKS = (
         "s",
         partial(_small, into=True),
         digits=1,
-    ),
-    row(
-        "cluster-agent-mem",
-        "agent: peak memory with 1 GiB copied both ways - with an empty file",
-        Goal("<=", 16),
-        "MiB",
-        _memory,
     ),
 )

@@ -11,7 +11,6 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -85,22 +84,12 @@ def _opened(path: Path | None) -> Iterator[BinaryIO | int]:
             yield file
 
 
-@dataclass(frozen=True)
-class TerminalRun:
-    """What a program in a terminal took.
+def run_in_terminal(command: list[str], *, timeout_s: float) -> float:
+    """Run a program with all streams on a pseudo-terminal; return its wall time in seconds.
 
-    ``cpu_s`` is user and system time. The two ``start`` figures were taken when it wrote its first
-    byte.
+    Raises:
+        CannotRunError: it failed, or took longer.
     """
-
-    wall_s: float
-    cpu_s: float
-    start_wall_s: float
-    start_cpu_s: float
-
-
-def run_in_terminal(command: list[str], *, timeout_s: float) -> TerminalRun:
-    """Run a program with all streams on a pseudo-terminal; raises CannotRunError."""
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (ROWS, COLUMNS))
     start = time.perf_counter()
@@ -113,24 +102,17 @@ def run_in_terminal(command: list[str], *, timeout_s: float) -> TerminalRun:
         env=_environ(),
     )
     os.close(slave)
-    start_wall_s = start_cpu_s = 0.0
     output = bytearray()
     try:
         while data := _read(master, start + timeout_s - time.perf_counter()):
-            if not output:
-                start_wall_s = time.perf_counter() - start
-                start_cpu_s = time.clock_gettime(cpu_clock(process.pid))
             output += data
     except TimeoutError:
         process.kill()
     finally:
         os.close(master)
-    _, status, usage = os.wait4(process.pid, 0)
-    wall_s = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise CannotRunError(_failure(command, process.returncode, bytes(output)))
-    return TerminalRun(wall_s, usage.ru_utime + usage.ru_stime, start_wall_s, start_cpu_s)
+    if status := process.wait():
+        raise CannotRunError(_failure(command, status, bytes(output)))
+    return time.perf_counter() - start
 
 
 def cpu_clock(pid: int) -> int:

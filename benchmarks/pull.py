@@ -1,4 +1,4 @@
-"""``pycrictl pull`` with bars, its start included, against the bare call; what watching costs."""
+"""``pycrictl pull`` with bars, its start included, against the bare call."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ LAYER_SIZES_BYTES = tuple(size * MIB for size in (16, 12, 10, 10, 8, 8))
 BYTES_PER_S = 2.5 * MIB
 ROUNDS = 3
 TIMEOUT_S = 120
-WATCHED_LAYERS = 40
-WATCHED_S = 24
 
 
 def _pull() -> Measured:
@@ -42,7 +40,7 @@ def _pull() -> Measured:
             return figure
 
         def ours() -> float:
-            return run_in_terminal(command, timeout_s=TIMEOUT_S).wall_s
+            return run_in_terminal(command, timeout_s=TIMEOUT_S)
 
         def bare() -> float:
             return wall_s(lambda: lab.node.kubelet.pull(reference, timeout_s=TIMEOUT_S))
@@ -55,29 +53,6 @@ def _pull() -> Measured:
         )
 
 
-def _watch() -> Measured:
-    """CPU seconds and wall seconds of the watcher, both without its start."""
-    with Lab() as lab:
-        layers = lab.layout.random_layers([MIB] * WATCHED_LAYERS, seed=1)
-        image = lab.layout.image("forty:1", layers)
-        reference = lab.push(image)
-        lab.throttle.limit(image.layers_bytes / WATCHED_S)
-        pull = lab.node.kubelet.start_pull(reference)
-        try:
-            command = ("image-pull-progress", "--progress", "bar")
-            watcher = run_in_terminal(
-                pycrictl("--runtime-endpoint", lab.node.endpoint, *command), timeout_s=TIMEOUT_S
-            )
-            pull.result(timeout=TIMEOUT_S)
-        finally:
-            pull.cancel()
-    if watcher.wall_s < WATCHED_S / 2:
-        raise CannotRunError("the watcher ended long before the pull")
-    cpu_s = watcher.cpu_s - watcher.start_cpu_s
-    wall_s = watcher.wall_s - watcher.start_wall_s
-    return Measured(cpu_s, wall_s, cpu_s / wall_s)
-
-
 BENCHMARKS = (
     Benchmark(
         name="pull",
@@ -85,12 +60,5 @@ BENCHMARKS = (
         goal=Goal("<=", 1.03),
         show=lambda seconds: f"{seconds:.2f} s",
         measure=_pull,
-    ),
-    Benchmark(
-        name="pull-watch",
-        what=f"CPU time of watching a pull of {WATCHED_LAYERS} layers in bars / its wall time",
-        goal=Goal("<=", 0.04),
-        show=lambda seconds: f"{seconds:.2f} s",
-        measure=_watch,
     ),
 )

@@ -71,7 +71,7 @@ class AdminServer:
                     line = await reader.readline()
                 if not line:
                     break
-                if (take := self._taker(line)) is not None:
+                if (take := self._takes.get(text(parsed(line).get("call")))) is not None:
                     is_kept = await take(reader, writer)
                     break
                 answer = await self._answer(line)
@@ -86,9 +86,6 @@ class AdminServer:
             self._tasks.discard(task)
             if not is_kept:
                 writer.close()
-
-    def _taker(self, line: bytes) -> Take | None:
-        return self._takes.get(text(parsed(line).get("call")))
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:

@@ -70,6 +70,7 @@ class App:
         self._log = Log(LOGGER)
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
+        self._at_once = asyncio.Event()
         self._queue = PullQueue(
             settings.limit,
             settings.policy,
@@ -172,7 +173,6 @@ class App:
     async def run(self) -> None:
         """Serve until a signal ends it."""
         settings = self._settings
-        _raise_file_limit()
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._upstream.close)
             stack.callback(self._close_sockets)
@@ -190,8 +190,7 @@ class App:
             stack.push_async_callback(self._streams.stop)
             stack.push_async_callback(self._limiter.stop)
             stack.push_async_callback(lambda: end_tasks(self._tasks))
-            at_once = asyncio.Event()
-            self._take_signals(at_once)
+            self._take_signals()
             await self._server.start(str(self._sockets[0].path))
             stack.push_async_callback(self._admin.stop)
             await self._admin.start(str(self._sockets[1].path))
@@ -217,10 +216,10 @@ class App:
             if not self._hand_over.successor_pid:
                 notify("STOPPING=1", self._environ)
                 self._limiter.close()
-                await self._drain(at_once)
+                await self._drain()
             else:
                 await self._figures.leave()
-                await self._finish(at_once)
+                await self._finish()
                 await self._hand_over.answered()
             self._close_sockets()
             await self._server.stop(drain_s=LEAVE_S, is_awaited=_ends_soon)
@@ -266,9 +265,9 @@ class App:
 
     # The end
 
-    def _take_signals(self, at_once: asyncio.Event) -> None:
+    def _take_signals(self) -> None:
         def stop() -> None:
-            (at_once if self._stop.is_set() else self._stop).set()
+            (self._at_once if self._stop.is_set() else self._stop).set()
 
         def hang_up() -> None:
             self._spawn(self._hand_over.hang_up())
@@ -278,7 +277,7 @@ class App:
                 reaction = hang_up if number == signal.SIGHUP else stop
                 self._loop.add_signal_handler(number, reaction)
 
-    async def _drain(self, at_once: asyncio.Event) -> None:
+    async def _drain(self) -> None:
         """Wait for what is under way, with everything served as before but new pulls.
 
         A program that closed its socket at once would fail every call of kubelet for as long as a
@@ -286,27 +285,27 @@ class App:
         """
         limit_s, book = self._settings.drain_timeout_s, self._queue.book
         self._log.info("stopping", drain="no limit" if limit_s is None else limit_s)
-        await _wait(self._is_pulling_or_copying, limit_s, at_once)
+        await self._wait(self._is_pulling_or_copying, limit_s)
         if limit_s == 0:
             return
         # Watchers of a pull get its end.
         if book.ended:
             left_s = book.ended[-1].ended + WATCHED_S - self._loop.time()
-            await _wait(lambda: bool(self._streams.open_count), max(left_s, 0.0), at_once)
-        await _wait(lambda: any(map(_ends_soon, self._server.open_paths())), CALLS_S, at_once)
+            await self._wait(lambda: bool(self._streams.open_count), max(left_s, 0.0))
+        await self._wait(lambda: any(map(_ends_soon, self._server.open_paths())), CALLS_S)
 
     def _is_pulling_or_copying(self) -> bool:
         is_pulling = any(path in PULL_PATHS for path in self._server.open_paths())
         is_adopted = self._predecessor is not None and bool(self._predecessor.pull_count)
         return is_pulling or is_adopted or bool(self._copies.snapshot())
 
-    async def _finish(self, at_once: asyncio.Event) -> None:
+    async def _finish(self) -> None:
         """Wait for what the new program does not have, and until no client is connected here.
 
         All connections are older then than gRPC lets them get.
         """
         until = self._loop.time() + clients.AGE_S * (1 + clients.JITTER) + LEFT_S
-        await _wait(
+        await self._wait(
             lambda: bool(
                 self._queue.book.running
                 or self._copies.snapshot()
@@ -315,9 +314,15 @@ class App:
                 or any(map(ends, self._server.open_paths()))
             ),
             self._settings.drain_timeout_s,
-            at_once,
         )
-        await _wait(lambda: self._loop.time() < until, None, at_once)
+        await self._wait(lambda: self._loop.time() < until, None)
+
+    async def _wait(self, is_busy: Callable[[], bool], limit_s: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while is_busy() and not self._at_once.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._at_once.wait(), _POLL_S)
 
     # While it serves
 
@@ -358,20 +363,13 @@ def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
     async def serve() -> None:
         await App(settings, environ).run()
 
+    _raise_file_limit()
     with Log(LOGGER).of_library("asyncio"):
         asyncio.run(serve())
 
 
 def _ends_soon(path: str) -> bool:
     return ends(path) and path not in PULL_PATHS
-
-
-async def _wait(is_busy: Callable[[], bool], limit_s: float | None, at_once: asyncio.Event) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(limit_s):
-            while is_busy() and not at_once.is_set():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(at_once.wait(), _POLL_S)
 
 
 def _raise_file_limit() -> None:

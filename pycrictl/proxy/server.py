@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -171,7 +172,7 @@ class CriServer:
 
     def _stream(self, path: str) -> grpc.RpcMethodHandler[Any, Any]:
         async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
-            call = self._upstream.stream(
+            stream = self._upstream.stream(
                 path,
                 requests,
                 metadata=_passed_on(context.invocation_metadata()),
@@ -180,13 +181,14 @@ class CriServer:
             task, answer = self._begun(path), _GIVEN_UP
             came, sent_bytes = self._loop.time(), 0
             try:
-                async with call:
-                    if first := await call.initial_metadata():
+                async with stream as call:
+                    if first := tuple(await call.initial_metadata() or ()):
                         await context.send_initial_metadata(first)
-                    async for message in call.messages():
-                        sent_bytes += len(message)
-                        await context.write(message)
-                    answer = await call.end()
+                    with suppress(aio.AioRpcError):
+                        async for message in call:
+                            sent_bytes += len(message)
+                            await context.write(message)
+                    answer = await self._upstream.end(call)
             except asyncio.CancelledError:
                 if not self._is_stopping:
                     raise

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -92,22 +92,47 @@ class Upstream:
         try:
             response = await call
         except aio.AioRpcError:
-            return await self._answer(call)
+            return await self.end(call)
         first, last = await call.initial_metadata(), await call.trailing_metadata()
         return Answer(OK, "", response, tuple(first or ()), tuple(last or ()))
 
-    def stream(
+    @asynccontextmanager
+    async def stream(
         self,
         method: str,
         requests: AsyncIterator[bytes],
         *,
         metadata: Metadata = (),
         timeout_s: float | None = None,
-    ) -> StreamCall:
+    ) -> AsyncIterator[Any]:
+        """Make a call of any kind, and yield it as gRPC has it; its messages are bytes."""
         terms = {"timeout": timeout_s, "metadata": metadata}
-        return StreamCall(self._channel, method, requests, terms, self._answer)
+        first = await anext(requests, None)
+        tasks = [asyncio.create_task(_next(requests))]
+        call: Any = None
+        try:
+            if first is not None:
+                await asyncio.wait(tasks, timeout=_ONE_REQUEST_S)
+            # gRPC takes a message that a call which has ended does not want for that call's end.
+            # So what has one message goes as such: its end is the runtime's, UNIMPLEMENTED for
+            # example.
+            begin: Any
+            if first is not None and tasks[0].done() and tasks[0].result() is None:
+                begin = self._channel.unary_stream(method)
+                call = begin(first, **terms)
+            else:
+                begin = self._channel.stream_stream(method)
+                call = begin(**terms)
+                tasks.append(asyncio.create_task(_send(call, first, tasks[0], requests)))
+            yield call
+        finally:
+            for task in tasks:
+                task.cancel()
+            if call is not None:
+                call.cancel()
 
-    async def _answer(self, call: Any) -> Answer:
+    async def end(self, call: Any) -> Answer:
+        """Return how a call has ended."""
         first, last = await call.initial_metadata(), await call.trailing_metadata()
         code, message = await call.code(), await call.details() or ""
         if message.startswith(_UNREACHED):
@@ -117,73 +142,21 @@ class Upstream:
         return Answer(number, message, None, tuple(first or ()), tuple(last or ()))
 
 
-class StreamCall:
-    def __init__(
-        self,
-        channel: aio.Channel,
-        method: str,
-        requests: AsyncIterator[bytes],
-        terms: dict[str, Any],
-        answer: Callable[[Any], Coroutine[Any, Any, Answer]],
-    ) -> None:
-        self._channel = channel
-        self._method = method
-        self._requests = requests
-        self._terms = terms
-        self._answer = answer
-        self._sender: asyncio.Task[None] | None = None
-        self._call: Any = None
+async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(requests, None)
 
-    async def __aenter__(self) -> StreamCall:
-        loop = asyncio.get_running_loop()
-        first = await anext(self._requests, None)
-        coming = loop.create_task(self._next())
+
+async def _send(
+    call: Any,
+    first: bytes | None,
+    second: asyncio.Task[bytes | None],
+    requests: AsyncIterator[bytes],
+) -> None:
+    with suppress(aio.AioRpcError, asyncio.InvalidStateError):
         if first is not None:
-            try:
-                await asyncio.wait({coming}, timeout=_ONE_REQUEST_S)
-            except asyncio.CancelledError:
-                coming.cancel()
-                raise
-        # gRPC takes a message that a call which has ended does not want for that call's end. So
-        # what has one message goes as such: its end is the runtime's, UNIMPLEMENTED for example.
-        if first is not None and coming.done() and coming.result() is None:
-            begin: Any = self._channel.unary_stream(self._method)
-            self._call = begin(first, **self._terms)
-        else:
-            begin = self._channel.stream_stream(self._method)
-            self._call = begin(**self._terms)
-            self._sender = loop.create_task(self._send(first, coming))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._sender is not None:
-            self._sender.cancel()
-        self._call.cancel()
-
-    async def initial_metadata(self) -> Metadata:
-        return tuple(await self._call.initial_metadata() or ())
-
-    async def messages(self) -> AsyncIterator[bytes]:
-        """Yield what the runtime sends; its end may be an error."""
-        with suppress(aio.AioRpcError):
-            async for message in self._call:
-                yield message
-
-    async def end(self) -> Answer:
-        return await self._answer(self._call)
-
-    async def _next(self) -> bytes | None:
-        return await anext(self._requests, None)
-
-    async def _send(self, first: bytes | None, coming: asyncio.Task[bytes | None]) -> None:
-        request = first
-        try:
-            with suppress(aio.AioRpcError, asyncio.InvalidStateError):
-                if request is not None:
-                    await self._call.write(request)
-                while (request := await coming) is not None:
-                    await self._call.write(request)
-                    coming = asyncio.create_task(self._next())
-                await self._call.done_writing()
-        finally:
-            coming.cancel()
+            await call.write(first)
+        request = await second
+        while request is not None:
+            await call.write(request)
+            request = await anext(requests, None)
+        await call.done_writing()

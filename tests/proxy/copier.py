@@ -23,7 +23,6 @@ from pycrictl.copy.transfer.messages import STATUS, STREAM_PROTOCOL
 from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.proxy import admin
 from pycrictl.streaming.target import parse_url
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
@@ -128,8 +127,7 @@ class Copier:
 
     @property
     def copies(self) -> list[dict[str, Any]]:
-        path = str(self.proxy.admin_path)
-        return list(admin.ask(path, "status", timeout_s=10)["copies"])
+        return self.proxy.copies
 
     def wait_until_idle(self) -> None:
         """Nothing is left of any copy: no slot, no spool, no stage."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import grpc
 
@@ -152,6 +152,11 @@ class Program:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+
+    @property
+    def copies(self) -> list[dict[str, Any]]:
+        """What it says of the copies that are under way."""
+        return list(admin.ask(str(self.admin_path), "status", timeout_s=10)["copies"])
 
     def log(self) -> str:
         return self.log_path.read_text() if self.log_path.exists() else ""

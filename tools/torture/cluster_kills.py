@@ -21,7 +21,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pycrictl.proxy import admin
 from tests.agent.copies.spooled import spooled
 from tests.copy.trees import stages_in
 from tests.node.copying import processes_below
@@ -29,10 +28,9 @@ from tests.node.forked import Ended
 from tests.node.in_cluster import Distroless, InCluster, in_cluster
 from tests.node.lab import MIB, Lab
 from tests.processes import children
-from tests.proxy.copier import spools
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
-from tools.torture.kills import EXPIRE_S, LATEST, Tally, read
+from tools.torture.kills import LATEST, Tally, held, read
 
 VICTIMS: Final = (
     *("client", "resumed", "kubectl", "api server", "agent", "proxy", "runtime", "container"),
@@ -260,14 +258,7 @@ class Kills:
         limit_s = 3 * self._lifetime_s
         if limit_s and not settled(lambda: not spooled(store), limit_s=limit_s):
             faults.append(f"archives are left: {spooled(store)}")
-
-        def slots() -> list[object]:
-            path = str(self.proxy.admin_path)
-            return list(admin.ask(path, "status", timeout_s=10)["copies"])
-
-        if not settled(lambda: not slots() and not spools(self.proxy.pid), limit_s=EXPIRE_S):
-            faults.append(f"slots or spool files are left: {slots()} {spools(self.proxy.pid)}")
-        return faults
+        return faults + held(self.proxy)
 
 
 def main() -> int:

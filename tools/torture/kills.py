@@ -20,13 +20,12 @@ from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.tree.janitor import COMMIT, STAGE_NAME
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.proxy import admin
 from tests.copy.trees import stages_in
 from tests.node.copying import processes_below
 from tests.node.forked import Ended, Program
@@ -167,11 +166,6 @@ class Scene:
             todo = todo or self.random.sample(ways(method), len(ways(method)))
             self._kill_once(tally, todo.pop(), share)
         return tally
-
-    def copies(self) -> list[dict[str, Any]]:
-        """What the proxy says is under way."""
-        path = str(self.proxy.admin_path)
-        return list(admin.ask(path, "status", timeout_s=10)["copies"])
 
     def spools(self) -> list[str]:
         """Files without a name that the proxy holds."""
@@ -339,9 +333,9 @@ class Scene:
         ):
             faults.append("a stage is left")
         # What nobody came for is kept for a while.
-        if not settled(lambda: all(copy["state"] == "waiting" for copy in self.copies())):
-            faults.append(f"a slot is taken: {self.copies()}")
-        if not settled(lambda: len(self.spools()) <= len(self.copies())):
+        if not settled(lambda: all(copy["state"] == "waiting" for copy in self.proxy.copies)):
+            faults.append(f"a slot is taken: {self.proxy.copies}")
+        if not settled(lambda: len(self.spools()) <= len(self.proxy.copies)):
             faults.append(f"spool files are left: {self.spools()}")
         # containerd ends the input of a program by a call, which it cannot make when it is killed.
         has_end = victim in ("client", "proxy")
@@ -367,6 +361,13 @@ def is_stage(name: str) -> bool:
     return STAGE_NAME.fullmatch(os.fsencode(name)) is not None
 
 
+def held(proxy: Proxy) -> list[str]:
+    """What a proxy still holds once all that is kept for a while has expired."""
+    if settled(lambda: not proxy.copies and not spools(proxy.pid), limit_s=EXPIRE_S):
+        return []
+    return [f"slots or spool files are left: {proxy.copies} {spools(proxy.pid)}"]
+
+
 def main() -> int:
     """Kill everybody; 0 if nothing was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, prog="make kills")
@@ -386,9 +387,9 @@ def main() -> int:
                 for fault in tally.faults[:5]:
                     print(f"  WRONG: {fault}")
                 faults += tally.faults
-        if not settled(lambda: not scene.copies() and not scene.spools(), limit_s=EXPIRE_S):
-            faults.append(f"slots or spool files are left: {scene.copies()} {scene.spools()}")
-            print(f"WRONG: {faults[-1]}")
+        for fault in held(scene.proxy):
+            print(f"WRONG: {fault}")
+            faults.append(fault)
     print(f"{len(faults)} faults" if faults else "nothing is left, nothing was half done")
     return 1 if faults else 0
 

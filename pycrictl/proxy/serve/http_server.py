@@ -18,6 +18,7 @@ import socket
 import struct
 from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -74,34 +75,35 @@ class Shares(Generic[ConnectionT]):
     def __init__(self, count: int) -> None:
         self.settled = 0
         self._count = count
-        self._owners: dict[ConnectionT, int] = {}
         self._waiting: dict[int, dict[ConnectionT, float]] = {}  # since when; the oldest first
 
     @property
     def waiting(self) -> list[ConnectionT]:
-        return list(self._owners)
+        return [pending for share in self._waiting.values() for pending in share]
+
+    @property
+    def _taken(self) -> int:
+        return self.settled + sum(map(len, self._waiting.values()))
 
     def enter(self, pending: ConnectionT, owner: int, now: float) -> ConnectionT | None:
         """Add a connection; return the one to drop for it, which may be itself."""
-        self._owners[pending] = owner
         self._waiting.setdefault(owner, {})[pending] = now
-        if self.settled + len(self._owners) <= self._count:
+        if self._taken <= self._count:
             return None
         most = max(self._waiting, key=lambda uid: (uid != ROOT, len(self._waiting[uid])))
         oldest = next(iter(self._waiting[most]))
-        self.leave(oldest)
+        self.leave(oldest, most)
         return oldest
 
-    def leave(self, pending: ConnectionT) -> None:
-        owner = self._owners.pop(pending)
+    def leave(self, pending: ConnectionT, owner: int) -> None:
         share = self._waiting[owner]
         del share[pending]
         if not share:
             del self._waiting[owner]
 
-    def settle(self, pending: ConnectionT) -> None:
+    def settle(self, pending: ConnectionT, owner: int) -> None:
         """Count a connection as accepted; ``settled`` is to be lowered when it is closed."""
-        self.leave(pending)
+        self.leave(pending, owner)
         self.settled += 1
 
     def overdue(self, now: float) -> list[ConnectionT]:
@@ -109,26 +111,20 @@ class Shares(Generic[ConnectionT]):
 
         For root, only its own count.
         """
-        found = []
-        taken = self.settled + len(self._owners)
+        found, taken = [], self._taken
         for owner, share in self._waiting.items():
             is_crowded = 2 * (len(share) if owner == ROOT else taken) >= self._count
             patience_s = limits.CROWDED_HEAD_S if is_crowded else limits.HEAD_S
-            for pending, since in share.items():
-                if now - since < patience_s:
-                    break
-                found.append(pending)
+            found += [pending for pending, since in share.items() if now - since >= patience_s]
         return found
 
 
+@dataclass(eq=False, slots=True)
 class Pending:
-    __slots__ = ("data", "is_answered", "owner", "sock")
-
-    def __init__(self, sock: socket.socket, owner: int) -> None:
-        self.sock = sock
-        self.owner = owner
-        self.data = bytearray()
-        self.is_answered = False
+    sock: socket.socket
+    owner: int
+    data: bytearray = field(default_factory=bytearray)
+    is_answered: bool = False
 
 
 class HttpServer:
@@ -244,7 +240,7 @@ class HttpServer:
             self._answer(pending, refused.page.response())
         else:
             self._loop.remove_reader(pending.sock)
-            self._shares.settle(pending)
+            self._shares.settle(pending, pending.owner)
             task = self._loop.create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._ended)
@@ -274,7 +270,7 @@ class HttpServer:
             self._sweep = self._loop.call_later(_SWEEP_S, self._drop_overdue)
 
     def _leave(self, pending: Pending) -> None:
-        self._shares.leave(pending)
+        self._shares.leave(pending, pending.owner)
         self._drop(pending)
 
     def _drop(self, pending: Pending) -> None:

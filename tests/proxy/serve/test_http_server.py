@@ -48,7 +48,7 @@ def test_patience_is_short_when_half_is_taken() -> None:
 def test_patience_with_root_is_short_when_its_own_guests_are_many() -> None:
     made = shares(*[ROOT] * 5, *[NOBODY] * 5, count=10)
     assert made.overdue(4.0 + limits.CROWDED_HEAD_S) == [0, 1, 2, 3, 4]
-    made.leave(4)
+    made.leave(4, ROOT)
     assert made.overdue(4.0 + limits.CROWDED_HEAD_S) == []
 
 
@@ -69,9 +69,9 @@ def test_shares(arrivals: list[tuple[int, bool]]) -> None:
             else:
                 assert held[loser_of] == max(n for uid, n in held.items() if uid != ROOT)
         if settles and number in owners and made.settled < 9:
-            made.settle(number)
+            made.settle(number, owner)
             del owners[number]
-        assert made.waiting == list(owners)
+        assert sorted(made.waiting) == list(owners)
 
 
 @pytest.fixture
