@@ -97,29 +97,24 @@ def _write(rows: Iterable[TextRow], out: TextIO, columns: int, is_coloured: bool
 
     Neither a word nor a command is broken: the terminal does that, and both can still be copied.
     """
-    lines: list[str] = []
-    painted_lines: dict[int, tuple[int, Tone]] = {}
+    shown: list[str] = []
     for label, text, indent, tone in rows:
-        if tone and is_coloured:
-            painted_lines[len(lines)] = len(label) or text.find(" "), tone
         line = label.ljust(indent) + escape(text)
+        lines = [line]
         if columns and len(line) > columns:
-            whole = re.sub(_COMMAND, lambda found: found[0].replace(" ", "\0"), line[indent:])
-            wrapped = textwrap.wrap(
-                whole,
+            lines = textwrap.wrap(
+                re.sub(_COMMAND, lambda found: found[0].replace(" ", "\0"), line[indent:]),
                 columns,
                 initial_indent=label.ljust(indent),
                 subsequent_indent=" " * (indent or 2),
                 break_long_words=False,
                 break_on_hyphens=False,
             )
-            lines += (one.replace("\0", " ") for one in wrapped)
-        else:
-            lines.append(line)
-    shown = [escape(line) for line in lines]
-    for index, (size, tone) in painted_lines.items():
-        shown[index] = painted(shown[index][:size], tone) + shown[index][size:]
-    out.write("".join(f"{line}\n" for line in shown))
+        if tone and is_coloured:
+            size = len(label) or text.find(" ")
+            lines[0] = painted(lines[0][:size], tone) + lines[0][size:]
+        shown += lines
+    out.write("".join(f"{line}\n" for line in shown).replace("\0", " "))
 
 
 def _alone(text: str) -> str:
