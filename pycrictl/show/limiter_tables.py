@@ -36,10 +36,7 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
         ),
         (
             ("JOINED", "POD", "WAITS FOR THE PULL OF"),
-            (
-                (one["image"], one["pod"] or NONE, one["leader"] or NONE)
-                for one in document["joined"]
-            ),
+            (_cells(one["image"], one["pod"], one["leader"]) for one in document["joined"]),
         ),
         (("FAILED", "POD", "AGO", "ATTEMPTS", "ERROR"), map(_failure, document["failures"])),
         (("COPYING", "PATH", "CONTAINER", "BYTES"), map(_copy, document["copies"])),
@@ -56,24 +53,19 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
     write_lines(lines, out)
 
 
+def _cells(*values: object) -> tuple[str, ...]:
+    return tuple(NONE if value in (None, "") else str(value) for value in values)
+
+
 def _running(pull: Mapping[str, Any]) -> tuple[str, ...]:
-    done, total = pull["bytes"], pull["total"]
-    size = NONE if done is None else format_part(done, total or 0, of=" of ")
-    percent = NONE if pull["percent"] is None else f"{pull['percent']} %"
-    left = pull.get("stalled") or pull["eta"] or pull["unpacking"] or NONE
+    done, percent = pull["bytes"], pull["percent"]
+    size = NONE if done is None else format_part(done, pull["total"] or 0, of=" of ")
     if not pull["takesSlot"]:
         size = f"{size} (present, no slot)"
-    return (
-        pull["image"],
-        pull["pod"] or NONE,
-        pull["elapsed"],
-        percent,
-        size,
-        NONE if pull["rate"] is None else f"{format_bytes(pull['rate'])}/s",
-        left,
-        str(pull["attempt"]),
-        str(pull["joined"]),
-    )
+    share = None if percent is None else f"{percent} %"
+    left = pull.get("stalled") or pull["eta"] or pull["unpacking"]
+    rate, counts = _rate(pull["rate"]), (pull["attempt"], pull["joined"])
+    return _cells(pull["image"], pull["pod"], pull["elapsed"], share, size, rate, left, *counts)
 
 
 def _waiting(pull: Mapping[str, Any]) -> tuple[str, ...]:
@@ -82,35 +74,23 @@ def _waiting(pull: Mapping[str, Any]) -> tuple[str, ...]:
         behind += f" ({pull['behindPod']})"
     if pull["nextTry"]:
         behind = f"tries again at {pull['nextTry']}, {pull['triesLeft']} left"
-    return (
-        pull["image"],
-        pull["pod"] or NONE,
-        pull["elapsed"],
-        str(pull["place"]),
-        pull["startsIn"] or NONE,
-        behind,
-        str(pull["joined"]),
-    )
+    keys = ("image", "pod", "elapsed", "place", "startsIn")
+    return _cells(*(pull[key] for key in keys), behind, pull["joined"])
 
 
 def _failure(failure: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        failure["image"],
-        failure["pod"] or NONE,
-        failure["ago"],
-        str(failure["attempts"]),
-        shorten(failure["error"], _ERROR_CHARS),
-    )
+    keys = ("image", "pod", "ago", "attempts")
+    return _cells(*(failure[key] for key in keys), shorten(failure["error"], _ERROR_CHARS))
 
 
 def _copy(copy: Mapping[str, Any]) -> tuple[str, ...]:
-    state = copy["state"]
-    return (
-        copy["direction"] if state == "copying" else f"{copy['direction']} ({state})",
-        copy["path"],
-        copy["container"][:SHORT_ID_CHARS],
-        format_bytes(copy["bytes"]) if copy["bytes"] else NONE,
-    )
+    state, size = copy["state"], format_bytes(copy["bytes"]) if copy["bytes"] else None
+    where = copy["direction"] if state == "copying" else f"{copy['direction']} ({state})"
+    return _cells(where, copy["path"], copy["container"][:SHORT_ID_CHARS], size)
+
+
+def _rate(bytes_per_s: float | None) -> str | None:
+    return None if bytes_per_s is None else f"{format_bytes(bytes_per_s)}/s"
 
 
 def _kubelet(found: Mapping[str, Any]) -> str:
@@ -156,19 +136,11 @@ def _history_row(pull: Mapping[str, Any]) -> tuple[str, ...]:
     outcome = f"{pull['outcome']} (shared)" if pull["joined"] else pull["outcome"]
     if cause := pull["cause"]:
         outcome = f"{outcome}: {shorten(cause, _ERROR_CHARS)}"
-    rate = pull["bytesPerSecond"]
-    return (
-        pull["ended"][:19] + "Z",
-        pull["image"],
-        pull["pod"] or NONE,
-        _duration(pull["waitedSeconds"]),
-        _duration(pull["pulledSeconds"]),
-        _bytes(pull["gotBytes"]),
-        _bytes(pull["reusedBytes"]),
-        NONE if rate is None else f"{format_bytes(rate)}/s",
-        str(pull["attempts"]),
-        outcome,
-    )
+    waited, pulled = _duration(pull["waitedSeconds"]), _duration(pull["pulledSeconds"])
+    got, reused = _bytes(pull["gotBytes"]), _bytes(pull["reusedBytes"])
+    rate, ended = _rate(pull["bytesPerSecond"]), pull["ended"][:19] + "Z"
+    figures = (waited, pulled, got, reused, rate, pull["attempts"])
+    return _cells(ended, pull["image"], pull["pod"], *figures, outcome)
 
 
 def _sum(summary: Mapping[str, Any]) -> str:
@@ -187,5 +159,5 @@ def _duration(seconds: float) -> str:
     return format_duration(round(seconds, 1))
 
 
-def _bytes(size: int | None) -> str:
-    return NONE if size is None else format_bytes(size)
+def _bytes(size: int | None) -> str | None:
+    return None if size is None else format_bytes(size)
