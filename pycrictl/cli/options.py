@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
 import typer
 
@@ -118,18 +118,12 @@ def containers(completer: complete.Completer) -> Any:
     )
 
 
-def copy_source(completer: complete.Completer) -> Any:
-    return typer.Argument(
-        metavar="SRC", help="What to copy; - for an archive on stdin.", autocompletion=completer
-    )
-
-
-def copy_destination(completer: complete.Completer) -> Any:
-    return typer.Argument(
-        metavar="DST",
-        help="Where to copy it; - for an archive on stdout.",
-        autocompletion=completer,
-    )
+def copy_end(name: Literal["SRC", "DST"], completer: complete.Completer) -> Any:
+    helps = {
+        "SRC": "What to copy; - for an archive on stdin.",
+        "DST": "Where to copy it; - for an archive on stdout.",
+    }
+    return typer.Argument(metavar=name, help=helps[name], autocompletion=completer)
 
 
 OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")

@@ -148,17 +148,7 @@ def head_lines(board: Board, columns: int, *, is_utf8: bool = True) -> list[str]
     left = "  ".join(clean(part) for part in parts if part)
     room = max(columns - len(clock) - 1, 0)
     first = f"{fill(cut(left, room), room)} {clock}" if room > len(board.node) else left
-    counts = [
-        f"{board.count(state)} {word}"
-        for state, word in (
-            (State.SICK, "sick"),
-            (State.PULLING, "pulling"),
-            (State.WAITING, "waiting"),
-            (State.RUNNING, "running"),
-            (State.ENDED, "ended"),
-        )
-        if board.count(state)
-    ]
+    counts = [f"{board.count(state)} {state}" for state in State if board.count(state)]
     lines = [first, f"PODS {board.pods}   {'  '.join(counts)}".rstrip()]
     if board.problem:
         since = time.strftime("%H:%M:%S", time.localtime(board.since_s)) if board.since_s else ""

@@ -15,8 +15,8 @@ from pycrictl.errors import MissingArgument, UsageError
 
 def cp(
     ctx: typer.Context,
-    source: Annotated[str, options.copy_source(complete.container_paths)] = "",
-    destination: Annotated[str, options.copy_destination(complete.container_paths)] = "",
+    source: Annotated[str, options.copy_end("SRC", complete.container_paths)] = "",
+    destination: Annotated[str, options.copy_end("DST", complete.container_paths)] = "",
     archive: options.Archive = False,
     follow_link: options.FollowLink = False,
     max_entries: Annotated[

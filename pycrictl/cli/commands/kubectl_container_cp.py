@@ -19,8 +19,8 @@ from pycrictl.kubectl.copies.in_cluster import InCluster, opened
 
 def container_cp(
     ctx: typer.Context,
-    source: Annotated[str, options.copy_source(complete.pod_paths)],
-    destination: Annotated[str, options.copy_destination(complete.pod_paths)],
+    source: Annotated[str, options.copy_end("SRC", complete.pod_paths)],
+    destination: Annotated[str, options.copy_end("DST", complete.pod_paths)],
     container: Annotated[
         str,
         typer.Option(

@@ -182,15 +182,13 @@ def _object(item: PullItem) -> dict[str, Any]:
     if item.phase in COMPLETE:
         progress = total = total or progress
     image, _, node = item.image.partition(" on ")
+    is_shown = not item.is_estimated or item.phase is Phase.EXTRACTING
     fields: dict[str, Any] = {
         "image": image,
         "node": node,
         "layer": item.layer,
-    }
-    fields = {key: value for key, value in fields.items() if value}
-    fields |= {"progress": progress, "total": total}
-    is_shown = not item.is_estimated or item.phase is Phase.EXTRACTING
-    extra = {
+        "progress": progress,
+        "total": total,
         "phase": str(item.phase),
         "error": item.error,
         "queue_position": item.queue_position,
@@ -202,7 +200,7 @@ def _object(item: PullItem) -> dict[str, Any]:
         "extracted_estimated": item.is_estimated and is_shown,
         "digest": item.digest,
     }
-    return fields | {key: value for key, value in extra.items() if value}
+    return {key: value for key, value in fields.items() if value or key in ("progress", "total")}
 
 
 def _totals(view: View) -> dict[str, Any]:
