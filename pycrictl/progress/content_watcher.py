@@ -20,7 +20,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto.containerd import snapshots_pb2
 from pycrictl.containerd.daemon import CurrentDaemon
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pycrictl.containerd.grpc_client import ContainerdClient
     from pycrictl.progress.pull_names import ImageOwners
     from pycrictl.pulls.model import Pull
+    from pycrictl.pulls.tracker import Tracker
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
 
@@ -67,15 +68,6 @@ _REMOTE_LABEL: Final = "containerd.io/snapshot/remote"
 _UNKNOWN_REASON: Final = (
     "a pull ended before its image was known: it failed, or the node had the image already"
 )
-
-
-class Receiver(Protocol):
-    def apply(
-        self, report: Report, *, now: float, idle_s: float = 0.0, age_s: float | None = None
-    ) -> None: ...
-
-    def forget(self, image: str) -> None:
-        pass
 
 
 class PullEnding(StrEnum):
@@ -180,7 +172,7 @@ class ContentWatcher:
                 layer.extracted_total = layer.extracted = sum(one or 0 for one in usages)
         return replace(pull_of(image, _reports(pull)), digest=images[0].target.digest)
 
-    def poll(self, tracker: Receiver, now: float, *, wall_s: float | None = None) -> PollResult:
+    def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
         """Report every layer of all pulls to ``tracker``, whose time is ``now``."""
         wall_s = time.time() if wall_s is None else wall_s
         self._set_clock(wall_s - now)
@@ -219,7 +211,7 @@ class ContentWatcher:
 
     # What runs
 
-    def _look(self, tracker: Receiver, now: float, wall_s: float) -> None:
+    def _look(self, tracker: Tracker, now: float, wall_s: float) -> None:
         # In this order no layer is lost between two answers: what is no longer an ingest has become
         # a blob by the time its lease is asked for blobs.
         statuses = self._client.statuses()
@@ -311,7 +303,7 @@ class ContentWatcher:
         self,
         running_ids: Set[str],
         lease_ids: Set[str],
-        tracker: Receiver,
+        tracker: Tracker,
         now: float,
         wall_s: float,
     ) -> None:
@@ -341,15 +333,9 @@ class ContentWatcher:
         self._identifier.conclude(pull, now)
         self._confirm(pull)
         is_over = pull.expected is not None and pull.expected.is_over
-        is_late = pull.is_missed or is_over or not self._has_all(pull)
-        pull.is_missed = not is_late and not self._has_image(pull)
+        is_late = pull.is_missed or is_over or not pull.layers.is_complete
+        pull.is_missed = not is_late and not self._identifier.images(pull)
         return pull.is_missed
-
-    def _has_all(self, pull: LeasePull) -> bool:
-        return all(layer.is_complete for layer in pull.layers)
-
-    def _has_image(self, pull: LeasePull) -> bool:
-        return bool(self._identifier.images(pull))
 
     def _end(self, pull: LeasePull, reason: str) -> EndedPull | None:
         if not pull.manifests:
@@ -359,11 +345,11 @@ class ContentWatcher:
         layers = pull.layers
         if layers.unsettled and layers.is_only_fetched and self._identifier.images(pull):
             layers.finish()
-        if not layers.unsettled and self._has_image(pull):
+        if not layers.unsettled and self._identifier.images(pull):
             for layer in itertools.islice((one for one in layers if one.wants_trailer), _TRAILERS):
                 layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
             return EndedPull(pull.lease_id, pull.image, PullEnding.DONE, "")
-        if self._has_all(pull):
+        if layers.is_complete:
             pull.error = "all layers were fetched, and the runtime made no image of them"
         else:
             there = sum(layer.is_complete for layer in layers)
@@ -406,7 +392,7 @@ def _add_ingests(
     sight.is_crowded = 0 < max_downloads < open_count
 
 
-def _report(tracker: Receiver, pull: LeasePull, now: float, wall_s: float) -> None:
+def _report(tracker: Tracker, pull: LeasePull, now: float, wall_s: float) -> None:
     age_s = max(wall_s - pull.started_s, 0.0)
     for layer, report in zip(pull.layers, _reports(pull), strict=True):
         tracker.apply(report, now=now, idle_s=layer.idle_s, age_s=age_s)

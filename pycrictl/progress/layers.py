@@ -143,9 +143,13 @@ class Layers:
         return [layer for layer in self if not layer.is_settled]
 
     @property
+    def is_complete(self) -> bool:
+        return all(layer.is_complete for layer in self)
+
+    @property
     def is_only_fetched(self) -> bool:
         """Whether all blobs are there and no extraction was seen, as after a mere fetch."""
-        return not self._has_unpacked and all(layer.is_complete for layer in self)
+        return not self._has_unpacked and self.is_complete
 
     def look(self, sight: Sight, snapshotter: str, wall_s: float) -> bool:
         """Move every layer to where ``sight`` shows it; return whether to call ``confirm``."""
