@@ -249,7 +249,7 @@ class ContentWatcher:
             return False
         is_young = _EMPTY_LEASE_S <= wall_s - pull.started_s < RESOLVING_S
         is_resolving = is_young and (held.blobs or not held.snapshotter)
-        return bool(pull.manifests or held.ingests or is_resolving)
+        return bool(pull.manifest or held.ingests or is_resolving)
 
     def _is_alive(self, pull: LeasePull, wall_s: float) -> bool:
         return self._daemon.is_seen or wall_s - pull.moved_s < SILENCE_S
@@ -328,7 +328,7 @@ class ContentWatcher:
 
     def _may_be_kept(self, pull: LeasePull, now: float) -> bool:
         """Learn the rest of a pull that has ended; return whether to look for its image again."""
-        if not pull.manifests:
+        if pull.manifest is None:
             return False
         self._identifier.conclude(pull, now)
         self._confirm(pull)
@@ -338,7 +338,7 @@ class ContentWatcher:
         return pull.is_missed
 
     def _end(self, pull: LeasePull, reason: str) -> EndedPull | None:
-        if not pull.manifests:
+        if pull.manifest is None:
             if not pull.is_shown:
                 return None
             return EndedPull(pull.lease_id, "", PullEnding.UNKNOWN, _UNKNOWN_REASON)

@@ -86,23 +86,13 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over the finest level known, each digest counted once.
+    """Sums over the finest level known, each digest counted once; ``SUMS`` says what they are.
 
-    ``progress`` and ``total`` are bytes downloaded, without items of unknown total (unless none is
-    known), ``has_unknown`` if an unfinished one is among them. ``extracted``
-    and ``extracted_total`` are bytes unpacked of what is unpacked, ``is_estimated`` if the latter
-    is not known of each layer. ``share`` is how much of all work is done, from 0 to 1; it is 1 when
-    everything has arrived, and None while no total is known.
-
-    ``count``, ``done`` and ``failed`` are numbers of layers, or of images if no layer is known;
-    ``done`` counts those present already as well, ``to_come`` the images whose layers are not
-    known yet, beside those whose layers are. ``resumed`` are the bytes that an earlier pull left.
-
-    ``rate`` is in bytes downloaded a second, None in the first second and 0 in a stall; ``eta_s``
-    counts unpacking too, and is None in the first three seconds, while nothing moves and while an
-    unfinished item's total is unknown. ``began`` is when the pull began, in the tracker's time,
-    None if unknown. ``idle_s`` is for how long no byte of a download has come, 0 while something
-    is being unpacked.
+    ``progress`` and ``total`` leave out items of unknown total (unless none is known),
+    ``has_unknown`` if an unfinished one is among them. ``rate`` is None in the first second and 0
+    in a stall; ``eta_s`` is None in the first three seconds, while nothing moves and while the
+    total of an unfinished item is unknown. ``began`` is when the pull began, in the tracker's time.
+    ``idle_s`` is 0 while something is being unpacked.
     """
 
     progress: int
