@@ -109,14 +109,17 @@ class Survey(Asking):
     def look_at(self, text: str) -> facts.PodFacts:
         lookup = Lookup(self._client)
         self._look_at_the_slow()
-        sandbox, pod = self._find(lookup, text, self._lines)
+        sandbox, pod = self._find(lookup, text)
         containers = self._containers(lookup, sandbox, asks_all=True)
         wanted = [one.image for one in pod.images] if pod is not None else []
         wanted += [one.image for one in containers]
         needed = list(dict.fromkeys(filter(None, wanted)))
         (found,) = self._facts([_Seen(sandbox, pod, containers, needed)])
-        sandbox_facts = self._sandbox(sandbox)
-        return replace(found, sandbox=sandbox_facts, missing=tuple(dict.fromkeys(self._missing)))
+        if (known := found.sandbox) is not None:
+            with self._optional("pod status"):
+                for answer in statuses.read(self._client, "pod", [known.id], is_listed=True):
+                    known = replace(known, address=answer.status.network.ip)
+        return replace(found, sandbox=known, missing=tuple(dict.fromkeys(self._missing)))
 
     def _facts(self, pods: Sequence[_Seen]) -> Iterator[facts.PodFacts]:
         failures = self._failures(self._lines)
@@ -223,7 +226,9 @@ class Survey(Asking):
         self._lines = self._journal()
         self._probes = [line for line in self._lines if "Probe failed" in line.message]
         self._note_pods()
-        self._filesystems = tuple(self._disks())
+        self._filesystems = ()
+        with self._optional("disks"):
+            self._filesystems = tuple(disks_of(self._images))
         self._look_at_runtime()
         self._slow_at = time.monotonic()
 
@@ -235,16 +240,14 @@ class Survey(Asking):
             if (name := sandbox_image(status.info)) and self._is_present(name) is False:
                 self._findings = (no_sandbox_image(name),)
 
-    def _find(
-        self, lookup: Lookup, text: str, journal: Sequence[JournalLine]
-    ) -> tuple[cri_pb2.PodSandbox | None, Pod | None]:
+    def _find(self, lookup: Lookup, text: str) -> tuple[cri_pb2.PodSandbox | None, Pod | None]:
         pods = self._sources.pods
         try:
             sandbox = lookup.find_pod(text)
         except NotFound:
             found = [one for one in pods.pods() if text in (one.name, str(one))] if pods else []
             self._note_pods()
-            if not found and (named := pod_named(journal, text)) is not None:
+            if not found and (named := pod_named(self._lines, text)) is not None:
                 found = [named]
             if len({str(one) for one in found}) != 1:
                 raise
@@ -272,16 +275,6 @@ class Survey(Asking):
         return lines
 
     # The runtime
-
-    def _sandbox(self, sandbox: cri_pb2.PodSandbox | None) -> facts.Sandbox | None:
-        if sandbox is None:
-            return None
-        is_ready, address = sandbox.state == cri_pb2.SANDBOX_READY, ""
-        with self._optional("pod status"):
-            for answer in statuses.read(self._client, "pod", [sandbox.id], is_listed=True):
-                is_ready = answer.status.state == cri_pb2.SANDBOX_READY
-                address = answer.status.network.ip
-        return facts.Sandbox(sandbox.id, is_ready, max(sandbox.created_at, 0) / 1e9, address)
 
     def _containers(
         self, lookup: Lookup, sandbox: cri_pb2.PodSandbox | None, *, asks_all: bool
@@ -366,11 +359,6 @@ class Survey(Asking):
             text = b"".join(chunk.data for chunk in reader.read()).decode("utf-8", "replace")
             lines = [line[:LOG_LINE_CHARS] for line in text.splitlines() if line.strip()]
         return tuple(lines[-LOG_LINES:])
-
-    def _disks(self) -> Iterable[Any]:
-        with self._optional("disks"):
-            return disks_of(self._images)
-        return ()
 
     # Images
 
