@@ -79,50 +79,6 @@ class WatchRequest:
             raise UsageError("--source cri needs a pod or a container")
 
 
-class WatchTarget:
-    def __init__(
-        self, client: CriClient, request: WatchRequest, proxy: CriClient | None = None
-    ) -> None:
-        self._client = client
-        self._asked = proxy or client
-        self._name = request.container
-        self.pod = Lookup(client).find_pod(request.pod) if request.pod else None
-        self.container: cri_pb2.Container | None = None
-        self.look_for_container()
-        if self._name and self.container is None and self.pod is None:
-            raise NotFound(
-                f'no container "{self._name}"',
-                hint="name its pod as well if the container does not exist yet",
-            )
-
-    @property
-    def pod_sandbox_id(self) -> str:
-        return self.pod.id if self.pod is not None else ""
-
-    @property
-    def container_name(self) -> str:
-        if self.container is not None:
-            return self.container.metadata.name
-        return self._name.rpartition("/")[2]
-
-    def look_for_container(self) -> bool:
-        if self._name and self.container is None:
-            self.container = find_in_pod(self._client, self.pod_sandbox_id, self._name)
-        return self.container is not None
-
-    def open_stream(self) -> Target:
-        self.look_for_container()
-        container_id = self.container.id if self.container is not None else ""
-        message = cri_pb2.ImagePullProgressRequest(
-            pod_sandbox_id=self.pod_sandbox_id or ("" if container_id else WHOLE_NODE),
-            container_id=container_id,
-        )
-        url: str = self._asked.call("ImagePullProgress", message).url
-        if not url:
-            raise RemoteProtocolError("the runtime answered ImagePullProgress without a URL")
-        return beside(parse_url(url), self._asked.path)
-
-
 class PodsOfNode(Protocol):
     def pods(self) -> Sequence[Pod]: ...
 
@@ -136,6 +92,59 @@ class Knowledge(NamedTuple):
 
 
 NOTHING: Final = Knowledge()
+
+
+class _WatchTarget:
+    """A pod, a container of it, or the whole node."""
+
+    def __init__(self, client: CriClient, request: WatchRequest, pods: PodsOfNode | None) -> None:
+        self._client = client
+        self._pods = pods
+        self._name = request.container
+        self.pod = Lookup(client).find_pod(request.pod) if request.pod else None
+        self.container: cri_pb2.Container | None = None
+        self._look_for_container()
+        if self._name and self.container is None and self.pod is None:
+            raise NotFound(
+                f'no container "{self._name}"',
+                hint="name its pod as well if the container does not exist yet",
+            )
+
+    def open_stream(self, asked: CriClient) -> Target:
+        self._look_for_container()
+        container_id = self.container.id if self.container is not None else ""
+        pod_id = self.pod.id if self.pod is not None else "" if container_id else WHOLE_NODE
+        message = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod_id, container_id=container_id)
+        url: str = asked.call("ImagePullProgress", message).url
+        if not url:
+            raise RemoteProtocolError("the runtime answered ImagePullProgress without a URL")
+        return beside(parse_url(url), asked.path)
+
+    def images(self) -> list[str] | None:
+        """Return the images that may be pulled for it; None if its pod is not known."""
+        pod = self._spec()
+        if pod is None:
+            return None
+        own = self.images_of_container()
+        return own if own or self.container is not None else [one.image for one in pod.images]
+
+    def images_of_container(self) -> list[str]:
+        pod, name = self._spec(), self._name.rpartition("/")[2]
+        if self.container is not None:
+            name = self.container.metadata.name
+        images = pod.images if pod is not None and name else ()
+        return [one.image for one in images if one.container == name]
+
+    def _spec(self) -> Pod | None:
+        if self._pods is None or self.pod is None:
+            return None
+        metadata = self.pod.metadata
+        return self._pods.find(metadata.namespace, metadata.name, metadata.uid)
+
+    def _look_for_container(self) -> None:
+        if self._name and self.container is None:
+            pod_id = self.pod.id if self.pod is not None else ""
+            self.container = find_in_pod(self._client, pod_id, self._name)
 
 
 def watch(
@@ -157,22 +166,20 @@ def _watch(
     client: CriClient, request: WatchRequest, sink: Sink, pace: Pace, knowledge: Knowledge
 ) -> WatchOutcome:
     is_inside = request.source in ("containerd", "crio")
-    proxy = None if is_inside else knowledge.proxy
-    target = WatchTarget(client, request, proxy)
+    target = _WatchTarget(client, request, knowledge.pods)
     is_named = target.pod is not None or target.container is not None
     own: list[str] = []
     if request.container and target.container is None:
-        own = _of_container(target, knowledge.pods)
+        own = target.images_of_container()
         shown = ", ".join(map(quote_reference, own)) or "the whole pod"
         name = quote(request.container)
         sink.note(f"container {name} does not exist yet: showing the pulls of {shown}")
     # The client's own socket may be a proxy's, whose admin socket is not at its usual place.
     if not is_inside:
         tracker = ImageTracker(request.image, partial(_is_one_of, references=own) if own else None)
+        open_url = partial(target.open_stream, knowledge.proxy or client)
         try:
-            return watch_stream(
-                target.open_stream, tracker, sink, timeout_s=client.timeout_s, pace=pace
-            )
+            return watch_stream(open_url, tracker, sink, timeout_s=client.timeout_s, pace=pace)
         except Unreachable as exc:
             if request.source == "cri":
                 raise
@@ -191,12 +198,12 @@ def _watch(
 def _watch_inside(
     client: CriClient,
     request: WatchRequest,
-    target: WatchTarget,
+    target: _WatchTarget,
     sink: Sink,
     pace: Pace,
     knowledge: Knowledge,
 ) -> WatchOutcome:
-    image, references = request.image, _references(target, knowledge.pods)
+    image, references = request.image, target.images()
     owners = None
     if knowledge.pods is not None:
         owners = ImageOwners(knowledge.pods.pods, names_pods=references is None)
@@ -230,27 +237,6 @@ def _open_watcher(
         name = "CRI-O" if request.source == "crio" else "containerd"
         raise Unimplemented(f'the runtime at "{client.endpoint}" is not {name}')
     return found
-
-
-def _references(target: WatchTarget, pods: PodsOfNode | None) -> list[str] | None:
-    pod = _spec(target, pods)
-    if pod is None:
-        return None
-    own = _of_container(target, pods)
-    return own if own or target.container is not None else [one.image for one in pod.images]
-
-
-def _of_container(target: WatchTarget, pods: PodsOfNode | None) -> list[str]:
-    pod, name = _spec(target, pods), target.container_name
-    images = pod.images if pod is not None and name else ()
-    return [one.image for one in images if one.container == name]
-
-
-def _spec(target: WatchTarget, pods: PodsOfNode | None) -> Pod | None:
-    if pods is None or target.pod is None:
-        return None
-    metadata = target.pod.metadata
-    return pods.find(metadata.namespace, metadata.name, metadata.uid)
 
 
 def _is_one_of(image: str, references: Sequence[str]) -> bool:
