@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.errors import (
@@ -64,16 +63,15 @@ class _StreamWatch:
         self._has_news = self._has_begun = False
         self._broken_at: float | None = None
         self._whole: dict[str, Report] = {}  # of images, that they have ended
-        self._ended = asyncio.Event()
         tracker.is_known = False
 
     async def run(self) -> WatchOutcome:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._tick())
+            ticking = tasks.create_task(self._tick())
             try:
                 await self._follow()
             finally:
-                self._ended.set()
+                ticking.cancel()
         view = self._settled()
         failures = failed_items(view)
         if unfinished := self._unfinished(view):
@@ -107,10 +105,9 @@ class _StreamWatch:
         return self._show() if self._whole else view
 
     async def _tick(self) -> None:
-        while not self._ended.is_set():
+        while True:
             self._show()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), self._pace.interval_s)
+            await asyncio.sleep(self._pace.interval_s)
 
     def _show(self) -> View:
         now = time.monotonic()
@@ -140,17 +137,16 @@ class _StreamWatch:
                 self._tracker.drop_given_sums()
                 if not tries:
                     self._sink.note(f"{exc.message}; connecting again")
-                await asyncio.sleep(REOPEN_PAUSES_S[tries])
+                pause_s = REOPEN_PAUSES_S[tries]
                 tries += 1
-                continue
-            tries, self._tracker.is_known = 0, True
-            if not self._pace.follow:
-                if not self._may_go_on():
+            else:
+                tries, self._tracker.is_known = 0, True
+                if self._pace.follow:
+                    self._endings.show(time.monotonic(), is_final=True)
+                elif not self._may_go_on():
                     return
-                await asyncio.sleep(REOPEN_PAUSES_S[0])
-                continue
-            self._endings.show(time.monotonic(), is_final=True)
-            await asyncio.sleep(REOPEN_PAUSES_S[0])
+                pause_s = REOPEN_PAUSES_S[0]
+            await asyncio.sleep(pause_s)
 
     def _may_pass(self, exc: PycrictlError) -> bool:
         """Return whether to try again: more often once the runtime has shown that it can."""
