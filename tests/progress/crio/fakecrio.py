@@ -20,26 +20,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import grpc
-
 from pycrictl._proto import cri_pb2
 from pycrictl.logs.journal import JournalLine
 from tests.fakecri import serve
-from tests.fakecri.server import Status
 
 RPC_ID = "763c55fc-a0e6-4593-97e5-a0f4a387f1"
 
 
 class FakePull:
-    """One pull of a fake CRI-O: its directory."""
-
     def __init__(self, crio: FakeCrio, number: int) -> None:
         self._crio = crio
         self.folder = crio.big_files / f"container_images_storage{number}00{number}"
         self.folder.mkdir()
 
     def write(self, number: int, size_bytes: int, *, closed: bool = False) -> None:
-        """Bring a file to a size."""
         self._crio.tell("write", str(self.folder / str(number)), size_bytes, closed)
 
     def end(self) -> None:
@@ -71,7 +65,6 @@ class FakeCrio:
         self.start()
 
     def start(self) -> None:
-        """Start the process."""
         with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.progress.crio.fakecrio", str(self._folder)],
@@ -98,7 +91,6 @@ class FakeCrio:
         assert self.process.stdout.readline() == "done\n", self.errors.read_text()
 
     def pull(self) -> FakePull:
-        """Begin a pull."""
         self._pulls += 1
         return FakePull(self, self._pulls)
 
@@ -123,10 +115,6 @@ class FakeCrio:
         self._images.append(image)
         self._put("image", self._images)
 
-    def answer(self, outcome: str) -> None:
-        """Answer the PullImage call under way, with an image's ID, or an error after ``!``."""
-        (self._folder / "answer").write_text(outcome)
-
     def _put(self, kind: str, document: object) -> None:
         path = self.store / f"overlay-{kind}s" / f"{kind}s.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +125,6 @@ class FakeCrio:
 
 @contextmanager
 def fake_crio() -> Iterator[FakeCrio]:
-    """Run a fake CRI-O."""
     folder = Path(tempfile.mkdtemp(prefix="fakecrio-"))
     crio = FakeCrio(folder)
     try:
@@ -148,21 +135,9 @@ def fake_crio() -> Iterator[FakeCrio]:
 
 
 def main(folder: Path) -> None:
-    """Be CRI-O."""
     Path("/proc/self/comm").write_text("crio")
     opened: dict[str, BinaryIO] = {}
     (folder / "s").unlink(missing_ok=True)
-
-    def pull_image(request: cri_pb2.PullImageRequest, context: grpc.ServicerContext) -> Any:
-        answer = folder / "answer"
-        while context.is_active():
-            if answer.exists() and (text := answer.read_text()):
-                answer.unlink()
-                if text.startswith("!"):
-                    return Status(grpc.StatusCode.UNKNOWN, text[1:])
-                return cri_pb2.PullImageResponse(image_ref=text)
-            time.sleep(0.02)
-        return None
 
     with serve(str(folder / "s")) as server:
         version = cri_pb2.VersionResponse(runtime_name="cri-o", runtime_version="1.37.0")
@@ -170,12 +145,6 @@ def main(folder: Path) -> None:
         usage = cri_pb2.ImageFsInfoResponse()
         usage.image_filesystems.add().fs_id.mountpoint = str(folder / "storage/overlay-images")
         server.offer("ImageFsInfo", usage)
-        server.offer("ImageStatus", cri_pb2.ImageStatusResponse())
-        server.offer("PullImage", pull_image)
-        pod = cri_pb2.PodSandbox(id="b" * 64, state=cri_pb2.SANDBOX_READY)
-        pod.metadata.name, pod.metadata.namespace, pod.metadata.uid = "web", "default", "u1"
-        server.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[pod]))
-        server.offer("ListContainers", cri_pb2.ListContainersResponse())
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         for line in sys.stdin:
