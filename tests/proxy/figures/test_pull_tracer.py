@@ -18,7 +18,7 @@ from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import IMAGE
 from tests.proxy.copier import Copier, Pretended, container
 from tests.proxy.program import Program
-from tests.proxy.pulls.test_limiter import prepare, pulls
+from tests.proxy.pulls.test_limiter import ABSENT, prepare, pulls
 from tests.waiting import wait_until
 
 __all__ = ["collector", "container"]
@@ -68,32 +68,25 @@ def test_the_trace_of_the_caller_goes_on(
     assert collector.services == ["pycrictl-proxy"]
 
 
-def test_a_trace_of_its_own_and_a_failure(
+def test_traces_of_its_own_failures_and_what_is_not_sampled(
     fake: FakeServer, start: Start, collector: Collector
 ) -> None:
-    prepare(fake, Status(grpc.StatusCode.UNKNOWN, "denied"))
+    denied = Status(grpc.StatusCode.UNKNOWN, "denied")
+    fake.prepare("ImageStatus", ABSENT, repeat=True)
+    fake.prepare("PullImage", denied, denied, cri_pb2.PullImageResponse(image_ref="r"))
     proxy = start("--tracing-endpoint", collector.endpoint)
     for traceparent in ("", "odd"):
         with pytest.raises(grpc.RpcError):
             pull(proxy, "a:1", traceparent)
-    first, second = spans(collector, 2)
+    assert pull(proxy, "a:2", f"00-{TRACE}-{PARENT}-00")
+    proxy.terminate()  # what has not been sent yet is sent at the end
+    assert proxy.wait() == 0
+    first, second = collector.spans
     assert first.parent_span_id == second.parent_span_id == b""
     assert first.trace_id != second.trace_id
     assert first.status.code == otlp_pb2.Status.STATUS_CODE_ERROR
     assert first.status.message == "denied"
-
-
-def test_what_is_not_sampled_is_not_sent(
-    fake: FakeServer, start: Start, collector: Collector
-) -> None:
-    prepare(fake, cri_pb2.PullImageResponse(image_ref="r"))
-    proxy = start("--tracing-endpoint", collector.endpoint)
-    assert pull(proxy, "a:1", f"00-{TRACE}-{PARENT}-00")
-    assert pull(proxy, "a:2")
-    proxy.terminate()  # what has not been sent yet is sent at the end
-    assert proxy.wait() == 0
-    assert [attributes(span)["container.image.name"] for span in collector.spans] == ["a:2"]
-    assert pulls(fake)[0].metadata["traceparent"] == f"00-{TRACE}-{PARENT}-00"
+    assert pulls(fake)[2].metadata["traceparent"] == f"00-{TRACE}-{PARENT}-00"
 
 
 @needs_root

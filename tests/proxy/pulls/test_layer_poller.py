@@ -15,15 +15,12 @@ from pycrictl.proxy.pulls import layer_poller
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.pulls.model import PullItem
 from pycrictl.servicelog import Log
-from tests.containerd.fakectd import FakeContainerd, Ingest, Lease
+from tests.containerd.fakectd import FakeContainerd
+from tests.containerd.made import Made, digest_of
 from tests.fakecri import FakeServer
 from tests.waiting import until
 
-LAYER = "sha256:" + "ab" * 32
-CONFIG = "sha256:" + "cd" * 32
-MANIFEST = "sha256:" + "ef" * 32
-IMAGE = "a.io/b:1"
-LABELS = {"containerd.io/distribution.source.a.io": "b", "containerd.io/gc.ref.content.l.0": LAYER}
+IMAGE = "host:5000/b:1"
 
 
 def items_of(poller: LayerPoller) -> tuple[PullItem, ...]:
@@ -64,19 +61,14 @@ def path_of(containerd: FakeContainerd) -> str:
     return containerd.endpoint.removeprefix("unix://")
 
 
-def begin_pull(containerd: FakeContainerd) -> None:
+def begin_pull(containerd: FakeContainerd, layer: str = "layer") -> Made:
     """400 of 1,000 bytes of the only layer are there."""
-    put_pull(containerd, "l1", MANIFEST, LAYER)
-
-
-def put_pull(containerd: FakeContainerd, lease: str, manifest: str, layer: str) -> None:
     now = time.time()
-    containerd.put_document(CONFIG, {"rootfs": {"diff_ids": [layer]}}, now)
-    layers = [{"digest": layer, "size": 1000, "mediaType": "application/x-tar"}]
-    containerd.put_document(manifest, {"config": {"digest": CONFIG}, "layers": layers}, now, LABELS)
-    containerd.ingests[f"layer-{layer}"] = Ingest(400, 1000, now)
-    held = [("content", manifest), ("content", CONFIG), ("ingests", f"layer-{layer}")]
-    containerd.leases[lease] = Lease(now, held)
+    made = Made(containerd, "b", [layer])
+    made.manifest, made.config = digest_of(f"{layer} manifest"), digest_of(f"{layer} config")
+    made.begin(layer, at_s=now)
+    made.download(0, 400, at_s=now)
+    return made
 
 
 def test_nobody_watches(containerd: FakeContainerd) -> None:
@@ -98,7 +90,7 @@ def test_nobody_watches(containerd: FakeContainerd) -> None:
 def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
     async def test(bench: Bench) -> None:
         bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
-        begin_pull(containerd)
+        made = begin_pull(containerd)
 
         async def watch() -> None:
             async with bench.poller.watching():
@@ -107,11 +99,12 @@ def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
 
         await asyncio.gather(*(watch() for _ in range(20)))
         (item,) = items_of(bench.poller)
-        assert (item.layer, item.progress, item.total) == (LAYER, 400, 1000)
+        assert (item.layer, item.progress, item.total) == (*made.layers, 400, 1000)
         found = bench.poller.totals(1)
         assert found is not None
         assert (found.progress, found.total) == (400, 1000)
-        assert (found.percent, found.is_unpacking) == (26, False)
+        assert found.percent
+        assert not found.is_unpacking
         assert containerd.calls["list_leases"] <= bench.looks + 1 < 15
 
     run(path_of(containerd), test)
@@ -130,7 +123,7 @@ def test_the_pulls_of_others_are_known_while_somebody_watches_the_whole_node(
         async with bench.poller.watching(whole_node=True):
             await until(bench.poller.others)
             ((image, pull),) = bench.poller.others().items()
-            assert image.startswith("a.io/b@sha256:ef")
+            assert image.startswith("host/b@sha256:")
             assert [item.progress for item in pull.items] == [400]
             assert pull.is_running
             containerd.leases.clear()
@@ -145,7 +138,6 @@ def test_a_tag_that_was_pushed_anew_after_a_look_that_ended_early(
     containerd: FakeContainerd, monkeypatch: pytest.MonkeyPatch, is_joined: bool
 ) -> None:
     monkeypatch.setattr(layer_poller, "LINGER_S", 0.0)
-    moved = "sha256:" + "12" * 32
 
     async def test(bench: Bench) -> None:
         bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
@@ -157,7 +149,7 @@ def test_a_tag_that_was_pushed_anew_after_a_look_that_ended_early(
         containerd.ingests.clear()
         bench.poller.end(1)
         bench.poller.begin(2, Expected(IMAGE, time.time() - 0.1), is_joined=is_joined)
-        put_pull(containerd, "l2", "sha256:" + "34" * 32, moved)
+        (moved,) = begin_pull(containerd, "moved").layers
         seen = set[str]()
         async with bench.poller.watching():
             await until(lambda: [one.layer for one in items_of(bench.poller)] == [moved])
@@ -176,10 +168,10 @@ def test_what_was_seen_last_is_not_shown_to_who_comes_later(
 
     async def test(bench: Bench) -> None:
         bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
-        begin_pull(containerd)
+        made = begin_pull(containerd)
         async with bench.poller.watching():
             await until(lambda: bool(items_of(bench.poller)))
-        containerd.ingests[f"layer-{LAYER}"].offset = 900
+        made.download(0, 900, at_s=time.time())
         await asyncio.sleep(0.1)
         async with bench.poller.watching():
             assert [one.progress for one in items_of(bench.poller)] == [900]

@@ -35,12 +35,11 @@ from pycrictl.show.displays import phrases
 from pycrictl.units import parse_duration
 from pycrictl.wire.progress import ProgressDecoder, Report, encode_report
 from tests.agent import standing
-from tests.containerd.fakectd import FakeContainerd, Ingest, Lease, Snapshot
+from tests.containerd.fakectd import FakeContainerd
+from tests.containerd.made import Made
 from tests.waiting import until
 
-IMAGE = "registry.test/team/app:1"
-LAYERS = ["sha256:" + f"{number:02}" * 32 for number in range(3)]
-CONFIG, MANIFEST = "sha256:" + "cd" * 32, "sha256:" + "ef" * 32
+IMAGE = "host:5000/app:1"
 SIZE = 3_000_000
 WEB = PodKey("default", "web", "uid-default-web")
 
@@ -175,35 +174,20 @@ def containerd(tmp_path: Path) -> Iterator[FakeContainerd]:
         yield containerd
 
 
-def begin(containerd: FakeContainerd) -> None:
-    now = time.time()
-    containerd.put_document(CONFIG, {"rootfs": {"diff_ids": LAYERS}}, now)
-    layers = [{"digest": one, "size": SIZE, "mediaType": "application/x-tar"} for one in LAYERS]
-    labels = {"containerd.io/distribution.source.registry.test": "team/app"}
-    labels |= {f"containerd.io/gc.ref.content.l.{n}": one for n, one in enumerate(LAYERS)}
-    containerd.put_document(MANIFEST, {"config": {"digest": CONFIG}, "layers": layers}, now, labels)
-    for one in LAYERS:
-        containerd.ingests[f"layer-{one}"] = Ingest(0, SIZE, now)
-    held = [("content", MANIFEST), ("content", CONFIG)]
-    held += [("ingests", f"layer-{one}") for one in LAYERS]
-    containerd.leases["l1"] = Lease(now, held)
-
-
 def test_all_show_the_same_at_each_of_twenty_moments(containerd: FakeContainerd) -> None:
     async def run() -> list[dict[str, Shown]]:
         watchers = Watchers(containerd.endpoint.removeprefix("unix://"))
-        begin(containerd)
+        made = Made(containerd, "app", ["a", "b", "c"], size_bytes=SIZE)
+        made.begin("lease", at_s=time.time())
         try:
             async with watchers.poller.watching():
                 for step in range(1, 19):
-                    for number, one in enumerate(LAYERS):
-                        ingest = containerd.ingests[f"layer-{one}"]
-                        ingest.offset = min(step * (number + 2) * 41_333, SIZE)
-                        ingest.updated_s = time.time()
+                    for number in range(3):
+                        offset = min(step * (number + 2) * 41_333, SIZE)
+                        made.download(number, offset, at_s=time.time())
                     await watchers.more(1)
-                first = LAYERS[0]
-                containerd.snapshots["extract-1 x"] = Snapshot("ACTIVE", time.time(), usage=SIZE)
-                containerd.ingests[f"layer-{first}"].offset = SIZE
+                made.download(0, SIZE, at_s=time.time())
+                made.extract(0, SIZE, at_s=time.time())
                 await watchers.more(4)
         finally:
             await watchers.poller.close()
