@@ -194,6 +194,15 @@ def streams_of(proxy: Program) -> Path:
     return proxy.socket_path.resolve().with_name(proxy.streams.rpartition(":")[2])
 
 
+PATIENT = """
+from pycrictl.progress import endings
+endings.REOPEN_PAUSES_S = (0.5,) * 100
+from pycrictl.__main__ import run
+run()
+"""
+"""The program, which waits as long for a proxy as one takes to start on a busy machine."""
+
+
 @pytest.mark.parametrize("way", ["reload", "restart", "kill"])
 def test_a_watcher_goes_on_with_the_new_program(
     fake: FakeServer, start: Start, way: str, folder: Path, gate: Gate
@@ -206,9 +215,7 @@ def test_a_watcher_goes_on_with_the_new_program(
     future: Any = proxy.kubelet.start_pull("a/b:1", pod("web"))
     wait_until(lambda: len(status(proxy)["running"]) == 1)
     with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
-        watcher = subprocess.Popen(
-            [sys.executable, "-m", "pycrictl", *words], stdout=out, stderr=err
-        )
+        watcher = subprocess.Popen([sys.executable, "-c", PATIENT, *words], stdout=out, stderr=err)
         wait_until(lambda: "downloading" in (folder / "out").read_text())
         match way:
             case "reload":
