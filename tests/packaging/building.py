@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.once import locked
 
@@ -59,6 +61,28 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpacks by the program, as before Python 3.11.4 the module cannot be told what to trust."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["tar", "-C", folder, "-xf", archive], check=True)
+
+
+class Layout:
+    """An OCI layout, unpacked in a folder: what its tags stand for."""
+
+    def __init__(self, archive: Path, folder: Path) -> None:
+        self.folder = folder
+        unpack(archive, folder)
+
+    def blob(self, descriptor: dict[str, Any]) -> Path:
+        digest: str = descriptor["digest"]
+        return self.folder / "blobs" / digest.replace(":", "/")
+
+    def read(self, descriptor: dict[str, Any]) -> Any:
+        content = self.blob(descriptor).read_bytes()
+        assert f"sha256:{hashlib.sha256(content).hexdigest()}" == descriptor["digest"]
+        return json.loads(content)
+
+    def tagged(self) -> dict[str, dict[str, Any]]:
+        index = json.loads((self.folder / "index.json").read_text())
+        name = "org.opencontainers.image.ref.name"
+        return {each["annotations"][name]: each for each in index["manifests"]}
 
 
 def _build(*words: str | Path, **variables: str) -> None:

@@ -6,7 +6,6 @@ run, nor does the proxy hand over. Nothing here was on a real machine of that ki
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 import subprocess
@@ -14,13 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pycrictl import __version__
 from tests.node.lab import Lab
-from tests.packaging.building import unpack
+from tests.packaging.building import Layout
 from tests.packaging.installing import LINK, Installed
 from tests.packaging.roots import SUITES, Root, debian
 from tests.packaging.test_standalone import needs_old_c_library
@@ -64,24 +62,6 @@ def test_on_the_node(suite: str, released: Path, tmp_path: Path, lab: Lab) -> No
         with pulls(program, lab, seed=1100 + 10 * SUITES.index(suite)):
             lists(program, lab)
             serves(program, lab, hands_over=False)
-
-
-class Layout:
-    def __init__(self, archive: Path, folder: Path) -> None:
-        self._folder = folder
-        unpack(archive, folder)
-
-    def blob(self, descriptor: dict[str, Any]) -> Path:
-        digest: str = descriptor["digest"]
-        return self._folder / "blobs" / digest.replace(":", "/")
-
-    def read(self, descriptor: dict[str, Any]) -> Any:
-        return json.loads(self.blob(descriptor).read_text())
-
-    def tagged(self) -> dict[str, dict[str, Any]]:
-        index = json.loads((self._folder / "index.json").read_text())
-        name = "org.opencontainers.image.ref.name"
-        return {each["annotations"][name]: each for each in index["manifests"]}
 
 
 def test_the_image(released: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import ssl
@@ -23,7 +22,7 @@ from tests.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates
 from tests.node.lab import Lab
 from tests.node.test_commands import SLOW_S, slow_image
-from tests.packaging.building import ROOT, unpack
+from tests.packaging.building import ROOT, Layout, unpack
 from tests.packaging.test_standalone import needs_old_c_library
 from tests.waiting import wait_until
 
@@ -31,25 +30,18 @@ NONROOT = 65532
 
 
 @pytest.fixture(scope="module")
-def layout(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def layout(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Layout:
     (archive,) = released.glob("pycrictl-*-image-amd64.tar")
-    folder = tmp_path_factory.mktemp("layout")
-    unpack(archive, folder)
-    return folder
+    return Layout(archive, tmp_path_factory.mktemp("layout"))
 
 
 @pytest.fixture
-def pushed(layout: Path, lab: Lab) -> str:
+def pushed(layout: Layout, lab: Lab) -> str:
     name = f"{lab.registry.host}/pycrictl"
     for tag in (__version__, f"{__version__}-root"):
         words = ["skopeo", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"]
-        subprocess.run([*words, f"oci:{layout}:{tag}", f"docker://{name}:{tag}"], check=True)
+        subprocess.run([*words, f"oci:{layout.folder}:{tag}", f"docker://{name}:{tag}"], check=True)
     return name
-
-
-def tagged(layout: Path) -> dict[str, Any]:
-    index = json.loads((layout / "index.json").read_text())["manifests"]
-    return {each["annotations"]["org.opencontainers.image.ref.name"]: each for each in index}
 
 
 @pytest.fixture
@@ -210,8 +202,8 @@ def test_the_agent_serves_as_in_the_manifests(
     assert "web" in cluster.kubectl().good("get", "imagepulls")
 
 
-def test_modules_of_the_image_need_no_newer_c_library(layout: Path, tmp_path: Path) -> None:
-    for blob in (layout / "blobs" / "sha256").iterdir():
+def test_modules_of_the_image_need_no_newer_c_library(layout: Layout, tmp_path: Path) -> None:
+    for blob in (layout.folder / "blobs" / "sha256").iterdir():
         if tarfile.is_tarfile(blob):
             unpack(blob, tmp_path)
     folder = tmp_path / "usr/lib/pycrictl"
@@ -223,22 +215,17 @@ def test_modules_of_the_image_need_no_newer_c_library(layout: Path, tmp_path: Pa
     assert licensed >= {*re.findall(r"^([\w-]+)==", pins, re.MULTILINE)}
 
 
-def test_each_image_has_its_list_of_contents(layout: Path) -> None:
-    def blob(digest: str) -> Any:
-        content = (layout / "blobs" / digest.replace(":", "/")).read_bytes()
-        assert hashlib.sha256(content).hexdigest() == digest.partition(":")[2]
-        return json.loads(content)
-
-    names = tagged(layout)
+def test_each_image_has_its_list_of_contents(layout: Layout) -> None:
+    tagged = layout.tagged()
     users = set()
     for tag in (__version__, f"{__version__}-root"):
-        image = names[tag]
-        config = blob(blob(image["digest"])["config"]["digest"])
-        users.add(config["config"]["User"])
-        assert config["config"]["Labels"]["org.opencontainers.image.version"] == __version__
-        attached = blob(names[f"{image['digest'].replace(':', '-')}.sbom"]["digest"])
+        image = tagged[tag]
+        config = layout.read(layout.read(image)["config"])["config"]
+        users.add(config["User"])
+        assert config["Labels"]["org.opencontainers.image.version"] == __version__
+        attached = layout.read(tagged[f"{image['digest'].replace(':', '-')}.sbom"])
         assert attached["subject"]["digest"] == image["digest"]
-        listed = blob(attached["layers"][0]["digest"])
+        listed = layout.read(attached["layers"][0])
         assert listed["bomFormat"] == "CycloneDX"
         parts = {part["purl"].partition("@")[0] for part in listed["components"]}
         assert parts >= {
