@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.kube.apiserver import ApiServer, make_node_certificates, serve
 from tests.proxy.program import Program as Proxy
 from tests.serving import Handler, serving
 
@@ -57,6 +58,14 @@ def pod(lab: Lab) -> Pod:
 @pytest.fixture
 def container(lab: Lab, pod: Pod) -> str:
     return lab.container(pod)
+
+
+@pytest.fixture
+def api(run_folder: Path) -> Iterator[ApiServer]:
+    """The stand-in of an API server, without pods."""
+    with serve(make_node_certificates(run_folder)) as server:
+        server.pods = {"kind": "PodList", "items": []}
+        yield server
 
 
 @pytest.fixture

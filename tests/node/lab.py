@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ class Lab:
 
     def __init__(self, *, cri: Mapping[str, Any] | None = None) -> None:
         self._cri = dict(cri or {})
+        self._seeds = itertools.count(1_000_000, 100)
 
     def __enter__(self) -> Self:
         # /var/tmp: on disk, and short enough for a unix socket's 107 bytes.
@@ -45,6 +47,11 @@ class Lab:
 
     def __exit__(self, *_: object) -> None:
         self._end()
+
+    def image(self, name: str, *sizes_bytes: int) -> Image:
+        """An image of busybox and of layers that no other one has."""
+        layers = self.layout.random_layers(sizes_bytes, seed=next(self._seeds))
+        return self.layout.image(name, [self.base, *layers])
 
     def push(self, image: Image) -> str:
         self.registry.push(self.layout, image)

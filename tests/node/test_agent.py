@@ -24,7 +24,6 @@ from tests.proxy.program import Program as Proxy
 from tests.serving import believing
 from tests.waiting import wait_until
 
-from .images import Image
 from .lab import MIB, Lab
 
 PODS = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods"
@@ -42,11 +41,6 @@ def status_of(kubectl: Kubectl, name: str = "web.main") -> dict[str, Any]:
     return dict(json.loads(done.stdout)["status"]) if done.returncode == 0 else {}
 
 
-def image(lab: Lab, name: str, seed: int) -> Image:
-    layers = lab.layout.random_layers([3 * MIB, MIB], seed=seed)
-    return lab.layout.image(name, [lab.base, *layers])
-
-
 @contextmanager
 def pulling(lab: Lab, reference: str) -> Iterator[threading.Thread]:
     thread = threading.Thread(target=lab.node.kubelet.pull, args=(reference,))
@@ -59,8 +53,9 @@ def pulling(lab: Lab, reference: str) -> Iterator[threading.Thread]:
 
 
 def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> None:
-    reference = lab.push(image(lab, "shop/web:1.4", 6610))
-    lab.throttle.limit(1 * MIB)
+    made = lab.image("shop/web:1.4", 3 * MIB, MIB)
+    reference = lab.push(made)
+    lab.throttle.limit(MIB // 8)
     kubectl = cluster.kubectl()
     stream = f"{PODS.replace('namespaces', 'watch/namespaces')}/web/imagepullprogress"
     no_proxy = "--admin-socket", f"unix://{cluster.folder}/none"
@@ -71,9 +66,10 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
             kubectl.running("get", "ipull", "-A", "-w", "-o", "json") as watch,
             kubectl.running("get", "--raw", stream) as raw,
         ):
-            wait_until(lambda: status_of(kubectl).get("progressBytes", 0) > MIB)
+            present = lab.base.size_bytes
+            wait_until(lambda: status_of(kubectl).get("progressBytes", 0) > present)
             seen = status_of(kubectl)
-            assert (seen["phase"], seen["totalBytes"]) == ("Pulling", whole := seen["totalBytes"])
+            assert (seen["phase"], whole := seen["totalBytes"]) == ("Pulling", made.layers_bytes)
             assert 0 < seen["percent"] < 100
             assert {layer["phase"] for layer in seen["layers"]} >= {"present", "downloading"}
             lab.throttle.limit(None)
@@ -102,7 +98,7 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
 
 def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> None:
     """What only the proxy knows is in the objects: the place in the line, and who is ahead."""
-    first, second = (lab.push(image(lab, f"shop/q{one}:1", 6700 + 10 * one)) for one in (1, 2))
+    first, second = (lab.push(lab.image(f"shop/q{n}:1", 3 * MIB, MIB)) for n in (1, 2))
     lab.throttle.limit(MIB / 2)
     kubectl = cluster.kubectl()
     with (

@@ -24,7 +24,6 @@ from tests.proxy.program import Program
 from tests.waiting import wait_until
 
 from .forked import Program as Forked
-from .images import Image
 from .kubelet import IMAGE, RUNTIME, Pod
 from .lab import MIB, Lab
 
@@ -35,12 +34,8 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def images(lab: Lab, count: int, *, size_bytes: int = MIB, seed: int = 1000) -> list[str]:
-    found = []
-    for number in range(count):
-        layers = lab.layout.random_layers([size_bytes], seed=seed + number)
-        found.append(lab.push(lab.layout.image(f"s{seed}n{number}:1", [lab.base, *layers])))
-    return found
+def images(lab: Lab, count: int, size_bytes: int = MIB) -> list[str]:
+    return [lab.push(lab.image(f"of{size_bytes}n{n}:1", size_bytes)) for n in range(count)]
 
 
 def url_of(proxy: Program, pod: Pod) -> str:
@@ -97,7 +92,7 @@ def final_layers(found: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[int
 
 def test_twelve_pulls_never_more_than_two_at_once(lab: Lab, start: Callable[..., Program]) -> None:
     proxy = start("--max-parallel-image-pulls", "2")
-    references = images(lab, 12, size_bytes=MIB // 2)
+    references = images(lab, 12, MIB // 2)
     lab.throttle.limit(6 * MIB)
     pulls = [proxy.kubelet.start_pull(reference) for reference in references]
     peaks: list[int] = []
@@ -258,7 +253,7 @@ def test_a_client_with_a_network_of_its_own(
 ) -> None:
     """As an agent in a pod is one: it has the socket, and another loopback."""
     proxy = start()
-    reference = lab.push(_image(lab, f"own{source}", 1))
+    reference = lab.push(lab.image(f"own{source}:1", 2 * MIB, MIB))
     pod = proxy.kubelet.run_pod(f"own-{source}")
     lab.throttle.limit(MIB // 4)
     pull = proxy.kubelet.start_pull(reference, pod)
@@ -281,16 +276,11 @@ def test_a_client_with_a_network_of_its_own(
     assert ("looking inside the runtime" in told) == (source == "containerd")
 
 
-def _image(lab: Lab, name: str, number: int) -> Image:
-    layers = lab.layout.random_layers([2 * MIB, MIB], seed=100 * number + len(name))
-    return lab.layout.image(f"{name}{number}:1", [lab.base, *layers])
-
-
 def test_the_runtime_is_killed_during_pulls_and_comes_back(
     lab: Lab, start: Callable[..., Program]
 ) -> None:
     proxy = start("--max-parallel-image-pulls", "2")
-    references = images(lab, 4, seed=3000)
+    references = images(lab, 4)
     lab.throttle.limit(0)  # no pull ends, however slow the machine is
     pod = proxy.kubelet.run_pod("web")
     pulls = [proxy.kubelet.start_pull(reference, pod) for reference in references]
@@ -353,26 +343,24 @@ def test_a_tag_pushed_anew_after_a_look_that_ended_early(
 
 def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Program]) -> None:
     proxy = start("--max-parallel-image-pulls", "1")
-    references = images(lab, 2, size_bytes=4 * MIB, seed=7500)
+    references = images(lab, 2, 8 * MIB)
     pod = lab.node.kubelet.run_pod("handed-over")
-    lab.throttle.limit(MIB // 8)
+    lab.throttle.limit(MIB // 16)  # two minutes each
     pulls = []
     for count, reference in enumerate(references, 1):
         pulls.append(proxy.kubelet.start_pull(reference, pod))
         wait_until(partial(has_pulls, proxy, count))
-    wait_until(lambda: (status(proxy)["running"][0]["bytes"] or 0) > MIB // 4)
-    leases = lab.node.store.leases()
+    wait_until(lambda: fetched(proxy) > 0)
+    before, leases = fetched(proxy), lab.node.store.leases()
     proxy.reload()
     wait_until(lambda: len(status(proxy)["waiting"]) == 1)
-    words = ("-r", proxy.endpoint, "image-pull-progress", "--progress", "json", pod.id)
-    watcher = subprocess.Popen(
-        [sys.executable, "-m", "pycrictl", *words], stdout=subprocess.PIPE, text=True
-    )
-    wait_until(lambda: (status(proxy)["running"][0]["bytes"] or 0) > MIB // 2)
+    watcher = pycrictl("-r", proxy.endpoint, "image-pull-progress", "--progress", "json", pod.id)
+    first = first_line(watcher)
+    wait_until(lambda: fetched(proxy) > before)
     assert lab.node.store.leases() == leases  # the same pull
     lab.throttle.limit(None)
     assert all(pull.result(timeout=60).image_ref for pull in pulls)
-    shown = [json.loads(line) for line in watcher.communicate(timeout=60)[0].splitlines()]
+    shown = records(first + rest(watcher))
     assert watcher.returncode == 0
     # Of a pull that waited, and was quick then, there may be nothing about its layers.
     last = {(record["image"], record.get("layer", "")): record["phase"] for record in shown}
@@ -380,6 +368,10 @@ def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Progra
     assert {phase for (_, layer), phase in last.items() if layer} <= {"done", "present"}, shown
     assert proxy.wait() == 0
     assert status(proxy)["running"] == []
+
+
+def fetched(proxy: Program) -> int:
+    return status(proxy)["running"][0]["bytes"] or 0
 
 
 def has_pulls(proxy: Program, count: int) -> bool:

@@ -25,7 +25,7 @@ from pycrictl.logs import journal
 from pycrictl.progress import node_watch
 from pycrictl.progress.endings import Pace
 from pycrictl.pulls.model import Phase, View
-from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write_kubeconfig
+from tests.kube.apiserver import ApiServer, write_kubeconfig
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 
@@ -56,13 +56,6 @@ class Sink:
     @property
     def names(self) -> set[str]:
         return {item.image for view in self.views for item in view.items}
-
-
-@pytest.fixture
-def api(run_folder: Path) -> Iterator[ApiServer]:
-    with serve(make_node_certificates(run_folder)) as server:
-        server.pods = {"kind": "PodList", "items": []}
-        yield server
 
 
 def add_pod(api: ApiServer, name: str, *images: str, waiting: str = "ContainerCreating") -> None:
@@ -109,13 +102,8 @@ def node_pods(api: ApiServer, root: Path) -> NodePods:
     return NodePods(root=root, timeout_s=20)
 
 
-def image(lab: Lab, name: str, seed: int, size: int = 2 * MIB) -> Image:
-    layers = lab.layout.random_layers([size, MIB], seed=seed)
-    return lab.layout.image(name, [lab.base, *layers])
-
-
 def test_a_pods_own_pulls_under_the_names_it_uses(lab: Lab, api: ApiServer, tmp_path: Path) -> None:
-    mine, other = image(lab, "shop/web:1.4", 610), image(lab, "shop/other:1", 620)
+    mine, other = (lab.image(name, 2 * MIB, MIB) for name in ("shop/web:1.4", "shop/other:1"))
     references = [lab.push(mine), lab.push(other)]
     add_pod(api, "web", references[0])
     add_pod(api, "other", references[1])
@@ -209,7 +197,7 @@ def test_a_proxy_on_the_node_is_found_and_knows_better(
 ) -> None:
     """Through the runtime's own socket, and without a pod: names, pods, and who is ahead."""
     proxy = start("--max-parallel-image-pulls", "1")
-    references = [lab.push(image(lab, f"shop/p{n}:1", 660 + n)) for n in range(3)]
+    references = [lab.push(lab.image(f"shop/p{n}:1", 2 * MIB, MIB)) for n in range(3)]
     lab.throttle.limit(MIB / 2)
     pods = [proxy.kubelet.run_pod(name) for name in ("web", "batch")]
     pulls = [proxy.kubelet.start_pull(references[0], pods[0])]
@@ -240,7 +228,7 @@ def test_the_command_with_the_kubelets_credential(lab: Lab, api: ApiServer, tmp_
     for folder in ("etc", "run", "proc/1", "proc/self"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     lab.node.kubelet.run_pod("web")
-    pulled = image(lab, "shop/cli:1", 680)
+    pulled = lab.image("shop/cli:1", 2 * MIB, MIB)
     reference = lab.push(pulled)
     add_pod(api, "web", reference)
     lab.throttle.limit(pulled.layers_bytes / SLOW_S)

@@ -31,10 +31,6 @@ def watch(client: ContainerdClient) -> Watch:
     return Watch(client)
 
 
-def random_image(lab: Lab, name: str, sizes: list[int], *, seed: int) -> Image:
-    return lab.layout.image(name, [lab.base, *lab.layout.random_layers(sizes, seed=seed)])
-
-
 def shown_name(image: Image) -> str:
     repository = image.name.rpartition(":")[0]
     return f"127.0.0.1/{repository}@{image.manifest_digest[:19]}"
@@ -84,7 +80,7 @@ def test_a_pull_of_six_layers(lab: Lab, watch: Watch) -> None:
 
 
 def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
-    image = random_image(lab, "resume:1", [8 * MIB, 1 * MIB], seed=40)
+    image = lab.image("resume:1", 8 * MIB, 1 * MIB)
     reference = lab.push(image)
     name = shown_name(image)
     large = image.layers[1].digest
@@ -124,7 +120,7 @@ def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
 
 def test_a_failing_registry_and_a_retry(lab: Lab, watch: Watch) -> None:
     """The fault hits a layer that has to wait for the others, so the pull is under way by then."""
-    image = random_image(lab, "fault:1", [1 * MIB, 1 * MIB, 1 * MIB, 2 * MIB], seed=50)
+    image = lab.image("fault:1", 1 * MIB, 1 * MIB, 1 * MIB, 2 * MIB)
     reference = lab.push(image)
     name = shown_name(image)
     bad = image.layers[-1].digest
@@ -156,7 +152,7 @@ def test_a_failing_registry_and_a_retry(lab: Lab, watch: Watch) -> None:
 
 
 def test_a_stalled_layer(lab: Lab, watch: Watch) -> None:
-    image = random_image(lab, "stall:1", [3 * MIB], seed=70)
+    image = lab.image("stall:1", 3 * MIB)
     large = image.layers[1].digest
     name = shown_name(image)
     lab.throttle.stall(f"blobs/{large}", after_bytes=2 * MIB + 5)

@@ -13,7 +13,6 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.pulls.sums import ETA_AFTER_S
 from pycrictl.show.diagnosis_text import write_pod
-from tests.kube.apiserver import ApiServer, make_node_certificates, serve, write_kubeconfig
+from tests.kube.apiserver import ApiServer, write_kubeconfig
 from tests.waiting import wait_until
 
 from .lab import MIB, Lab
@@ -91,14 +90,10 @@ class Scene:
 
 
 @pytest.fixture
-def scene(
-    lab: Lab, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Scene]:
+def scene(lab: Lab, api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     write_journal(lab, tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    with serve(make_node_certificates(run_folder)) as api:
-        api.pods = {"kind": "PodList", "items": []}
-        yield Scene(lab, api, tmp_path)
+    return Scene(lab, api, tmp_path)
 
 
 def test_an_image_that_is_slow(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
