@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing
@@ -82,12 +81,12 @@ class OverApi:
         resume: bool = False,
         idle_s: float = 30.0,
     ) -> None:
-        self._api = api
+        self.api = api
+        self.saved = saved
+        self.patience = patience
+        self.idle_s = idle_s
         self._record = record
-        self._saved = saved
-        self._patience = patience
         self._resume = resume
-        self._idle_s = idle_s
 
     @contextmanager
     def read(
@@ -96,7 +95,7 @@ class OverApi:
         text = take_apart(path)
         record = replace(self._record, path=os.fsdecode(path), direction="From")
         broken: list[StreamError] = []
-        with self._session(record, self._spec("From", path, rules, follow), watch) as session:
+        with self._session(record, _spec(record, path, rules, follow), watch) as session:
 
             def pieces() -> Generator[memoryview, None, None]:
                 try:
@@ -107,7 +106,7 @@ class OverApi:
                 except StreamError as exc:
                     broken.append(exc)
                     raise
-                self._finish_from(session.kept, watch)
+                session.finish()
 
             archive = Outgoing(
                 pieces,
@@ -131,61 +130,27 @@ class OverApi:
             size_bytes=sent.size_bytes,
             crc32=sent.crc32,
         )
-        spec = self._spec("To", address(path, archive.kind), rules, False, record)
+        spec = _spec(record, address(path, archive.kind), rules, False)
         with self._session(record, spec, watch) as session:
             if watch.on_total is not None:
                 watch.on_total(sent.size_bytes)
             while found is None:
                 try:
-                    session.transfer.send(archive.pieces, sent.size_bytes)
-                    found = self._committed(session.kept.record.session)
+                    session.send(archive.pieces, sent.size_bytes)
+                    found = session.committed()
                 except Forgotten as exc:
                     session.begin_anew(exc)
                     watch.note(_ANEW)
         return _report(found, watch) or sent.summary
-
-    # Sessions
-
-    def _spec(
-        self,
-        direction: str,
-        path: bytes,
-        rules: Rules,
-        follow: bool,
-        record: CopyRecord | None = None,
-    ) -> dict[str, Any]:
-        return {
-            "direction": direction,
-            "container": self._record.container,
-            "path": os.fsdecode(path),
-            **({"size": record.size_bytes, "checksum": record.crc32} if record else {}),
-            "options": {
-                "archive": rules.archive,
-                "followLinks": follow and direction == "From",
-                "overwrite": not (rules.no_clobber and direction == "To"),
-                "early": direction == "From",
-            },
-        }
 
     @contextmanager
     def _session(
         self, record: CopyRecord, spec: dict[str, Any], watch: Watch
     ) -> Iterator[_Session]:
         """Begin a session, or take one up; whatever ends this but a kill ends the session."""
-        kept = self._found(record, watch) if self._resume else None
-        session = _Session(partial(self._begun, record, spec), kept, watch)
-
-        def on_bytes(count: int) -> None:
-            session.kept.touch()
-            watch.on_bytes(count)
-
-        session.transfer = Reconnecting(
-            self._api,
-            session.kept.record.session,
-            self._patience,
-            on_bytes,
-            idle_s=self._idle_s,
-        )
+        session = _Session(self, record, spec, watch)
+        if not (self._resume and session.take_up()):
+            session.begin()
         try:
             yield session
         except BaseException as exc:
@@ -195,114 +160,71 @@ class OverApi:
                 kept.release()
                 exc.hint = exc.hint or "with --resume it goes on, for 15 minutes from now"
                 raise
-            self._abandon(kept.record.session)
+            session.abandon()
             kept.remove()
             raise
         session.kept.remove()
 
-    def _begun(self, record: CopyRecord, spec: dict[str, Any]) -> Kept:
-        kept = self._saved.keep(replace(record, session=os.urandom(16).hex()))
-        session = kept.record.session
-        try:
-            kept.expected_bytes = _expected(self._api.begin(spec, session))
-        except BaseException as exc:
-            if not isinstance(exc, _REFUSALS):
-                self._abandon(session)
-            kept.remove()
-            raise
-        return kept
 
-    def _found(self, record: CopyRecord, watch: Watch) -> Kept | None:
-        kept = self._saved.find(record)
-        if kept is None:
-            watch.note("no copy of these that was interrupted is known: it begins anew")
-            return None
-        is_same = record.direction == "From" or (
-            (record.size_bytes, record.crc32) == (kept.record.size_bytes, kept.record.crc32)
-        )
-        failure, why = None, "the interrupted copy is gone"
-        with suppress(Lost):
-            found = self._patience.insist(lambda: self._api.get(kept.record.session))
-            if is_same and _status(found).get("phase") in ("Measuring", "Transferring"):
-                kept.expected_bytes = _expected(found)
-                return kept
-            failure = _failure(found)
-            if not is_same:
-                why = "the source has changed since the copy was interrupted"
-        self._abandon(kept.record.session)
-        kept.remove()
-        if failure is not None:
-            raise failure
-        watch.note(f"{why}: it begins anew")
-        return None
-
-    def _committed(self, session: str) -> dict[str, Any]:
-        """Let the node put what it has into its place, and wait for that.
-
-        ``Forgotten``: the agent does not know the session, and has changed nothing.
-        """
-        attempts = 0
-
-        def commit() -> dict[str, Any]:
-            nonlocal attempts
-            attempts += 1
-            return self._api.commit(session)
-
-        try:
-            found = self._patience.insist(commit)
-            attempts += 1
-            return self._settled(session, found)
-        except Forgotten:
-            if attempts == 1:
-                raise
-            raise CopyError(
-                "the agent was restarted while the copy was put into its place:"
-                " see whether it is there before you copy again"
-            ) from None
-
-    def _settled(self, session: str, found: dict[str, Any]) -> dict[str, Any]:
-        pause_s = POLL_S
-        while _status(found).get("phase") == "Committing":
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, LONGEST_POLL_S)
-            found = self._patience.insist(lambda: self._api.get(session))
-            self._patience.renew()
-        if (failure := _failure(found)) is not None:
-            raise failure
-        return found
-
-    def _finish_from(self, kept: Kept, watch: Watch) -> None:
-        """Report what the node left out, and end the session."""
-        session = kept.record.session
-        found: dict[str, Any] = {}
-        with suppress(PycrictlError):  # everything is here already
-            patience = Patience(ignore, retries=FINISH_RETRIES)
-            found = patience.insist(lambda: self._api.commit(session))
-        _report(found, watch)
-
-    def _abandon(self, session: str) -> None:
-        with suppress(PycrictlError):
-            self._api.abandon(session, timeout_s=ABANDON_S)
-
-
-class _Session:
+class _Session(Reconnecting):
     """A session at the agent; its successors, if the agent forgets it."""
 
-    transfer: Reconnecting
+    kept: Kept
 
-    def __init__(self, begin: Callable[[], Kept], kept: Kept | None, watch: Watch) -> None:
-        self.kept = kept or begin()
-        self._begin = begin
-        self._left = MAX_SESSIONS
+    def __init__(
+        self, method: OverApi, record: CopyRecord, spec: dict[str, Any], watch: Watch
+    ) -> None:
+        super().__init__(method.api, "", method.patience, self._count, idle_s=method.idle_s)
+        self._saved = method.saved
+        self._record = record
+        self._spec = spec
         self._watch = watch
+        self._left = MAX_SESSIONS
+
+    def begin(self) -> None:
+        self.session = os.urandom(16).hex()
+        self.kept = self._saved.keep(replace(self._record, session=self.session))
+        try:
+            self.kept.expected_bytes = _expected(self._api.begin(self._spec, self.session))
+        except BaseException as exc:
+            if not isinstance(exc, _REFUSALS):
+                self.abandon()
+            self.kept.remove()
+            raise
 
     def begin_anew(self, why: Forgotten) -> None:
         self._left -= 1
         if not self._left:
             raise why
         self.kept.remove()
-        self.kept = self._begin()
-        self.transfer.session = self.kept.record.session
+        self.begin()
+
+    def take_up(self) -> bool:
+        """Take up the session of a program that was killed or gave up, if that can go on."""
+        record, note = self._record, self._watch.note
+        kept = self._saved.find(record)
+        if kept is None:
+            note("no copy of these that was interrupted is known: it begins anew")
+            return False
+        self.kept, self.session = kept, kept.record.session
+        is_same = record.direction == "From" or (
+            (record.size_bytes, record.crc32) == (kept.record.size_bytes, kept.record.crc32)
+        )
+        failure, why = None, "the interrupted copy is gone"
+        with suppress(Lost):
+            found = self._patience.insist(lambda: self._api.get(self.session))
+            if is_same and _status(found).get("phase") in ("Measuring", "Transferring"):
+                kept.expected_bytes = _expected(found)
+                return True
+            failure = _failure(found)
+            if not is_same:
+                why = "the source has changed since the copy was interrupted"
+        self.abandon()
+        kept.remove()
+        if failure is not None:
+            raise failure
+        note(f"{why}: it begins anew")
+        return False
 
     def received(self) -> Iterator[memoryview]:
         """Yield what has arrived and what arrives, and keep it; report its size once it is known.
@@ -317,10 +239,73 @@ class _Session:
                 yield piece
         if kept.expected_bytes:
             on_total(kept.expected_bytes)
-        for content in self.transfer.receive(arriving):
+        for content in self.receive(arriving):
             kept.append(content, arriving.offset - len(content))
             yield content
         on_total(arriving.offset)
+
+    def committed(self) -> dict[str, Any]:
+        """Let the node put what it has into its place, and wait for that.
+
+        ``Forgotten``: the agent does not know the session, and has changed nothing.
+        """
+        attempts, pause_s = 0, POLL_S
+
+        def commit() -> dict[str, Any]:
+            nonlocal attempts
+            attempts += 1
+            return self._api.commit(self.session)
+
+        try:
+            found = self._patience.insist(commit)
+            attempts += 1
+            while _status(found).get("phase") == "Committing":
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, LONGEST_POLL_S)
+                found = self._patience.insist(lambda: self._api.get(self.session))
+                self._patience.renew()
+        except Forgotten:
+            if attempts == 1:
+                raise
+            raise CopyError(
+                "the agent was restarted while the copy was put into its place:"
+                " see whether it is there before you copy again"
+            ) from None
+        if (failure := _failure(found)) is not None:
+            raise failure
+        return found
+
+    def finish(self) -> None:
+        """Report what the node left out, and end the session."""
+        found: dict[str, Any] = {}
+        with suppress(PycrictlError):  # everything is here already
+            patience = Patience(ignore, retries=FINISH_RETRIES)
+            found = patience.insist(lambda: self._api.commit(self.session))
+        _report(found, self._watch)
+
+    def abandon(self) -> None:
+        with suppress(PycrictlError):
+            self._api.abandon(self.session, timeout_s=ABANDON_S)
+
+    def _count(self, count: int) -> None:
+        self.kept.touch()
+        self._watch.on_bytes(count)
+
+
+def _spec(record: CopyRecord, path: bytes, rules: Rules, follow: bool) -> dict[str, Any]:
+    is_to = record.direction == "To"
+    return {
+        "direction": record.direction,
+        "container": record.container,
+        "path": os.fsdecode(path),
+        **({"size": record.size_bytes, "checksum": record.crc32} if is_to else {}),
+        "options": {
+            "archive": rules.archive,
+            "followLinks": follow,
+            "overwrite": not (rules.no_clobber and is_to),
+            "early": not is_to,
+        },
+    }
 
 
 def _failure(found: dict[str, Any]) -> CopyError | None:
