@@ -38,6 +38,8 @@ _GOODBYE_S: Final = 1.0
 class SocketLink:
     """A connection for one thread; every failure is a ``StreamError`` that names the peer.
 
+    As a context manager it is closed at its end, and aborted by an exception.
+
     Args:
         sock: connected; closed by ``close``.
         side: which end this is.
@@ -70,6 +72,15 @@ class SocketLink:
         bytes(_KEPT_BYTES)
         if sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _AHEAD_BYTES)
+
+    def __enter__(self) -> SocketLink:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
 
     def set_idle(self, idle_s: float) -> None:
         self._idle_s = idle_s

@@ -147,10 +147,9 @@ class OverRpc:
     def _what(self, direction: str) -> str:
         return f"copying {direction} container {quote(self._container_id)}"
 
-    @contextmanager
-    def _opened(self, url: str) -> Iterator[SocketLink]:
+    def _opened(self, url: str) -> SocketLink:
         target = beside(parse_url(url), self._client.path)
-        link = open_link(
+        return open_link(
             target,
             STREAM_PROTOCOL,
             label=quote(target.label),
@@ -158,12 +157,6 @@ class OverRpc:
             idle_s=self._idle_s,
             tls=self._tls,
         )
-        try:
-            yield link
-        except BaseException:
-            link.abort()
-            raise
-        link.close()
 
 
 def _wait(link: SocketLink, protocol: ChannelProtocol) -> Outcome:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pycrictl.copy.method import CopyOptions, Method
 from pycrictl.copy.rules.spec import ContainerPath
+from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Unimplemented
 from pycrictl.kubectl import api_errors
@@ -53,7 +54,7 @@ def opened(
         Unimplemented: there is no agent, or none that offers copies.
         PycrictlError: kubectl refused.
     """
-    note = watch.on_note or _ignore
+    note = watch.on_note or ignore
     kubectl = Kubectl(where.connection, note)
     for what, text in (
         ("a namespace", path.pod or where.namespace),
@@ -73,29 +74,13 @@ def opened(
         where.local if where.local == "-" else os.path.abspath(where.local),  # noqa: PTH100 (of a final slash, too)
         "",
     )
-    with (
-        _installed(kubectl),
-        KubectlProxy(kubectl, environ) as proxy,
-        closing(Saved(environ, note)) as saved,
-    ):
-        method = OverApi(
-            CopyApi(proxy.target, namespace, path.container),
-            asked,
-            saved,
-            Patience(note, retries=where.retries),
-            resume=where.resume,
-        )
-        yield (method,)
-
-
-@contextmanager
-def _installed(kubectl: Kubectl) -> Iterator[None]:
-    """Say of what nobody serves whether there are agents at all."""
     try:
-        yield
+        with (
+            KubectlProxy(kubectl, environ) as proxy,
+            closing(Saved(environ, note)) as saved,
+        ):
+            api = CopyApi(proxy.target, namespace, path.container)
+            patience = Patience(note, retries=where.retries)
+            yield (OverApi(api, asked, saved, patience, resume=where.resume),)
     except Unimplemented as exc:
         raise kubectl.why_not_served(api_errors.INSTALL_COPIES) from exc
-
-
-def _ignore(_: str) -> None:
-    """Report nothing."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import NoReturn
 
 from pycrictl.copy.transfer.flow import next_event, receive, send
-from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import (
     Acknowledgement,
     Arriving,
@@ -59,7 +58,7 @@ class Reconnecting:
         protocol = ResumableProtocol(is_client=True, is_sender=False)
         while not arriving.is_whole:
             try:
-                with self._opened(arriving.offset) as link:
+                with self._api.open(self.session, arriving.offset) as link:
                     yield from receive(
                         link, protocol, arriving, on_status=_refuse, on_taken=self._progressed
                     )
@@ -70,7 +69,7 @@ class Reconnecting:
         self, pieces: Callable[[int], Generator[memoryview, None, None]], size_bytes: int
     ) -> None:
         protocol = ResumableProtocol(is_client=True, is_sender=True)
-        with self._opened(0) as link:
+        with self._api.open(self.session, 0) as link:
             self._take(next_event(link, protocol))
             offset = self._has_bytes
             if offset > size_bytes:
@@ -87,16 +86,6 @@ class Reconnecting:
                 )
             while self._has_bytes < size_bytes:
                 self._take(next_event(link, protocol))
-
-    @contextmanager
-    def _opened(self, offset: int) -> Iterator[SocketLink]:
-        link = self._api.open(self.session, offset)
-        try:
-            yield link
-        except BaseException:
-            link.abort()
-            raise
-        link.close()
 
     def _take(self, event: Event) -> None:
         if isinstance(event, StatusText):
