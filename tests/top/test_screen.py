@@ -85,6 +85,15 @@ def shown(pilot: Pilot[None], name: str) -> str:
     return str(pilot.app.screen_stack[0].query_one(name, Static).content)
 
 
+async def page(pilot: Pilot[None]) -> str:
+    """Wait for a page, and for what stands on it."""
+    await until(
+        pilot,
+        lambda: isinstance(pilot.app.screen, TextPage) and bool(pilot.app.screen.query(Static)),
+    )
+    return str(pilot.app.screen.query_one(Static).content)
+
+
 @played
 async def test_what_is_sick_is_first_and_chosen(pilot: Pilot[None]) -> None:
     assert rows(pilot)[0].startswith("! shop/api")
@@ -96,8 +105,7 @@ async def test_what_is_sick_is_first_and_chosen(pilot: Pilot[None]) -> None:
 @played
 async def test_why_and_back(pilot: Pilot[None], key: str, says: str) -> None:
     await pilot.press(key)
-    await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
-    assert str(pilot.app.screen.query_one(Static).content) == says
+    assert await page(pilot) == says
     await pilot.press("escape")
     await until(pilot, lambda: not isinstance(pilot.app.screen, TextPage))
 
@@ -107,8 +115,7 @@ async def test_inspect_needs_a_container(pilot: Pilot[None]) -> None:
     await pilot.press("down", "i")
     assert "no container yet" in shown(pilot, "#keys")
     await pilot.press("up", "i")
-    await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
-    assert str(pilot.app.screen.query_one(Static).content).startswith("all about c0c0")
+    assert (await page(pilot)).startswith("all about c0c0")
 
 
 @pytest.mark.parametrize(
@@ -187,8 +194,7 @@ async def test_filter_and_all_again(pilot: Pilot[None]) -> None:
 async def test_keys_typed_at_once_arrive_in_their_order(pilot: Pilot[None]) -> None:
     for key in ("slash", *"bag", "backspace", *"tch", "enter", "w"):
         pilot.app.post_message(Key(key, key if len(key) == 1 else None))
-    await until(pilot, lambda: isinstance(pilot.app.screen, TextPage))
-    assert str(pilot.app.screen.query_one(Static).content) == "why shop/batch"
+    assert await page(pilot) == "why shop/batch"
 
 
 @played
@@ -201,7 +207,7 @@ async def test_sort(pilot: Pilot[None]) -> None:
 @played
 async def test_help_and_quit(pilot: Pilot[None]) -> None:
     await pilot.press("question_mark")
-    assert str(pilot.app.screen.query_one(Static).content) == text.HELP
+    assert await page(pilot) == text.HELP
     await pilot.press("q")
     assert not isinstance(pilot.app.screen, TextPage)
     await pilot.press("q")
