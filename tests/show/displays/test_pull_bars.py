@@ -6,8 +6,11 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies
 
-from pycrictl.pulls.model import Awaited, Phase, PullItem
+from pycrictl.pulls.model import Awaited, Phase, PullItem, View
+from pycrictl.show.displays import per_image
+from pycrictl.show.displays.phrases import width
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.drawing import drawn, terminal
 from tests.show.screen import Terminal
@@ -248,3 +251,105 @@ def test_colours(variable: dict[str, str]) -> None:
         return
     for code, start in [("36", "█"), ("33", "█"), ("2", "  000000000003"), ("31", "  failed: no")]:
         assert f"\x1b[{code}m{start}" in sent
+
+
+# In windows of any size
+
+SIZES = [(80, 24), (20, 5), (120, 3), (1, 1)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_forty_layers_fit_in_every_window(size: tuple[int, int]) -> None:
+    columns, rows = size
+    with Terminal(columns, rows) as terminal:
+        bars = Bars(terminal.stderr, {})
+        for step in range(60):
+            bars.show(view(forty_layers(step), now=step / 4, rate=9.9 * MIB, eta_s=99.0))
+            lines = terminal.look()
+            assert terminal.screen.cut == 0
+            assert terminal.screen.everything == lines  # nothing was scrolled away
+            assert len(lines) <= max(min(rows - 1, 11), 1)
+            if columns >= 40:
+                assert lines[-1].startswith("Total ")
+                assert not any("Total" in line for line in lines[:-1])
+        bars.show(view(forty_layers(60), now=15.0))
+        bars.close()
+        terminal.look()
+        assert not any("downloading" in line for line in terminal.screen.everything)
+
+
+@pytest.mark.parametrize("columns", [40, 56, 57])
+def test_the_phase_of_a_layer_is_told_in_every_width(columns: int) -> None:
+    """Else a layer that begins to extract would seem to start again from nothing."""
+    before = layer(1, Phase.DOWNLOADING, 4 * MIB, 6 * MIB)
+    after = layer(1, Phase.EXTRACTING, 6 * MIB, 6 * MIB, extracted=0, extracted_total=6 * MIB)
+    lines = [drawn(item, size=(columns, 8))[-2].split() for item in (before, after)]
+    assert [line[1] for line in lines] == ["downloading", "extracting"]
+    assert [line[2].partition("%")[0] for line in lines] == ["66", "0"]
+    assert "".join(lines[0]).count("4.0/6.0MiB") == (columns > 56)
+
+
+NUMBERS = strategies.integers(min_value=0, max_value=2**63 - 1)
+ITEMS = strategies.builds(
+    layer,
+    number=strategies.integers(min_value=0, max_value=50),
+    phase=strategies.sampled_from(Phase),
+    progress=NUMBERS,
+    total=NUMBERS,
+    image=strategies.sampled_from(["", DEMO, "b", "宽" * 70]) | strategies.text(max_size=200),
+    error=strategies.text(max_size=20),
+    queue_position=NUMBERS,
+    extracted=NUMBERS,
+    extracted_total=NUMBERS,
+    idle_s=strategies.floats(min_value=0, max_value=1e9),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    items=strategies.lists(ITEMS, max_size=40, unique_by=lambda item: (item.image, item.layer)),
+    columns=strategies.integers(min_value=2, max_value=250),
+    rows=strategies.integers(min_value=1, max_value=60),
+    rate=strategies.none() | strategies.floats(min_value=0, max_value=1e19),
+    eta_s=strategies.none() | strategies.floats(min_value=0),
+)
+def test_anything_fits_in_any_window(
+    items: list[PullItem], columns: int, rows: int, rate: float | None, eta_s: float | None
+) -> None:
+    with Terminal(columns, rows) as terminal:
+        bars = Bars(terminal.stderr, {})
+        bars.show(view(items, rate=rate, eta_s=eta_s, resumed=5))
+        lines = terminal.look()
+        assert 0 < len(lines) <= max(min(rows - 1, 11), 1)
+        assert terminal.screen.cut == 0
+        assert all(width(line) < columns for line in lines)
+        bars.close()
+        terminal.look()
+        assert terminal.screen.cursor[0] == 0
+
+
+# What is remembered of an image
+
+
+def history_of(*views: View, forget: str = "") -> tuple[str, list[str]]:
+    """The last line of image ``a`` after these views, and what was noted."""
+    notes: list[str] = []
+    history = per_image.History(notes.append)
+    for each in views:
+        history.look(each)
+        history.forget([forget] if each is views[0] else [])
+    return history.summary(history.pulls[0]), notes
+
+
+def test_the_time_stops_with_the_pull_and_goes_on_with_it() -> None:
+    running, over = layer(1, image="a"), layer(1, Phase.DONE, MIB, MIB, image="a")
+    story = [view([running], 10.0), view([over], 15.0), view([over], 20.0), view([running], 22.0)]
+    assert history_of(*story[:3])[0] == "1 layer  1.0 MiB  in 5.0 s"
+    assert history_of(*story)[0] == "at 0 B  0 of 1 layer done  after 12 s"
+    assert history_of(*story, forget="a")[0] == "at 0 B  0 of 1 layer done  after 7.0 s"
+    assert history_of(*story, forget="b")[0].endswith("after 12 s")
+
+
+def test_says_once_that_items_are_left_out() -> None:
+    _, notes = history_of(*(view([layer(1)], now=now, dropped=min(now, 7)) for now in range(10)))
+    assert notes == ["only 1 items are kept; others were reported and are not shown"]
