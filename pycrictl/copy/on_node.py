@@ -63,8 +63,8 @@ class Runtime(Protocol):
 class OnNode:
     """The method ``node``.
 
-    They raise ``FailedPrecondition`` if the container is not running, or stops in the meantime, and
-    ``CopyError`` as ``Arrival`` and ``walk`` do.
+    Both verbs raise ``FailedPrecondition`` if the container is not running, or stops in the
+    meantime, and ``CopyError`` as ``put`` and ``walk`` do.
     """
 
     name = "node"

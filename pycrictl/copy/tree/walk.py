@@ -185,7 +185,7 @@ class _Walk:
             levels[-1] = _Level(directory, (entry for entry in list(names)), path)
         return Found(self._entry(path, EntryType.DIRECTORY, os.fstat(directory.fd)), -1)
 
-    def _link(self, directory: Directory, name: bytes, path: bytes) -> Found | None:
+    def _link(self, directory: Directory, name: bytes, path: bytes) -> Found:
         status = directory.lstat(name)
         if status is None or not stat.S_ISLNK(status.st_mode):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
