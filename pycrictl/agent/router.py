@@ -80,7 +80,7 @@ class Figures:
         page.counted(
             "requests", "Requests, by kind and status.", lambda: self.requests, "kind", "code"
         )
-        self._refused = Seldom(Log(__name__).warning, "refused")
+        self.refused = Seldom(Log(__name__).warning, "refused")
 
     def answered(self, kind: str, status: int) -> None:
         self.requests[kind, str(status)] += 1
@@ -88,9 +88,6 @@ class Figures:
     def copied(self, direction: str, end: str, moved_bytes: int) -> None:
         self._copies.labels(direction, end).inc()
         self._copy_bytes.labels(direction).inc(moved_bytes)
-
-    def refused(self, kind: str, status: int, peer: str) -> None:
-        self._refused(kind=kind, status=status, peer=peer)
 
 
 class Router:
@@ -136,7 +133,8 @@ class Router:
             response = refuse(Refusal(500, "internal error"))
         self._figures.answered(kind, response.status)
         if response.status in (401, 403) or response.status >= 500:
-            self._figures.refused(kind, response.status, request.remote or "")
+            peer = request.remote or ""
+            self._figures.refused(kind=kind, status=response.status, peer=peer)
         if response.status == 401:
             response.force_close()
         return response
