@@ -19,14 +19,9 @@ from pycrictl.wire import limits
 
 MAX_VALUE_CHARS: Final = 500
 
-# The least level of each priority of syslog(3).
-_PRIORITIES: Final = (
-    (logging.CRITICAL, 2),
-    (logging.ERROR, 3),
-    (logging.WARNING, 4),
-    (logging.INFO, 6),
-    (logging.NOTSET, 7),
-)
+# Of syslog(3).
+_PRIORITIES: Final = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6}
+_DEBUG_PRIORITY: Final = 7
 
 
 class Whole(str):
@@ -133,7 +128,7 @@ class _LineFormat(logging.Formatter):
         text = self._json(record) if self._form is LogFormat.JSON else super().format(record)
         if not self._has_priorities:
             return text
-        priority = next(found for least, found in _PRIORITIES if record.levelno >= least)
+        priority = _PRIORITIES.get(record.levelno, _DEBUG_PRIORITY)
         return "\n".join(f"<{priority}>{line}" for line in text.split("\n"))
 
     def _json(self, record: logging.LogRecord) -> str:

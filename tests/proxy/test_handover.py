@@ -110,22 +110,6 @@ def test_programs_follow_one_another_while_the_first_still_pulls(
     assert "Traceback" not in proxy.log()
 
 
-def test_who_waits_for_an_equal_pull_waits_for_it_in_the_new_program(
-    fake: FakeServer, proxy: Program, gate: Gate
-) -> None:
-    futures = [proxy.kubelet.start_pull("a/b:1", pod("p0"))]
-    for number in (1, 2):
-        futures.append(proxy.kubelet.start_pull("a/b:1", pod(f"p{number}")))
-        wait_until(lambda: len(status(proxy)["joined"]) == number)  # noqa: B023
-    proxy.reload()
-    wait_until(lambda: len(status(proxy)["joined"]) == 2)
-    assert len(pulls(fake)) == 1
-    # Of two that wait, one may be the other's leader, if slots are still held.
-    gate.open.set()
-    assert [future.result(60).image_ref for future in futures] == ["ref of a/b:1"] * 3
-    assert len(pulls(fake)) == 3
-
-
 def test_who_hangs_up_leaves_the_line_or_lets_the_next_one_pull(
     fake: FakeServer, proxy: Program, gate: Gate
 ) -> None:

@@ -130,14 +130,7 @@ class Pending:
 class HttpServer:
     """Serves at one socket or more, which are bound; it has so many ``places`` for connections."""
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        route: Route,
-        *,
-        places: int,
-        log: Log,
-    ) -> None:
+    def __init__(self, route: Route, *, places: int, log: Log) -> None:
         self._route = route
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -147,7 +140,6 @@ class HttpServer:
         self._sweep: asyncio.TimerHandle | None = None
         self._paused = Seldom(log.warning, "accept_paused")
         self._listeners: list[socket.socket] = []
-        self.listen(listener)
 
     def listen(self, listener: socket.socket) -> None:
         listener.setblocking(False)

@@ -25,23 +25,17 @@ MakePage: TypeAlias = Callable[[], Awaitable[Page]]
 class PageServer:
     def __init__(self, pages: Mapping[str, MakePage], *, log: Log) -> None:
         self._pages = pages
-        self._log = log
-        self._http: HttpServer | None = None
+        most = places(limits.PAGE_CONNECTIONS, limits.PAGE_SHARE)
+        self._http = HttpServer(self._route, places=most, log=log)
 
     def start(self, address: Address) -> Address:
         # A program that takes over listens before this one has stopped.
         listener = listening(address, is_shared=True)
-        self._http = HttpServer(
-            listener,
-            self._route,
-            places=places(limits.PAGE_CONNECTIONS, limits.PAGE_SHARE),
-            log=self._log,
-        )
+        self._http.listen(listener)
         return Address(address.host, listener.getsockname()[1])
 
     async def stop(self) -> None:
-        if self._http is not None:
-            await self._http.stop()
+        await self._http.stop()
 
     def _route(
         self, request: Request, sock: socket.socket, early: bytes

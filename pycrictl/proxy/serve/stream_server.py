@@ -73,7 +73,8 @@ class StreamServer(Generic[PayloadT]):
     def __init__(self, log: Log) -> None:
         self._log = log
         self._address = Address("", 0)
-        self._http: HttpServer | None = None
+        most = places(limits.STREAM_CONNECTIONS, limits.STREAM_SHARE)
+        self._http = HttpServer(self._route, places=most, log=log)
         self._progress: dict[asyncio.Task[None], PayloadT] = {}
         self._is_elsewhere: Callable[[PayloadT], bool] = lambda payload: False
 
@@ -88,16 +89,10 @@ class StreamServer(Generic[PayloadT]):
 
     def start(self, address: Address) -> None:
         listener = listening(address)
-        self._http = HttpServer(
-            listener,
-            self._route,
-            places=places(limits.STREAM_CONNECTIONS, limits.STREAM_SHARE),
-            log=self._log,
-        )
+        self._http.listen(listener)
         self._address = Address(address.host, listener.getsockname()[1])
 
     def listen_in(self, folder: Path) -> None:
-        assert self._http is not None
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(folder / str(self._address.port)))
         self._http.listen(listener)
@@ -111,20 +106,18 @@ class StreamServer(Generic[PayloadT]):
 
     @property
     def open_count(self) -> int:
-        return 0 if self._http is None else self._http.open_count
+        return self._http.open_count
 
     def pause(self) -> None:
         """Leave the port, which another program takes."""
-        if self._http is not None:
-            self._http.leave()
+        self._http.leave()
 
     def resume(self) -> None:
-        if self._http is not None:
-            self._http.listen(listening(self._address))
+        self._http.listen(listening(self._address))
 
     @property
     def dropped_count(self) -> int:
-        return 0 if self._http is None else self._http.dropped_count
+        return self._http.dropped_count
 
     def leave(self, is_elsewhere: Callable[[PayloadT], bool]) -> None:
         """End progress streams that another program goes on with, now and when they are opened."""
@@ -134,8 +127,7 @@ class StreamServer(Generic[PayloadT]):
                 task.cancel()
 
     async def stop(self) -> None:
-        if self._http is not None:
-            await self._http.stop()
+        await self._http.stop()
 
     def _route(
         self, request: Request, sock: socket.socket, early: bytes

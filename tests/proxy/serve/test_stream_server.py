@@ -313,5 +313,6 @@ def test_the_address_is_in_use() -> None:
         other = StreamServer[str](Log("x"))
         with pytest.raises(ConfigError, match="cannot listen"):
             other.start(server.address)
+        await other.stop()
 
     serve(test)
