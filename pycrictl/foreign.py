@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final, NoReturn, TypeVar
 
 from pycrictl.units import escape
@@ -174,7 +173,7 @@ def _string(value: object, schema: Mapping[str, Any], *_: object) -> str | None:
         return None
     if value not in schema.get("enum", (value,)):
         return None
-    if "pattern" in schema and not _compiled(schema["pattern"]).fullmatch(value):
+    if "pattern" in schema and not re.fullmatch(schema["pattern"], value):
         return None
     if schema.get("format") == "date-time" and not moment(value):
         return None
@@ -208,8 +207,3 @@ def _refuse(constant: str) -> NoReturn:
 
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse)
-
-
-@lru_cache(maxsize=64)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)

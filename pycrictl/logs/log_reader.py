@@ -66,7 +66,10 @@ class LogReader:
                 if is_whole and not tail_lines:
                     return
                 yield from self._tail(log, tail_lines, is_whole=is_whole)
-            self._check_format(log)
+            line = log.line_ahead() if self._wanted.is_strict else b""
+            if line and not is_log_line(line):
+                shown = quote(line.decode(errors="replace"))
+                raise PycrictlError(f"unsupported log format: {shown}")
             while True:
                 # Asked first, so that all is read that was written before the answer.
                 lives = is_alive()
@@ -100,11 +103,6 @@ class LogReader:
             tail.extend(_LINE.findall(begun + chunk.data))
         if tail:
             yield Chunk(only, b"".join(tail))
-
-    def _check_format(self, log: LogFile) -> None:
-        line = log.line_ahead() if self._wanted.is_strict else b""
-        if line and not is_log_line(line):
-            raise PycrictlError(f"unsupported log format: {quote(line.decode(errors='replace'))}")
 
     def _rest(self, log: LogFile) -> Iterator[Chunk]:
         for block in log.blocks():

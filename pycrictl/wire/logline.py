@@ -153,7 +153,8 @@ class LogDecoder:
                 piece = _docker_piece(other)
             is_early = False
             try:
-                is_early = piece is not None and self._is_early(piece)
+                if piece is not None and self._since_ns is not None:
+                    is_early = timestamp_ns(piece.timestamp) < self._since_ns
             except ValueError:
                 piece = None  # there is no such time
             if piece is None:
@@ -168,9 +169,6 @@ class LogDecoder:
                 self._last_stream = piece.stream
                 if data:
                     yield Chunk(piece.stream, data)
-
-    def _is_early(self, piece: _Piece) -> bool:
-        return self._since_ns is not None and timestamp_ns(piece.timestamp) < self._since_ns
 
     def _raw(self, data: bytes) -> Iterator[Chunk]:
         if data and self._only != "stderr":
