@@ -96,8 +96,9 @@ def listen(
             port = added[0].port
         if not added:
             note(f"cannot listen on port {pair.local}: {next(iter(failures.values()))}")
-        for host in failures.keys() - set(optional) if added else ():
-            note(f"cannot listen on {_label(host, port)}: {failures[host]}")
+        for host, reason in failures.items():
+            if added and host not in optional:
+                note(f"cannot listen on {_label(host, port)}: {reason}")
         listeners += added
     if not listeners:
         raise ConnectError("none of the local ports can be listened on")
