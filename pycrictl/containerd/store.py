@@ -51,13 +51,6 @@ class ImageConfig(NamedTuple):
 Document: TypeAlias = Manifest | Index | ImageConfig
 
 
-class IngestRef(NamedTuple):
-    """An unfinished blob's name: what it will be (``layer``, ``manifest``, …) and its digest."""
-
-    kind: str
-    digest: str
-
-
 def is_digest(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
@@ -124,12 +117,12 @@ def chain_ids(diff_ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(chain)
 
 
-def parse_ingest(ref: str) -> IngestRef | None:
-    """Split ``<kind>-<digest>`` or ``<kind>-<name>@<digest>``; None for a name of another form."""
-    kind, has_dash, rest = ref.partition("-")
+def ingest_digest(ref: str) -> str:
+    """Return the digest in ``<kind>-<digest>`` or ``<kind>-<name>@<digest>``; else nothing."""
+    kind, _, rest = ref.partition("-")
     # A name may hold any character, so the digest is what follows the last "@".
     digest = rest.rpartition("@")[2]
-    return IngestRef(kind, digest) if has_dash and kind and is_digest(digest) else None
+    return digest if kind and is_digest(digest) else ""
 
 
 def extracted_chain_id(snapshot_key: str) -> str | None:
@@ -158,10 +151,6 @@ def repositories(labels: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
                     name = f"{host}/{path}"
                     votes[name] = votes.get(name, 0) + 1
     return tuple(sorted(votes, key=lambda name: (-votes[name], name)))
-
-
-def is_gzip(media_type: str) -> bool:
-    return media_type.endswith(("+gzip", ".gzip"))
 
 
 def unpacked_estimate(trailer: bytes, compressed_bytes: int) -> int | None:

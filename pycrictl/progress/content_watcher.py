@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from pycrictl._proto.containerd import snapshots_pb2
 from pycrictl.containerd.daemon import CurrentDaemon
 from pycrictl.containerd.grpc_client import Documents
-from pycrictl.containerd.store import extracted_chain_id, parse_ingest
+from pycrictl.containerd.store import extracted_chain_id, ingest_digest
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.progress.identify import Held, Identifier, LeasePull
 from pycrictl.progress.layers import Ingest, Sight, Snapshot
@@ -384,11 +384,10 @@ def _add_ingests(
     refs = set().union(*(one.ingests for one in held))
     open_count = 0
     for status in statuses:
-        ref = parse_ingest(status.ref)
-        if ref is not None:
+        if digest := ingest_digest(status.ref):
             is_held = status.ref in refs
             open_count += is_held and status.offset < status.total
-            sight.ingests[ref.digest] = Ingest(status.offset, _seconds(status.updated_at), is_held)
+            sight.ingests[digest] = Ingest(status.offset, _seconds(status.updated_at), is_held)
     sight.is_crowded = 0 < max_downloads < open_count
 
 

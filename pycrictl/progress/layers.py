@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from pycrictl.containerd.store import LayerDescriptor, is_gzip
+from pycrictl.containerd.store import LayerDescriptor
 from pycrictl.pulls.model import Phase
 
 _SMALLEST_GZIP_BYTES: Final = 18
@@ -127,7 +127,7 @@ class Layers:
 
     def add(self, descriptors: Iterable[LayerDescriptor]) -> None:
         for digest, size_bytes, media_type in descriptors:
-            layer = Layer(digest, size_bytes, is_gzip(media_type))
+            layer = Layer(digest, size_bytes, media_type.endswith(("+gzip", ".gzip")))
             if media_type.endswith(".tar"):  # not compressed
                 layer.extracted_total = size_bytes
             self._layers.setdefault(digest, layer)

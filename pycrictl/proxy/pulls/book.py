@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pycrictl.proxy.runtime_lookup import PodKey
@@ -43,19 +43,12 @@ class Reason(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
-@dataclass(frozen=True, slots=True)
-class PullStarted:
+class Decision(NamedTuple):
+    """The call of a ticket starts, or is refused if there is a ``reason``."""
+
     ticket: int
-
-
-@dataclass(frozen=True, slots=True)
-class PullRefused:
-    ticket: int
-    reason: Reason
-    message: str
-
-
-Decision: TypeAlias = PullStarted | PullRefused
+    reason: Reason | None = None
+    message: str = ""
 
 
 class PullKey(NamedTuple):

@@ -27,7 +27,7 @@ from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import canonical
 from pycrictl.progress.registries import credentials_of
 from pycrictl.proxy.calls import Answer, CallRequest
-from pycrictl.proxy.pulls.book import CallState, Decision, PullCall, PullKey, PullStarted, Reason
+from pycrictl.proxy.pulls.book import CallState, Decision, PullCall, PullKey, Reason
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, RuntimeLookup, pod_key
@@ -251,10 +251,8 @@ class PullLimiter:
             turn = self._waiting.get(decision.ticket)
             if turn is None or turn.done():
                 continue
-            if isinstance(decision, PullStarted):
-                turn.set_result(None)
-            else:
-                turn.set_result(Answer(_CODES[decision.reason], decision.message))
+            reason, message = decision.reason, decision.message
+            turn.set_result(None if reason is None else Answer(_CODES[reason], message))
         self._arm()
         self._on_change()
 

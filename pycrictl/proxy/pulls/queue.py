@@ -20,7 +20,7 @@ Of a waiting pull, all callers have its place in the line until the last one goe
 No slot is given while it is held (``is_held``): calls may be on their way that came before all
 others. A pull that others make has its slot, free or not.
 
-Every ``PullStarted`` must be answered by one ``end``. With ``RETRY`` there is no line: a caller
+Every start must be answered by one ``end``. With ``RETRY`` there is no line: a caller
 looks at its own times only, and one who comes when a slot is free takes it.
 """
 
@@ -37,8 +37,6 @@ from pycrictl.proxy.pulls.book import (
     Policy,
     PullCall,
     PullKey,
-    PullRefused,
-    PullStarted,
     QueuedPull,
     Reason,
     Slot,
@@ -215,7 +213,7 @@ class PullQueue:
             pull.slot = slot or Slot()
             pull.slot.users += 1
         self.book.running[pull.number] = pull
-        out.append(PullStarted(leader.ticket))
+        out.append(Decision(leader.ticket))
 
     def _ended(self, pull: QueuedPull, how: CallState, now: float, out: list[Decision]) -> None:
         del self.book.running[pull.number]
@@ -257,12 +255,12 @@ class PullQueue:
         for call in list(pull.calls.values()):
             out.append(self._refuse(call, Reason.FULL, message, now))
 
-    def _refuse(self, call: PullCall, reason: Reason, message: str, now: float) -> PullRefused:
+    def _refuse(self, call: PullCall, reason: Reason, message: str, now: float) -> Decision:
         call.is_refused = True
         self.book.end(call, CallState.FAILED, now=now, error=message)
-        return PullRefused(call.ticket, reason, message)
+        return Decision(call.ticket, reason, message)
 
-    def _give_up(self, call: PullCall, reason: Reason, message: str, now: float) -> PullRefused:
+    def _give_up(self, call: PullCall, reason: Reason, message: str, now: float) -> Decision:
         led = call.pull.leader is call
         refused = self._refuse(call, reason, message, now)
         self._lost(call.pull, led)

@@ -12,8 +12,6 @@ from pycrictl.proxy.pulls.book import (
     Decision,
     Policy,
     PullKey,
-    PullRefused,
-    PullStarted,
     QueuedPull,
     Reason,
 )
@@ -30,7 +28,7 @@ def held(limit: int = 1, policy: Policy = Policy.WAIT) -> PullQueue:
     queue = PullQueue(limit, policy)
     for number in range(1, limit + 1):
         key = PullKey(f"registry.example/held-{number}")
-        assert queue.submit(number, key, now=0) == [PullStarted(number)]
+        assert queue.submit(number, key, now=0) == [Decision(number)]
     return queue
 
 
@@ -43,7 +41,7 @@ def running(queue: PullQueue) -> list[QueuedPull]:
 
 
 def refused(decisions: list[Decision]) -> list[tuple[int, Reason]]:
-    return [(one.ticket, one.reason) for one in decisions if isinstance(one, PullRefused)]
+    return [(one.ticket, one.reason) for one in decisions if one.reason]
 
 
 # A slot, and the line for one
@@ -51,12 +49,12 @@ def refused(decisions: list[Decision]) -> list[tuple[int, Reason]]:
 
 def test_a_free_slot_is_taken_and_then_the_line_grows() -> None:
     queue = PullQueue(2)
-    assert queue.submit(1, A, now=0) == [PullStarted(1)]
-    assert queue.submit(2, B, now=0) == [PullStarted(2)]
+    assert queue.submit(1, A, now=0) == [Decision(1)]
+    assert queue.submit(2, B, now=0) == [Decision(2)]
     assert queue.submit(3, C, now=1) == queue.submit(4, D, now=2) == []
     assert [place(queue, ticket) for ticket in (1, 2, 3, 4)] == [0, 0, 1, 2]
-    assert queue.end(2, DONE, now=3) == [PullStarted(3)]
-    assert queue.end(1, FAILED, now=3, error="x") == [PullStarted(4)]
+    assert queue.end(2, DONE, now=3) == [Decision(3)]
+    assert queue.end(1, FAILED, now=3, error="x") == [Decision(4)]
 
 
 # Equal pulls
@@ -73,7 +71,7 @@ def test_a_leader_that_goes_leaves_its_place_to_the_next() -> None:
     assert queue.end(2, LEFT, now=1) == []
     assert place(queue, 4) == 1
     assert queue.book.line[0].reference == "second"
-    assert queue.end(1, DONE, now=2) == [PullStarted(4)]
+    assert queue.end(1, DONE, now=2) == [Decision(4)]
 
 
 def test_far_deadlines_of_gone_callers_do_not_pile_up() -> None:
@@ -95,21 +93,21 @@ def test_who_came_first_elsewhere_is_first_in_line() -> None:
     assert queue.submit(4, C, now=10, asked=5) == []
     assert [place(queue, ticket) for ticket in (4, 3, 2)] == [1, 2, 3]
     assert [call.asked for call in queue.book.calls.values()] == [0, 10, 7, 5]
-    assert queue.end(1, DONE, now=11) == [PullStarted(4)]
+    assert queue.end(1, DONE, now=11) == [Decision(4)]
     queue.end(3, LEFT, now=12)
-    assert queue.end(4, DONE, now=12) == [PullStarted(2)]
+    assert queue.end(4, DONE, now=12) == [Decision(2)]
 
 
 def test_a_pull_that_runs_already_has_its_slot_whatever_the_limit() -> None:
     queue = PullQueue(1)
-    assert queue.submit(1, A, now=10, started=3) == [PullStarted(1)]
-    assert queue.submit(2, B, now=10, started=4) == [PullStarted(2)]
+    assert queue.submit(1, A, now=10, started=3) == [Decision(1)]
+    assert queue.submit(2, B, now=10, started=4) == [Decision(2)]
     assert (queue.taken, [pull.started for pull in running(queue)]) == (2, [3, 4])
     assert queue.submit(3, B, now=10) == []
     assert queue.submit(4, C, now=10) == []
     assert queue.end(1, DONE, now=11) == []
-    assert queue.end(2, LEFT, now=12) == [PullStarted(3)]
-    assert queue.end(3, DONE, now=13) == [PullStarted(4)]
+    assert queue.end(2, LEFT, now=12) == [Decision(3)]
+    assert queue.end(3, DONE, now=13) == [Decision(4)]
 
 
 def test_who_finds_no_slot_when_they_are_given_again_is_refused() -> None:
@@ -117,7 +115,7 @@ def test_who_finds_no_slot_when_they_are_given_again_is_refused() -> None:
     queue.is_held = True
     assert queue.submit(1, A, now=1) == queue.submit(2, B, now=1) == []
     started, end = queue.release(now=2)
-    assert started == PullStarted(1)
+    assert started == Decision(1)
     assert refused([end]) == [(2, Reason.FULL)]
 
 
@@ -127,9 +125,9 @@ def test_slots_that_are_held_are_given_in_order_in_the_end(policy: Policy) -> No
     queue.is_held = True
     assert queue.submit(1, A, now=1) == []
     assert queue.submit(2, B, now=1, asked=0.5) == []
-    assert queue.submit(3, C, now=1, is_present=True) == [PullStarted(3)]
+    assert queue.submit(3, C, now=1, is_present=True) == [Decision(3)]
     assert queue.submit(4, D, now=2) == []
-    assert queue.release(now=2) == [PullStarted(2), PullStarted(1)]
+    assert queue.release(now=2) == [Decision(2), Decision(1)]
     assert [list(pull.calls) for pull in queue.book.line] == [[4]]
 
 
@@ -144,9 +142,9 @@ def test_who_waits_for_an_equal_pull_is_in_line_while_slots_are_held(how: CallSt
     assert queue.end(1, how, now=5, error="") == []
     assert queue.taken == 0
     assert [list(pull.calls) for pull in queue.book.line] == [[2], [3, 4]]
-    assert queue.release(now=6) == [PullStarted(2)]
-    assert queue.end(2, DONE, now=7) == [PullStarted(3)]
-    assert queue.end(3, DONE, now=8) == [PullStarted(4)]
+    assert queue.release(now=6) == [Decision(2)]
+    assert queue.end(2, DONE, now=7) == [Decision(3)]
+    assert queue.end(3, DONE, now=8) == [Decision(4)]
 
 
 # Retries
@@ -161,7 +159,6 @@ def test_retries_happen_at_their_times_and_then_the_caller_is_refused() -> None:
     assert queue.book.line[0].tries == 2
     ends = queue.tick(35)
     assert refused(ends) == [(2, Reason.FULL), (3, Reason.FULL)]
-    assert isinstance(ends[0], PullRefused)
     assert ends[0].message == (
         "TooManyPullingInParallelErr: 1 image is being pulled, the limit is 1; "
         "3 retries every 10s found no free slot"

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pycrictl.proxy.pulls.book import CallState, Decision, Policy, PullKey, PullStarted, Reason
+from pycrictl.proxy.pulls.book import CallState, Decision, Policy, PullKey, Reason
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
 
@@ -75,7 +75,7 @@ class Decisions(RuleBasedStateMachine):
         self.finish(ticket)
         error = "x" if how is CallState.FAILED else ""
         decisions = self.queue.end(ticket, how, now=self.now, error=error)
-        started = [one.ticket for one in decisions if isinstance(one, PullStarted)]
+        started = [one.ticket for one in decisions if one.reason is None]
         if took and equal:
             mine = equal if how is CallState.DONE else equal[:1]
             assert started[: len(mine)] == mine, "equal ones go on in its slot"
@@ -131,7 +131,7 @@ class Decisions(RuleBasedStateMachine):
         for decision in decisions:
             ticket = decision.ticket
             assert ticket in self.waiting
-            if isinstance(decision, PullStarted):
+            if decision.reason is None:
                 if ticket not in self.present and ticket not in self.follows:
                     limit = self.queue.limit
                     assert limit == 0 or len(self.slots()) < limit, "the limit holds"
@@ -196,14 +196,14 @@ class Decisions(RuleBasedStateMachine):
                 self.finish(ticket)
                 for decision in self.queue.end(ticket, CallState.DONE, now=self.now):
                     self.waiting.remove(decision.ticket)
-                    if isinstance(decision, PullStarted):
+                    if decision.reason is None:
                         self.running.append(decision.ticket)
                     else:
                         self.finish(decision.ticket)
             self.now += 1
             for decision in self.queue.tick(self.now):
                 self.waiting.remove(decision.ticket)
-                if isinstance(decision, PullStarted):
+                if decision.reason is None:
                     self.running.append(decision.ticket)
                 else:
                     self.finish(decision.ticket)
