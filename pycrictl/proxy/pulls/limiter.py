@@ -53,6 +53,7 @@ CLOSED: Final = Answer(
     UNAVAILABLE, "pycrictl proxy: the proxy is stopping and takes no new pulls; try again soon"
 )
 
+TOO_LATE: Final = "the deadline passed before the image was pulled"
 WITHDRAWN: Final = "pycrictl proxy: the waiting pull was given up by 'pycrictl pull-limiter cancel'"
 
 _CODES: Final = {
@@ -118,7 +119,6 @@ class PullLimiter:
             now=now,
             pod=pod_key(message.sandbox_config.metadata),
             reference=message.image.image,
-            deadline=None if request.timeout_s is None else request.came + request.timeout_s,
             is_present=is_present,
             asked=request.came if asked is None else asked,
         )
@@ -126,9 +126,17 @@ class PullLimiter:
         assert call is not None
         call.trace = request.trace
         self._carry_out(decisions)
+        deadline = None if request.timeout_s is None else request.came + request.timeout_s
         answer: Answer | None = None
         try:
-            answer = await turn
+            try:
+                async with asyncio.timeout_at(deadline):
+                    answer = await turn
+            except TimeoutError:
+                late, now = Reason.DEADLINE, self._now()
+                self._carry_out(self._queue.give_up(ticket, late, TOO_LATE, now=now))
+                if call.end is not None:  # else it has started at this very moment
+                    answer = Answer(DEADLINE_EXCEEDED, TOO_LATE)
             if answer is None:
                 answer = await self._pull(request, message.auth, call)
         finally:
@@ -232,7 +240,8 @@ class PullLimiter:
             or (call.pod is not None and target in (call.pod.name, str(call.pod)))
         ]
         for call in found:
-            self._carry_out(self._queue.withdraw(call.ticket, WITHDRAWN, now=self._now()))
+            now = self._now()
+            self._carry_out(self._queue.give_up(call.ticket, Reason.WITHDRAWN, WITHDRAWN, now=now))
         return found
 
     async def stop(self) -> None:

@@ -4,7 +4,7 @@ Callers (one PullImage call each, named by a ticket) ask; their turn comes, or t
 Every event returns decisions, in the order in which they were taken; the shell around this object
 carries them out. An event is handled in this order:
 
-1. Whatever fell due by ``now``: callers whose deadline passed end, retries are made.
+1. Whatever fell due by ``now``: retries are made.
 2. The event itself. For a new caller the first of these that applies decides:
    a. the image is present: it starts at once and takes no slot;
    b. an equal pull waits or runs: the caller waits for its end;
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pycrictl.proxy.pulls.book import (
     Book,
@@ -45,9 +45,6 @@ from pycrictl.units import format_duration, plural
 
 if TYPE_CHECKING:
     from pycrictl.proxy.runtime_lookup import PodKey
-
-_MIN_STALE: Final = 64
-_TOO_LATE: Final = "the deadline passed before the image was pulled"
 
 
 class PullQueue:
@@ -74,7 +71,6 @@ class PullQueue:
         self.is_held = False
         self._last_number = 0
         self._by_key: dict[PullKey, QueuedPull] = {}
-        self._deadlines: list[tuple[float, int]] = []  # heap of (when, ticket), also of gone ones
         self._retry_times: list[tuple[float, int, QueuedPull]] = []  # heap, also of pulls that left
 
     def submit(
@@ -85,7 +81,6 @@ class PullQueue:
         now: float,
         pod: PodKey | None = None,
         reference: str = "",
-        deadline: float | None = None,
         is_present: bool = False,
         asked: float | None = None,
         started: float | None = None,
@@ -96,11 +91,7 @@ class PullQueue:
         out = self._advance(now)
         equal = None if is_present or started is not None else self._by_key.get(key)
         pull = equal or self._new(key, takes_slot=not is_present, reference=reference, asked=asked)
-        call = self.book.begin(ticket, pull, pod=pod, reference=reference, asked=asked, now=now)
-        if deadline is not None:
-            if deadline <= now:
-                return [*out, self._refuse(call, Reason.DEADLINE, _TOO_LATE, now)]
-            self._add_deadline(deadline, ticket)
+        self.book.begin(ticket, pull, pod=pod, reference=reference, asked=asked, now=now)
         if equal is not None:
             return out
         if not is_present:
@@ -129,12 +120,14 @@ class PullQueue:
             self._serve(now, out)
         return out
 
-    def withdraw(self, ticket: int, message: str, *, now: float) -> list[Decision]:
-        """Refuse a caller that waits for a slot. Nothing happens if it does not wait any more."""
+    def give_up(self, ticket: int, reason: Reason, message: str, *, now: float) -> list[Decision]:
+        """Refuse a caller that waits, and go on without it. Nothing happens once it has started."""
         out = self._advance(now)
         call = self.book.calls.get(ticket)
-        if call is not None and call.pull.is_waiting:
-            out.append(self._give_up(call, Reason.WITHDRAWN, message, now))
+        if call is not None and call.started is None:
+            led = call.pull.leader is call
+            out.append(self._refuse(call, reason, message, now))
+            self._lost(call.pull, led)
         return out
 
     def set_limit(self, limit: int, *, now: float) -> list[Decision]:
@@ -160,19 +153,12 @@ class PullQueue:
 
     def next_wakeup(self) -> float | None:
         """Return when ``tick`` has something to do, None for not before another event."""
-        while self._deadlines and self._deadlines[0][1] not in self.book.calls:
-            heapq.heappop(self._deadlines)
         while self._retry_times and not self._retry_times[0][2].is_waiting:
             heapq.heappop(self._retry_times)
-        heads = [heap[0][0] for heap in (self._deadlines, self._retry_times) if heap]
-        return min(heads, default=None)
+        return self._retry_times[0][0] if self._retry_times else None
 
     def _advance(self, now: float) -> list[Decision]:
         out: list[Decision] = []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            call = self.book.calls.get(heapq.heappop(self._deadlines)[1])
-            if call is not None and call.started is None:
-                out.append(self._give_up(call, Reason.DEADLINE, _TOO_LATE, now))
         while self._retry_times and self._retry_times[0][0] <= now:
             pull = heapq.heappop(self._retry_times)[2]
             if not pull.is_waiting:
@@ -260,12 +246,6 @@ class PullQueue:
         self.book.end(call, CallState.FAILED, now=now, error=message)
         return Decision(call.ticket, reason, message)
 
-    def _give_up(self, call: PullCall, reason: Reason, message: str, now: float) -> Decision:
-        led = call.pull.leader is call
-        refused = self._refuse(call, reason, message, now)
-        self._lost(call.pull, led)
-        return refused
-
     def _lost(self, pull: QueuedPull, led: bool) -> None:
         """Go on with a pull that lost a caller who waited, its leader if ``led``."""
         leader = pull.leader
@@ -281,14 +261,6 @@ class PullQueue:
     def _leave_line(self, pull: QueuedPull) -> None:
         del self.book.line[self.book.place(pull) - 1]
         pull.is_waiting = False
-
-    def _add_deadline(self, deadline: float, ticket: int) -> None:
-        heap = self._deadlines
-        if len(heap) > 2 * len(self.book.calls) + _MIN_STALE:
-            # Far deadlines of callers long gone would pile up.
-            heap[:] = [entry for entry in heap if entry[1] in self.book.calls]
-            heapq.heapify(heap)
-        heapq.heappush(heap, (deadline, ticket))
 
     def _forget_key(self, pull: QueuedPull) -> None:
         if self._by_key.get(pull.key) is pull:

@@ -57,9 +57,6 @@ def test_a_free_slot_is_taken_and_then_the_line_grows() -> None:
     assert queue.end(1, FAILED, now=3, error="x") == [Decision(4)]
 
 
-# Equal pulls
-
-
 # Callers that go
 
 
@@ -72,15 +69,6 @@ def test_a_leader_that_goes_leaves_its_place_to_the_next() -> None:
     assert place(queue, 4) == 1
     assert queue.book.line[0].reference == "second"
     assert queue.end(1, DONE, now=2) == [Decision(4)]
-
-
-def test_far_deadlines_of_gone_callers_do_not_pile_up() -> None:
-    queue = PullQueue(0)
-    for ticket in range(1, 10_001):
-        queue.submit(ticket, A, now=0, deadline=1e9)
-        queue.end(ticket, DONE, now=0)
-    assert len(queue._deadlines) < 200
-    assert queue.next_wakeup() is None
 
 
 # Slots that are held, and pulls that others make
@@ -176,14 +164,14 @@ def test_thousands_wait_cheaply() -> None:
     tracemalloc.start()
     try:
         for ticket in range(2, 2002):
-            queue.submit(ticket, PullKey(f"registry.example/{ticket}"), now=0, deadline=1e6)
+            queue.submit(ticket, PullKey(f"registry.example/{ticket}"), now=0)
         per_caller = tracemalloc.get_traced_memory()[0] / 2000
     finally:
         tracemalloc.stop()
     assert per_caller < 2048
     began = time.process_time()
     for ticket in range(2002, 20_002):
-        queue.submit(ticket, PullKey(f"registry.example/{ticket}"), now=0, deadline=1e6)
+        queue.submit(ticket, PullKey(f"registry.example/{ticket}"), now=0)
     assert place(queue, 20_001) == 20_000
     for ticket in range(20_001, 10_001, -1):
         assert queue.end(ticket, LEFT, now=1) == []

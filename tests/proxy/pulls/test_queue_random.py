@@ -33,7 +33,6 @@ class Decisions(RuleBasedStateMachine):
         self.waiting: list[int] = []  # in the order of their arrival
         self.running: list[int] = []
         self.follows: dict[int, int] = {}  # of equal ones: whose slot one is made in
-        self.deadlines: dict[int, float] = {}
         self.ended: set[int] = set()
         self.full_at: dict[int, float] = {}
 
@@ -42,22 +41,16 @@ class Decisions(RuleBasedStateMachine):
     @rule(
         key=st.sampled_from(KEYS),
         is_present=st.sampled_from([False, False, False, True]),
-        patience=st.none() | st.integers(0, 30),
     )
-    def submit(self, key: PullKey, is_present: bool, patience: int | None) -> None:
+    def submit(self, key: PullKey, is_present: bool) -> None:
         self.last_ticket += 1
         ticket = self.last_ticket
         self.keys[ticket] = key
         if is_present:
             self.present.add(ticket)
-        deadline = None
-        if patience is not None:
-            deadline = self.deadlines[ticket] = self.now + patience
         self.waiting.append(ticket)
         self.full_at[ticket] = self.now + self.INTERVAL_S * self.RETRIES
-        decisions = self.queue.submit(
-            ticket, key, now=self.now, pod=POD, deadline=deadline, is_present=is_present
-        )
+        decisions = self.queue.submit(ticket, key, now=self.now, pod=POD, is_present=is_present)
         self.follow(decisions)
         assert not (is_present and ticket in self.waiting), "what is present never waits"
 
@@ -90,6 +83,15 @@ class Decisions(RuleBasedStateMachine):
         self.waiting.remove(ticket)
         self.finish(ticket)
         self.follow(self.queue.end(ticket, CallState.LEFT, now=self.now))
+
+    @precondition(lambda self: self.running or self.waiting)
+    @rule(data=st.data(), reason=st.sampled_from([Reason.DEADLINE, Reason.WITHDRAWN]))
+    def give_up(self, data: st.DataObject, reason: Reason) -> None:
+        ticket = data.draw(st.sampled_from(self.waiting + self.running))
+        is_waiting = ticket in self.waiting
+        decisions = self.queue.give_up(ticket, reason, "why", now=self.now)
+        assert (Decision(ticket, reason, "why") in decisions) == is_waiting
+        self.follow(decisions)
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data())
@@ -142,14 +144,11 @@ class Decisions(RuleBasedStateMachine):
                 assert decision.message.startswith("TooManyPullingInParallelErr:")
                 assert self.policy is Policy.RETRY
                 assert 0 < self.queue.limit <= len(self.slots())
-            else:
-                assert self.deadlines[ticket] <= self.now
             self.waiting.remove(ticket)
             self.finish(ticket)
 
     def finish(self, ticket: int) -> None:
         assert ticket not in self.ended, "every ticket ends once"
-        self.deadlines.pop(ticket, None)
         self.ended.add(ticket)
 
     # What always holds
@@ -169,10 +168,6 @@ class Decisions(RuleBasedStateMachine):
         in_line = {ticket for pull in self.queue.book.line for ticket in pull.calls}
         for ticket in self.waiting:
             assert ticket in in_line or self.equal(self.keys[ticket])
-
-    @invariant()
-    def nobody_waits_beyond_a_deadline(self) -> None:
-        assert all(self.deadlines.get(ticket, self.now + 1) > self.now for ticket in self.waiting)
 
     @invariant()
     def the_book_says_the_same(self) -> None:
