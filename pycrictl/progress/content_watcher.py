@@ -310,7 +310,7 @@ class ContentWatcher:
         for lease_id, pull in list(self._pulls.items()):
             if lease_id in running_ids and (not pull.is_shown or self._is_alive(pull, wall_s)):
                 continue
-            if self._may_be_kept(pull, now):
+            if pull.is_shown and self._may_be_kept(pull, now):
                 continue
             if lease_id not in lease_ids:
                 reason = "the pull ended without an image"
@@ -318,10 +318,10 @@ class ContentWatcher:
                 reason = "containerd was restarted during the pull"
             else:
                 reason = f"nothing has moved for {SILENCE_S:.0f} s"
-            if ended := self._end(pull, reason):
-                self._ended.append(ended)
-            if pull.image:
-                _report(tracker, pull, now, wall_s)
+            if pull.is_shown:
+                self._ended.append(self._end(pull, reason))
+                if pull.image:
+                    _report(tracker, pull, now, wall_s)
             del self._pulls[lease_id]
             for other in self._pulls.values():  # it may have held layers of theirs
                 other.recheck_at = -math.inf
@@ -337,10 +337,8 @@ class ContentWatcher:
         pull.is_missed = not is_late and not self._identifier.images(pull)
         return pull.is_missed
 
-    def _end(self, pull: LeasePull, reason: str) -> EndedPull | None:
+    def _end(self, pull: LeasePull, reason: str) -> EndedPull:
         if pull.manifest is None:
-            if not pull.is_shown:
-                return None
             return EndedPull(pull.lease_id, "", PullEnding.UNKNOWN, _UNKNOWN_REASON)
         layers = pull.layers
         if layers.unsettled and layers.is_only_fetched and self._identifier.images(pull):

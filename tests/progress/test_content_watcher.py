@@ -462,8 +462,11 @@ def test_silence_where_the_daemon_cannot_be_seen(
         silent.complete(0)
         silent.extract(0, 5)
     fake.leases["nothing"] = Lease(START_S)
+    dead = Made(fake, "dead", ["b"])
+    dead.begin("dead")
     for at_s in range(3):
         assert not watch.poll(at_s, START_S + 1000 + at_s).active
+    del fake.leases["dead"]
     if what == "extraction":
         silent.extract(0, 6)
         watch.poll(5.0, START_S + 1005)
