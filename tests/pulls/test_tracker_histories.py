@@ -33,30 +33,39 @@ def views_of(history: list[tuple[Report, float, bool]], tracker: Tracker) -> lis
 
 
 @given(histories)
-def test_numbers_are_always_sensible(history: list[tuple[Report, float, bool]]) -> None:
+def test_whatever_is_reported(history: list[tuple[Report, float, bool]]) -> None:
     for view in views_of(history, Tracker(max_items=8)):
-        for item in view.items:
-            assert item.progress >= 0
-            assert item.total == 0 or item.total >= item.progress
-            assert item.extracted >= 0
-            assert item.extracted_total == 0 or item.extracted_total >= item.extracted
-            assert item.queue_position >= 0
-            assert item.idle_s >= 0.0
-            assert item.idle_s == 0.0 or item.phase not in FINISHED
-        totals = view.totals
-        assert 0 <= totals.progress <= (totals.total or totals.progress)
-        assert totals.percent is None or 0.0 <= totals.percent <= 100.0
-        assert 0 <= totals.done + totals.failed <= totals.count <= len(view.items)
-        assert totals.resumed >= 0
-        assert totals.rate is None or totals.rate >= 0.0
-        assert totals.eta_s is None or totals.eta_s >= 0.0
-        assert view.dropped >= 0
+        check_numbers(view)
+    views = views_of(history, Tracker())
+    check_levels(views[-1], {(report.image, report.layer) for report, _, _ in history})
+    check_changes(views)
+    # Views in between make no difference.
+    seldom = [(report, pause_s, False) for report, pause_s, _ in history]
+    often = [(report, pause_s, True) for report, pause_s, _ in history]
+    assert views_of(seldom, Tracker())[-1].items == views_of(often, Tracker())[-1].items
 
 
-@given(histories)
-def test_only_the_finest_level_is_shown(history: list[tuple[Report, float, bool]]) -> None:
-    view = views_of(history, Tracker())[-1]
-    reported = {(report.image, report.layer) for report, _, _ in history}
+def check_numbers(view: View) -> None:
+    for item in view.items:
+        assert item.progress >= 0
+        assert item.total == 0 or item.total >= item.progress
+        assert item.extracted >= 0
+        assert item.extracted_total == 0 or item.extracted_total >= item.extracted
+        assert item.queue_position >= 0
+        assert item.idle_s >= 0.0
+        assert item.idle_s == 0.0 or item.phase not in FINISHED
+    totals = view.totals
+    assert 0 <= totals.progress <= (totals.total or totals.progress)
+    assert totals.percent is None or 0.0 <= totals.percent <= 100.0
+    assert 0 <= totals.done + totals.failed <= totals.count <= len(view.items)
+    assert totals.resumed >= 0
+    assert totals.rate is None or totals.rate >= 0.0
+    assert totals.eta_s is None or totals.eta_s >= 0.0
+    assert view.dropped >= 0
+
+
+def check_levels(view: View, reported: set[tuple[str, str]]) -> None:
+    """Only the finest level is shown."""
     with_layers = {image for image, layer in reported if layer}
     expected = {
         (image, layer)
@@ -70,21 +79,10 @@ def test_only_the_finest_level_is_shown(history: list[tuple[Report, float, bool]
     assert view.totals.count == (len(layers) or len(without_layer))
 
 
-@given(histories)
-def test_what_changed_adds_up_to_the_last_view(history: list[tuple[Report, float, bool]]) -> None:
-    known: dict[tuple[str, str], PullItem] = {}
-    views = views_of(history, Tracker())
-    for view in views:
-        for item in view.changed:
-            known[item.image, item.layer] = item
+def check_changes(views: list[View]) -> None:
+    """What changed adds up to the last view."""
+    known = {(item.image, item.layer): item for view in views for item in view.changed}
     for item in views[-1].items:
         told = known[item.image, item.layer]
         for field in PullItem.__slots__:
             assert field == "idle_s" or getattr(told, field) == getattr(item, field)
-
-
-@given(histories)
-def test_views_in_between_make_no_difference(history: list[tuple[Report, float, bool]]) -> None:
-    seldom = [(report, pause_s, False) for report, pause_s, _ in history]
-    often = [(report, pause_s, True) for report, pause_s, _ in history]
-    assert views_of(seldom, Tracker())[-1].items == views_of(often, Tracker())[-1].items
