@@ -254,28 +254,26 @@ def test_what_is_being_removed_is_not_finished(source: Path, into: Path) -> None
 
 
 @pytest.mark.usefixtures("handlers")
-def test_undisturbed() -> None:
+@pytest.mark.parametrize("lets", [True, False])
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_undisturbed(number: int, error: type[BaseException], lets: bool) -> None:
     steps = []
 
-    def interrupted() -> None:
+    def work() -> None:
         with undisturbed() as let_through:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
             steps.append("held back")
-            let_through()
-            steps.append("never")
-
-    def terminated() -> None:
-        with undisturbed():
-            signal.raise_signal(signal.SIGTERM)
+            if lets:
+                let_through()
             steps.append("to the end")
 
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    with pytest.raises(SystemExit):
-        terminated()
-    assert steps == ["held back", "to the end"]
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+    with pytest.raises(error):
+        work()
+    assert steps == ["held back", "to the end"][: 2 - lets]
+    with pytest.raises(error):
+        signal.raise_signal(number)
 
 
 @pytest.mark.usefixtures("handlers")
