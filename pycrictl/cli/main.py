@@ -42,9 +42,8 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
     env = env or Environment()
     env.program = crictl.program_name()
     context = AppContext(env=env, flags=Flags())
-    signals = _Signals(context)
     try:
-        signals.take()
+        _take_signals(context)
         code = _dispatch(sys.argv[1:] if argv is None else argv, context)
         env.stdout.flush()
     except PycrictlError as exc:
@@ -88,29 +87,26 @@ def _dispatch(words: Sequence[str], app: AppContext) -> int:
     return ExitCode.OK
 
 
-class _Signals:
-    """Ends the program by an exception at a signal, as Ctrl-C ends Python's programs."""
+def _take_signals(context: AppContext) -> None:
+    """Let signals end the program by an exception, as Ctrl-C ends Python's programs."""
+    repeats_until_s = 0.0
 
-    def __init__(self, context: AppContext) -> None:
-        self._context = context
-        self._repeats_until_s = 0.0
-
-    def take(self) -> None:
-        for number in ENDING:
-            is_ignored = signal.getsignal(number) is signal.SIG_IGN
-            if not is_ignored or crictl.handles_signal(number):
-                signal.signal(number, self._end)
-
-    def _end(self, number: int, frame: FrameType | None) -> None:
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal repeats_until_s
         now_s = time.monotonic()
-        if now_s < self._repeats_until_s:
+        if now_s < repeats_until_s:
             return
-        self._repeats_until_s = now_s + REPEAT_S
+        repeats_until_s = now_s + REPEAT_S
         is_interrupt = number == signal.SIGINT or crictl.handles_signal(number)
         raise_ending(
             KeyboardInterrupt() if is_interrupt else Terminated(number),
-            is_quiet=not self._context.flags.debug,
+            is_quiet=not context.flags.debug,
         )
+
+    for number in ENDING:
+        is_ignored = signal.getsignal(number) is signal.SIG_IGN
+        if not is_ignored or crictl.handles_signal(number):
+            signal.signal(number, end)
 
 
 def _ended(context: AppContext, cause: BaseException) -> int:

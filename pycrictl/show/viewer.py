@@ -30,12 +30,8 @@ def clip(text: str, *, columns: int, rows: int) -> list[str]:
     if len(lines) > room:
         left_out = len(lines) - room + 1
         lines[room - 1 :] = [f"… {left_out} more"]
-    return [_clipped(line.expandtabs(), columns) for line in lines]
-
-
-def _clipped(line: str, columns: int) -> str:
-    bare = plain(line)
-    return line if width(bare) <= columns else cut(bare, columns)
+    lines = [line.expandtabs() for line in lines]
+    return [line if width(plain(line)) <= columns else cut(plain(line), columns) for line in lines]
 
 
 class Viewer:

@@ -38,7 +38,7 @@ AT_CALL = """
 import os, signal, sys
 from pycrictl.cli import main
 
-left, begin = int(sys.argv.pop(1)), main._Signals.take
+left, begin = int(sys.argv.pop(1)), main._take_signals
 
 def count(frame, event, argument):
     global left
@@ -47,11 +47,11 @@ def count(frame, event, argument):
         sys.setprofile(None)
         os.kill(os.getpid(), signal.SIGINT)
 
-def take(signals):
-    begin(signals)
+def take(context):
+    begin(context)
     sys.setprofile(count)
 
-main._Signals.take = take
+main._take_signals = take
 from pycrictl.__main__ import run
 run()
 """
