@@ -88,7 +88,6 @@ def _wait_for_socket(path: str, timeout_s: float, max_retries: int) -> None:
 
 def find(timeout_s: float, endpoints: Sequence[str] = ENDPOINTS) -> CriClient:
     """Return a client of the first endpoint that answers a ``Version`` call."""
-    log = call_log()
     failures: list[str] = []
     missing: list[str] = []
     hint = ""
@@ -96,13 +95,12 @@ def find(timeout_s: float, endpoints: Sequence[str] = ENDPOINTS) -> CriClient:
         path = noderoot.locate(endpoint.removeprefix("unix://"))
         client = CriClient(path, timeout_s=timeout_s)
         obstacle = _probe(client)
+        if log := call_log():
+            found = "it answers" if obstacle is None else obstacle.reason
+            log.debug("= no endpoint is configured; %s: %s", client.endpoint, found)
         if obstacle is None:
-            if log:
-                log.debug("= no endpoint is configured; %s answers", client.endpoint)
             return client
         client.close()
-        if log:
-            log.debug("= no endpoint is configured; %s: %s", client.endpoint, obstacle.reason)
         if obstacle.reason == MISSING:
             missing.append(client.endpoint)
         else:
