@@ -71,7 +71,9 @@ def begin_pull(containerd: FakeContainerd, layer: str = "layer") -> Made:
     return made
 
 
-def test_nobody_watches(containerd: FakeContainerd) -> None:
+def test_nobody_watches(containerd: FakeContainerd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_poller, "LINGER_S", 0.5)
+
     async def test(bench: Bench) -> None:
         bench.poller.begin(1, Expected(IMAGE, time.time()))
         await asyncio.sleep(0.5)
