@@ -66,6 +66,7 @@ class Trial:
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if self._is_tls else 80)
         self._authorization = ""
+        self._tags: list[str] = []
         self._skew_s: float | None = None
         self._steps: list[Step] = []
         self._current = "dns"
@@ -160,7 +161,8 @@ class Trial:
 
     def _first_byte(self) -> tuple[bool | None, str]:
         path = f"/v2/{self._repository}/tags/list" if self._repository else "/v2/"
-        status, _, _ = self._get(path)
+        status, _, body = self._get(path)
+        self._tags = texts(parsed(body).get("tags"))
         if status in (401, 403):
             return None, "a login is needed"
         if status == 404:
@@ -171,11 +173,9 @@ class Trial:
         if not self._repository:
             return None, "name a repository to have it tested: --registry HOST/REPO"
         base = f"/v2/{self._repository}"
-        status, _, body = self._get(f"{base}/tags/list")
-        tags = texts(parsed(body).get("tags")) if status == 200 else []
-        if not tags:
+        if not self._tags:
             return None, "the repository shows no tags"
-        layer = self._layer(base, tags[-1])
+        layer = self._layer(base, self._tags[-1])
         if not layer:
             return None, "no layer was found"
         began = time.monotonic()
@@ -233,9 +233,10 @@ def _reason(exc: Exception) -> str:
 
 def expiry_s(port: int) -> float | None:
     """Return until when a certificate on a port of the loopback is valid; None without one."""
-    address = "127.0.0.1", port
+    address, context = ("127.0.0.1", port), client_context(verifies=False)
     try:
-        found = _certificate(address, client_context(verifies=False))
+        with socket.create_connection(address, STEP_S) as sock, context.wrap_socket(sock) as tls:
+            found = tls.getpeercert(binary_form=True)
     except OSError:
         return None
     if found is None:
@@ -252,8 +253,3 @@ def expiry_s(port: int) -> float | None:
         return None
     until = said.get("notAfter")
     return float(ssl.cert_time_to_seconds(until)) if isinstance(until, str) else None
-
-
-def _certificate(address: tuple[str, int], context: ssl.SSLContext) -> bytes | None:
-    with socket.create_connection(address, STEP_S) as sock, context.wrap_socket(sock) as tls:
-        return tls.getpeercert(binary_form=True)
