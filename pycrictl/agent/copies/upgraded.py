@@ -121,5 +121,9 @@ async def serve_link(
     upstream, _ = await loop.create_unix_connection(lambda: back, sock=here)
     async with joined(request, downstream, upstream, back):
         downstream.write(answer)
-        await connect(link)
+        try:
+            await connect(link)
+        except BaseException:  # no thread has it
+            link.abort()
+            raise
     return Upgraded()

@@ -51,8 +51,7 @@ def piece(offset: int, content: bytes, *, checksum: int | None = None) -> bytes:
 @pytest.fixture
 def session(agent: InThread, work: Workstation) -> str:
     """A copy that has begun."""
-    spec = {"direction": "To", "path": "/to", "size": SIZE, "checksum": crc32(CONTENT)}
-    return str(work.api.begin(spec)["metadata"]["name"])
+    return work.begin_to(CONTENT)
 
 
 @contextmanager
@@ -158,8 +157,7 @@ def test_a_client_that_goes_to_sleep(
     """After so long without a sign nothing of its copy is left, though its connection is open."""
     assert callable(start)
     start(lifetime_s=1.0)
-    spec = {"direction": "To", "path": "/to", "size": SIZE, "checksum": crc32(CONTENT)}
-    session = str(work.api.begin(spec)["metadata"]["name"])
+    session = work.begin_to(CONTENT)
     with connected(folder, session) as sock:
         sock.sendall(frame(BINARY, piece(0, CONTENT[:1000]), key=KEY))
         wait_until(lambda: bool(stages_in(container.root)))

@@ -11,7 +11,6 @@ import pytest
 
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.session import CopySpec, Place
-from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
@@ -37,14 +36,7 @@ def send(work: Workstation, data: bytes, path: str, **options: bool) -> dict[str
         for start in range(offset, len(data), 1 << 20):
             yield memoryview(data)[start : start + (1 << 20)]
 
-    spec = {
-        "direction": "To",
-        "path": path,
-        "size": len(data),
-        "checksum": crc32(data),
-        "options": options,
-    }
-    name = work.api.begin(spec)["metadata"]["name"]
+    name = work.begin_to(data, path, **options)
     patience = Patience(work.notes.append, retries=3)
     with suppress(CopyError):  # it may be refused before all of it is sent
         Reconnecting(work.api, name, patience, lambda _: None, idle_s=30).send(pieces, len(data))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.transfer import serving
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
@@ -36,11 +35,6 @@ def archive(tmp_path: Path) -> bytes:
         return b"".join(map(bytes, pack(source, on_skip=print)))
 
 
-def begin(work: Workstation, archive: bytes, path: str = "/to") -> str:
-    spec = {"direction": "To", "path": path, "size": len(archive), "checksum": crc32(archive)}
-    return str(work.api.begin(spec)["metadata"]["name"])
-
-
 def send(sock: socket.socket, archive: bytes, begin: int, end: int) -> None:
     for at in range(begin, end, HALF):
         sock.sendall(frame(BINARY, piece(at, archive[at : at + HALF]), key=KEY))
@@ -63,7 +57,7 @@ def test_what_has_arrived_waits_for_the_next_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(serving, "HEARTBEAT_S", 0.05)
-    session = begin(work, archive)
+    session = work.begin_to(archive)
     with connected(folder, session) as sock:
         send(sock, archive, 0, HALF)
         wait_until(lambda: work.api.get(session)["status"]["offset"] == HALF)
@@ -78,7 +72,7 @@ def test_what_has_arrived_waits_for_the_next_connection(
 def test_a_client_that_cannot_copy_there_learns_it_before_it_sends(
     agent: InThread, work: Workstation, container: Pretended, archive: bytes
 ) -> None:
-    session = begin(work, archive, "/to/none/.")
+    session = work.begin_to(archive, "/to/none/.")
     wait_until(lambda: work.api.get(session)["status"]["phase"] == "Failed")
     with pytest.raises(CopyError, match="there is no directory"):
         work.api.open(session, 0)
@@ -95,7 +89,7 @@ def test_without_a_commit_nothing_stays(
     end: str,
 ) -> None:
     agent = start()
-    session = begin(work, archive)
+    session = work.begin_to(archive)
     send_rest(folder, session, archive)
     if end == "abandon":
         work.api.abandon(session)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pycrictl.copy import ends
+from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
@@ -64,6 +65,11 @@ class Workstation:
         return ends.copy_from(
             self.method(local), path.encode(), os.fsencode(local), Rules(**rules), self.watch
         )
+
+    def begin_to(self, data: bytes, path: str = "/to", **options: bool) -> str:
+        """Begin a copy of an archive into the container by the API alone; return its name."""
+        spec = {"direction": "To", "path": path, "size": len(data), "checksum": crc32(data)}
+        return str(self.api.begin({**spec, "options": options})["metadata"]["name"])
 
     @property
     def kept(self) -> list[str]:
