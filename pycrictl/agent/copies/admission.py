@@ -72,10 +72,7 @@ class SpoolSpace:
 
     def check(self, size_bytes: int) -> None:
         with self._lock:
-            if 0 < self.limit_bytes < size_bytes:
-                raise self._too_much(size_bytes)
-            if self._free_bytes() + self._sum() < size_bytes + RESERVE_BYTES:
-                raise _exhausted("there is not enough space for the copy on the node's disk")
+            self._require(size_bytes, size_bytes - self._sum())
 
     def hold(self, name: str, owner: Hashable, size_bytes: int) -> None:
         """Let a session have so much in all, which it is about to write.
@@ -86,11 +83,8 @@ class SpoolSpace:
         with self._lock:
             _, before_bytes = self._held.get(name, (owner, 0))
             growth_bytes = size_bytes - before_bytes
-            whole_bytes = self._sum() + growth_bytes
-            if growth_bytes > 0 and 0 < self.limit_bytes < whole_bytes:
-                raise self._too_much(whole_bytes)
-            if growth_bytes > 0 and self._free_bytes() < growth_bytes + RESERVE_BYTES:
-                raise _exhausted("there is not enough space for the copy on the node's disk")
+            if growth_bytes > 0:
+                self._require(self._sum() + growth_bytes, growth_bytes)
             self._held[name] = owner, size_bytes
 
     def give(self, name: str) -> None:
@@ -100,11 +94,14 @@ class SpoolSpace:
     def _sum(self) -> int:
         return sum(size_bytes for _, size_bytes in self._held.values())
 
-    def _too_much(self, size_bytes: int) -> Exhausted:
-        return _exhausted(
-            f"the copies on this node would take {format_bytes(size_bytes)} of its disk, and may"
-            f" take {format_bytes(self.limit_bytes)}"
-        )
+    def _require(self, whole_bytes: int, growth_bytes: int) -> None:
+        if 0 < self.limit_bytes < whole_bytes:
+            raise _exhausted(
+                f"the copies on this node would take {format_bytes(whole_bytes)} of its disk, and"
+                f" may take {format_bytes(self.limit_bytes)}"
+            )
+        if self._free_bytes() < growth_bytes + RESERVE_BYTES:
+            raise _exhausted("there is not enough space for the copy on the node's disk")
 
 
 def _exhausted(reason: str) -> Exhausted:
