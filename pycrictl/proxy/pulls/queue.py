@@ -26,8 +26,8 @@ looks at its own times only, and one who comes when a slot is free takes it.
 
 from __future__ import annotations
 
-import heapq
 from bisect import insort
+from collections import deque
 from typing import TYPE_CHECKING
 
 from pycrictl.proxy.pulls.book import (
@@ -71,7 +71,8 @@ class PullQueue:
         self.is_held = False
         self._last_number = 0
         self._by_key: dict[PullKey, QueuedPull] = {}
-        self._retry_times: list[tuple[float, int, QueuedPull]] = []  # heap, also of pulls that left
+        # By their next try, as the pause is the same for all; also those that have left the line.
+        self._trying: deque[QueuedPull] = deque()
 
     def submit(
         self,
@@ -153,16 +154,14 @@ class PullQueue:
 
     def next_wakeup(self) -> float | None:
         """Return when ``tick`` has something to do, None for not before another event."""
-        while self._retry_times and not self._retry_times[0][2].is_waiting:
-            heapq.heappop(self._retry_times)
-        return self._retry_times[0][0] if self._retry_times else None
+        while self._trying and not self._trying[0].is_waiting:
+            self._trying.popleft()
+        return self._trying[0].next_try if self._trying else None
 
     def _advance(self, now: float) -> list[Decision]:
         out: list[Decision] = []
-        while self._retry_times and self._retry_times[0][0] <= now:
-            pull = heapq.heappop(self._retry_times)[2]
-            if not pull.is_waiting:
-                continue
+        while (due := self.next_wakeup()) is not None and due <= now:
+            pull = self._trying.popleft()
             pull.tries += 1
             if self._has_free_slot():
                 self._leave_line(pull)
@@ -229,7 +228,7 @@ class PullQueue:
     def _retry_later(self, pull: QueuedPull, now: float, out: list[Decision]) -> None:
         if pull.tries < self.retries:
             pull.next_try = now + self.retry_interval_s
-            heapq.heappush(self._retry_times, (pull.next_try, pull.number, pull))
+            self._trying.append(pull)
             return
         self._leave_line(pull)
         self._forget_key(pull)
