@@ -80,7 +80,7 @@ def look(path: str, timeout_s: float) -> Obstacle | None:
     with connection:
         connection.settimeout(timeout_s)
         try:
-            connection.sendall(_PREFACE)
+            connection.sendall(_PREFACE, socket.MSG_NOSIGNAL)
             while _SETTINGS_HEAD.startswith(answer[3:9]) and len(answer) < 9:
                 piece = connection.recv(4096)
                 if not piece:
