@@ -25,6 +25,7 @@ from pycrictl.errors import (
     UnknownFormat,
     UsageError,
 )
+from pycrictl.show.render import CLEAR_SCREEN
 from pycrictl.units import parse_int, quote
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ TITLE: Final = "crictl - client for CRI"
 
 SUMMARIES: Final = {"pull": "Pull an image from a registry."}
 """What scripts search help pages for, where the command's own summary differs."""
-
-CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
-"""What crictl writes before some tables, also where no terminal reads them."""
 
 NEEDS_ARGUMENT: Final = frozenset(
     ("attach", "checkpoint", "logs", "pull", "start", "stop", "update")
