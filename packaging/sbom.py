@@ -25,6 +25,7 @@ _SPDX: Final = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
     "ISC License": "ISC",
+    "MIT License": "MIT",
 }
 """What some wheels call their license, and SPDX calls it."""
 
@@ -107,12 +108,19 @@ def _bundled(bundled: bundle.Pins) -> Iterator[dict[str, Any]]:
     about = {_key(head["Name"]): head for head in _metadata()}
     for name, (version, sums) in pins(bundled).items():
         head = about[_key(name)]
-        text = head["License-Expression"] or head["License"]
+        text = head["License-Expression"] or head["License"] or _classified(head)
         yield {
             **_component(f"pkg:pypi/{name}@{version}"),
             "licenses": [{"expression": _SPDX.get(text, text)}],
             "hashes": [{"alg": "SHA-256", "content": each} for each in sums],
         }
+
+
+def _classified(head: Message) -> str:
+    """Return the license that a wheel names by nothing but a classifier."""
+    of_licenses = "License :: OSI Approved :: "
+    (found,) = (each for each in head.get_all("Classifier", ()) if each.startswith(of_licenses))
+    return found.removeprefix(of_licenses)
 
 
 def _compiled(sources: Mapping[str, str]) -> Iterator[dict[str, Any]]:
