@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Final, NamedTuple
 
-from pycrictl.copy.tree.content import OnBytes, segments, shrunk
+from pycrictl.copy.tree.content import HOLE_BYTES, OnBytes, segments, shrunk
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, walk
@@ -113,6 +113,9 @@ def pack_unread(
 
 
 def _content(fd: int, size_bytes: int, shown: bytes) -> Iterator[memoryview | FilePart]:
+    if size_bytes < HOLE_BYTES:
+        yield FilePart(fd, 0, size_bytes, shown)
+        return
     position = 0
     for start, end in [*segments(fd, size_bytes), (size_bytes, size_bytes)]:
         for begin in range(position, start, PIECE_BYTES):

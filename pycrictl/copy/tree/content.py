@@ -160,7 +160,7 @@ class SparseWriter:
 
     def __init__(self, target: int) -> None:
         self._target = target
-        self._position = 0
+        self._position = self._written = 0
         self._can_reserve = True
 
     def write(self, data: memoryview) -> None:
@@ -176,13 +176,15 @@ class SparseWriter:
 
     def finish(self) -> None:
         """Give the file its length: it may end in a hole."""
-        os.ftruncate(self._target, self._position)
+        if self._written < self._position:
+            os.ftruncate(self._target, self._position)
 
     def _write_run(self, data: memoryview, position: int) -> None:
         if len(data) >= _WRITE_BYTES and self._can_reserve:
             self._can_reserve = _reserve(self._target, position, len(data))
         for start in range(0, len(data), _WRITE_BYTES):
             write_all(self._target, data[start : start + _WRITE_BYTES], position + start)
+            self._written = position + len(data)
 
 
 def shrunk(shown: bytes | None = None) -> CopyError:
