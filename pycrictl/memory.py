@@ -41,7 +41,6 @@ class Reclaimer:
         self._loop = loop
         self._timer: TimerHandle | None = None
         self._pause_s = LOOK_S
-        gc.collect()
         gc.freeze()  # a collection takes a thousandth of the time without all that is there now
         self._most_bytes = _resident_bytes() + GROWTH_BYTES
 
