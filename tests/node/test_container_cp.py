@@ -125,7 +125,7 @@ def test_all_that_breaks_on_the_way(
     for number, cut in enumerate(breaks):
         due = before + (4 * number + 2) * MIB
         wait_until(lambda due=due: world.link.passed > due or process.poll() is not None)  # type: ignore[misc]  # mypy knows no defaults of lambdas
-        assert process.poll() is None
+        assert process.poll() is None, (number, process.communicate())
         cut()
     _, stderr = process.communicate(timeout=100)
     assert process.returncode == 0, stderr

@@ -197,7 +197,7 @@ class _Session(Reconnecting):
         if not self._left:
             raise why
         self.kept.remove()
-        self.begin()
+        self._patience.insist(self.begin)  # an agent that has just started may not be reached yet
 
     def take_up(self) -> bool:
         """Take up the session of a program that was killed or gave up, if that can go on."""
