@@ -227,18 +227,18 @@ def _whole_number(text: str) -> int:
     return int(text)
 
 
-class Key(NamedTuple):
+class ConfigKey(NamedTuple):
     read: Callable[[str], Any]
     absent: Any
 
 
-KEYS: Final[Mapping[str, Key]] = {
-    "runtime-endpoint": Key(str, ""),
-    "image-endpoint": Key(str, ""),
-    "timeout": Key(_whole_number, 0),
-    "debug": Key(parse_bool, False),
-    "pull-image-on-create": Key(parse_bool, False),
-    "disable-pull-on-run": Key(parse_bool, False),
-    "max-retries": Key(_whole_number, DEFAULT_MAX_RETRIES),
+KEYS: Final[Mapping[str, ConfigKey]] = {
+    "runtime-endpoint": ConfigKey(str, ""),
+    "image-endpoint": ConfigKey(str, ""),
+    "timeout": ConfigKey(_whole_number, 0),
+    "debug": ConfigKey(parse_bool, False),
+    "pull-image-on-create": ConfigKey(parse_bool, False),
+    "disable-pull-on-run": ConfigKey(parse_bool, False),
+    "max-retries": ConfigKey(_whole_number, DEFAULT_MAX_RETRIES),
 }
 """All keys of a file, in the order in which they are listed."""

@@ -32,7 +32,7 @@ from typing import Final
 from aiohttp import web
 
 from pycrictl.agent.api import openapi
-from pycrictl.agent.api.answers import Query, form_of, parameters, parse_query, refuse, respond
+from pycrictl.agent.api.answers import ListQuery, form_of, parameters, parse_query, refuse, respond
 from pycrictl.agent.api.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
 from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, expired, not_found, pod_not_found
 from pycrictl.agent.cluster import Cluster, OtherNamespace, Scope
@@ -367,7 +367,7 @@ def _is_of_copies(words: list[str]) -> bool:
 _OF_STREAM: Final = ("timeoutSeconds", "container")
 
 
-def _scope(namespace: str, query: Query) -> Scope:
+def _scope(namespace: str, query: ListQuery) -> Scope:
     """Return the narrowest scope of a list: its field selector names a pod or a node."""
     name, node = query.fields.wanted("metadata.name"), query.fields.wanted("spec.nodeName")
     pod = pod_of(name) if name else query.fields.wanted("spec.podName")

@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent.api.answers import JSON, Form, Query, add_warnings
+from pycrictl.agent.api.answers import JSON, Form, ListQuery, add_warnings
 from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
 from pycrictl.agent.api.status import expired
 from pycrictl.agent.feed import Feed
@@ -32,7 +32,7 @@ INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 class WatchResponse:
     """One watch; ``has_expired`` if the client was told to list again."""
 
-    def __init__(self, feed: Feed, query: Query, form: Form) -> None:
+    def __init__(self, feed: Feed, query: ListQuery, form: Form) -> None:
         self._feed = feed
         self._query = query
         self._form = form

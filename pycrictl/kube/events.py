@@ -89,7 +89,7 @@ class Event(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Tracked:
+class _PullEvent:
     state: PodPullState
     since: float
     written_phase: str = ""
@@ -108,7 +108,7 @@ class EventSchedule:
     """Which Events are due. Pure: ``now`` is in seconds and never goes back."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Tracked] = {}
+        self._entries: dict[str, _PullEvent] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -122,7 +122,7 @@ class EventSchedule:
                 entry.state = state if state.phase else entry.state
             elif state.phase and not state.is_over and len(self._entries) < MAX_ENTRIES:
                 since = now if state.since is None else state.since
-                self._entries[name] = _Tracked(state, since)
+                self._entries[name] = _PullEvent(state, since)
         for name, entry in list(self._entries.items()):
             if not entry.count if entry.state.is_over else name not in found:
                 del self._entries[name]

@@ -48,7 +48,7 @@ class Together:
         self._wanted = wanted
         self._on_bad = on_bad
         self._warn = warn
-        self._sources: list[_Source] = []
+        self._sources: list[_OneLog] = []
 
     def add(
         self, path: str, *, prefix: str, is_alive: Callable[[], bool], is_new: bool = False
@@ -59,7 +59,7 @@ class Together:
         if is_new:
             stamped = replace(stamped, tail_lines=None)
         chunks = LogReader(path, stamped, on_bad=self._on_bad).steps(is_alive)
-        self._sources.append(_Source(chunks, wanted, prefix.encode(errors="replace"), self._warn))
+        self._sources.append(_OneLog(chunks, wanted, prefix.encode(errors="replace"), self._warn))
 
     def follow(self, goes_on: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
         """Yield the logs as they are and as they grow.
@@ -84,7 +84,7 @@ class Together:
             wait()
 
 
-class _Source:
+class _OneLog:
     def __init__(
         self,
         chunks: Iterator[Chunk | None],

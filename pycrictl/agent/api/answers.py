@@ -75,7 +75,7 @@ def _checked(text: str, kind: str) -> str:
     return text
 
 
-class Query(NamedTuple):
+class ListQuery(NamedTuple):
     """The parameters of a list or watch (``metav1.ListOptions``).
 
     ``has_labels`` is False if the label selector fits no object: none has labels.
@@ -106,7 +106,7 @@ def parameters(text: str) -> dict[str, str]:
     return dict(reversed(pairs))
 
 
-def parse_query(given: dict[str, str]) -> Query:
+def parse_query(given: dict[str, str]) -> ListQuery:
     version = given.get("resourceVersion", "")
     if version and not (version.isascii() and version.isdigit() and len(version) <= 19):
         raise Refusal(400, "invalid resource version")
@@ -124,7 +124,7 @@ def parse_query(given: dict[str, str]) -> Query:
     include = given.get("includeObject", "") or "Metadata"
     if include not in ("None", "Metadata", "Object"):
         raise Refusal(400, f"unrecognized includeObject value: {include[:50]!r}")
-    return Query(
+    return ListQuery(
         parse_fields(given.get("fieldSelector", "")),
         fits_labels(given.get("labelSelector", "")),
         version,
