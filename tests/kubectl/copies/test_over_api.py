@@ -203,6 +203,23 @@ def test_the_agent_stays_away(
     assert "begins anew" in work.notes[-1]
 
 
+def test_a_client_that_was_killed_before_it_knew_the_size(
+    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
+) -> None:
+    content = os.urandom(3 * MIB)
+    (container.root / "to/f").write_bytes(content)
+    work.method()
+    local = str(tmp_path / "g")
+    record = CopyRecord((), "shop", "web", "", "/to/f", local, "From", session="a" * 32)
+    work.saved.keep(record).release()
+    work.api.begin({"direction": "From", "path": "/to/f"}, record.session)
+    work.resume = True
+    work.out("/to/f", local)
+    assert (tmp_path / "g").read_bytes() == content
+    assert [note for note in work.notes if "anew" in note] == []
+    assert (work.kept, sessions(folder)) == ([], [])
+
+
 # Who, and how much
 
 
