@@ -18,9 +18,9 @@ from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.admission import check_folder
-from pycrictl.agent.copies.endpoints import CopyRoutes
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.forwarding import Forwarding
+from pycrictl.agent.copies.handlers import CopyRoutes
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import End, Session, fields_of
 from pycrictl.agent.feed import Feeds

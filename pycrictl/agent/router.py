@@ -36,7 +36,7 @@ from pycrictl.agent.api.answers import ListQuery, form_of, parameters, parse_que
 from pycrictl.agent.api.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
 from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, expired, not_found, pod_not_found
 from pycrictl.agent.cluster import Cluster, OtherNamespace, Scope
-from pycrictl.agent.copies.endpoints import CopyRoutes
+from pycrictl.agent.copies.handlers import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.object_store import VersionGone
 from pycrictl.agent.objects import pod_of, wanted

@@ -3,7 +3,7 @@
 1. This module measures the archive (into a container), records the copy (``saved``), and creates
    a session under a name of its own, so that even an interrupted creation can be cancelled.
 2. The API server authorizes ``pods/containercopies`` and forwards to any agent.
-   ``agent.copies.endpoints`` checks ``create pods/exec`` as well and forwards to the agent of the
+   ``agent.copies.handlers`` checks ``create pods/exec`` as well and forwards to the agent of the
    pod's node (``forwarding``), which finds the container and checks quotas and disk space
    (``service``). Out of a container, the archive is made in the spool meanwhile.
 3. The bytes go over a WebSocket in pieces with offset and checksum (``copy.transfer.messages``),

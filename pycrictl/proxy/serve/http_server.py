@@ -58,14 +58,14 @@ class Page(NamedTuple):
         return serialize_response(self.status, HTTPStatus(self.status).phrase, headers, self.body)
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     def __init__(self, status: HTTPStatus) -> None:
         super().__init__(status.phrase)
         self.page = Page(status, f"{status.phrase.lower()}\n".encode())
 
 
 Route: TypeAlias = Callable[[Request, socket.socket, bytes], Coroutine[Any, Any, None]]
-"""Returns what serves a request on its socket and closes that, or raises ``Refused`` or a
+"""Returns what serves a request on its socket and closes that, or raises ``RequestRefused`` or a
 RemoteProtocolError. The bytes are what came after the head."""
 
 
@@ -227,8 +227,8 @@ class HttpServer:
         try:
             work = self._route(parse_request(head), pending.sock, early)
         except RemoteProtocolError:
-            self._answer(pending, Refused(HTTPStatus.BAD_REQUEST).page.response())
-        except Refused as refused:
+            self._answer(pending, RequestRefused(HTTPStatus.BAD_REQUEST).page.response())
+        except RequestRefused as refused:
             self._answer(pending, refused.page.response())
         else:
             self._loop.remove_reader(pending.sock)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
-from pycrictl.proxy.serve.http_server import HttpServer, Page, Refused, places
+from pycrictl.proxy.serve.http_server import HttpServer, Page, RequestRefused, places
 from pycrictl.proxy.serve.stream_server import listening
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
@@ -42,9 +42,9 @@ class PageServer:
     ) -> Coroutine[Any, Any, None]:
         make = self._pages.get(request.target.partition("?")[0])
         if make is None:
-            raise Refused(HTTPStatus.NOT_FOUND)
+            raise RequestRefused(HTTPStatus.NOT_FOUND)
         if request.method != "GET":
-            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED)
+            raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED)
         return _send(sock, make)
 
 

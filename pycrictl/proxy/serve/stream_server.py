@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from pycrictl.copy.transfer.messages import STREAM_PROTOCOL as PROTOCOL
 from pycrictl.errors import ConfigError
-from pycrictl.proxy.serve.http_server import HttpServer, Refused, places
+from pycrictl.proxy.serve.http_server import HttpServer, RequestRefused, places
 from pycrictl.proxy.serve.records import BUFFER_BYTES, LineRecords, MessageRecords, listen
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
@@ -140,17 +140,17 @@ class StreamServer(Generic[PayloadT]):
         token = request.target.removeprefix(PATH)
         payload = self._redeem(token) if request.target.startswith(PATH) else None
         if payload is None:
-            raise Refused(HTTPStatus.NOT_FOUND)
+            raise RequestRefused(HTTPStatus.NOT_FOUND)
         return self._follow_up(sock, stream, payload, early)
 
     def _redeemed_copy(self, request: Request, early: bytes) -> tuple[Ticket, bytes]:
         ticket = self._redeem_copy(request.target.removeprefix(COPY_PATH))
         if ticket is None:
-            raise Refused(HTTPStatus.NOT_FOUND)
+            raise RequestRefused(HTTPStatus.NOT_FOUND)
         answer = accepted(request.headers.raw_items(), PROTOCOL)
         if early or answer is None:
             ticket.drop()
-            raise Refused(HTTPStatus.BAD_REQUEST)
+            raise RequestRefused(HTTPStatus.BAD_REQUEST)
         return ticket, answer
 
     async def _copy(self, sock: socket.socket, ticket: Ticket, answer: bytes) -> None:
@@ -187,16 +187,16 @@ class StreamServer(Generic[PayloadT]):
         """Refuse what a page of another site could make a browser send (and DNS rebinding)."""
         names = {self._address.authority, f"localhost:{self._address.port}"}
         if (request.headers.get("Host") or "").lower() not in names:
-            raise Refused(HTTPStatus.FORBIDDEN)
+            raise RequestRefused(HTTPStatus.FORBIDDEN)
         for origin in request.headers.get_all("Origin"):
             try:
                 netloc = urlsplit(origin).netloc.lower()
             except ValueError:
                 netloc = ""
             if netloc not in names:
-                raise Refused(HTTPStatus.FORBIDDEN)
+                raise RequestRefused(HTTPStatus.FORBIDDEN)
         if request.method != "GET":
-            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED)
+            raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED)
 
     async def _run(
         self,
@@ -262,7 +262,7 @@ def _records(request: Request) -> MessageRecords | LineRecords:
         return LineRecords(request.minor_version)
     answer = accepted(request.headers.raw_items())
     if answer is None:
-        raise Refused(HTTPStatus.BAD_REQUEST)
+        raise RequestRefused(HTTPStatus.BAD_REQUEST)
     return MessageRecords(answer)
 
 

@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from pycrictl.agent.copies.admission import check_folder
-from pycrictl.agent.copies.endpoints import answer_here
 from pycrictl.agent.copies.engine import Engine
+from pycrictl.agent.copies.handlers import answer_here
 from pycrictl.agent.copies.http_errors import Refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import (
