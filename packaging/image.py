@@ -2,7 +2,7 @@
 
 It has what the agent needs, which other packages leave to who wants it.
 
-One runs as nobody in particular; the other, whose tag ends in ``-root``, as root, for pods that
+One runs as an unprivileged user; the other, whose tag ends in ``-root``, as root, for pods that
 work on the node. They have the same layers. Each has its list of contents attached.
 """
 

@@ -25,8 +25,8 @@ _AHEAD_BYTES: Final = 1024 * 1024
 """How far a sender on a Unix socket may be ahead; TCP finds that out by itself."""
 
 _KEPT_BYTES: Final = 4 * 1024 * 1024
-"""After a block of this size was freed, glibc keeps smaller ones, which it else maps anew for each
-message (mallopt(3), M_MMAP_THRESHOLD). It saves three quarters of a sender's processor time."""
+"""After a block of this size was freed, glibc keeps smaller ones, and otherwise maps them anew
+for each message (mallopt(3), M_MMAP_THRESHOLD). It saves three quarters of a sender's CPU time."""
 
 _FIRST_BYTES: Final = 64 * 1024
 """The buffer of a connection that has had no large message."""

@@ -158,7 +158,7 @@ class OverApi:
             if isinstance(exc, PycrictlError) and not isinstance(exc, CopyError | NotFound):
                 kept.touch()  # it broke for longer than there was patience for: it can go on
                 kept.release()
-                exc.hint = exc.hint or "with --resume it goes on, for 15 minutes from now"
+                exc.hint = exc.hint or "rerun with --resume within 15 minutes to continue"
                 raise
             session.abandon()
             kept.remove()
@@ -204,7 +204,7 @@ class _Session(Reconnecting):
         record, note = self._record, self._watch.note
         kept = self._saved.find(record)
         if kept is None:
-            note("no copy of these that was interrupted is known: it begins anew")
+            note("there is no interrupted copy to resume: it begins anew")
             return False
         self.kept, self.session = kept, kept.record.session
         is_same = record.direction == "From" or (
