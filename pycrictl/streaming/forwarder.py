@@ -26,6 +26,7 @@ from pycrictl.streaming.remote_command import Transport, open_transport
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
 from pycrictl.wire.portforward import (
+    DATA,
     SPDY_PROTOCOL,
     WEBSOCKET_PROTOCOL,
     ForwardClosed,
@@ -288,7 +289,8 @@ class _Passage:
             await end_tasks(tasks)
 
     async def _receive(self) -> None:
-        core, loop = self._core, asyncio.get_running_loop()
+        core, channels = self._core, self._core.connection
+        loop = asyncio.get_running_loop()
         while not self._closed.done():
             # A peer that takes nothing gets no answers: it may itself wait until it is read from.
             if not self._connection.is_full:
@@ -297,7 +299,7 @@ class _Passage:
                 data = await self._connection.read()
             except StreamError:
                 data = b""
-            core.receive_data(data, loop.time()) if data else core.receive_eof()
+            channels.receive_data(data, loop.time()) if data else channels.receive_eof()
             for event in core.events_received():
                 match event:
                     case ChannelsOpened():
@@ -323,15 +325,15 @@ class _Passage:
                 return
             if not data:
                 break
-            self._core.send(data)
+            self._core.connection.send(DATA, data)
             self._flush()
             try:
                 await self._connection.drain()
             except StreamError:
                 return  # the receiving side reports it
             self._flush()  # what the receiving side has held back meanwhile
-        if self._core.can_end:
-            self._core.end()
+        if self._core.connection.can_end:
+            self._core.connection.end(DATA)
             self._flush()
 
     def _close(self, error: str) -> None:
@@ -340,4 +342,4 @@ class _Passage:
             self._closed.set_result(error)
 
     def _flush(self) -> None:
-        self._connection.send(self._core.data_to_send())
+        self._connection.send(self._core.connection.data_to_send())

@@ -217,7 +217,8 @@ class _Pump:
         return self._outcome
 
     async def _receive(self) -> None:
-        core, loop = self._core, asyncio.get_running_loop()
+        core, channels = self._core, self._core.connection
+        loop = asyncio.get_running_loop()
         await self._handle_events()  # a WebSocket is ready from the beginning
         while not core.is_over:
             # A peer that takes nothing gets no answers: it may itself wait until it is read from.
@@ -226,9 +227,9 @@ class _Pump:
             try:
                 data = await self._read()
             except StreamError as exc:
-                core.receive_eof(exc)
+                channels.receive_eof(exc)
             else:
-                core.receive_data(data, loop.time()) if data else core.receive_eof()
+                channels.receive_data(data, loop.time()) if data else channels.receive_eof()
             await self._handle_events()
         self._flush()
         if core.error is not None:
@@ -264,7 +265,7 @@ class _Pump:
                     "the command has closed its outputs, but the runtime sends no exit status;"
                     " Ctrl-C ends the waiting"
                 )
-            core.ping()
+            core.connection.ping()
             self._flush()
         return await self._connection.read()
 
@@ -321,13 +322,13 @@ class _Pump:
         while not is_left and (data := await stdin.read()):
             if keys is not None:
                 data, is_left = keys.feed(data)
-            self._core.send_stdin(data)
+            self._core.connection.send(Channel.STDIN, data)
             if not await self._drained():
                 return False
         if is_left:
             return True
-        if self._core.can_end_stdin:
-            self._core.end_stdin()
+        if self._core.connection.can_end:
+            self._core.connection.end(Channel.STDIN)
             self._flush()
         else:
             self._ends.note(
@@ -347,4 +348,4 @@ class _Pump:
         return True
 
     def _flush(self) -> None:
-        self._connection.send(self._core.data_to_send())
+        self._connection.send(self._core.connection.data_to_send())

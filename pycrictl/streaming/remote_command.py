@@ -125,8 +125,8 @@ async def run_command(
     try:
         core = remote_command(transport, protocol, streams)
         outcome = await pump(connection, core, ends, silence_s=silence_s)
-        core.close()
-        connection.send(core.data_to_send())
+        core.connection.close()
+        connection.send(core.connection.data_to_send())
         await connection.close()
         return outcome
     finally:

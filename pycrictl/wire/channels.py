@@ -59,7 +59,7 @@ class Channels(ABC):
     Attributes:
         error: RemoteProtocolError if the peer broke the protocol, StreamError if it left without
             the end that the protocol has, else None.
-        is_over: nothing more will come, or be sent.
+        is_over: nothing more will come.
         can_end: whether ``end`` works.
     """
 
@@ -74,10 +74,6 @@ class Channels(ABC):
         """Return the events since the last call."""
         events, self._events = self._events, []
         return events
-
-    @abstractmethod
-    def can_send(self, channel: int) -> bool:
-        """Return whether data can be sent: the channel is open, not ended by us, not reset."""
 
     @abstractmethod
     def send(self, channel: int, data: bytes) -> None:
@@ -98,12 +94,17 @@ class Channels(ABC):
         """Take in bytes from the peer at a time in seconds."""
 
     @abstractmethod
-    def receive_eof(self) -> None:
-        """Take in that the peer sends no more."""
+    def receive_eof(self, error: StreamError | None = None) -> None:
+        """Take in that the peer sends no more, and the error if the connection broke."""
 
     @abstractmethod
     def data_to_send(self) -> Sequence[bytes | memoryview]:
         """Return what to send since the last call."""
+
+    def _finish(self, error: StreamError | None) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.error = error
 
 
 class WebSocketChannels(Channels):
@@ -115,9 +116,6 @@ class WebSocketChannels(Channels):
         self._count = count
         self._websocket = Messages(CLIENT, peer="the runtime")
         self._events.append(ChannelsOpened())
-
-    def can_send(self, channel: int) -> bool:
-        return not self.is_over
 
     def send(self, channel: int, data: bytes) -> None:
         view, number = memoryview(data), bytes((channel,))
@@ -143,10 +141,9 @@ class WebSocketChannels(Channels):
         if self._websocket.is_over:
             self._finish(self._websocket.error)
 
-    def receive_eof(self) -> None:
-        if not self.is_over:
-            self._websocket.receive_eof()
-            self._finish(self._websocket.error)
+    def receive_eof(self, error: StreamError | None = None) -> None:
+        self._websocket.receive_eof()
+        self._finish(error or self._websocket.error)
 
     def data_to_send(self) -> Sequence[bytes | memoryview]:
         return self._websocket.data_to_send()
@@ -161,8 +158,3 @@ class WebSocketChannels(Channels):
             if channel >= self._count:
                 raise RemoteProtocolError("the peer sent data on a channel that does not exist")
             self._events.append(ChannelReceived(channel, data))
-
-    def _finish(self, error: StreamError | None) -> None:
-        if not self.is_over:
-            self.is_over = True
-            self.error = error

@@ -7,7 +7,6 @@ runtime of the CRI speaks. In version 5, WebSocket can end a channel (``wire.cha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -91,23 +90,22 @@ class OutcomeUnknown(StreamError):
 
 
 class RemoteCommand:
-    """The client's side of a command on one connection. See ``remote_command``.
+    """The client's side of a command. See ``remote_command``.
 
-    It is used as ``Channels``.
+    Feed the connection, then take ``events_received`` from here.
 
     Attributes:
+        connection: its channels.
         error: RemoteProtocolError if the peer sent nonsense, StreamError if it refused a stream,
             OutcomeUnknown if the connection ended without the outcome, else None.
-        is_over: nothing more will come, or be sent. ExitReported came before, or ``error`` is set.
+        is_over: nothing more will come. ExitReported came before, or ``error`` is set.
         is_ready: ChannelsOpened has come.
-        can_end_stdin: whether ``end_stdin`` works.
     """
 
     def __init__(self, connection: Channels, streams: Streams) -> None:
+        self.connection = connection
         self.error: StreamError | None = None
         self.is_over = self.is_ready = False
-        self.can_end_stdin = connection.can_end
-        self._connection = connection
         self._status = bytearray()
         self._tries_left = _MAX_TRIES
         self._is_reported = False
@@ -115,61 +113,27 @@ class RemoteCommand:
         self._outputs = frozenset(each for each in wanted if wanted[each])
         self._still_sending: set[int] = {Channel.ERROR, *self._outputs}
         self._events: list[Event] = []
-        self._advance(None)
 
     @property
     def awaits_outcome_only(self) -> bool:
         """True when both outputs have ended and the outcome is not known."""
         return self._still_sending == {Channel.ERROR} and not self._is_reported
 
-    def send_stdin(self, data: bytes) -> None:
-        """Send standard input, after ChannelsOpened. It is dropped if the peer takes no more."""
-        if not self.is_over:
-            self._connection.send(Channel.STDIN, data)
-
-    def end_stdin(self) -> None:
-        """End the standard input, after ChannelsOpened; the command sees its end."""
-        if not self.is_over:
-            self._connection.end(Channel.STDIN)
-
     def resize(self, *, width: int, height: int) -> None:
         """Tell the terminal's size in characters; one that no terminal has is left out."""
-        is_size = 0 < width <= _MAX_SIZE and 0 < height <= _MAX_SIZE
-        if is_size and not self.is_over:
+        if 0 < width <= _MAX_SIZE and 0 < height <= _MAX_SIZE:
             size = b'{"Width":%d,"Height":%d}\n' % (width, height)
-            self._connection.send(Channel.RESIZE, size)
+            self.connection.send(Channel.RESIZE, size)
 
     def events_received(self) -> list[Event]:
         """Return the events since the last call."""
+        if not self.is_over:
+            self._advance()
         events, self._events = self._events, []
         return events
 
-    def receive_data(self, data: bytes, now: float = 0.0) -> None:
-        """Take in bytes from the peer at a time in seconds. They are dropped if all is over."""
-        if not self.is_over:
-            self._connection.receive_data(data, now)
-            self._advance(self._connection.error)
-
-    def receive_eof(self, error: StreamError | None = None) -> None:
-        """Take in that the peer sends no more, and the error if the connection broke."""
-        if not self.is_over:
-            self._connection.receive_eof()
-            self._advance(error or self._connection.error)
-
-    def data_to_send(self) -> Sequence[bytes | memoryview]:
-        """Return what to send since the last call."""
-        return self._connection.data_to_send()
-
-    def ping(self) -> None:
-        """Ask the peer for a sign of life. Has an effect over SPDY only."""
-        self._connection.ping()
-
-    def close(self) -> None:
-        """Close the stream. Has an effect over WebSocket only."""
-        self._connection.close()
-
-    def _advance(self, error: StreamError | None) -> None:
-        connection = self._connection
+    def _advance(self) -> None:
+        connection = self.connection
         try:
             for event in connection.events_received():
                 self._take(event)
@@ -184,7 +148,7 @@ class RemoteCommand:
         if connection.is_over or not self._still_sending:
             self.is_over = True
             if not self._is_reported:
-                reason = f": {error.message}" if error is not None else ""
+                reason = f": {connection.error.message}" if connection.error is not None else ""
                 self.error = OutcomeUnknown(f"the runtime sent no exit status{reason}")
 
     def _take(self, event: channels.Event) -> None:

@@ -11,7 +11,6 @@ the other direction one more second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -24,6 +23,7 @@ from pycrictl.wire.channels import (
     WebSocketChannels,
 )
 from pycrictl.wire.spdy import SpdyChannels
+from pycrictl.wire.websocket import Dropped
 
 SPDY_PROTOCOL: Final = "portforward.k8s.io"
 WEBSOCKET_PROTOCOL: Final = "v4.channel.k8s.io"
@@ -31,7 +31,7 @@ WEBSOCKET_PROTOCOL: Final = "v4.channel.k8s.io"
 MAX_ERROR_BYTES: Final = 65536
 """Longest error text; what is beyond it is cut off."""
 
-_DATA: Final = 0
+DATA: Final = 0
 _ERROR: Final = 1
 
 
@@ -50,62 +50,33 @@ when they are open."""
 class PortForward:
     """The client's side of a forwarded connection; see ``port_forward``.
 
-    It is used as ``Channels``; the last event is a ForwardClosed.
+    Feed the connection, then take ``events_received`` from here; the last is a ForwardClosed.
 
     Attributes:
-        is_over: nothing more will come, or be sent.
-        can_end: whether ``end`` works.
+        connection: its channels, of which ``DATA`` is to be written to.
+        is_over: nothing more will come.
     """
 
     def __init__(self, connection: Channels, prefix: bytes = b"") -> None:
+        self.connection = connection
         self.is_over = False
-        self.can_end = connection.can_end
-        self._connection = connection
-        self._missing = {_DATA: prefix, _ERROR: prefix}
+        self._missing = {DATA: prefix, _ERROR: prefix}
         self._is_opened = False
-        self._still_sending = {_DATA, _ERROR}
+        self._still_sending = {DATA, _ERROR}
         self._error = bytearray()
         self._events: list[Event] = []
-        self._advance()
 
     def events_received(self) -> list[Event]:
         """Return the events since the last call."""
-        events, self._events = self._events, []
-        return events
-
-    def send(self, data: bytes) -> None:
-        """Send data to the pod, after ChannelsOpened. It is dropped if the connection is gone."""
-        if not self.is_over:
-            self._connection.send(_DATA, data)
-
-    def end(self) -> None:
-        """Tell the pod that no more data comes, unless the connection is gone."""
-        if not self.is_over:
-            self._connection.end(_DATA)
-
-    def receive_data(self, data: bytes, now: float = 0.0) -> None:
-        """Take in bytes from the peer at a time in seconds. They are dropped if all is over."""
-        self._connection.receive_data(data, now)
-        self._advance()
-
-    def receive_eof(self) -> None:
-        """Take in that the peer sends no more, in whatever way that came about."""
-        if not self.can_end:  # runtimes end a WebSocket without its close
-            self._close("")
-        self._connection.receive_eof()
-        self._advance()
-
-    def data_to_send(self) -> Sequence[bytes | memoryview]:
-        """Return what to send since the last call."""
-        return self._connection.data_to_send()
-
-    def _advance(self) -> None:
-        for event in self._connection.events_received():
+        for event in self.connection.events_received():
             if not self.is_over:
                 self._take(event)
-        if self._connection.is_over:
-            error = self._connection.error
-            self._close(error.message if error is not None else "")
+        if self.connection.is_over:
+            error = self.connection.error
+            is_usual = isinstance(error, Dropped)  # runtimes end a WebSocket without its close
+            self._close(error.message if error is not None and not is_usual else "")
+        events, self._events = self._events, []
+        return events
 
     def _take(self, event: channels.Event) -> None:
         match event:
@@ -114,13 +85,13 @@ class PortForward:
             case ChannelsOpened():
                 self._open()
                 # Nothing is ever sent on the other one, and the peer may wait to hear that.
-                self._connection.end(_ERROR)
+                self.connection.end(_ERROR)
             case ChannelEnded(is_reset=True):
                 done = "reset" if self._is_opened else "refused to forward"
                 self._close(f"the runtime {done} the connection")
             case ChannelEnded():
                 self._still_sending.discard(event.channel)
-                if event.channel == _DATA:
+                if event.channel == DATA:
                     self._events.append(event)
                 # The end of the data comes first, also when there is an error text to follow.
                 if not self._still_sending:
@@ -137,10 +108,10 @@ class PortForward:
             self._open()
         if channel == _ERROR:
             self._error += data[: MAX_ERROR_BYTES - len(self._error)]
-            if self._error and not self.can_end:  # no end follows it
+            if self._error and not self.connection.can_end:  # no end follows it
                 self._close("")
         elif data:
-            self._events.append(ChannelReceived(_DATA, data))
+            self._events.append(ChannelReceived(DATA, data))
 
     def _open(self) -> None:
         if not self._is_opened and not any(self._missing.values()):
@@ -161,7 +132,7 @@ def port_forward(transport: Literal["spdy", "websocket"], port: int) -> PortForw
     if transport == "websocket":
         return PortForward(WebSocketChannels(2), port.to_bytes(2, "little"))
     headers = (("port", str(port)), ("requestid", "0"))
-    names = {_ERROR: "error", _DATA: "data"}
+    names = {_ERROR: "error", DATA: "data"}
     return PortForward(
         SpdyChannels({channel: (("streamtype", name), *headers) for channel, name in names.items()})
     )

@@ -116,11 +116,8 @@ class SpdyChannels(Channels):
             # Behind the number: no other stream that it belongs to, the highest priority, no slot.
             self._control(Kind.SYN_STREAM, _LONG.pack(self._ids[channel]) + bytes(6) + block)
 
-    def can_send(self, channel: int) -> bool:
-        return not self._opening and self._ids.get(channel) in self._sending
-
     def send(self, channel: int, data: bytes) -> None:
-        if not self.can_send(channel):
+        if not self._can_send(channel):
             return
         stream_id, view = self._ids[channel], memoryview(data)
         for start in range(0, len(data), MESSAGE_BYTES):
@@ -128,7 +125,7 @@ class SpdyChannels(Channels):
             self._output += (_HEAD.pack(stream_id, len(piece)), piece)
 
     def end(self, channel: int) -> None:
-        if self.can_send(channel):
+        if self._can_send(channel):
             self._sending.discard(self._ids[channel])
             self._output.append(_HEAD.pack(self._ids[channel], _FIN << 24))
 
@@ -150,9 +147,11 @@ class SpdyChannels(Channels):
             self._control(Kind.GOAWAY, _HEAD.pack(0, _PROTOCOL_ERROR))
             self._finish(exc)
 
-    def receive_eof(self) -> None:
-        if not self.is_over:
-            self._finish(StreamError("the connection to the runtime ended"))
+    def receive_eof(self, error: StreamError | None = None) -> None:
+        self._finish(error or StreamError("the connection to the runtime ended"))
+
+    def _can_send(self, channel: int) -> bool:
+        return not (self._opening or self.is_over) and self._ids.get(channel) in self._sending
 
     def _read(self, data: bytes, now: float) -> None:
         view, pos, end = memoryview(data), 0, len(data)
@@ -248,11 +247,6 @@ class SpdyChannels(Channels):
         if stream_id not in self._channels:
             raise RemoteProtocolError("the peer used a SPDY stream that was never opened")
         return stream_id
-
-    def _finish(self, error: StreamError) -> None:
-        self.is_over = True
-        self.error = error
-        self._sending.clear()
 
     def _control(self, kind: int, payload: bytes) -> None:
         self._output.append(_HEAD.pack(1 << 31 | VERSION << 16 | kind, len(payload)) + payload)

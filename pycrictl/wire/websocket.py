@@ -49,6 +49,10 @@ class ChannelMessage(NamedTuple):
     data: memoryview
 
 
+class Dropped(StreamError):
+    """The peer went away without a close."""
+
+
 class Messages:
     """Our end of a connection.
 
@@ -199,7 +203,7 @@ class Messages:
                 self.error = StreamError(f"{self._peer} closed the stream with status {status}")
             case EOFError():
                 lost = "dropped the connection without closing the stream"
-                self.error = StreamError(f"{self._peer} {lost}")
+                self.error = Dropped(f"{self._peer} {lost}")
             case PayloadTooBig():
                 limit = f"a message of more than {self._max_bytes} bytes"
                 self.error = RemoteProtocolError(f"{self._peer} sent {limit}")

@@ -42,7 +42,7 @@ class Peer(SpdyServer[Event]):
 
     def __init__(self, *, is_open: bool = True) -> None:
         self.core = SpdyChannels({A: STDIN, B: ()})
-        super().__init__(self.core)
+        super().__init__(self.core, self.core)
         if is_open:
             assert self.feed(SynReply(1), SynReply(3)) == [ChannelsOpened()]
             self.sent()
@@ -152,13 +152,13 @@ def test_streams_are_opened_and_accepted() -> None:
     peer = Peer(is_open=False)
     assert peer.sent() == [SynStream(1, STDIN), SynStream(3)]
     assert peer.feed(SynReply(3, (("answer", "yes"),))) == []
-    assert not peer.core.can_send(B)
     peer.core.send(B, b"dropped")
     peer.core.end(B)
     assert peer.sent() == []
     assert peer.feed(SynReply(1, (), True)) == [ChannelsOpened(), ChannelEnded(A)]
-    assert peer.core.can_send(A)
-    assert not peer.core.can_send(9)
+    peer.core.send(A, b"sent")
+    peer.core.send(9, b"dropped")
+    assert peer.sent() == [Data(1, b"sent")]
 
 
 def test_data_both_ways() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.wire import limits
-from pycrictl.wire.websocket import CLIENT, SERVER, Messages, Side, by_channel
+from pycrictl.wire.websocket import CLIENT, SERVER, Dropped, Messages, Side, by_channel
 from tests.wire.frames import (
     BINARY,
     CLOSE,
@@ -151,7 +151,7 @@ def test_an_end_without_a_close(pieces: list[bytes]) -> None:
     core = fed(*pieces)
     core.receive_eof()
     assert core.is_over
-    assert type(core.error) is StreamError
+    assert isinstance(core.error, Dropped)
     assert str(core.error) == "the peer dropped the connection without closing the stream"
     assert core.data_to_send() == []
 
