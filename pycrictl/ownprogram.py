@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 ENTRY: Final = "--call"
@@ -33,3 +37,36 @@ def command(target: str) -> list[str]:
 def call(target: str, *words: str) -> None:
     module, _, name = target.partition(":")
     getattr(import_module(module), name)(*words)
+
+
+def start_orphan(environ: Mapping[str, str]) -> int:
+    """Start a program by the command line of this one, not as its child; return its process ID.
+
+    systemd notices the end of the service's main process only if that is its own child. A program
+    that has threads cannot fork itself, so another one does it.
+    """
+    # A standalone program is its own interpreter.
+    words = sys.argv[1:] if getattr(sys, "frozen", False) else sys.orig_argv[1:]
+    forking = [*command(f"{__name__}:fork"), sys.executable, *words]
+    done = subprocess.run(
+        forking, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environ, check=False
+    )
+    if done.returncode:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return int(done.stdout)
+
+
+def fork(program: str, *words: str) -> None:
+    pid = os.fork()
+    if not pid:
+        os.dup2(2, 1)
+        os.execve(program, [program, *words], os.environ)
+    os.write(1, b"%d" % pid)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in ("Z", "X")

@@ -170,7 +170,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "proxy.upstream": {"grpc"},
     "proxy.runtime_lookup": {"google"},
     "serviceoptions": {"tomli"},
-    "proxy.serve.records": {"websockets"},
+    "proxy.serve.stream_server": {"websockets"},
     "proxy.pulls.limiter": {"google"},
     "proxy.pulls.progress_streams": {"google"},
     "proxy.copies.copy_service": {"google"},

@@ -8,7 +8,6 @@ import resource
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from pycrictl.copy.rules.quotas import Quotas
@@ -25,13 +24,10 @@ from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
 from pycrictl.proxy.pulls.progress_streams import IMAGE_PULL_PROGRESS, Notifier, PullProgress
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.pulls.reports import LINGER_S
-from pycrictl.proxy.replacement import ENVIRON
 from pycrictl.proxy.runtime_lookup import PullTarget, RuntimeLookup, answers, version
-from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.settings import ProxySettings
-from pycrictl.proxy.takeover import Predecessor, let_in
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log, Seldom, notify, watchdog_s
 from pycrictl.signals import ENDING
@@ -58,13 +54,10 @@ _POLL_S: Final = 0.05
 
 
 class App:
-    """A running proxy; ``environ`` has systemd's ``NOTIFY_SOCKET``, and ``replacement.ENVIRON``."""
+    """A running proxy; ``environ`` has what systemd says, and ``handover.ENVIRON``."""
 
     def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:
         self._settings = settings
-        self._admin_of_old = environ.get(ENVIRON, "")
-        if settings.takes_over:
-            self._admin_of_old = self._admin_of_old or settings.admin_socket
         self._tasks: set[asyncio.Task[None]] = set()
         self._environ = environ
         self._log = Log(LOGGER)
@@ -123,17 +116,15 @@ class App:
             log=self._log,
         )
         self._streams.offer(self._progress.redeem, self._progress.follow, self._copies.redeem)
-        self._sockets: list[OwnSocket] = []
         self._hand_over = HandOver(
-            self._limiter,
-            self._streams,
+            settings,
+            environ,
+            limiter=self._limiter,
+            streams=self._streams,
             book=self._queue.book,
-            sockets=self._sockets,
-            environ=environ,
             log=self._log,
             stop=self._stop,
         )
-        self._predecessor: Predecessor | None = None
         operators = Operators(
             settings,
             queue=self._queue,
@@ -142,7 +133,7 @@ class App:
             upstream=upstream,
             log=self._log,
             copies=self._copies.snapshot,
-            predecessor=lambda: self._predecessor.document() if self._predecessor else None,
+            predecessor=self._hand_over.status,
         )
         self._admin = AdminServer(
             {**operators.calls, "reload": self._hand_over.reload},
@@ -175,14 +166,8 @@ class App:
         settings = self._settings
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._upstream.close)
-            stack.callback(self._close_sockets)
-            old = await Predecessor.reach(self._admin_of_old) if self._admin_of_old else None
-            before = () if old is None else old.folders
-            for path in (settings.listen, settings.admin_socket):
-                self._sockets.append(OwnSocket(Path(path), before))
             stack.push_async_callback(self._hand_over.close)
-            if old is None or old.streams != settings.stream_address.authority:
-                self._start_streams()
+            await self._hand_over.prepare()
             stack.push_async_callback(self._layers.close)
             stack.push_async_callback(self._figures.stop)
             self._figures.start()
@@ -191,13 +176,11 @@ class App:
             stack.push_async_callback(self._limiter.stop)
             stack.push_async_callback(lambda: end_tasks(self._tasks))
             self._take_signals()
-            await self._server.start(str(self._sockets[0].path))
+            cri, admin = (str(own.path) for own in self._hand_over.sockets)
+            await self._server.start(cri)
             stack.push_async_callback(self._admin.stop)
-            await self._admin.start(str(self._sockets[1].path))
-            if old is None:
-                self._publish()
-            else:
-                await self._take_over(old)
+            await self._admin.start(admin)
+            await self._hand_over.begin()
             self._log.info(
                 "ready",
                 listen=settings.listen,
@@ -209,7 +192,7 @@ class App:
             )
             notify("READY=1", self._environ)
             if (interval_s := watchdog_s(self._environ)) is not None:
-                self._spawn(self._keep_alive(interval_s / 3))
+                self._spawn(self._keep_alive(cri, interval_s / 3))
             self._spawn(self._look_at_runtime())
             self._spawn(self._copies.sweep())
             await self._stop.wait()
@@ -221,41 +204,9 @@ class App:
                 await self._figures.leave()
                 await self._finish()
                 await self._hand_over.answered()
-            self._close_sockets()
+            self._hand_over.close_sockets()
             await self._server.stop(drain_s=LEAVE_S, is_awaited=_ends_soon)
         self._log.info("stopped")
-
-    def _start_streams(self) -> None:
-        self._streams.start(self._settings.stream_address)
-        self._streams.listen_in(self._sockets[0].folder)
-
-    def _publish(self) -> None:
-        for own in self._sockets:
-            own.publish()
-
-    def _close_sockets(self) -> None:
-        for own in self._sockets:
-            own.close()
-
-    async def _take_over(self, old: Predecessor) -> None:
-        """Serve from now on, with all that the other program leaves."""
-        own = self._settings.stream_address.authority
-        path, has_old_port = str(self._sockets[0].path), old.streams == own
-        waiting = await old.take(path, self._limiter, port=has_old_port)
-        if has_old_port:
-            self._start_streams()
-        self._publish()
-        await old.serving()
-        self._predecessor = old
-        self._log.info("took_over", pid=old.pid)
-        self._spawn(self._follow(old))
-        if waiting:
-            self._spawn(let_in(self._limiter, waiting))
-
-    async def _follow(self, old: Predecessor) -> None:
-        await old.follow()
-        self._predecessor = None
-        self._log.info("predecessor_ended", pid=old.pid)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
@@ -296,8 +247,8 @@ class App:
 
     def _is_pulling_or_copying(self) -> bool:
         is_pulling = any(path in PULL_PATHS for path in self._server.open_paths())
-        is_adopted = self._predecessor is not None and bool(self._predecessor.pull_count)
-        return is_pulling or is_adopted or bool(self._copies.snapshot())
+        old = self._hand_over.predecessor
+        return is_pulling or bool(old and old.pulls) or bool(self._copies.snapshot())
 
     async def _finish(self) -> None:
         """Wait for what the new program does not have, and until no client is connected here.
@@ -345,14 +296,14 @@ class App:
             reason = answer.message.rpartition(": ")[2]
             self._log.warning("no_runtime", upstream=self._settings.upstream, reason=reason)
 
-    async def _keep_alive(self, interval_s: float) -> None:
+    async def _keep_alive(self, socket: str, interval_s: float) -> None:
         """Prove to systemd, again and again, that calls pass.
 
         If they do not because the runtime hangs, another program would not do better.
         """
         timeout_s = interval_s / 2
         while not self._hand_over.successor_pid:
-            here = Upstream(str(self._sockets[0].path))
+            here = Upstream(socket)
             if await answers(here, timeout_s) or not await answers(self._upstream, timeout_s):
                 notify("WATCHDOG=1", self._environ)
             await here.close()

@@ -1,4 +1,4 @@
-"""How one program of the proxy follows another: what the old one does. ``takeover`` is the new one.
+"""How one program of the proxy follows another.
 
 1. At SIGHUP the old program starts a new one with the same command line, which connects to the old
    one's admin socket, and serves at a socket that no client dials yet.
@@ -38,26 +38,42 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
+from pycrictl.errors import ConnectError, RemoteProtocolError
 from pycrictl.foreign import parse
+from pycrictl.ownprogram import is_running, start_orphan
 from pycrictl.proxy.calls import Answer, CallRequest, Handler
 from pycrictl.proxy.pulls.book import Book, QueuedPull
 from pycrictl.proxy.pulls.limiter import CLOSED, PullLimiter
-from pycrictl.proxy.replacement import READY_S, is_running, start_program
+from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import StreamServer
+from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log, notify
+from pycrictl.streaming.loop import end_tasks
+from pycrictl.units import quote
+
+ENVIRON: Final = "PYCRICTL_TAKE_OVER"
+"""The variable that names the old program's admin socket to the new one."""
+
+READY_S: Final = 60.0
+"""How long a new program may take to serve."""
 
 STEP_S: Final = 10.0
+
+HOLD_S: Final = 2.0
+"""How long slots are held for the calls that the program before had in line."""
 
 _ASKED: Final = "pycrictl-asked"
 """Metadata of a call that is made to a second program: when it came to the first, in seconds of the
 clock that all programs of a node share (CLOCK_MONOTONIC)."""
 
+_LINE_BYTES: Final = 64 * 1024 * 1024
 _LOOK_S: Final = 0.05
 
 
@@ -65,6 +81,7 @@ class MessageLines:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self.close = writer.close
 
     @property
     def peer_pid(self) -> int:
@@ -84,40 +101,89 @@ class MessageLines:
             return None
         return message if isinstance(message, dict) else None
 
-    def close(self) -> None:
-        self._writer.close()
-
 
 class HandOver:
-    """Hands over to a new program, and sets ``stop`` once that serves.
+    """Takes over from the program before, if there is one; hands over to a new one.
 
-    ``sockets`` are those of the clients and of the operators; ``successor_pid`` is 0 until then.
+    It sets ``stop`` once that serves. ``sockets`` are those of the clients and of the operators;
+    ``successor_pid`` is 0 until then.
     """
 
     def __init__(
         self,
+        settings: ProxySettings,
+        environ: Mapping[str, str],
+        *,
         limiter: PullLimiter,
         streams: StreamServer[Any],
-        *,
         book: Book,
-        sockets: Sequence[OwnSocket],
-        environ: Mapping[str, str],
         log: Log,
         stop: asyncio.Event,
     ) -> None:
+        self._settings = settings
+        self._environ = environ
         self._limiter = limiter
         self._streams = streams
         self._book = book
-        self._sockets = sockets
-        self._environ = environ
         self._log = log
         self._stop = stop
         self._loop = asyncio.get_running_loop()
         self._reloading = asyncio.Lock()
         self._lines: MessageLines | None = None
-        self._told: set[int] = set()
         self._heir: Upstream | None = None
+        self._following: set[asyncio.Task[None]] = set()
+        self.sockets: list[OwnSocket] = []
+        self.predecessor: Predecessor | None = None
         self.successor_pid = 0
+
+    async def prepare(self) -> None:
+        """Make the sockets, which no client finds yet."""
+        settings, before = self._settings, frozenset[str]()
+        if admin := self._environ.get(ENVIRON) or (settings.takes_over and settings.admin_socket):
+            self.predecessor = await Predecessor.reach(admin)
+        if self.predecessor is not None:
+            before = self.predecessor.folders
+        for path in (settings.listen, settings.admin_socket):
+            self.sockets.append(OwnSocket(Path(path), before))
+
+    async def begin(self) -> None:
+        """Let clients find this program, with all that the other one leaves."""
+        old, address, waiting = self.predecessor, self._settings.stream_address, 0
+        cri = self.sockets[0]
+        if old is not None:
+            has_port = old.streams == address.authority
+            waiting = await old.take(str(cri.path), self._limiter, port=has_port)
+        self._streams.start(address)
+        self._streams.listen_in(cri.folder)
+        for own in self.sockets:
+            own.publish()
+        if old is not None:
+            await old.serving()
+            self._log.info("took_over", pid=old.pid)
+            self._following.add(self._loop.create_task(self._follow(old, waiting)))
+
+    async def _follow(self, old: Predecessor, waiting: int) -> None:
+        if waiting:
+            await let_in(self._limiter, waiting)
+        await old.follow()
+        self.predecessor = None
+        self._log.info("predecessor_ended", pid=old.pid)
+
+    def status(self) -> dict[str, Any] | None:
+        old = self.predecessor
+        return {"pid": old.pid, "pulls": len(old.pulls)} if old else None
+
+    def close_sockets(self) -> None:
+        for own in self.sockets:
+            own.close()
+
+    async def close(self) -> None:
+        self.close_sockets()
+        await end_tasks(self._following)
+        if self._lines is not None:
+            self._lines.close()
+        if self._heir is not None:
+            await self._heir.close()
 
     # Calls
 
@@ -128,22 +194,13 @@ class HandOver:
             if answer is not CLOSED or self._heir is None:
                 return answer
         first = (_ASKED, repr(request.came if asked is None else asked))
-        return await self._pass_on(replace(request, metadata=(*request.metadata, first)))
+        return await self._heir.pass_on(replace(request, metadata=(*request.metadata, first)))
 
     def handled(self, handle: Handler) -> Handler:
         async def answer(request: CallRequest) -> Answer:
-            return await (handle(request) if self._heir is None else self._pass_on(request))
+            return await (handle(request) if self._heir is None else self._heir.pass_on(request))
 
         return answer
-
-    async def _pass_on(self, request: CallRequest) -> Answer:
-        assert self._heir is not None
-        timeout_s = request.timeout_s
-        if timeout_s is not None:
-            timeout_s = max(request.came + timeout_s - self._loop.time(), 0.0)
-        return await self._heir.unary(
-            request.path, request.message, metadata=request.metadata, timeout_s=timeout_s
-        )
 
     # A new program
 
@@ -158,7 +215,12 @@ class HandOver:
         if self._stop.is_set() or self._reloading.locked():
             raise ValueError("the proxy is stopping or handing over already")
         async with self._reloading:
-            pid = await start_program(str(self._sockets[1].path), self._environ)
+            environ = {**self._environ, ENVIRON: str(self.sockets[1].path)}
+            environ.pop("WATCHDOG_PID", None)
+            try:
+                pid = await asyncio.to_thread(start_orphan, environ)
+            except OSError as exc:
+                raise ValueError(f"cannot start a new program: {exc.strerror}") from None
             deadline = self._loop.time() + READY_S
             while not self.successor_pid:
                 if not is_running(pid):
@@ -176,15 +238,14 @@ class HandOver:
             lines.send({"error": "it is stopping or handing over already"})
             return False
         self._lines = lines
-        reason = await self._failure(lines)
-        if reason:
-            self._lines, self._told = None, set()
+        if reason := await self._failure(lines):
+            self._lines = None
             self._log.warning("not_handed_over", reason=reason)
         return not reason
 
     async def _failure(self, lines: MessageLines) -> str:
         """Hand over; return why the new program does not serve, empty if it does."""
-        pid, folders = lines.peer_pid, [own.folder.name for own in self._sockets]
+        pid, folders = lines.peer_pid, [own.folder.name for own in self.sockets]
         streams = self._streams.address.authority
         lines.send({"pid": os.getpid(), "folders": folders, "streams": streams})
         ready = await lines.receive(READY_S)
@@ -197,7 +258,6 @@ class HandOver:
             self._streams.pause()
         pods = {call.pod for call in self._book.calls.values()}
         running = [_document(pull) for pull in self._book.running.values()]
-        self._told = {document["pull"] for document in running}
         waiting = len(self._limiter.in_line())
         lines.send({"running": running, "waiting": waiting})
         answer = await lines.receive(STEP_S)
@@ -206,7 +266,7 @@ class HandOver:
             if ready.get("port"):
                 self._streams.resume()
             self._limiter.release()
-            for own in self._sockets:
+            for own in self.sockets:
                 own.publish()
             return "the new program ended at once"
         self._heir = Upstream(str(ready["socket"]))
@@ -221,18 +281,12 @@ class HandOver:
         return ""
 
     def pull_ended(self, number: int, error: str | None) -> None:
-        if self._lines is not None and number in self._told:
+        if self._lines is not None:
             self._lines.send({"ended": number, "error": error})
 
     async def answered(self) -> None:
         async with self._reloading:
             pass
-
-    async def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
-        if self._heir is not None:
-            await self._heir.close()
 
 
 def _arrival(request: CallRequest) -> tuple[float | None, CallRequest]:
@@ -259,3 +313,99 @@ def _document(pull: QueuedPull) -> dict[str, Any]:
         "asked": leader.asked,
         "pod": leader.pod,
     }
+
+
+class Predecessor:
+    """The program that this one takes over from; ``pulls`` has the ends of its pulls that run."""
+
+    def __init__(self, lines: MessageLines, offer: Mapping[str, Any]) -> None:
+        self._lines = lines
+        self.pulls: dict[int, asyncio.Future[str | None]] = {}
+        self.pid = int(offer["pid"])
+        self.folders = frozenset(map(str, offer["folders"]))
+        self.streams = str(offer["streams"])
+
+    @classmethod
+    async def reach(cls, path: str) -> Predecessor | None:
+        """Connect to the program behind an admin socket; None if nobody listens there."""
+        where = f"the proxy's admin socket {quote('unix://' + path)}"
+        try:
+            async with asyncio.timeout(STEP_S):
+                streams = await asyncio.open_unix_connection(path, limit=_LINE_BYTES)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        except OSError as exc:
+            reason = (exc.strerror or "timed out").lower()
+            raise ConnectError(f"cannot reach {where}: {reason}") from None
+        lines = MessageLines(*streams)
+        lines.send({"call": "take-over"})
+        offer = await lines.receive(STEP_S) or {}
+        if "error" in offer:
+            raise RemoteProtocolError(f"{where} refuses: {offer['error']}")
+        try:
+            return cls(lines, offer)
+        except (ValueError, KeyError, TypeError):
+            raise RemoteProtocolError(f"{where} does not hand over as this program does") from None
+
+    async def take(self, own: str, limiter: PullLimiter, *, port: bool) -> int:
+        """Say that this program listens at ``own``; take over the pulls that run.
+
+        Return how many wait. ``port``: whether the old program is to leave the port of its streams.
+        """
+        self._lines.send({"socket": own, "port": port})
+        state = await self._next(STEP_S)
+        if state is None:
+            raise RemoteProtocolError("the proxy that was to hand over has ended")
+        loop = asyncio.get_running_loop()
+        for document in state["running"]:
+            end = self.pulls[document["pull"]] = loop.create_future()
+            pod = document["pod"]
+            limiter.count(
+                document["image"],
+                end,
+                began_s=loop.time() - document["started"],
+                asked=document["asked"],
+                pod=PodKey(*map(str, pod)) if pod else None,
+                runtime_handler=document["runtimeHandler"],
+                takes_slot=document["takesSlot"],
+            )
+        if state["waiting"]:
+            limiter.hold()
+        return int(state["waiting"])
+
+    async def serving(self) -> None:
+        """Say that this program serves now, and return when the old one has confirmed it."""
+        self._lines.send({"serving": True})
+        answer = await self._next(STEP_S)
+        if answer is not None and "error" in answer:
+            raise RemoteProtocolError(f"the proxy does not hand over: {answer['error']}")
+
+    async def follow(self) -> None:
+        """Take notice of the ends of its pulls until it ends itself."""
+        while await self._next() is not None:
+            pass
+        self._lines.close()
+        for number in list(self.pulls):
+            self._end(number, None)
+
+    async def _next(self, timeout_s: float | None = None) -> dict[str, Any] | None:
+        """Return the next message that is not of a pull's end."""
+        while (message := await self._lines.receive(timeout_s)) is not None and "ended" in message:
+            self._end(message["ended"], message.get("error"))
+        return message
+
+    def _end(self, number: int, error: str | None) -> None:
+        end = self.pulls.pop(number, None)
+        if end is not None and not end.done():
+            end.set_result(error)
+
+
+async def let_in(limiter: PullLimiter, count: int) -> None:
+    """Hold the slots until so many calls are in line that came to the program before."""
+    time = asyncio.get_running_loop().time
+    began_at = time()
+    while time() < began_at + HOLD_S:
+        if sum(call.asked < began_at for call in limiter.in_line()) >= count:
+            break
+        await asyncio.sleep(_LOOK_S)
+    limiter.release()

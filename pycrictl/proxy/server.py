@@ -80,7 +80,7 @@ class CriServer:
         self._log = Log(__name__)
         self._loop = asyncio.get_running_loop()
         self._memory = Reclaimer(self._loop)
-        self._methods = {path: self._unary(path, self._passed) for path in _unary_paths()}
+        self._methods = {path: self._unary(path, upstream.pass_on) for path in _unary_paths()}
         for method, handler in (own or {}).items():
             self._methods[method] = self._unary(method, handler)
         self._server = aio.server(
@@ -164,11 +164,6 @@ class CriServer:
             return await _end(context, answer)
 
         return grpc.unary_unary_rpc_method_handler(serve)
-
-    async def _passed(self, request: CallRequest) -> Answer:
-        return await self._upstream.unary(
-            request.path, request.message, metadata=request.metadata, timeout_s=request.timeout_s
-        )
 
     def _stream(self, path: str) -> grpc.RpcMethodHandler[Any, Any]:
         async def serve(requests: AsyncIterator[bytes], context: Any) -> None:

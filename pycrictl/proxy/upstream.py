@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from grpc import aio
 
-from pycrictl.proxy.calls import Answer, Metadata
+from pycrictl.proxy.calls import Answer, CallRequest, Metadata
 from pycrictl.wire import limits
 from pycrictl.wire.codes import INTERNAL, OK
 
@@ -95,6 +95,15 @@ class Upstream:
             return await self.end(call)
         first, last = await call.initial_metadata(), await call.trailing_metadata()
         return Answer(OK, "", response, tuple(first or ()), tuple(last or ()))
+
+    async def pass_on(self, request: CallRequest) -> Answer:
+        """Make a client's call, with what is left of its time."""
+        timeout_s = request.timeout_s
+        if timeout_s is not None:
+            timeout_s = max(request.came + timeout_s - asyncio.get_running_loop().time(), 0.0)
+        return await self.unary(
+            request.path, request.message, metadata=request.metadata, timeout_s=timeout_s
+        )
 
     @asynccontextmanager
     async def stream(

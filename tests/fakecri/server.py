@@ -219,7 +219,7 @@ def serve(
     Leaving the block fails when an answer that was prepared has not been asked for.
     """
     # Not pytest's tmp_path: a socket's path may have 107 bytes.
-    folder = tempfile.mkdtemp(prefix="fakecri-")
+    folder = "" if path else tempfile.mkdtemp(prefix="fakecri-")
     fake = FakeServer(path or str(Path(folder, "s")), lambda: server.stop(0))
     server = grpc.server(
         ThreadPoolExecutor(threads, thread_name_prefix="fakecri"),
@@ -234,4 +234,5 @@ def serve(
         assert not unused, f"prepared but never asked for: {unused}"
     finally:
         server.stop(None).wait()
-        shutil.rmtree(folder)
+        if folder:
+            shutil.rmtree(folder)

@@ -306,7 +306,7 @@ def test_a_new_program_that_does_not_start_changes_nothing(
 FAILING = """
 import asyncio, os, sys
 from types import SimpleNamespace
-from pycrictl.proxy.takeover import Predecessor
+from pycrictl.proxy.handover import Predecessor
 
 step, admin, listen = sys.argv[1:]
 limiter = SimpleNamespace(count=lambda *words, **more: None, hold=lambda: None)

@@ -272,13 +272,12 @@ def main() -> None:
     arguments = parser.parse_args()
     random.seed(arguments.seed)
     print(f"seed {arguments.seed}; seconds each took, after a kill until one served")
-    faults: list[str] = []
-    rows: list[list[float]] = []
+    count, rows = 0, list[list[float]]()
     with node(LIST_S) as found:
         ways = (found.reload, found.restart, found.kill, found.failed_upgrade)
         write("round", *(way.__name__ for way in ways), "lists", "pulls", "faults")
         for number in range(1, arguments.rounds + 1):
-            row = []
+            row, faults = list[float](), list[str]()
             for way in ways:
                 began = time.monotonic()
                 seen = way()
@@ -287,18 +286,20 @@ def main() -> None:
                     row[-1] = found.took_s
                     if found.took_s > SUCCESSOR_S:
                         seen.append(f"nobody served for {found.took_s:.2f} s")
-                faults += [f"{way.__name__}, round {number}: {one}" for one in seen]
+                faults += [f"    {way.__name__}: {fault}" for fault in seen]
             rows.append(row)
-            write(number, *row, found.listed, len(found.pulled), len(faults))
+            count += len(faults)
+            write(number, *row, found.listed, len(found.pulled), count)
+            for fault in faults:
+                print(fault, flush=True)
         if "Traceback" in found.program.log():
-            faults.append("a traceback in the log")
+            count += 1
+            print("    a traceback in the log")
     columns = list(zip(*rows, strict=True))
     write("median", *map(statistics.median, columns))
     write("most", *map(max, columns))
-    for fault in faults:
-        print(fault)
-    print("FAILED" if faults else "all of it holds")
-    sys.exit(bool(faults))
+    print("FAILED" if count else "all of it holds")
+    sys.exit(bool(count))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pycrictl.cli.service_command import flags, options_of
 from pycrictl.cri.calls import endpoints
 from pycrictl.proxy import admin, settings
 from pycrictl.proxy.app import run
-from pycrictl.proxy.replacement import READY_S
+from pycrictl.proxy.handover import READY_S
 from pycrictl.servicelog import LogLevel, write_to
 
 

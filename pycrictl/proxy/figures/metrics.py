@@ -24,8 +24,7 @@ from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.figures.history import CallOutcome, PullRecord
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import version
-from pycrictl.proxy.serve.http_server import Page
-from pycrictl.proxy.serve.pages import MakePage
+from pycrictl.proxy.serve.http_server import MakePage, Page
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream

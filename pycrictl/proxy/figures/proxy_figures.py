@@ -17,7 +17,7 @@ from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup
-from pycrictl.proxy.serve.pages import PageServer
+from pycrictl.proxy.serve.http_server import PageServer
 from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log

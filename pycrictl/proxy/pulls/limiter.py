@@ -107,7 +107,7 @@ class PullLimiter:
         try:
             message = cri_pb2.PullImageRequest.FromString(request.message)
         except DecodeError:
-            return await self._forward(request)  # the runtime's to judge
+            return await self._upstream.pass_on(request)  # the runtime's to judge
         is_present = await self._lookup.is_present(message.image)
         if self._is_draining:
             return CLOSED
@@ -154,17 +154,9 @@ class PullLimiter:
         expected = Expected(call.reference, time.time(), credentials_of(auth))
         self._layers.begin(call.pull.number, expected, is_joined=call.is_joined)
         try:
-            return await self._forward(request)
+            return await self._upstream.pass_on(request)
         finally:
             self._layers.end(call.pull.number)
-
-    async def _forward(self, request: CallRequest) -> Answer:
-        timeout_s = request.timeout_s
-        if timeout_s is not None:
-            timeout_s = max(request.came + timeout_s - self._loop.time(), 0.0)
-        return await self._upstream.unary(
-            request.path, request.message, metadata=request.metadata, timeout_s=timeout_s
-        )
 
     def count(
         self,

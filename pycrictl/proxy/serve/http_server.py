@@ -1,4 +1,4 @@
-"""A server of HTTP: accepts connections, which wait until the head of their request has arrived.
+"""Servers of HTTP: they accept connections, which wait until the head of their request has come.
 
 Any user of the node can connect, so a waiting connection is only a socket and the bytes of its
 head; tasks and buffers come when its token has been accepted. When there are too many, the user who
@@ -13,23 +13,29 @@ traceback for each.
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import socket
 import struct
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from pycrictl.errors import RemoteProtocolError
+from pycrictl.errors import ConfigError, RemoteProtocolError
 from pycrictl.proxy.serve.owner import Owners
 from pycrictl.servicelog import Log, Seldom
+from pycrictl.serviceoptions import Address
 from pycrictl.streaming.loop import end_tasks
+from pycrictl.units import quote
 from pycrictl.wire import limits
 from pycrictl.wire.http1 import MAX_HEAD_BYTES, Request, parse_request, serialize_response
 
 ROOT: Final = 0
+
+PAGE_S: Final = 30.0
+"""How long a page may take to be made and sent."""
 
 ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 
@@ -64,9 +70,7 @@ class RequestRefused(Exception):
         self.page = Page(status, f"{status.phrase.lower()}\n".encode())
 
 
-Route: TypeAlias = Callable[[Request, socket.socket, bytes], Coroutine[Any, Any, None]]
-"""Returns what serves a request on its socket and closes that, or raises ``RequestRefused`` or a
-RemoteProtocolError. The bytes are what came after the head."""
+MakePage: TypeAlias = Callable[[], Awaitable[Page]]
 
 
 class Shares(Generic[ConnectionT]):
@@ -130,8 +134,7 @@ class Pending:
 class HttpServer:
     """Serves at one socket or more, which are bound; it has so many ``places`` for connections."""
 
-    def __init__(self, route: Route, *, places: int, log: Log) -> None:
-        self._route = route
+    def __init__(self, places: int, log: Log) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._shares = Shares[Pending](places)
@@ -147,7 +150,16 @@ class HttpServer:
         self._listeners.append(listener)
         self._loop.add_reader(listener, self._accept, listener)
 
-    def leave(self) -> None:
+    def _route(
+        self, request: Request, sock: socket.socket, early: bytes
+    ) -> Coroutine[Any, Any, None]:
+        """Return what serves a request on its socket and closes that, with what came after it.
+
+        Or raise ``RequestRefused`` or a RemoteProtocolError.
+        """
+        raise NotImplementedError
+
+    def pause(self) -> None:
         """Listen no more at the first of its sockets; connections that wait go on."""
         first = self._listeners.pop(0)
         self._loop.remove_reader(first)
@@ -164,7 +176,7 @@ class HttpServer:
 
     async def stop(self) -> None:
         while self._listeners:
-            self.leave()
+            self.pause()
         if self._sweep is not None:
             self._sweep.cancel()
         for pending in self._shares.waiting:
@@ -271,6 +283,47 @@ class HttpServer:
             if not pending.is_answered:
                 pending.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         pending.sock.close()
+
+
+class PageServer(HttpServer):
+    """Serves small pages: each is made when it is asked for, and its connection ends with it."""
+
+    def __init__(self, pages: Mapping[str, MakePage], *, log: Log) -> None:
+        super().__init__(places(limits.PAGE_CONNECTIONS, limits.PAGE_SHARE), log)
+        self._pages = pages
+
+    def start(self, address: Address) -> Address:
+        # A program that takes over listens before this one has stopped.
+        listener = listening(address, is_shared=True)
+        self.listen(listener)
+        return Address(address.host, listener.getsockname()[1])
+
+    def _route(
+        self, request: Request, sock: socket.socket, early: bytes
+    ) -> Coroutine[Any, Any, None]:
+        make = self._pages.get(request.target.partition("?")[0])
+        if make is None:
+            raise RequestRefused(HTTPStatus.NOT_FOUND)
+        if request.method != "GET":
+            raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED)
+        return _send(sock, make)
+
+
+async def _send(sock: socket.socket, make: MakePage) -> None:
+    with sock, suppress(OSError):  # the client is gone, or does not read
+        async with asyncio.timeout(PAGE_S):
+            data = (await make()).response()
+            await asyncio.get_running_loop().sock_sendall(sock, data)
+
+
+def listening(address: Address, *, is_shared: bool = False) -> socket.socket:
+    """Bind a socket to an address, which others of this user may share if it ``is_shared``."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server(address, family=family, reuse_port=is_shared)
+    except OSError as exc:
+        reason = os.strerror(exc.errno or 0).lower()
+        raise ConfigError(f"cannot listen on {quote(address.authority)}: {reason}") from None
 
 
 def places(most: int, share: int) -> int:

@@ -1,8 +1,8 @@
 """The socket that clients of the proxy dial: a link to one that is this program's alone.
 
 So a new program can be ready at a socket of its own before anybody dials it, and one rename gives
-it all new connections. The link leads into a directory that its program has locked for as long as
-it lives::
+it all new connections. The link leads into a directory of its program, which is left behind if
+nobody listens there any more::
 
     /run/pycrictl/cri.sock -> cri.sock.k3x_9a2b/sock
     /run/pycrictl/cri.sock.k3x_9a2b/38283   the streams behind URLs with that port
@@ -23,9 +23,8 @@ import socket
 import stat
 import tempfile
 from collections.abc import Container
-from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from pycrictl.errors import UsageError
 from pycrictl.units import quote
@@ -53,49 +52,38 @@ class OwnSocket:
         try:
             link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_directory(link.parent)
-            self._start_lock = _locked_file(link.with_name(link.name + ".lock"))
+            self._start_lock = _locked(link.with_name(link.name + ".lock"))
             try:
                 self._check_unused(before)
+                self._sweep()
                 self.folder = Path(tempfile.mkdtemp(prefix=f"{link.name}.", dir=link.parent))
-                lock = _lock(self.folder)
-                assert lock is not None  # a sweep takes the other lock first
-                self._lock = lock
             except BaseException:
-                self._started()
+                self._start_lock.close()
                 raise
         except OSError as exc:
             raise UsageError(f"cannot listen on {quote(str(link))}: {exc.strerror}") from None
         self.path = self.folder / _SOCKET
 
     def publish(self) -> None:
-        """Let clients find the socket, by one rename; remove what killed programs left."""
+        """Let clients find the socket, by one rename."""
         new = self.folder / _LINK
         new.unlink(missing_ok=True)
         # Not an absolute path: a container may have the directory under another name.
         new.symlink_to(Path(self.folder.name, _SOCKET))
         new.rename(self.link)
-        self._sweep()
-        self._started()
+        self._start_lock.close()
 
     def close(self) -> None:
         """Remove the socket, and the link unless it leads to another program by now."""
         if _leads_to(self.link) == self.folder.name:
             self.link.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._started()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-    def _started(self) -> None:
-        if self._start_lock >= 0:
-            os.close(self._start_lock)
-            self._start_lock = -1
+        self._start_lock.close()
 
     def _check_unused(self, before: Container[str]) -> None:
         found = _leads_to(self.link)
         if found is not None and self._is_ours(found):
-            if found not in before and not self._is_left(self.link.with_name(found)):
+            if found not in before and _is_served(self.link):
                 raise UsageError(f"another proxy serves {quote(str(self.link))}")
             return
         try:
@@ -104,10 +92,7 @@ class OwnSocket:
             return
         if not stat.S_ISSOCK(mode):
             raise UsageError(f"{quote(str(self.link))} exists and is not a socket")
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.setblocking(False)  # a full backlog is served, too
-            code = probe.connect_ex(str(self.link))
-        if code not in (errno.ECONNREFUSED, errno.ENOENT):
+        if _is_served(self.link):
             raise UsageError(
                 f"somebody else serves {quote(str(self.link))}",
                 hint="if it is the socket unit of an older version, stop and disable that",
@@ -116,21 +101,17 @@ class OwnSocket:
     def _is_ours(self, name: str) -> bool:
         return bool(re.fullmatch(re.escape(self.link.name) + r"\.[a-z0-9_]{8}", name))
 
-    def _is_left(self, folder: Path) -> bool:
-        """Whether the program that made a directory has ended: then it is not locked."""
-        try:
-            lock = _lock(folder)
-        except FileNotFoundError:
-            return True
-        if lock is not None:
-            os.close(lock)
-        return lock is not None
-
     def _sweep(self) -> None:
+        """Remove what killed programs left: one that starts has the lock that this one has now."""
         for folder in list(self.link.parent.iterdir()):
-            with suppress(OSError):
-                if self._is_ours(folder.name) and folder != self.folder and self._is_left(folder):
-                    shutil.rmtree(folder, ignore_errors=True)
+            if self._is_ours(folder.name) and not _is_served(folder / _SOCKET):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)  # a full backlog is served, too
+        return probe.connect_ex(str(path)) not in (errno.ECONNREFUSED, errno.ENOENT)
 
 
 def _check_directory(directory: Path) -> None:
@@ -151,21 +132,12 @@ def _leads_to(link: Path) -> str | None:
     return folder if name == _SOCKET else None
 
 
-def _locked_file(path: Path) -> int:
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _locked(path: Path) -> BinaryIO:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    lock = os.fdopen(os.open(path, flags, 0o600), "rb")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(lock)
+        lock.close()
         raise UsageError(f"another proxy serves {quote(str(path.with_suffix('')))}") from None
-    return lock
-
-
-def _lock(folder: Path) -> int | None:
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
     return lock

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from http import HTTPStatus
@@ -22,15 +21,16 @@ from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from pycrictl.copy.transfer.messages import STREAM_PROTOCOL as PROTOCOL
-from pycrictl.errors import ConfigError
-from pycrictl.proxy.serve.http_server import HttpServer, RequestRefused, places
-from pycrictl.proxy.serve.records import BUFFER_BYTES, LineRecords, MessageRecords, listen
+from websockets import protocol
+from websockets.frames import CloseCode
+
+from pycrictl.copy.transfer.messages import STREAM_PROTOCOL
+from pycrictl.proxy.serve.http_server import HttpServer, RequestRefused, listening, places
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
-from pycrictl.units import quote
+from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire import limits
-from pycrictl.wire.http1 import Request
+from pycrictl.wire.http1 import LAST_CHUNK, Request, chunk, serialize_response
 from pycrictl.wire.progress import Report, encode_report
 from pycrictl.wire.upgrade import accepted
 
@@ -41,18 +41,9 @@ STUCK_S: Final = 60.0
 """How long a client may take nothing of what it is sent."""
 
 _GOODBYE_S: Final = 1.0
+_MAX_MESSAGE_BYTES: Final = 4096  # nothing that a client sends matters
 
 PayloadT = TypeVar("PayloadT")
-
-
-def listening(address: Address, *, is_shared: bool = False) -> socket.socket:
-    """Bind a socket to an address, which others of this user may share if it ``is_shared``."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    try:
-        return socket.create_server(address, family=family, reuse_port=is_shared)
-    except OSError as exc:
-        reason = os.strerror(exc.errno or 0).lower()
-        raise ConfigError(f"cannot listen on {quote(address.authority)}: {reason}") from None
 
 
 class Ticket(Protocol):
@@ -63,7 +54,7 @@ class Ticket(Protocol):
         """Give it up: it will not be served."""
 
 
-class StreamServer(Generic[PayloadT]):
+class StreamServer(HttpServer, Generic[PayloadT]):
     """Serves the streams of ``offer``."""
 
     _redeem: Callable[[str], PayloadT | None]
@@ -71,11 +62,10 @@ class StreamServer(Generic[PayloadT]):
     _redeem_copy: Callable[[str], Ticket | None]
 
     def __init__(self, log: Log) -> None:
+        super().__init__(places(limits.STREAM_CONNECTIONS, limits.STREAM_SHARE), log)
         self._log = log
-        self._address = Address("", 0)
-        most = places(limits.STREAM_CONNECTIONS, limits.STREAM_SHARE)
-        self._http = HttpServer(self._route, places=most, log=log)
-        self._progress: dict[asyncio.Task[None], PayloadT] = {}
+        self.address = Address("", 0)
+        self._progress: dict[asyncio.Task[str], PayloadT] = {}
         self._is_elsewhere: Callable[[PayloadT], bool] = lambda payload: False
 
     def offer(
@@ -89,35 +79,20 @@ class StreamServer(Generic[PayloadT]):
 
     def start(self, address: Address) -> None:
         listener = listening(address)
-        self._http.listen(listener)
-        self._address = Address(address.host, listener.getsockname()[1])
+        self.listen(listener)
+        self.address = Address(address.host, listener.getsockname()[1])
 
     def listen_in(self, folder: Path) -> None:
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(folder / str(self._address.port)))
-        self._http.listen(listener)
-
-    @property
-    def address(self) -> Address:
-        return self._address
-
-    def url(self, token: str, path: str = PATH) -> str:
-        return f"http://{self._address.authority}{path}{token}"
-
-    @property
-    def open_count(self) -> int:
-        return self._http.open_count
-
-    def pause(self) -> None:
-        """Leave the port, which another program takes."""
-        self._http.leave()
+        listener.bind(str(folder / str(self.address.port)))
+        self.listen(listener)
 
     def resume(self) -> None:
-        self._http.listen(listening(self._address))
+        """Listen again at the port that ``pause`` left."""
+        self.listen(listening(self.address))
 
-    @property
-    def dropped_count(self) -> int:
-        return self._http.dropped_count
+    def url(self, token: str, path: str = PATH) -> str:
+        return f"http://{self.address.authority}{path}{token}"
 
     def leave(self, is_elsewhere: Callable[[PayloadT], bool]) -> None:
         """End progress streams that another program goes on with, now and when they are opened."""
@@ -126,66 +101,23 @@ class StreamServer(Generic[PayloadT]):
             if is_elsewhere(payload):
                 task.cancel()
 
-    async def stop(self) -> None:
-        await self._http.stop()
-
     def _route(
         self, request: Request, sock: socket.socket, early: bytes
     ) -> Coroutine[Any, Any, None]:
         """Use up the token of a request; only then is there something to be done for it."""
         self._check(request)
         if request.target.startswith(COPY_PATH):
-            return self._copy(sock, *self._redeemed_copy(request, early))
-        stream = _records(request)
+            return _copy(sock, *self._redeemed_copy(request, early))
+        form = _form(request)
         token = request.target.removeprefix(PATH)
         payload = self._redeem(token) if request.target.startswith(PATH) else None
         if payload is None:
             raise RequestRefused(HTTPStatus.NOT_FOUND)
-        return self._follow_up(sock, stream, payload, early)
-
-    def _redeemed_copy(self, request: Request, early: bytes) -> tuple[Ticket, bytes]:
-        ticket = self._redeem_copy(request.target.removeprefix(COPY_PATH))
-        if ticket is None:
-            raise RequestRefused(HTTPStatus.NOT_FOUND)
-        answer = accepted(request.headers.raw_items(), PROTOCOL)
-        if early or answer is None:
-            ticket.drop()
-            raise RequestRefused(HTTPStatus.BAD_REQUEST)
-        return ticket, answer
-
-    async def _copy(self, sock: socket.socket, ticket: Ticket, answer: bytes) -> None:
-        try:
-            sock.send(answer)
-            await ticket.serve(sock)
-        except OSError:  # the client is gone
-            ticket.drop()
-            sock.close()
-
-    async def _follow_up(
-        self,
-        sock: socket.socket,
-        stream: MessageRecords | LineRecords,
-        payload: PayloadT,
-        early: bytes,
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=BUFFER_BYTES)
-        reader.feed_data(early)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock)
-        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        # The kernel's buffer is the larger one; this only bounds what is written at once.
-        transport.set_write_buffer_limits(high=BUFFER_BYTES)
-        try:
-            await self._run(stream, payload, reader, writer)
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client is gone
-        finally:
-            await _close(writer)
+        return self._serve(sock, form, payload, early)
 
     def _check(self, request: Request) -> None:
         """Refuse what a page of another site could make a browser send (and DNS rebinding)."""
-        names = {self._address.authority, f"localhost:{self._address.port}"}
+        names = {self.address.authority, f"localhost:{self.address.port}"}
         if (request.headers.get("Host") or "").lower() not in names:
             raise RequestRefused(HTTPStatus.FORBIDDEN)
         for origin in request.headers.get_all("Origin"):
@@ -198,88 +130,164 @@ class StreamServer(Generic[PayloadT]):
         if request.method != "GET":
             raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED)
 
-    async def _run(
-        self,
-        stream: MessageRecords | LineRecords,
-        payload: PayloadT,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+    def _redeemed_copy(self, request: Request, early: bytes) -> tuple[Ticket, bytes]:
+        ticket = self._redeem_copy(request.target.removeprefix(COPY_PATH))
+        if ticket is None:
+            raise RequestRefused(HTTPStatus.NOT_FOUND)
+        answer = accepted(request.headers.raw_items(), STREAM_PROTOCOL)
+        if early or answer is None:
+            ticket.drop()
+            raise RequestRefused(HTTPStatus.BAD_REQUEST)
+        return ticket, answer
+
+    async def _serve(
+        self, sock: socket.socket, form: _Lines | _Messages, payload: PayloadT, early: bytes
     ) -> None:
         loop = asyncio.get_running_loop()
-        began_at, end, records = loop.time(), "done", 0
-        writer.write(stream.head())
-        sender = asyncio.current_task()
-        assert sender is not None
-        listener = asyncio.create_task(listen(stream, reader, writer))
+        began_at, end, records = loop.time(), "stopped", 0
+        is_free = asyncio.Lock()
 
-        def leave(_: asyncio.Task[None]) -> None:
-            sender.cancel()
+        async def send(data: bytes) -> None:
+            async with asyncio.timeout(STUCK_S), is_free:
+                await loop.sock_sendall(sock, data)
 
-        listener.add_done_callback(leave)
+        async def send_records() -> str:
+            nonlocal records
+            try:
+                await send(form.head())
+                async with contextlib.aclosing(self._follow(payload)) as batches:
+                    async for batch in batches:
+                        records += len(batch)
+                        await send(b"".join(form.record(encode_report(each)) for each in batch))
+                await send(form.end(is_whole=True))
+            except TimeoutError:
+                return "stuck"
+            except OSError:
+                return "gone"
+            return "done"
+
+        async def listen() -> None:
+            """Take what the client sends, until it goes; then the stream need not go on."""
+            data = early
+            with contextlib.suppress(OSError):
+                while not form.is_over:
+                    if answer := form.receive(data):
+                        await send(answer)
+                    if not (data := await loop.sock_recv(sock, _MAX_MESSAGE_BYTES)):
+                        break
+
+        sender, listener = loop.create_task(send_records()), loop.create_task(listen())
         self._progress[sender] = payload
         if self._is_elsewhere(payload):
             sender.cancel()
         try:
-            async with contextlib.aclosing(self._follow(payload)) as batches:
-                async for batch in batches:
-                    records += len(batch)
-                    # In pieces, as a batch may hold thousands of records.
-                    for report in batch:
-                        writer.write(stream.record(encode_report(report)))
-                        if _must_drain(writer.transport):
-                            await _drain(writer)
-                    await _drain(writer)
-            writer.write(stream.end(is_whole=True))
-            await _drain(writer)
-            listener.remove_done_callback(leave)
-            if stream.is_answered:
+            await asyncio.wait({sender, listener}, return_when=asyncio.FIRST_COMPLETED)
+            if not sender.cancelled():
+                end = sender.result() if sender.done() else "gone"
+            if end == "done" and form.is_answered:
                 await asyncio.wait({listener}, timeout=_GOODBYE_S)
-        except asyncio.CancelledError:
-            end = "gone" if listener.done() else "stopped"
-            writer.write(stream.end(is_whole=False))
-            if end == "stopped":
-                raise
-            sender.uncancel()
-        except (OSError, TimeoutError) as exc:
-            end = "stuck" if isinstance(exc, TimeoutError) else "gone"
-            writer.transport.abort()
         finally:
-            listener.remove_done_callback(leave)
-            listener.cancel()
+            if end == "stopped":
+                with contextlib.suppress(OSError):
+                    sock.send(form.end(is_whole=False))
             del self._progress[sender]
             self._log.info(
                 "stream",
                 target=str(payload),
-                kind=stream.kind,
+                kind=form.kind,
                 end=end,
                 records=records,
                 duration_s=round(loop.time() - began_at, 3),
             )
+            try:
+                await end_tasks({sender, listener})
+            finally:
+                sock.close()
 
 
-def _records(request: Request) -> MessageRecords | LineRecords:
+async def _copy(sock: socket.socket, ticket: Ticket, answer: bytes) -> None:
+    try:
+        sock.send(answer)
+        await ticket.serve(sock)
+    except OSError:  # the client is gone
+        ticket.drop()
+        sock.close()
+
+
+# The two forms of a progress stream
+
+
+def _form(request: Request) -> _Messages | _Lines:
     if not request.wants_websocket:
-        return LineRecords(request.minor_version)
+        if not request.minor_version:  # HTTP/1.0 has no chunks
+            raise RequestRefused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        return _Lines()
     answer = accepted(request.headers.raw_items())
     if answer is None:
         raise RequestRefused(HTTPStatus.BAD_REQUEST)
-    return MessageRecords(answer)
+    return _Messages(answer)
 
 
-def _must_drain(transport: asyncio.WriteTransport) -> bool:
-    return transport.is_closing() or transport.get_write_buffer_size() > BUFFER_BYTES
+class _Lines:
+    """Records as lines of a chunked body."""
+
+    kind = "http"
+    is_over = is_answered = False
+
+    def head(self) -> bytes:
+        headers = [
+            ("Content-Type", "application/x-ndjson"),
+            ("Cache-Control", "no-store"),
+            ("Connection", "close"),
+            ("Transfer-Encoding", "chunked"),
+        ]
+        return serialize_response(200, "OK", headers)
+
+    def record(self, text: str) -> bytes:
+        return chunk(text.encode() + b"\n")
+
+    def end(self, *, is_whole: bool) -> bytes:
+        """Return the end of the body; a body that is cut short has none."""
+        return LAST_CHUNK if is_whole else b""
+
+    def receive(self, data: bytes) -> bytes:
+        return b""
 
 
-async def _drain(writer: asyncio.StreamWriter) -> None:
-    async with asyncio.timeout(STUCK_S):
-        await writer.drain()
+class _Messages:
+    """Records as messages of a WebSocket, until either side has closed."""
 
+    kind = "websocket"
+    is_answered = True  # a close is, by a close
 
-async def _close(writer: asyncio.StreamWriter) -> None:
-    try:
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_GOODBYE_S):
-                writer.close()
-                await writer.wait_closed()
-    finally:  # also where this task is cancelled meanwhile
-        writer.transport.abort()
+    def __init__(self, accepted: bytes) -> None:
+        self._accepted = accepted
+        self._protocol = protocol.Protocol(protocol.SERVER, max_size=_MAX_MESSAGE_BYTES)
+
+    def head(self) -> bytes:
+        return self._accepted
+
+    def record(self, text: str) -> bytes:
+        if self._protocol.state is protocol.OPEN:
+            self._protocol.send_text(text.encode())
+        return self._output()
+
+    def end(self, *, is_whole: bool) -> bytes:
+        if self._protocol.state is protocol.OPEN:
+            code = CloseCode.NORMAL_CLOSURE if is_whole else CloseCode.GOING_AWAY
+            self._protocol.send_close(code)
+        return self._output()
+
+    def receive(self, data: bytes) -> bytes:
+        """Take in what the client sends; return what to answer: pongs, and a close."""
+        if data:
+            self._protocol.receive_data(data)
+        self._protocol.events_received()
+        return self._output()
+
+    @property
+    def is_over(self) -> bool:
+        return self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None
+
+    def _output(self) -> bytes:
+        return b"".join(self._protocol.data_to_send())

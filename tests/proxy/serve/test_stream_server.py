@@ -18,7 +18,7 @@ from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
 from pycrictl.streaming.target import beside, parse_url
 from pycrictl.wire import limits
-from pycrictl.wire.progress import ProgressDecoder, Report
+from pycrictl.wire.progress import Report
 from tests.waiting import until
 
 REPORTS = [Report("image", f"sha256:{number}", number, 10) for number in range(5)]
@@ -125,16 +125,6 @@ def test_streams_of_a_program_that_has_handed_over(tmp_path: Path) -> None:
         assert found.socket == str(folder / port)
     assert not beside(parse_url("http://127.0.0.1:83/progress/x"), str(link)).socket
     assert not beside(parse_url("http://127.0.0.1:83/progress/x"), "/nowhere/sock").socket
-
-
-def test_http_1_0_gets_the_lines_without_chunks() -> None:
-    async def test(server: StreamServer[str], source: Source) -> None:
-        request = get(server, "good").replace("HTTP/1.1", "HTTP/1.0")
-        body = (await exchange(server, request)).partition(b"\r\n\r\n")[2]
-        decoder = ProgressDecoder()
-        assert decoder.receive_data(body) == REPORTS
-
-    serve(test)
 
 
 def test_a_token_works_once() -> None:
