@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.once import locked
 
 ROOT: Final = Path(__file__).parents[2]
@@ -61,6 +63,14 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpacks by the program, as before Python 3.11.4 the module cannot be told what to trust."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["tar", "-C", folder, "-xf", archive], check=True)
+
+
+def built(released: Path, pattern: str) -> Path:
+    """A file of a release; without one, which is of aarch64, the test is skipped."""
+    found = list(released.glob(pattern))
+    if not found:
+        pytest.skip("make dist image ARCH=arm64")
+    return found[0]
 
 
 class Layout:

@@ -62,35 +62,55 @@ def pyz(dist: Path, folder: Path) -> Iterator[Installed]:
     yield _in_folder(program, folder)
 
 
+PACKAGES = {"deb": "*_amd64.deb", "rpm": "*.x86_64.rpm"}
+
+
 @contextmanager
 def deb(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
-    (file,) = dist.glob("*_amd64.deb")
-    with Root(folder, debian(suite)) as root:
-        before = files(root)
-        root.put(file, "/tmp/pycrictl.deb")
-        done = root.run("dpkg", "--force-unsafe-io", "-i", "/tmp/pycrictl.deb")
-        assert done.returncode == 0, done.stderr
-        yield _in_root(root, "/usr/bin/pycrictl", pages="/usr/share/man")
-        root.run("rm", LINK, "/tmp/pycrictl.deb")
-        removed = root.run("dpkg", "--force-unsafe-io", "--purge", "pycrictl")
-        assert removed.returncode == 0, removed.stderr
-        assert files(root) - before == set()
+    with _package("deb", dist, folder, suite) as program:
+        yield program
 
 
 @contextmanager
 def rpm(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
-    """By this machine's rpm, into a root of Debian, since there is no other."""
-    (file,) = dist.glob("*.x86_64.rpm")
+    with _package("rpm", dist, folder, suite) as program:
+        yield program
+
+
+@contextmanager
+def _package(kind: str, dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
+    (file,) = dist.glob(PACKAGES[kind])
     with Root(folder, debian(suite)) as root:
-        inside = root.outside("rpm", "--force-debian", "--root", f"{folder}/root", "--nodeps")
         before = files(root)
-        done = subprocess.run([*inside, "-i", file], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
+        install(root, file)
         yield _in_root(root, "/usr/bin/pycrictl", pages="/usr/share/man")
         root.run("rm", LINK)
-        subprocess.run([*inside, "-e", "pycrictl"], check=True)
-        left = {name for name in files(root) - before if "/rpm" not in name}
-        assert left == set()
+        remove(root, kind)
+        assert files(root) - before == set()
+
+
+def install(root: Root, package: Path) -> None:
+    """Install a package, or another version of it."""
+    if package.suffix == ".deb":
+        root.put(package, "/tmp/it.deb")
+        done = root.run("dpkg", "--force-unsafe-io", "-i", "/tmp/it.deb")
+        root.run("rm", "/tmp/it.deb")
+    else:
+        done = _rpm(root, "-U", "--replacepkgs", str(package))
+    assert done.returncode == 0, done.stderr
+    assert "scriptlet failed" not in done.stderr  # of which rpm only warns
+
+
+def remove(root: Root, kind: str) -> None:
+    words = ("dpkg", "--force-unsafe-io", "--purge", "pycrictl")
+    done = root.run(*words) if kind == "deb" else _rpm(root, "-e", "pycrictl")
+    assert done.returncode == 0, done.stderr
+
+
+def _rpm(root: Root, *words: str) -> subprocess.CompletedProcess[str]:
+    """By this machine's rpm, into a root of Debian, since there is no other."""
+    inside = ("rpm", "--force-debian", "--root", str(root.path), "--nodeps", *words)
+    return subprocess.run(root.outside(*inside), capture_output=True, text=True, check=False)
 
 
 @contextmanager
@@ -98,7 +118,7 @@ def directory(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
     (file,) = dist.glob("*-linux-x86_64.tar.xz")
     name = file.name.removesuffix(".tar.xz")
     with Root(folder, debian(suite)) as root:
-        unpack = ["tar", "-C", str(folder / "root"), "-xJf", str(file)]
+        unpack = ["tar", "-C", str(root.path), "-xJf", str(file)]
         subprocess.run(root.outside(*unpack), check=True)
         yield _in_root(root, f"/{name}/pycrictl", pages=f"/{name}/share/man")
 
@@ -115,7 +135,7 @@ def single(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
 def files(root: Root) -> set[str]:
     found = root.run("find", "/", "-xdev", "-not", "-type", "d").stdout.splitlines()
     own = ("/var/log/", "/var/lib/dpkg/", "/var/cache/", "/root/")
-    return {path for path in found if not path.startswith(own)}
+    return {path for path in found if not path.startswith(own) and "/rpm" not in path}
 
 
 def _in_folder(program: Path, folder: Path, pages: str = "") -> Installed:

@@ -53,7 +53,7 @@ class Root:
     """A context manager around a root in memory, which is gone when it ends."""
 
     def __init__(self, folder: Path, contents: str) -> None:
-        self._folder = folder
+        self.path = folder / "root"
         shared = "".join(
             f"mkdir -p root{path}; mount --rbind {path} root{path}\n" for path in _SHARED
         )
@@ -71,7 +71,7 @@ class Root:
         return [
             *("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"),
             *("nsenter", f"--mount=/proc/{self._process.pid}/ns/mnt"),
-            *("chroot", str(self._folder / "root")),
+            *("chroot", str(self.path)),
             *words,
         ]
 

@@ -35,6 +35,7 @@ WHOLE = [
 ]
 """All components at once but for those of which a node can have only one."""
 PAIRS = sorted({pair for names in WHOLE for pair in combinations(names, 2)})
+"""Which a real API server takes in `tests/cluster`."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Document = dict[str, Any]
 
@@ -131,12 +132,6 @@ def test_components_beside_each_other(names: list[str], run_folder: Path) -> Non
         own = leaves(combined([name], run_folder))
         assert own - base <= together, name
         assert base - own <= base - together, name
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
-def test_every_pair_of_components(pair: tuple[str, str], run_folder: Path) -> None:
-    require_kustomize()
-    assert one(combined(pair, run_folder), "DaemonSet")
 
 
 def leaves(objects: list[Document]) -> set[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.node.lab import Lab
 from tests.node.test_commands import SLOW_S, slow_image
-from tests.packaging.installing import files
+from tests.packaging.installing import PACKAGES, files, install, remove
 from tests.packaging.roots import Root, debian
 from tests.waiting import wait_until
 
@@ -29,9 +29,6 @@ esac
 """
 
 
-PACKAGES = {"deb": "*_amd64.deb", "rpm": "*.x86_64.rpm"}
-
-
 @pytest.mark.parametrize("kind", PACKAGES)
 def test_the_proxy_hands_over_to_the_new_version(
     kind: str, released: Path, tmp_path: Path, lab: Lab
@@ -45,7 +42,7 @@ def test_the_proxy_hands_over_to_the_new_version(
         write(root, "/usr/bin/systemctl", STAND_IN)
         root.run("chmod", "755", "/usr/bin/systemctl")
         before = files(root)
-        install(kind, root, place, older(kind, new, tmp_path))
+        install(root, older(new, tmp_path))
         settings = f'upstream = "{lab.node.endpoint}"\nlisten = "{listen}"\n'
         write(root, "/etc/pycrictl.toml", settings)
         words = root.command("pycrictl", "proxy", "--config", "/etc/pycrictl.toml")
@@ -59,7 +56,7 @@ def test_the_proxy_hands_over_to_the_new_version(
             pull = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
             wait_until(lab.node.store.ingests)
             root.run("rm", "-f", "/run/reloads")  # rpm's script cannot tell a first installation
-            install(kind, root, place, new)
+            install(root, new)
             assert root.run("cat", "/run/reloads").stdout == "reloaded\n"
             assert root.run("cat", "/etc/pycrictl.toml").stdout == settings
             assert [pid for pid in programs(root) if pid != proxy.pid]
@@ -74,9 +71,11 @@ def test_the_proxy_hands_over_to_the_new_version(
                     os.kill(pid, signal.SIGTERM)
             proxy.communicate()
         wait_until(lambda: not programs(root))
-        remove(kind, root, place)
+        remove(root, kind)
+        if kind == "rpm":
+            root.run("rm", "-rf", "/var/lib/pycrictl", "/run/pycrictl")
         left = files(root) - before - {"/run/reloads"}
-        assert {path for path in left if not re.search(r"/rpm|\.rpmsave$", path)} == set()
+        assert {path for path in left if not path.endswith(".rpmsave")} == set()
 
 
 def programs(root: Root) -> list[int]:
@@ -89,8 +88,8 @@ def programs(root: Root) -> list[int]:
     return found
 
 
-def older(kind: str, package: Path, folder: Path) -> Path:
-    if kind == "rpm":
+def older(package: Path, folder: Path) -> Path:
+    if package.suffix == ".rpm":
         return package  # installed again, as `rpm --reinstall` has it, which runs all scripts
     unpacked, made = folder / "older", folder / "older.deb"
     subprocess.run(["dpkg-deb", "-R", package, unpacked], check=True)
@@ -99,30 +98,6 @@ def older(kind: str, package: Path, folder: Path) -> Path:
     control.write_text(text)
     subprocess.run(["dpkg-deb", "-Znone", "-b", unpacked, made], check=True, capture_output=True)
     return made
-
-
-def install(kind: str, root: Root, place: Path, package: Path) -> None:
-    if kind == "deb":
-        root.put(package, "/tmp/it.deb")
-        done = root.run("dpkg", "--force-unsafe-io", "-i", "/tmp/it.deb")
-        root.run("rm", "/tmp/it.deb")
-    else:
-        done = rpm(root, place, "-U", "--replacepkgs", str(package))
-    assert done.returncode == 0, done.stderr
-
-
-def remove(kind: str, root: Root, place: Path) -> None:
-    if kind == "deb":
-        done = root.run("dpkg", "--force-unsafe-io", "--purge", "pycrictl")
-    else:
-        done = rpm(root, place, "-e", "pycrictl")
-        root.run("rm", "-rf", "/var/lib/pycrictl", "/run/pycrictl")
-    assert done.returncode == 0, done.stderr
-
-
-def rpm(root: Root, place: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    inside = ("rpm", "--force-debian", "--root", str(place / "root"), "--nodeps", *words)
-    return subprocess.run(root.outside(*inside), capture_output=True, text=True, check=False)
 
 
 def write(root: Root, path: str, text: str) -> None:
