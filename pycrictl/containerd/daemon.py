@@ -1,7 +1,8 @@
 """The process behind the socket and its age, which tells running pulls from traces of dead ones.
 
 A killed containerd leaves its leases and unfinished blobs behind, and its successor lists them as
-if they were alive. What is older than the process cannot be.
+if they were alive. What is older than the process cannot be. Where the process is in another PID
+namespace, what is older than its socket cannot be.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _CLOCK_SLACK_S: Final = 0.05
 
 
 class Daemon(NamedTuple):
+    """A process that was found; ``pid`` is 0 if only its socket can be seen."""
+
     pid: int
     start_ticks: int
     started_s: float
@@ -36,7 +39,7 @@ class Daemon(NamedTuple):
 
 
 def find_daemon(client: ContainerdClient) -> Daemon | None:
-    """Return the containerd behind a client; None if its process cannot be seen from here.
+    """Return the containerd behind a client; None if nothing is known of it.
 
     containerd gives its process since 1.7. An older one is found as the listener on the socket,
     unless that turns out to be another program, such as a proxy in between.
@@ -46,6 +49,8 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
         pid = server.pid
     else:
         pid = listener_pid(client.endpoint)
+        if pid == 0 and not math.isinf(made_s := _socket_made_s(client.endpoint)):
+            return Daemon(0, 0, made_s)
         if not _program(pid).startswith("containerd"):
             return None
     ticks = start_ticks(pid)
@@ -53,20 +58,21 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
         return None
     booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     started_s = booted_s + ticks / os.sysconf("SC_CLK_TCK")
-    return Daemon(pid, ticks, min(started_s, _bound_s(client.endpoint, pid)))
+    if listener_pid(client.endpoint) == pid:
+        # Processes' times are since boot, and the clock may have been set since: forward, by
+        # minutes, where a machine had stood still. The socket's time is by the clock of then, as
+        # are the times in containerd's stores.
+        started_s = min(started_s, _socket_made_s(client.endpoint))
+    return Daemon(pid, ticks, started_s)
 
 
 class CurrentDaemon:
-    """The containerd that runs now; None of it is known where its process cannot be seen."""
+    """The containerd that runs now."""
 
     def __init__(self, client: ContainerdClient) -> None:
         self._client = client
         self._daemon: Daemon | None = None
         self._must_look = True
-
-    @property
-    def is_seen(self) -> bool:
-        return self._daemon is not None
 
     def refresh(self) -> None:
         """Find out which one it is; to be called before what it holds is listed."""
@@ -83,15 +89,8 @@ class CurrentDaemon:
         return self._daemon is not None and created_s < self._daemon.started_s - _CLOCK_SLACK_S
 
 
-def _bound_s(endpoint: str, pid: int) -> float:
-    """Return when a process made its socket; infinity if it is not its own, or cannot be seen.
-
-    That is by the clock of then, as are the times in containerd's stores. The time since boot is
-    turned into wall time by the clock of now, which may have been set since: forward, by minutes,
-    where a machine had stood still.
-    """
-    if listener_pid(endpoint) != pid:
-        return math.inf
+def _socket_made_s(endpoint: str) -> float:
+    """Return when a socket was made; infinity if there is none."""
     try:
         return Path(endpoint.rpartition("://")[2]).stat().st_mtime
     except OSError:

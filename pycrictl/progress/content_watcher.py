@@ -8,8 +8,10 @@ one call.
 
 A pull's lease is labelled with nothing but an expiry a day ahead. A pull that dies with its
 containerd leaves behind its lease and its unfinished blobs, which look no different. What is older
-than the daemon's process is dead. Where the process cannot be seen, a lease has to show signs of
-life.
+than the daemon is dead.
+
+The documents of an image are in the lease as soon as they are fetched; their labels distinguish
+them from layers.
 """
 
 from __future__ import annotations
@@ -18,17 +20,26 @@ import itertools
 import math
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl._proto.containerd import snapshots_pb2
 from pycrictl.containerd.daemon import CurrentDaemon
 from pycrictl.containerd.grpc_client import Documents
-from pycrictl.containerd.store import extracted_chain_id, ingest_digest
+from pycrictl.containerd.store import (
+    Document,
+    ImageConfig,
+    Index,
+    Manifest,
+    chain_ids,
+    extracted_chain_id,
+    has_children,
+    ingest_digest,
+    repositories,
+)
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
-from pycrictl.progress.identify import Held, Identifier, LeasePull
-from pycrictl.progress.layers import Ingest, Sight, Snapshot
+from pycrictl.progress.endings import ActivePull, EndedPull, PollResult, PullEnding
+from pycrictl.progress.layers import Ingest, Layers, Sight, Snapshot
 from pycrictl.progress.pull_names import Expected, Names
 from pycrictl.pulls.model import Phase
 from pycrictl.pulls.tracker import pull_of
@@ -48,9 +59,9 @@ if TYPE_CHECKING:
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
 
-SILENCE_S: Final = 300.0
-"""How long a lease may show no sign of life where the daemon's age is unknown. By default
-containerd cancels a download that stands still for as long."""
+SETTLE_S: Final = 1.0
+"""How long to wait after an image's manifest for its label, its index and its config; then the
+pull is shown with what is known."""
 
 RESOLVING_S: Final = 120.0
 """How long a lease that holds nothing is taken for a pull that is still asking its registry."""
@@ -70,49 +81,56 @@ _UNKNOWN_REASON: Final = (
 )
 
 
-class PullEnding(StrEnum):
-    """How a pull ended; ``UNKNOWN`` if it did before its lease held anything.
-
-    Then the registry has refused the image, or says that the node has the newest.
-    """
-
-    DONE = "done"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class ActivePull:
-    """A running pull; ``image`` is its name for good, and empty while the registry is asked."""
-
-    lease_id: str
-    image: str
-    started_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class EndedPull:
-    """A pull that has ended; ``image`` is empty if it never had a name."""
-
-    lease_id: str
-    image: str
-    ending: PullEnding
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class PollResult:
-    """Running pulls, oldest first, those that ended; ``is_settling``: a cause is sought."""
-
-    active: tuple[ActivePull, ...]
-    ended: tuple[EndedPull, ...]
-    is_settling: bool = False
-
-
 @dataclass(slots=True)
 class _UsageMeter:
     size_bytes: int = 0
     next_at: float = 0.0
+
+
+class _Held(NamedTuple):
+    ingests: set[str]
+    blobs: set[str]
+    snapshotter: str
+
+
+@dataclass(slots=True, eq=False)
+class _LeasePull:
+    """A lease that is a pull or may become one.
+
+    ``image`` is its name for good, empty before. ``is_placed``: the config of its manifest was
+    read. ``judged`` are digests of blobs that were read. ``is_missed``: it has ended, and its image
+    was not there.
+    """
+
+    lease_id: str
+    started_s: float
+    snapshotter: str
+    layers: Layers
+    image: str = ""
+    index_digest: str = ""
+    manifest_digest: str = ""
+    manifest: Manifest | None = None
+    is_placed: bool = False
+    judged: set[str] = field(default_factory=set)
+    manifest_at: float = -math.inf
+    retry_at: float = -math.inf
+    recheck_at: float = -math.inf
+    pods: str = ""
+    expected: Expected | None = None
+    is_shown: bool = False
+    is_missed: bool = False
+    error: str = ""
+
+    @property
+    def digests(self) -> list[str]:
+        return [self.manifest_digest, *filter(None, [self.index_digest])]
+
+    def is_late(self, now: float) -> bool:
+        return now - self.manifest_at >= SETTLE_S
+
+    def is_ready(self, now: float) -> bool:
+        """Return whether its layers can be reported: under a name, and in their right phases."""
+        return bool(self.image) and (self.is_placed or self.is_late(now))
 
 
 class ContentWatcher:
@@ -136,9 +154,8 @@ class ContentWatcher:
         self._documents = Documents(client)
         self._owners = owners
         self._names = Names(owners)
-        self._identifier = Identifier(client, self._documents, self._names)
         self._daemon = CurrentDaemon(client)
-        self._pulls: dict[str, LeasePull] = {}
+        self._pulls: dict[str, _LeasePull] = {}
         self._ended: list[EndedPull] = []
         self._meters: dict[str, _UsageMeter] = {}
         self._offset_s = -math.inf
@@ -161,9 +178,15 @@ class ContentWatcher:
         ``image`` is its canonical spelling. Bytes unpacked are those on disk.
         """
         images = self._client.images(f"name=={image}")
-        pull = LeasePull("", started_s, self._snapshotter)
-        pull.image = image
-        if not images or not self._identifier.read(pull, images[0].target.digest):
+        if not images:
+            return None
+        pull = _LeasePull("", started_s, self._snapshotter, Layers(started_s), image)
+        index = self._read(pull, images[0].target.digest, 0.0)
+        if isinstance(index, Index):
+            for one in self._client.infos(index.manifests):
+                self._read(pull, one, 0.0)
+        self._place(pull, (), 0.0)
+        if pull.manifest is None:
             return None
         self._confirm(pull)
         for layer in pull.layers:
@@ -175,7 +198,9 @@ class ContentWatcher:
     def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
         """Report every layer of all pulls to ``tracker``, whose time is ``now``."""
         wall_s = time.time() if wall_s is None else wall_s
-        self._set_clock(wall_s - now)
+        if (set_back_s := self._offset_s - (wall_s - now)) > CLOCK_SLACK_S:
+            self._names.set_back(set_back_s)
+        self._offset_s = wall_s - now
         try:
             self._daemon.refresh()
             leases = self._client.leases()
@@ -188,7 +213,9 @@ class ContentWatcher:
             self._end_others(running.keys(), {lease.id for lease in leases}, tracker, now, wall_s)
             for lease_id, created_s in running.items():
                 if lease_id not in self._pulls:
-                    self._pulls[lease_id] = LeasePull(lease_id, created_s, self._snapshotter)
+                    self._pulls[lease_id] = _LeasePull(
+                        lease_id, created_s, self._snapshotter, Layers(created_s)
+                    )
             if self._pulls:
                 self._look(tracker, now, wall_s)
         except PycrictlError:
@@ -196,18 +223,9 @@ class ContentWatcher:
             raise
         ended, self._ended = tuple(self._ended), []
         active = [
-            ActivePull(pull.lease_id, pull.image, pull.started_s)
-            for pull in self._pulls.values()
-            if pull.is_shown
+            ActivePull(pull.image, pull.started_s) for pull in self._pulls.values() if pull.is_shown
         ]
         return PollResult(tuple(active), ended)
-
-    def _set_clock(self, offset_s: float) -> None:
-        by_s, self._offset_s = offset_s - self._offset_s, offset_s
-        if CLOCK_SLACK_S < abs(by_s) < math.inf:
-            for pull in self._pulls.values():
-                pull.moved_s += by_s
-            self._names.set_back(max(-by_s, 0.0))
 
     # What runs
 
@@ -215,7 +233,7 @@ class ContentWatcher:
         # In this order no layer is lost between two answers: what is no longer an ingest has become
         # a blob by the time its lease is asked for blobs.
         statuses = self._client.statuses()
-        sight, held = Sight(), dict[str, Held]()
+        sight, held = Sight(), dict[str, _Held]()
         for pull in self._pulls.values():
             resources = self._client.resources(pull.lease_id)
             if resources is not None:  # else it has just ended, and the next poll says how
@@ -226,52 +244,96 @@ class ContentWatcher:
             if pull.lease_id in held:
                 pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
                 had_name = bool(pull.image)
-                self._identifier.look(pull, held[pull.lease_id].blobs, now)
+                self._identify(pull, held[pull.lease_id].blobs, now)
                 if pull.image and not had_name and not self._is_shared(pull):
                     tracker.forget(pull.image)  # what an earlier pull has left
                 self._follow(pull, sight, now, wall_s)
-                is_shown = self._is_shown(pull, held[pull.lease_id], statuses, wall_s)
-                pull.is_shown = is_shown or pull.is_missed
+                pull.is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
                 if pull.is_shown and pull.is_ready(now):
                     if self._owners is not None and not pull.pods:
                         pull.pods = self._owners.pods_of(pull.image)
                     _report(tracker, pull, now, wall_s)
 
-    def _is_shared(self, pull: LeasePull) -> bool:
+    def _is_shared(self, pull: _LeasePull) -> bool:
         return any(one is not pull and one.image == pull.image for one in self._pulls.values())
 
-    def _is_shown(
-        self, pull: LeasePull, held: Held, statuses: Iterable[content_pb2.Status], wall_s: float
-    ) -> bool:
-        times = (_seconds(status.updated_at) for status in statuses if status.ref in held.ingests)
-        pull.moved_s = max([pull.moved_s, *times])
-        if not self._is_alive(pull, wall_s):
-            return False
+    def _is_shown(self, pull: _LeasePull, held: _Held, wall_s: float) -> bool:
         is_young = _EMPTY_LEASE_S <= wall_s - pull.started_s < RESOLVING_S
         is_resolving = is_young and (held.blobs or not held.snapshotter)
         return bool(pull.manifest or held.ingests or is_resolving)
 
-    def _is_alive(self, pull: LeasePull, wall_s: float) -> bool:
-        return self._daemon.is_seen or wall_s - pull.moved_s < SILENCE_S
+    # What it pulls
 
-    def _follow(self, pull: LeasePull, sight: Sight, now: float, wall_s: float) -> None:
+    def _identify(self, pull: _LeasePull, blobs: Iterable[str], now: float) -> None:
+        """Learn what the blobs show that a pull's lease holds."""
+        if pull.manifest is None:
+            infos = self._client.infos(one for one in blobs if one not in pull.judged).values()
+            # Their labels say that they refer to other blobs; a layer may get none at all.
+            for info in [info for info in infos if has_children(info.labels)]:
+                self._read(pull, info.digest, now)
+        self._place(pull, blobs, now)
+        if pull.manifest is not None and not pull.image:
+            self._name(pull, is_final=pull.is_late(now))
+
+    def _read(self, pull: _LeasePull, digest: str, now: float) -> Document | None:
+        document = self._documents.get(digest)
+        pull.judged.add(digest)
+        if isinstance(document, Index):
+            pull.index_digest = pull.index_digest or digest
+        elif isinstance(document, Manifest) and pull.manifest is None:
+            pull.manifest, pull.manifest_digest, pull.manifest_at = document, digest, now
+            pull.layers.add(document.layers)
+            pull.recheck_at = -math.inf
+        return document
+
+    def _place(self, pull: _LeasePull, blobs: Iterable[str], now: float) -> None:
+        """Learn from the config which snapshots the layers are unpacked to."""
+        if pull.manifest is None or pull.is_placed:
+            return
+        is_there = pull.manifest.config_digest in blobs
+        if not is_there and now < pull.retry_at:
+            return
+        config = self._documents.get(pull.manifest.config_digest)
+        if config is None and not is_there:
+            pull.retry_at = now + SETTLE_S
+            return
+        diff_ids = config.diff_ids if isinstance(config, ImageConfig) else ()
+        pull.layers.place(pull.manifest.layers, chain_ids(diff_ids))
+        pull.is_placed, pull.recheck_at = True, -math.inf
+
+    def _name(self, pull: _LeasePull, *, is_final: bool) -> None:
+        infos = self._client.infos(pull.digests).values()
+        pull.image = self._names.choose(
+            pull.lease_id,
+            pull.started_s,
+            digests=pull.digests,
+            repositories=repositories(info.labels for info in infos),
+            images=self._images(pull),
+            is_final=is_final,
+        )
+        pull.expected = self._names.expected_of(pull.lease_id)
+
+    def _images(self, pull: _LeasePull) -> list[str]:
+        """Return the names of the pulled image on the node; its ID is among them."""
+        filters = (f"target.digest=={digest}" for digest in pull.digests)
+        return [image.name for image in self._client.images(*filters)]
+
+    # How far it is
+
+    def _follow(self, pull: _LeasePull, sight: Sight, now: float, wall_s: float) -> None:
         is_doubtful = pull.layers.look(sight, pull.snapshotter, wall_s)
         if is_doubtful or now >= pull.recheck_at:
             self._confirm(pull)
             pull.recheck_at = now + _RECHECK_S
-        pulse, reads_left = 0, _TRAILERS_PER_POLL
+        reads_left = _TRAILERS_PER_POLL
         for layer in pull.layers:
             if layer.wants_trailer and reads_left:
                 layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
                 reads_left -= 1
             if layer.extraction is not None and layer.phase is Phase.EXTRACTING:
                 layer.extract_to(self._measure(pull.snapshotter, layer.extraction, now))
-            pulse += layer.progress + layer.extracted + layer.is_settled
-        if pull.pulse not in (None, pulse):
-            pull.moved_s = wall_s
-        pull.pulse = pulse
 
-    def _confirm(self, pull: LeasePull) -> None:
+    def _confirm(self, pull: _LeasePull) -> None:
         layers = pull.layers.unsettled
         infos = self._client.infos(layer.digest for layer in layers if not layer.is_complete)
         names = [name for layer in layers for name in layer.chain_ids]
@@ -308,16 +370,14 @@ class ContentWatcher:
         wall_s: float,
     ) -> None:
         for lease_id, pull in list(self._pulls.items()):
-            if lease_id in running_ids and (not pull.is_shown or self._is_alive(pull, wall_s)):
+            if lease_id in running_ids:
                 continue
             if pull.is_shown and self._may_be_kept(pull, now):
                 continue
             if lease_id not in lease_ids:
                 reason = "the pull ended without an image"
-            elif self._daemon.is_outlived(pull.started_s):
-                reason = "containerd was restarted during the pull"
             else:
-                reason = f"nothing has moved for {SILENCE_S:.0f} s"
+                reason = "containerd was restarted during the pull"
             if pull.is_shown:
                 self._ended.append(self._end(pull, reason))
                 if pull.image:
@@ -326,36 +386,39 @@ class ContentWatcher:
             for other in self._pulls.values():  # it may have held layers of theirs
                 other.recheck_at = -math.inf
 
-    def _may_be_kept(self, pull: LeasePull, now: float) -> bool:
+    def _may_be_kept(self, pull: _LeasePull, now: float) -> bool:
         """Learn the rest of a pull that has ended; return whether to look for its image again."""
         if pull.manifest is None:
             return False
-        self._identifier.conclude(pull, now)
+        pull.retry_at = -math.inf
+        self._place(pull, (), now)
+        if not pull.image:
+            self._name(pull, is_final=True)
         self._confirm(pull)
         is_over = pull.expected is not None and pull.expected.is_over
         is_late = pull.is_missed or is_over or not pull.layers.is_complete
-        pull.is_missed = not is_late and not self._identifier.images(pull)
+        pull.is_missed = not is_late and not self._images(pull)
         return pull.is_missed
 
-    def _end(self, pull: LeasePull, reason: str) -> EndedPull:
+    def _end(self, pull: _LeasePull, reason: str) -> EndedPull:
         if pull.manifest is None:
-            return EndedPull(pull.lease_id, "", PullEnding.UNKNOWN, _UNKNOWN_REASON)
+            return EndedPull("", PullEnding.UNKNOWN, _UNKNOWN_REASON)
         layers = pull.layers
-        if layers.unsettled and layers.is_only_fetched and self._identifier.images(pull):
+        if layers.unsettled and layers.is_only_fetched and self._images(pull):
             layers.finish()
-        if not layers.unsettled and self._identifier.images(pull):
+        if not layers.unsettled and self._images(pull):
             for layer in itertools.islice((one for one in layers if one.wants_trailer), _TRAILERS):
                 layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
-            return EndedPull(pull.lease_id, pull.image, PullEnding.DONE, "")
+            return EndedPull(pull.image, PullEnding.DONE, "")
         if layers.is_complete:
             pull.error = "all layers were fetched, and the runtime made no image of them"
         else:
             there = sum(layer.is_complete for layer in layers)
             pull.error = f"{reason} ({there} of {plural(len(layers), 'layer')} seen complete)"
-        return EndedPull(pull.lease_id, pull.image, PullEnding.FAILED, pull.error)
+        return EndedPull(pull.image, PullEnding.FAILED, pull.error)
 
 
-def _sort(resources: Iterable[leases_pb2.Resource], sight: Sight) -> Held:
+def _sort(resources: Iterable[leases_pb2.Resource], sight: Sight) -> _Held:
     ingests, blobs, snapshotter = set(), set(), ""
     for resource in resources:
         if resource.type == "ingests":
@@ -370,13 +433,13 @@ def _sort(resources: Iterable[leases_pb2.Resource], sight: Sight) -> Held:
             else:
                 sight.active[snapshotter, chain_id] = resource.id
     sight.blobs |= blobs
-    return Held(ingests, blobs, snapshotter)
+    return _Held(ingests, blobs, snapshotter)
 
 
 def _add_ingests(
     sight: Sight,
     statuses: Iterable[content_pb2.Status],
-    held: Iterable[Held],
+    held: Iterable[_Held],
     max_downloads: int,
 ) -> None:
     refs = set().union(*(one.ingests for one in held))
@@ -389,13 +452,13 @@ def _add_ingests(
     sight.is_crowded = 0 < max_downloads < open_count
 
 
-def _report(tracker: Tracker, pull: LeasePull, now: float, wall_s: float) -> None:
+def _report(tracker: Tracker, pull: _LeasePull, now: float, wall_s: float) -> None:
     age_s = max(wall_s - pull.started_s, 0.0)
     for layer, report in zip(pull.layers, _reports(pull), strict=True):
         tracker.apply(report, now=now, idle_s=layer.idle_s, age_s=age_s)
 
 
-def _reports(pull: LeasePull) -> Iterator[Report]:
+def _reports(pull: _LeasePull) -> Iterator[Report]:
     # Where all layers are there, and yet it failed, one of them has the error.
     with_error = pull.layers.unsettled or [*pull.layers][-1:] if pull.error else []
     for layer in pull.layers:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.errors import PullFailed
@@ -26,6 +27,40 @@ another, and each try is its own pull."""
 
 _REMEMBERED: Final = 1024
 """How many images whose end was shown are remembered; their names come from outside."""
+
+
+class PullEnding(StrEnum):
+    """How a pull ended; ``UNKNOWN`` if it did before its image was known.
+
+    Then the registry has refused the image, or says that the node has the newest.
+    """
+
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class ActivePull(NamedTuple):
+    """A running pull; ``image`` is its name for good, and empty while the registry is asked."""
+
+    image: str
+    started_s: float
+
+
+class EndedPull(NamedTuple):
+    """A pull that has ended; ``image`` is empty if it never had a name."""
+
+    image: str
+    ending: PullEnding
+    reason: str
+
+
+class PollResult(NamedTuple):
+    """Running pulls, oldest first, those that ended; ``is_settling``: a cause is sought."""
+
+    active: tuple[ActivePull, ...]
+    ended: tuple[EndedPull, ...]
+    is_settling: bool = False
 
 
 class Sink(Protocol):

@@ -3,11 +3,10 @@
 The way of a report, from a layer's bytes to the bar:
 
 1. containerd grows a file in its content store. ``progress.content_watcher`` polls the leases that
-   running pulls hold, unfinished blobs and snapshots; ``identify`` and
-   ``pull_names`` find the image and the pod, ``layers`` the state of each layer, ``sources`` and
-   ``failures`` the reason of a failure. On CRI-O, which has no API for it,
-   ``progress.crio.watcher`` reads the files that its process has open, the stored layers, its log
-   and the manifest.
+   running pulls hold, unfinished blobs and snapshots; ``pull_names`` finds the image and the pod,
+   ``layers`` the state of each layer, ``sources`` and ``failures`` the reason of a failure. On
+   CRI-O, which has no API for it, ``progress.crio.watcher`` reads the files that its process has
+   open, the stored layers, its log and the manifest.
 2. Each layer is one ``Report`` (``wire.progress``, the fields of KEP-5334) for ``pulls.tracker``,
    which is pure, as are ``pulls.sums`` and ``pulls.model``. It makes a ``View``.
 3. Without a proxy, ``progress.sources`` hands the view to a display (``show.displays``).

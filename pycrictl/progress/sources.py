@@ -23,13 +23,16 @@ from pycrictl.errors import (
     Unavailable,
     Unimplemented,
 )
-from pycrictl.progress.content_watcher import ContentWatcher, EndedPull, PollResult, PullEnding
+from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import (
     REOPEN_PAUSES_S,
     SETTLE_S,
+    EndedPull,
     Endings,
     Pace,
+    PollResult,
+    PullEnding,
     Sink,
     WatchOutcome,
     failed_items,
@@ -144,7 +147,7 @@ class Causes:
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
             ended += tuple(self._explained(tracker, active, now))
-        return replace(result, ended=ended, is_settling=self._look_at is not None)
+        return PollResult(result.active, ended, is_settling=self._look_at is not None)
 
     def _explained(
         self, tracker: ImageTracker, active: list[str], now: float
@@ -160,7 +163,7 @@ class Causes:
             if failure is not None:
                 error = failure.text(self._clock())
                 tracker.replace_error(one.image, error)
-                one = replace(one, reason=error)
+                one = one._replace(reason=error)
             yield one
 
     def _show(

@@ -29,8 +29,9 @@ from pycrictl.pulls.model import Awaited
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.progress.content_watcher import ContentWatcher, PollResult
+    from pycrictl.progress.content_watcher import ContentWatcher
     from pycrictl.progress.crio.watcher import CrioWatcher
+    from pycrictl.progress.endings import PollResult
 
 
 class ClosableSink(Sink, Protocol):

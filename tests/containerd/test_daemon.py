@@ -64,9 +64,18 @@ def test_a_daemon_that_tells_its_process(fake: FakeContainerd, client: Container
     assert find_daemon(client) is None
 
 
-def test_a_process_of_another_pid_namespace(fake: FakeContainerd, client: ContainerdClient) -> None:
+def test_a_process_of_another_pid_namespace(
+    fake: FakeContainerd, client: ContainerdClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake.pid, fake.pidns = os.getpid(), own_pid_namespace() + 1
-    assert find_daemon(client) is None
+    assert find_daemon(client) is None  # the listener on the socket is another program
+    monkeypatch.setattr("pycrictl.containerd.daemon.listener_pid", lambda endpoint: 0)
+    made_s = Path(fake.path).stat().st_mtime
+    assert find_daemon(client) == (0, 0, made_s)
+    current = CurrentDaemon(client)
+    current.refresh()
+    assert current.is_outlived(made_s - 1)
+    assert not current.is_outlived(made_s)
 
 
 @pytest.mark.parametrize(("name", "is_found"), [("containerd", True), ("proxy", False)])

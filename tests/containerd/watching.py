@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 
 from pycrictl.containerd.grpc_client import ContainerdClient
-from pycrictl.progress.content_watcher import ContentWatcher, PollResult, PullEnding
+from pycrictl.progress.content_watcher import ContentWatcher
+from pycrictl.progress.endings import PollResult, PullEnding
 from pycrictl.pulls.model import Phase, PullItem
 from pycrictl.pulls.tracker import Tracker
 

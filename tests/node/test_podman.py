@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.progress.content_watcher import PollResult, PullEnding
 from pycrictl.progress.crio.files import CrioProcess, Downloader
 from pycrictl.progress.crio.watcher import CrioWatcher
+from pycrictl.progress.endings import PollResult, PullEnding
 from pycrictl.progress.pull_names import Expected
 from pycrictl.pulls.model import Phase, View
 from pycrictl.pulls.tracker import Tracker
@@ -26,13 +25,15 @@ RATE = 6 * MIB
 FINAL = {Phase.DONE, Phase.PRESENT}
 
 
-class Podmans(CrioProcess):
-    """Podmans, the children of this process, in the place of those of CRI-O."""
+class PodmanProcess(CrioProcess):
+    """A podman that pulls, in the place of CRI-O."""
+
+    def __init__(self, pid: int, store: str) -> None:
+        super().__init__("", store)
+        self._podman = self.downloader(pid)
 
     def look(self) -> Downloader:
-        if self._known is None:
-            self._known = self.downloader(os.getpid())
-        return self._known
+        return self._podman
 
 
 class Watching:
@@ -44,21 +45,21 @@ class Watching:
 
     def until_over(self, reference: str) -> subprocess.Popen[bytes]:
         """Pulls an image, looks 20 times a second until that has ended, and once more."""
-        pulls: list[subprocess.Popen[bytes]] = []
-        watcher = CrioWatcher(Podmans("", str(self._podman.store)))
-        watcher.expect(Expected(reference, time.time()))
-        pulls.append(self._podman.pull(reference))
+        expected = Expected(reference, time.time())
+        pull = self._podman.pull(reference)
+        watcher = CrioWatcher(PodmanProcess(pull.pid, str(self._podman.store)))
+        watcher.expect(expected)
         give_up_at = time.monotonic() + 120
         is_over = False
         while not is_over:
             assert time.monotonic() < give_up_at
-            is_over = all(pull.poll() is not None for pull in pulls)
+            is_over = pull.poll() is not None
             now = time.monotonic()
             self.results.append(watcher.poll(self._tracker, now))
             self.views.append(self._tracker.view(now))
             time.sleep(0.05)
         assert not self.results[-1].active
-        return pulls[0]
+        return pull
 
     @property
     def endings(self) -> dict[str, PullEnding]:

@@ -10,7 +10,7 @@ from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import ConnectError, Unavailable
-from pycrictl.progress.content_watcher import PullEnding
+from pycrictl.progress.endings import PullEnding
 from pycrictl.pulls.model import Phase
 from tests.containerd.watching import Watch
 

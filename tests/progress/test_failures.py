@@ -10,7 +10,7 @@ import pytest
 
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.journal import JournalLine
-from pycrictl.progress.content_watcher import ActivePull, EndedPull, PollResult, PullEnding
+from pycrictl.progress.endings import ActivePull, EndedPull, PollResult, PullEnding
 from pycrictl.progress.failures import Failure, Failures, awaited, cause, from_journal, from_pods
 from pycrictl.progress.sources import JOURNAL_S, LOOK_AGAIN_S, Causes, ImageTracker
 from pycrictl.pulls.model import Phase
@@ -160,7 +160,7 @@ class Scene:
     def add(
         self, now: float, active: tuple[str, ...] = (), ended: tuple[EndedPull, ...] = ()
     ) -> PollResult:
-        pulls = tuple(ActivePull(f"lease {image}", image, 0.0) for image in active)
+        pulls = tuple(ActivePull(image, 0.0) for image in active)
         return self.causes.add(PollResult(pulls, ended), self.tracker, now)
 
     def failed(self, now: float) -> dict[str, str]:
@@ -168,7 +168,7 @@ class Scene:
         return {item.image: item.error for item in items if item.phase is Phase.FAILED}
 
 
-UNKNOWN = EndedPull("lease", "", PullEnding.UNKNOWN, "unknown")
+UNKNOWN = EndedPull("", PullEnding.UNKNOWN, "unknown")
 
 
 def test_a_pull_that_failed_before_its_first_byte() -> None:
@@ -195,7 +195,7 @@ def test_a_known_image_gets_its_cause_on_each_layer() -> None:
     for layer in "ab":
         scene.tracker.apply(Report(shown, layer, 5, 9, "it ended"), now=0.0)
     scene.tracker.apply(Report(shown, "c", 9, 9, phase="done"), now=0.0)
-    failed = EndedPull("lease", shown, PullEnding.FAILED, "it ended")
+    failed = EndedPull(shown, PullEnding.FAILED, "it ended")
     scene.add(0.0, ended=(failed,))
     scene.lines = [containerd(1000.2, "unexpected EOF")]
     (ended,) = scene.add(JOURNAL_S).ended
@@ -232,7 +232,7 @@ def test_a_journal_that_is_too_slow_once() -> None:
     scene.lines = [containerd(1000.2)]
     scene.add(0.0)
     scene.lines = []
-    failed = EndedPull("lease", WEB, PullEnding.FAILED, "it ended")
+    failed = EndedPull(WEB, PullEnding.FAILED, "it ended")
     scene.add(LOOK_AGAIN_S, ended=(failed,))
     (ended,) = scene.add(LOOK_AGAIN_S + JOURNAL_S).ended
     assert ended.reason.startswith(f"{WEB}: not found")

@@ -46,8 +46,8 @@ def open_blobs(pid: int) -> dict[str, set[int]]:
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)  # noqa: PTH208  # pathlib takes five times as long
-    except FileNotFoundError:
-        raise ProcessLookupError(pid) from None
+    except FileNotFoundError:  # it has just ended
+        return found
     for name in names:
         with suppress(OSError):  # closed meanwhile
             target = os.readlink(f"{folder}/{name}")  # noqa: PTH115  # as above
@@ -143,27 +143,14 @@ class CrioProcess:
         pid = listener_pid(f"unix://{self._endpoint}")
         if pid and _program(pid) == "crio":
             return pid
-        if pid:  # a proxy in front of it, perhaps ours
-            pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208  # names
-            found = [other for other in pids if _program(other) == "crio"]
-            if len(found) == 1:
-                return found[0]
-        elif isinstance(obstacle := try_connect(self._endpoint, 1.0), Obstacle):
+        obstacle = try_connect(self._endpoint, 1.0)
+        if isinstance(obstacle, Obstacle):
             raise connect_error(obstacle, f"unix://{self._endpoint}")
-        else:  # in another PID namespace, where it has no number for us
-            obstacle.close()
+        obstacle.close()  # a proxy listens, or it is in another PID namespace
         raise PycrictlError(
             "the process of CRI-O cannot be seen from here, and only its files show its pulls",
             hint="run on the node itself, not in another PID namespace, or ask pycrictl proxy",
         )
-
-
-def children(pid: int) -> list[int]:
-    found: list[int] = []
-    with suppress(OSError):
-        for text in Path(f"/proc/{pid}/task").glob("*/children"):
-            found += map(int, text.read_text().split())
-    return found
 
 
 def _program(pid: int) -> str:

@@ -24,11 +24,11 @@ from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import PycrictlError, RuntimeFault
 from pycrictl.logs import journal
-from pycrictl.progress.content_watcher import ActivePull, EndedPull, PollResult, PullEnding
 from pycrictl.progress.crio import files
 from pycrictl.progress.crio.file_layers import FileLayers
-from pycrictl.progress.crio.files import CrioProcess, Downloader, children
+from pycrictl.progress.crio.files import CrioProcess, Downloader
 from pycrictl.progress.crio.storage import DEFAULT_ROOT, StoredImage
+from pycrictl.progress.endings import ActivePull, EndedPull, PollResult, PullEnding
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registries import Inquiry, ManifestRequest, ask
@@ -148,25 +148,18 @@ class CrioWatcher:
                     pull.pods = self._owners.pods_of(pull.image)
                 _report(tracker, pull, now, wall_s)
         pulls = self._pulls.values()
-        active = tuple(ActivePull(pull.folder, pull.image, pull.started_s) for pull in pulls)
+        active = tuple(ActivePull(pull.image, pull.started_s) for pull in pulls)
         return PollResult(active, tuple(ended))
 
     def _find_folders(self, owner: Downloader, wall_s: float) -> None:
         for pull in self._pulls.values():
             pull.open_numbers = set()
-        # With separate_pull_cgroup, CRI-O pulls in a child.
-        for pid in (owner.pid, *children(owner.pid)):
-            try:
-                root = owner.root if pid == owner.pid else files.root_of(pid)
-                opened = files.open_blobs(pid)
-            except ProcessLookupError:
-                continue
-            for path, numbers in opened.items():
-                folder = f"{root}{path}"
-                if folder not in self._pulls:
-                    images = owner.storage.images()
-                    self._pulls[folder] = PullFolder(folder, owner, wall_s, images)
-                self._pulls[folder].open_numbers |= numbers
+        for path, numbers in files.open_blobs(owner.pid).items():
+            folder = f"{owner.root}{path}"
+            if folder not in self._pulls:
+                images = owner.storage.images()
+                self._pulls[folder] = PullFolder(folder, owner, wall_s, images)
+            self._pulls[folder].open_numbers |= numbers
 
     def _assign_name(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
         nameless = sum(not other.image for other in self._pulls.values())
@@ -220,7 +213,7 @@ class CrioWatcher:
             ending = PullEnding.FAILED
         if pull.image:
             _report(tracker, pull, now, wall_s)
-        return EndedPull(pull.folder, pull.image, ending, pull.error)
+        return EndedPull(pull.image, ending, pull.error)
 
 
 def pulls_in_log(lines: Iterable[journal.JournalLine]) -> list[Expected]:

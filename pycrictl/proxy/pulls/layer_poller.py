@@ -23,8 +23,8 @@ from pycrictl.pulls.tracker import Tracker
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
-    from pycrictl.progress.content_watcher import PollResult
     from pycrictl.progress.crio.watcher import CrioWatcher
+    from pycrictl.progress.endings import PollResult
     from pycrictl.progress.pull_names import Expected
 
 POLL_INTERVAL_S: Final = 0.3

@@ -14,9 +14,9 @@ import pytest
 from pycrictl.containerd.store import LayerDescriptor, Manifest
 from pycrictl.errors import ConnectError
 from pycrictl.logs.journal import JournalLine
-from pycrictl.progress.content_watcher import PollResult, PullEnding
 from pycrictl.progress.crio.files import CrioProcess
 from pycrictl.progress.crio.watcher import CrioWatcher, pulls_in_log
+from pycrictl.progress.endings import PollResult, PullEnding
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.registries import Credentials, ManifestRequest
 from pycrictl.pulls.model import Phase, PullItem, View
