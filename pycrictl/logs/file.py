@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from pycrictl.errors import PycrictlError
@@ -44,6 +44,15 @@ class LogFile:
         ends_whole = is_strict or os.pread(self._fd, 1, max(end - 1, 0)) == b"\n"
         offset = self._behind_line_feed(max(lines + ends_whole, 1), end)
         os.lseek(self._fd, offset, os.SEEK_SET)
+
+    def seek_time(self, is_early: Callable[[bytes], bool]) -> None:
+        """Go to a line before the first that is not early, in a file whose times only grow."""
+        low, high = 0, os.fstat(self._fd).st_size
+        while high - low > BLOCK_BYTES:
+            middle = (low + high) // 2
+            line = os.pread(self._fd, BLOCK_BYTES, middle).partition(b"\n")[2].partition(b"\n")[0]
+            low, high = (middle, high) if is_early(line) else (low, middle)
+        os.lseek(self._fd, self._behind_line_feed(1, low), os.SEEK_SET)
 
     def has_lines(self, number: int) -> bool:
         return self._behind_line_feed(number, os.fstat(self._fd).st_size) > 0

@@ -15,7 +15,7 @@ from pycrictl.errors import PycrictlError
 from pycrictl.logs.file import LogFile
 from pycrictl.logs.selection import Selection
 from pycrictl.units import quote
-from pycrictl.wire.logline import Chunk, is_log_line
+from pycrictl.wire.logline import Chunk, is_before, timestamp_of
 
 _LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
 
@@ -66,8 +66,10 @@ class LogReader:
                 if is_whole and not tail_lines:
                     return
                 yield from self._tail(log, tail_lines, is_whole=is_whole)
+            elif (since_ns := self._wanted.since_ns) is not None:
+                log.seek_time(lambda line: is_before(line, since_ns))
             line = log.line_ahead() if self._wanted.is_strict else b""
-            if line and not is_log_line(line):
+            if line and timestamp_of(line) is None:
                 shown = quote(line.decode(errors="replace"))
                 raise PycrictlError(f"unsupported log format: {shown}")
             while True:

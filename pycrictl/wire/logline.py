@@ -22,7 +22,7 @@ from pycrictl.foreign import parsed
 from pycrictl.wire.logtime import TIMESTAMP, format_timestamp, timestamp_ns
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""Most of a line that is held; a longer one is passed on in parts, as it is."""
+"""Most of a line that is held; what follows in a longer one is read as another line."""
 
 LogStream = Literal["stdout", "stderr"]
 
@@ -56,11 +56,23 @@ class _Piece(NamedTuple):
     goes_on: bool
 
 
-def is_log_line(line: bytes) -> bool:
-    """Return whether a line, with or without its line feed, is in one of the two formats."""
+def timestamp_of(line: bytes) -> bytes | None:
+    """Return the time of a line, with or without its line feed; None if it is in no format."""
     line = line.removesuffix(b"\n")
     match = _LINE.fullmatch(b"\n" + line)
-    return bool(match and match[2]) or _docker_piece(line) is not None
+    if match and match[2]:
+        return match[1]
+    piece = _docker_piece(line)
+    return None if piece is None else piece.timestamp
+
+
+def is_before(line: bytes, time_ns: int) -> bool:
+    """Return whether a line has a time, and that is before another one."""
+    timestamp = timestamp_of(line)
+    try:
+        return timestamp is not None and timestamp_ns(timestamp) < time_ns
+    except ValueError:  # there is no such time
+        return False
 
 
 class LogDecoder:
@@ -92,18 +104,11 @@ class LogDecoder:
         self._is_plain = not has_timestamps and since_ns is None
         self._last_stream: LogStream = only or "stdout"
         self._is_inside_line: dict[LogStream, bool] = {"stdout": False, "stderr": False}
-        self._in_long_line = False
         self._pending = b"\n"  # what has no line feed yet, after the line feed before it
 
     def receive_data(self, data: bytes) -> list[Chunk]:
         """Take the next bytes of the file; return what they complete."""
         chunks: list[Chunk] = []
-        if self._in_long_line:
-            end = data.find(b"\n") + 1
-            self._in_long_line = not end
-            end = end or len(data)
-            chunks.extend(self._raw(data[:end]))
-            data = data[end:]
         if (end := data.rfind(b"\n")) < 0:
             self._pending += data
         else:
@@ -111,10 +116,7 @@ class LogDecoder:
             self._pending = data[end:]
             chunks.extend(self._decode(block))
         if len(self._pending) > MAX_LINE_BYTES:
-            line, self._pending = self._pending[1:], b"\n"
-            self._in_long_line = True
-            self._reject(line)
-            chunks.extend(self._raw(line))
+            chunks += self.receive_eof()
         return chunks
 
     def receive_eof(self) -> list[Chunk]:
@@ -123,7 +125,6 @@ class LogDecoder:
         The decoder can go on after it, for a file that was rotated or truncated.
         """
         line, self._pending = self._pending, b"\n"
-        self._in_long_line = False
         return list(self._gather(self._lines(line, b""))) if len(line) > 1 else []
 
     def _decode(self, block: bytes) -> Iterable[Chunk]:

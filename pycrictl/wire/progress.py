@@ -83,9 +83,9 @@ class ProgressDecoder:
     """Turns messages into reports; counts and skips everything else.
 
     Use ``receive_message`` for messages that have boundaries of their own (WebSocket), or
-    ``receive_data`` and ``receive_eof`` for a stream of lines. No input makes it raise, and it
-    never holds more than ``max_message_bytes`` of a line. ``first_bad`` says what was wrong with
-    the first message that was skipped, in one printable line.
+    ``receive_data`` and ``receive_eof`` for a stream of lines. No input makes it raise. Of a line
+    it holds at most ``max_message_bytes``; what follows in a longer one is read as another.
+    ``first_bad`` says what was wrong with the first message skipped, in one printable line.
     """
 
     def __init__(self, *, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
@@ -94,7 +94,6 @@ class ProgressDecoder:
         self._max_message_bytes = max_message_bytes
         self._too_long = f"longer than {max_message_bytes} bytes"
         self._line = b""
-        self._in_long_line = False
 
     def receive_message(self, message: str | bytes | bytearray) -> Report | None:
         """Decode one message; None if it is blank or bad.
@@ -119,25 +118,17 @@ class ProgressDecoder:
     def receive_data(self, data: bytes | bytearray) -> list[Report]:
         """Take the next bytes of a stream of lines; return the reports that became complete.
 
-        A line ends with LF or CRLF. A line over the limit counts once as bad, however long it is.
+        A line ends with LF or CRLF.
         """
         *lines, self._line = (self._line + data).split(b"\n")
-        if self._in_long_line and lines:
-            self._in_long_line = False
-            del lines[0]
-        reports = [report for report in map(self.receive_message, lines) if report is not None]
-        if self._in_long_line:
+        if len(self._line) > self._max_message_bytes:
+            lines.append(self._line)
             self._line = b""
-        elif len(self._line) > self._max_message_bytes:
-            self._in_long_line = True
-            self._reject(self._too_long, self._line)
-            self._line = b""
-        return reports
+        return [report for report in map(self.receive_message, lines) if report is not None]
 
     def receive_eof(self) -> list[Report]:
         """Take the end of a stream of lines; return the last line's report if it had no LF."""
         line, self._line = self._line, b""
-        self._in_long_line = False
         report = self.receive_message(line)
         return [] if report is None else [report]
 

@@ -62,6 +62,25 @@ def test_tail_over_many_blocks(
             assert rest(log) == b"".join(pieces[-lines:])
 
 
+@given(st.lists(st.integers(0, 9), max_size=200), st.integers(0, 10))
+def test_the_first_line_since_a_time(
+    tmp_path_factory: pytest.TempPathFactory, times: list[int], since: int
+) -> None:
+    lines = [b"%d %b\n" % (time, b"x" * time) for time in sorted(times)]
+    path = tmp_path_factory.getbasetemp() / "since.log"
+    path.write_bytes(b"".join(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file, "BLOCK_BYTES", 20)
+        with LogFile(str(path)) as log:
+            log.seek_time(lambda line: bool(line) and int(line.split()[0]) < since)
+            found = rest(log).splitlines(keepends=True)
+    first = len(lines) - len(found)
+    assert found == lines[first:]
+    assert all(int(line.split()[0]) < since for line in lines[:first])
+    early = [line for line in found if int(line.split()[0]) < since]
+    assert len(b"".join(early)) <= 4 * 20
+
+
 def test_successor_comes_with_its_first_bytes(path: Path) -> None:
     path.write_bytes(b"old\n")
     with LogFile(str(path)) as log:

@@ -92,7 +92,7 @@ class Lookup:
         found = self._match_pods(text)
         if not found:
             raise self._no_pod(text)
-        return self._only("pod", text, found, self._match_pods)
+        return self._only("pod", text, found)
 
     def find_container(self, text: str) -> cri_pb2.Container:
         """Return the container that a word stands for, the newest of several attempts.
@@ -102,7 +102,7 @@ class Lookup:
         found = self._match_containers(text)
         if not found:
             raise self._no_container(text)
-        return self._only("container", text, found, self._match_containers)
+        return self._only("container", text, found)
 
     def found(self, text: str, kind: Kind) -> ObjectRef:
         target = self.target(text, kind)
@@ -188,25 +188,19 @@ class Lookup:
         owner = container.pod_sandbox_id if pod is None else pod_key(pod)
         return owner, container.metadata.name
 
-    def _only(
-        self, kind: Kind, text: str, found: list[T], match: Callable[[str], Sequence[T]]
-    ) -> T:
+    def _only(self, kind: Kind, text: str, found: list[T]) -> T:
         if len(found) == 1:
             return found[0]
-        words = [self._word_for(each, match) for each in found[:LISTED_MATCHES]]
+        words: list[str] = [
+            self.full_name(each) if isinstance(each, cri_pb2.Container) else pod_name(each)
+            for each in found
+        ]
+        if len({*words}) < len(words):
+            pairs = zip(found, words, strict=True)
+            words = [f"{each.id[:SHOWN_ID_CHARS]} ({word})" for each, word in pairs]
         more = f" and {len(found) - LISTED_MATCHES} more" if len(found) > LISTED_MATCHES else ""
-        listed = ", ".join(words)
+        listed = ", ".join(words[:LISTED_MATCHES])
         raise UsageError(f"{quote(text)} matches {len(found)} {kind}s: {listed}{more}")
-
-    def _word_for(self, thing: T, match: Callable[[str], Sequence[T]]) -> str:
-        """Return the shortest name that stands for this one only, else its ID's beginning."""
-        name = self.full_name(thing) if isinstance(thing, cri_pb2.Container) else pod_name(thing)
-        parts = name.split("/")
-        for count in range(1, len(parts) + 1):
-            word = "/".join(parts[-count:])
-            if [each.id for each in match(word)] == [thing.id]:
-                return word
-        return f"{thing.id[:SHOWN_ID_CHARS]} ({name})"
 
     def _no_pod(self, text: str) -> NotFound:
         hint = PODS_HINT

@@ -136,12 +136,11 @@ def test_words_for_a_container(node: Lookup, word: str, start: str) -> None:
 @pytest.mark.parametrize(
     ("word", "line"),
     [
-        ("side", '"side" matches 2 containers: web/side, db/side'),
-        ("main", '"main" matches 2 containers: web/main, db/main'),
-        ("7", '"7" matches 3 containers: coredns, 7800000000000 (prod/old/worker), worker'),
-        ("web", '"web" matches 2 containers: web/main, web/side'),
+        ("side", '"side" matches 2 containers: prod/web/side, prod/db/side'),
+        ("main", '"main" matches 2 containers: prod/web/main, test/db/main'),
+        ("7", '"7" matches 3 containers: 7700000000000 (kube-system/dns/coredns), 7800000000000 ('),
         # The beginning of one container's ID, and the name of two pods.
-        ("db", '"db" matches 2 containers: db/main, db/side'),
+        ("db", '"db" matches 2 containers: test/db/main, prod/db/side'),
     ],
 )
 def test_what_may_be_typed_instead(node: Lookup, word: str, line: str) -> None:
