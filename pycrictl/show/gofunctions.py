@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from pycrictl.show.jsontext import compact_json, number_text
+from pycrictl.show.datatext import compact_json, whole
 from pycrictl.units import quote
 
 Value = Any
@@ -47,7 +47,7 @@ def _inner(value: Value) -> str:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return "<nil>" if value is None else number_text(value)
+    return "<nil>" if value is None else str(whole(value))
 
 
 def _print(*values: Value) -> str:

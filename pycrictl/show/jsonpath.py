@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Final
 
 from pycrictl.errors import UsageError
-from pycrictl.show import jsontext
+from pycrictl.show.datatext import compact_json
 from pycrictl.units import escape, quote
 
 MAX_VALUES: Final = 1_000_000
@@ -302,7 +302,7 @@ class JsonPathTemplate:
 
 def value_text(value: Any) -> str:
     """Return a value on one line: strings as they are, objects and lists as compact JSON."""
-    return escape(value if isinstance(value, str) else jsontext.compact_json(value))
+    return escape(value if isinstance(value, str) else compact_json(value))
 
 
 def _text(text: str, *_: Any) -> Iterator[str]:
@@ -347,7 +347,7 @@ def _parsed(
                 raise JsonPathError(f"{quote(part)} is not a quoted text")
             nodes.append(partial(_text, _unquoted(part)))
         elif _CONSTANT.fullmatch(part):
-            nodes.append(partial(_text, jsontext.compact_json(_constant(part))))
+            nodes.append(partial(_text, compact_json(_constant(part))))
         elif _RANGE.match(part):
             if depth == MAX_NESTING:
                 raise JsonPathError("{range} is nested too deeply")

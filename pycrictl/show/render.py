@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TextIO
 
 from pycrictl.environ import is_dumb
-from pycrictl.show import jsontext, yamltext
+from pycrictl.show.datatext import document_json, document_yaml
 from pycrictl.show.displays.phrases import cut_middle, fill, width
 from pycrictl.units import escape
 
@@ -158,13 +158,12 @@ def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
 
 
 def write_json(document: Any, out: TextIO, *, is_ordered: bool = False) -> None:
-    text = jsontext.ordered_json(document) if is_ordered else jsontext.document_json(document)
-    out.write(text + "\n")
+    out.write(document_json(document, is_ordered=is_ordered) + "\n")
 
 
 def write_yaml(document: Any, out: TextIO) -> None:
     """Write data as YAML; an empty line ends it."""
-    out.write(yamltext.document_yaml(document) + "\n")
+    out.write(document_yaml(document) + "\n")
 
 
 # Colours for people: a few SGR codes (ECMA-48)

@@ -11,8 +11,8 @@ import pytest
 from pycrictl.diagnosis.findings import Disk, Missing, Weight
 from pycrictl.diagnosis.node_findings import NodeFacts, document, examine
 from pycrictl.diagnosis.registry import Route, Step
+from pycrictl.show.datatext import document_json
 from pycrictl.show.diagnosis_text import write_node
-from pycrictl.show.jsontext import document_json
 
 GIB = 1 << 30
 WELL: dict[str, Any] = {

@@ -13,8 +13,8 @@ from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState
 from pycrictl.diagnosis.findings import Disk, Missing
 from pycrictl.diagnosis.pod import diagnose, document
 from pycrictl.diagnosis.troubles import pull_trouble
+from pycrictl.show.datatext import document_json
 from pycrictl.show.diagnosis_text import write_pod
-from pycrictl.show.jsontext import document_json
 from tests.pulls.tracking import sums
 
 NOW = 1_790_000_000.0

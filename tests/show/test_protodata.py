@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show.jsontext import document_json
+from pycrictl.show.datatext import document_json
 from pycrictl.show.protodata import MAX_NESTING, info_value, status_document
 
 
