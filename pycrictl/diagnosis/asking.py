@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.diagnosis.findings import Disk, Missing
+from pycrictl.diagnosis.findings import Condition, Disk, Missing
 from pycrictl.errors import PycrictlError
 from pycrictl.units import format_duration
 
@@ -63,9 +63,11 @@ class Asking:
                 self._missing.append(Missing(source, reason))
 
 
-def unmet(status: cri_pb2.RuntimeStatus) -> tuple[tuple[str, str], ...]:
+def unmet(status: cri_pb2.RuntimeStatus) -> tuple[Condition, ...]:
     return tuple(
-        (one.type, one.message or one.reason) for one in status.conditions if not one.status
+        Condition(one.type, one.message or one.reason)
+        for one in status.conditions
+        if not one.status
     )
 
 

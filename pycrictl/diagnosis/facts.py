@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pycrictl.diagnosis.findings import Disk, Missing
+from pycrictl.diagnosis.findings import Condition, Disk, Missing
 from pycrictl.pulls.model import Totals, stall
 from pycrictl.units import format_bytes, format_duration, format_part
 
@@ -96,10 +96,6 @@ class Image:
     says: str = ""
     next_try: str = ""
 
-    def document(self) -> dict[str, Any]:
-        pull = self.pull.document() if self.pull is not None else None
-        return {**asdict(self), "pull": pull}
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -131,23 +127,10 @@ class PodFacts:
     stray_pulls: dict[str, PullState] = field(default_factory=dict)
     stray_failures: dict[str, str] = field(default_factory=dict)
     disks: tuple[Disk, ...] = ()
-    problems: tuple[tuple[str, str], ...] = ()
+    problems: tuple[Condition, ...] = ()
     journal: tuple[Line, ...] = ()
     missing: tuple[Missing, ...] = ()
 
     @property
     def full_name(self) -> str:
         return f"{self.namespace}/{self.name}"
-
-    def document(self) -> dict[str, Any]:
-        found = asdict(self)
-        found["disks"] = [disk.document() for disk in self.disks]
-        found["missing"] = [one._asdict() for one in self.missing]
-        found["images"] = [image.document() for image in self.images]
-        found["stray_pulls"] = {name: one.document() for name, one in self.stray_pulls.items()}
-        found["problems"] = [{"condition": name, "message": why} for name, why in self.problems]
-        for key in ("containers", "journal"):
-            found[key] = list(found[key])
-        for one in found["containers"]:
-            one["lines"] = list(one["lines"])
-        return found

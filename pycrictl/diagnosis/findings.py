@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from pycrictl.units import format_bytes, quote
+
+
+def plain(value: Any) -> Any:
+    """Return what is known as data of JSON: objects, lists, texts and numbers."""
+    if hasattr(value, "document"):
+        return plain(value.document())
+    if is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 class Weight(IntEnum):
@@ -16,13 +30,18 @@ class Weight(IntEnum):
 
 
 class Finding(NamedTuple):
-    """One finding; ``kind`` is a word for scripts, ``rank`` orders those of one weight."""
+    """One finding.
+
+    ``kind`` is a word for scripts, ``rank`` orders those of one weight, ``container`` is the name
+    of the only one that it is about.
+    """
 
     kind: str
     weight: Weight
     text: str
     advice: str = ""
     rank: int = 0
+    container: str = ""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -36,6 +55,13 @@ class Finding(NamedTuple):
 class Missing(NamedTuple):
     source: str
     reason: str
+
+
+class Condition(NamedTuple):
+    """One of the runtime that does not hold, and why."""
+
+    condition: str
+    message: str
 
 
 def no_sandbox_image(name: str) -> Finding:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from pycrictl.diagnosis.findings import (
+    Condition,
     Disk,
     Finding,
     Missing,
     Weight,
     disk_findings,
     no_sandbox_image,
+    plain,
     ranked,
 )
 from pycrictl.diagnosis.registry import NO_ANSWER, Route
-from pycrictl.units import format_bytes, format_duration, plural
+from pycrictl.units import format_duration
 
 SKEW_S: Final = 30.0
 EXPIRES_SOON_S: Final = 30 * 86400.0
@@ -27,13 +29,19 @@ NEEDED: Final = ("RuntimeReady", "NetworkReady")
 """The conditions without which the kubelet calls its node not ready; others are worth knowing."""
 
 
+class OtherSocket(NamedTuple):
+    """A socket at a usual place, and the runtime that answers there, or the reason none does."""
+
+    endpoint: str
+    answer: str
+
+
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """All that is known of a node; None and empty stand for what is not known.
 
-    ``silent`` are calls without an answer in time, ``conditions`` those that do not hold, and why.
-    ``other_sockets``: endpoints, and who answers there. ``kubelet_limit`` is 0 for any number,
-    ``timeout_s`` 0 for never. ``dead_ingests``: downloads that have not grown for an hour.
+    ``silent`` are calls without an answer in time, ``conditions`` those that do not hold.
+    ``kubelet_limit`` is 0 for any number, ``timeout_s`` 0 for never.
     """
 
     endpoint: str = ""
@@ -42,10 +50,10 @@ class NodeFacts:
     silent: tuple[str, ...] = ()
     runtime: str = ""
     missing_sandbox_image: str = ""
-    conditions: tuple[tuple[str, str], ...] = ()
+    conditions: tuple[Condition, ...] = ()
     disks: tuple[Disk, ...] = ()
     is_clock_synchronized: bool | None = None
-    other_sockets: tuple[tuple[str, str], ...] = ()
+    other_sockets: tuple[OtherSocket, ...] = ()
     is_kubelets: bool | None = None
     kubelet_config: str = ""
     kubelet_limit: int | None = None
@@ -55,27 +63,11 @@ class NodeFacts:
     proxy: str = ""
     proxy_upstream: str = ""
     proxy_limit: int | None = None
-    dead_leases: int = 0
-    dead_ingests: int = 0
-    dead_bytes: int = 0
     stages: tuple[str, ...] = ()
     agent_expiry_s: float | None = None
     now_s: float = 0.0
     routes: tuple[Route, ...] = ()
     missing: tuple[Missing, ...] = ()
-
-    def document(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "conditions": [{"condition": name, "message": why} for name, why in self.conditions],
-            "disks": [disk.document() for disk in self.disks],
-            "other_sockets": [{"endpoint": at, "answer": who} for at, who in self.other_sockets],
-            "kubelet_endpoints": list(self.kubelet_endpoints),
-            "silent": list(self.silent),
-            "stages": list(self.stages),
-            "routes": [route.document() for route in self.routes],
-            "missing": [one._asdict() for one in self.missing],
-        }
 
 
 def examine(facts: NodeFacts) -> list[Finding]:
@@ -94,11 +86,8 @@ def examine(facts: NodeFacts) -> list[Finding]:
 
 def document(facts: NodeFacts) -> dict[str, Any]:
     findings = examine(facts)
-    return {
-        "serious": sum(one.weight is Weight.SERIOUS for one in findings),
-        "findings": [one.document() for one in findings],
-        "facts": facts.document(),
-    }
+    serious = sum(one.weight is Weight.SERIOUS for one in findings)
+    return {"serious": serious, "findings": plain(findings), "facts": plain(facts)}
 
 
 def _runtime(facts: NodeFacts) -> Iterator[Finding]:
@@ -214,16 +203,6 @@ def _certificate(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def _leftovers(facts: NodeFacts) -> Iterator[Finding]:
-    if facts.dead_leases or facts.dead_ingests:
-        parts = []
-        if facts.dead_leases:
-            parts.append(plural(facts.dead_leases, "lease"))
-        if facts.dead_ingests:
-            size = format_bytes(facts.dead_bytes)
-            parts.append(f"{plural(facts.dead_ingests, 'unfinished download')} ({size})")
-        text = f"pulls that were killed have left {' and '.join(parts)}"
-        advice = "nothing: a new pull of the same image goes on from them; containerd drops them"
-        yield Finding("dead-pulls", Weight.NOTE, text, f"{advice} after a day", 10)
     if facts.stages:
         text = f"copies that were killed have left {', '.join(facts.stages[:3])}"
         advice = "'pycrictl cp --sweep' removes it, as does the next copy to the same container"

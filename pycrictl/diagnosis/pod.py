@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState
-from pycrictl.diagnosis.findings import Disk, Finding, Missing, Weight, disk_findings, ranked
+from pycrictl.diagnosis.findings import (
+    Disk,
+    Finding,
+    Missing,
+    Weight,
+    disk_findings,
+    plain,
+    ranked,
+)
 from pycrictl.diagnosis.troubles import (
     FREE_SPACE,
     NO_SPACE,
@@ -87,31 +95,28 @@ def document(facts: PodFacts) -> dict[str, Any]:
 
 
 def document_of(facts: PodFacts, findings: list[Finding]) -> dict[str, Any]:
-    return {
-        "pod": facts.full_name,
-        "healthy": findings[0].weight is Weight.NOTE,
-        "cause": findings[0].document(),
-        "also": [one.document() for one in findings[1:]],
-        "facts": facts.document(),
-    }
+    document: dict[str, Any] = plain(
+        {
+            "pod": facts.full_name,
+            "healthy": findings[0].weight is Weight.NOTE,
+            "cause": findings[0],
+            "also": findings[1:],
+            "facts": facts,
+        }
+    )
+    return document
 
 
 def survey_document(look: Look) -> dict[str, Any]:
     sick = [one for one in look.reports if one.is_sick]
-    return {
-        "sick": len(sick),
-        "pods": len(look.reports),
-        "findings": [
-            {
-                "pod": one.facts.full_name,
-                "cause": one.cause.document(),
-                "also": [each.document() for each in one.findings[1:]],
-            }
-            for one in sick
-        ],
-        "node": [one.document() for one in look.findings],
-        "missing": [one._asdict() for one in look.missing],
-    }
+    found = [
+        {"pod": one.facts.full_name, "cause": one.cause, "also": one.findings[1:]} for one in sick
+    ]
+    counts = {"sick": len(sick), "pods": len(look.reports)}
+    document: dict[str, Any] = plain(
+        {**counts, "findings": found, "node": look.findings, "missing": look.missing}
+    )
+    return document
 
 
 def _is_well(facts: PodFacts) -> bool:
@@ -335,30 +340,34 @@ def _pulling(pod: str, name: str, image: Image, pull: PullState) -> Finding:
 
 
 def _containers(facts: PodFacts) -> Iterator[Finding]:
-    is_gone = facts.sandbox is not None and not facts.sandbox.is_ready
     for one in facts.containers:
-        if (killed := _killed_by_probe(facts, one)) is not None:
-            yield killed
-            continue
-        name = f"container {quote(one.name)}"
-        logs = f"'pycrictl logs {one.id[:13]}' shows its log"
-        last = f"; its last line: {one.lines[-1].strip()}" if one.lines else ""
-        if one.state == "exited" and (one.exit_code or one.reason not in ("", "Completed")):
-            if is_gone and one.exit_code in _KILLED and one.reason != "OOMKilled":
-                continue  # it ended with its sandbox
-            yield _ended(facts, one, name, logs, last)
-        elif one.state == "running" and one.has_crashed_before:
-            if facts.now_s - one.started_s < RESTART_S:
-                text = f"is running, but {name} has crashed before: {_restarts(one)}{last}"
-                advice = f"'pycrictl logs --previous {one.id[:13]}' shows the log of its last crash"
-                yield Finding("crash-loop", Weight.WARNING, text, advice, 70)
-        elif one.waiting in _CONFIG_ERRORS and one.state != "running":
-            text = f"is not running: {name} cannot be made: {shortened(one.waiting_message)}"
-            kind = "bad-command" if is_bad_command(one.waiting_message) else "config"
-            yield Finding(kind, Weight.SERIOUS, text, "correct the pod's configuration", 82)
-        elif one.state == "unknown":
-            text = f"is not running: the runtime does not say how {name} is"
-            yield Finding("unknown-state", Weight.SERIOUS, text, "'pycrictl inspect' shows it", 75)
+        for found in _of_container(facts, one):
+            yield found._replace(container=one.name)
+
+
+def _of_container(facts: PodFacts, one: Container) -> Iterator[Finding]:
+    if (killed := _killed_by_probe(facts, one)) is not None:
+        yield killed
+        return
+    name = f"container {quote(one.name)}"
+    logs = f"'pycrictl logs {one.id[:13]}' shows its log"
+    last = f"; its last line: {one.lines[-1].strip()}" if one.lines else ""
+    if one.state == "exited" and (one.exit_code or one.reason not in ("", "Completed")):
+        is_gone = facts.sandbox is not None and not facts.sandbox.is_ready
+        if not is_gone or one.exit_code not in _KILLED or one.reason == "OOMKilled":
+            yield _ended(one, name, logs, last)  # else it ended with its sandbox
+    elif one.state == "running" and one.has_crashed_before:
+        if facts.now_s - one.started_s < RESTART_S:
+            text = f"is running, but {name} has crashed before: {_restarts(one)}{last}"
+            advice = f"'pycrictl logs --previous {one.id[:13]}' shows the log of its last crash"
+            yield Finding("crash-loop", Weight.WARNING, text, advice, 70)
+    elif one.waiting in _CONFIG_ERRORS and one.state != "running":
+        text = f"is not running: {name} cannot be made: {shortened(one.waiting_message)}"
+        kind = "bad-command" if is_bad_command(one.waiting_message) else "config"
+        yield Finding(kind, Weight.SERIOUS, text, "correct the pod's configuration", 82)
+    elif one.state == "unknown":
+        text = f"is not running: the runtime does not say how {name} is"
+        yield Finding("unknown-state", Weight.SERIOUS, text, "'pycrictl inspect' shows it", 75)
 
 
 def _killed_by_probe(facts: PodFacts, one: Container) -> Finding | None:
@@ -387,7 +396,7 @@ def _killed_by_probe(facts: PodFacts, one: Container) -> Finding | None:
     return None
 
 
-def _ended(facts: PodFacts, one: Container, name: str, logs: str, last: str) -> Finding:
+def _ended(one: Container, name: str, logs: str, last: str) -> Finding:
     if one.reason == "OOMKilled":
         text = f"is not running: {name} was OOM-killed: it exceeded its memory limit"
         advice = f"raise the limit, or find what uses the memory: {logs}"
@@ -436,7 +445,7 @@ def _probes(facts: PodFacts) -> Iterator[Finding]:
         if one.state == "running" and one.is_ready is False:
             text = f"is not ready: container {quote(one.name)} runs, but its probe does not succeed"
             advice = f"check what the probe asks for; 'pycrictl logs {one.id[:13]}' shows its log"
-            yield Finding("probe", Weight.WARNING, text, advice, 64)
+            yield Finding("probe", Weight.WARNING, text, advice, 64, one.name)
 
 
 def _as_pods(finding: Finding) -> Finding:

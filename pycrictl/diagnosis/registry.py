@@ -52,9 +52,6 @@ class Route(NamedTuple):
     def trouble(self) -> Step | None:
         return next((step for step in self.steps if step.is_good is False), None)
 
-    def document(self) -> dict[str, Any]:
-        return {**self._asdict(), "steps": [step._asdict() for step in self.steps]}
-
 
 class Trial:
     def __init__(self, site: Site, registry: str, repository: str = "") -> None:

@@ -19,7 +19,7 @@ from pycrictl.cri.lifecycle.image_removal import sandbox_image
 from pycrictl.cri.lists.lookup import Lookup, pod_key, pod_name
 from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.asking import Asking, disks_of, unmet
-from pycrictl.diagnosis.findings import Disk, Finding, Missing, no_sandbox_image
+from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing, no_sandbox_image
 from pycrictl.diagnosis.pod import Look, PodReport, diagnose
 from pycrictl.diagnosis.pod_lines import about, pod_named, without_sandbox
 from pycrictl.diagnosis.pulls import Pulls, all_of, from_proxy, watch_briefly
@@ -83,7 +83,7 @@ class Survey(Asking):
         self._slow_at = -KEEP_S
         self._lines: list[JournalLine] = []
         self._probes: list[JournalLine] = []
-        self._conditions: tuple[tuple[str, str], ...] = ()
+        self._conditions: tuple[Condition, ...] = ()
         self._filesystems: tuple[Disk, ...] = ()
         self._findings: tuple[Finding, ...] = ()
 

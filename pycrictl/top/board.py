@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
 from pycrictl.diagnosis.facts import Container, PodFacts, PullState
-from pycrictl.diagnosis.findings import Finding
+from pycrictl.diagnosis.findings import Finding, plain
 from pycrictl.diagnosis.pod import PodReport
 from pycrictl.diagnosis.troubles import exit_words, last_reason
 from pycrictl.units import age_in_words, plural, quote
@@ -48,12 +48,6 @@ _WORDS: Final = {
     "sandbox-image": "no pause image",
 }
 _OF_NOTHING: Final = frozenset({"pulling", "queued", "maybe-pulling", "unknown"})
-_OF_CONTAINERS: Final = frozenset(
-    {
-        *("crash-loop", "crashed", "out-of-memory", "liveness", "probe", "bad-command"),
-        *("start-error", "config", "unknown-state"),
-    }
-)
 
 
 class Usage(NamedTuple):
@@ -139,7 +133,7 @@ class Board:
             "at_s": self.at_s,
             "problem": self.problem or None,
             "disk_free": self.disk_free,
-            "limit": self.limit._asdict() if self.limit is not None else None,
+            "limit": plain(self.limit),
             "pods": self.pods,
             "counts": {state.value: self.count(state) for state in State},
             "rows": [row.document() for row in self.rows],
@@ -228,11 +222,7 @@ def _row(facts: PodFacts, one: Container, report: PodReport) -> BoardRow:
     image = next((each for each in facts.images if each.reference == one.image), None)
     if not one.state and image is not None and image.pull is not None:
         return _pull_row(pod, one.name, one.image, image.pull)
-    own = [
-        found
-        for found in report.findings
-        if found.kind in _OF_CONTAINERS and f'container "{one.name}"' in found.text
-    ]
+    own = [found for found in report.findings if found.container == one.name]
     if not one.state and not own and report.is_sick:
         own = [found for found in report.findings if found.kind not in _OF_NOTHING][:1]
         if not own:

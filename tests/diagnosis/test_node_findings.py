@@ -87,7 +87,6 @@ CONFIG = WELL["kubelet_config"]
             "warning",
         ),
         ({"proxy": PROXY, "kubelet_endpoints": ("/c.sock",) * 2}, "proxy-unused", "warning"),
-        ({"dead_leases": 2, "dead_ingests": 1, "dead_bytes": 5}, "dead-pulls", "note"),
         ({"stages": ("/a/.pycrictl-0123456789abcdef",)}, "dead-copies", "note"),
         ({"routes": (route(GOOD, BAD),)}, "registry", "serious"),
         ({"routes": (route(GOOD, BAD, is_mirror=True), route(GOOD))}, "registry", "warning"),
