@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
 import typer
@@ -11,6 +11,7 @@ from pycrictl.cli import complete, crictl, options
 from pycrictl.cli.options import formats
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import NotFound, NothingSelected
+from pycrictl.show.columns import sort_paths
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.lists.lookup import Kind
+    from pycrictl.show.columns import Column
     from pycrictl.show.formats import Format, ListFormat, Views
 
 LIST_PAUSE_S: Final = 1.0
@@ -27,13 +29,14 @@ STATS_PAUSE_S: Final = 0.5
 """Pause between two watched measurements, beside the time that each takes."""
 
 
-def sort_by(headings: Mapping[str, str], example: str, *others: str, help: str = "") -> Any:
-    known = [heading for heading in (*headings, *others) if " " not in heading]
+def sort_by(columns: Sequence[Column], example: str, *others: str, help: str = "") -> Any:
+    paths = sort_paths(columns)
+    known = [heading for heading in (*paths, *others) if " " not in heading]
     return typer.Option(
         "--sort-by",
         metavar="COLUMN",
         help=help
-        or f"Sort by a column, such as {example}, or a field, {headings[example]}; with -, "
+        or f"Sort by a column, such as {example}, or a field, {paths[example]}; with -, "
         "descending.",
         autocompletion=complete.words(*known),
     )

@@ -1,14 +1,14 @@
-"""The columns of ``custom-columns``, the order of ``--sort-by``, and headings for it. Pure."""
+"""Columns of tables, prepared ones and ``custom-columns``, and the order of ``--sort-by``. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pycrictl.errors import UsageError
 from pycrictl.show.jsonpath import JsonPath, value_text
-from pycrictl.show.render import Table
+from pycrictl.show.render import MIN_COLUMN_WIDTH, Table
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -25,6 +25,40 @@ _COMMA: Final = re.compile(r",(?![^\[\]]*\])")
 """One that is not in brackets."""
 
 _DIGITS: Final = re.compile(r"(\d+)", re.ASCII)
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        path: to the field behind it, to sort by; empty where there is none.
+        cell: its text for an object, given what else is known.
+        when: names what has to be wanted for it to be shown.
+    """
+
+    heading: str
+    path: str
+    cell: Callable[[Any, Any], str]
+    when: str = ""
+
+
+def table_of(
+    columns: Iterable[Column],
+    found: Iterable[Any],
+    known: Any = None,
+    *,
+    wanted: Collection[str] = (),
+    min_width: int = MIN_COLUMN_WIDTH,
+    footer: str = "",
+) -> Table:
+    shown = [column for column in columns if not column.when or column.when in wanted]
+    rows = [tuple(column.cell(one, known) for column in shown) for one in found]
+    return Table(tuple(column.heading for column in shown), rows, min_width, footer)
+
+
+def sort_paths(columns: Iterable[Column]) -> dict[str, str]:
+    """Return the headings that ``--sort-by`` takes, with the paths behind them."""
+    return {column.heading.lower(): column.path for column in columns if column.path}
 
 
 class Columns:
@@ -95,72 +129,3 @@ def _natural(found: Sequence[Any]) -> list[tuple[int, int, str]]:
         for part in _DIGITS.split(text)
         if part
     ]
-
-
-# Headings that --sort-by takes, and the fields behind them
-
-_POD: Final = r".labels.io\.kubernetes\.pod\.name"
-_NAMESPACE: Final = r".labels.io\.kubernetes\.pod\.namespace"
-_UID: Final = r".labels.io\.kubernetes\.pod\.uid"
-
-CONTAINERS: Final = {
-    "container": ".id",
-    "image": ".image.image",
-    "created": ".createdAt",
-    "state": ".state",
-    "name": ".metadata.name",
-    "attempt": ".metadata.attempt",
-    "pod id": ".podSandboxId",
-    "pod": _POD,
-    "namespace": _NAMESPACE,
-    "image id": ".imageId",
-    "pod uid": _UID,
-}
-PODS: Final = {
-    "pod id": ".id",
-    "created": ".createdAt",
-    "state": ".state",
-    "name": ".metadata.name",
-    "namespace": ".metadata.namespace",
-    "attempt": ".metadata.attempt",
-    "runtime": ".runtimeHandler",
-    "uid": ".metadata.uid",
-}
-IMAGES: Final = {
-    "image": ".repoTags[0]",
-    "digest": ".repoDigests[0]",
-    "image id": ".id",
-    "size": ".size",
-    "pinned": ".pinned",
-    "user": ".username",
-}
-CONTAINER_STATS: Final = {
-    "container": ".attributes.id",
-    "name": ".attributes.metadata.name",
-    "mem": ".memory.workingSetBytes.value",
-    "disk": ".writableLayer.usedBytes.value",
-    "inodes": ".writableLayer.inodesUsed.value",
-    "swap": ".swap.swapUsageBytes.value",
-}
-POD_STATS: Final = {
-    "pod": ".attributes.metadata.name",
-    "pod id": ".attributes.id",
-    "mem": ".linux.memory.workingSetBytes.value",
-}
-"""CPU is not among them: it is the difference of two measurements."""
-
-PULLS: Final = {
-    "ended": ".ended",
-    "image": ".image",
-    "pod": ".pod",
-    "waited": ".waitedSeconds",
-    "pulled": ".pulledSeconds",
-    "got": ".gotBytes",
-    "reused": ".reusedBytes",
-    "rate": ".bytesPerSecond",
-    "attempts": ".attempts",
-    "outcome": ".outcome",
-}
-
-OF_LISTS: Final = {"containers": CONTAINERS, "items": PODS, "images": IMAGES}
-"""Those of the lists, by the lists' names in documents."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeVar
 
 from pycrictl.errors import UnknownFormat
 from pycrictl.show import render
-from pycrictl.show.columns import OF_LISTS, Columns, SortKey
+from pycrictl.show.columns import Column, Columns, SortKey, sort_paths
 from pycrictl.show.gotemplate import GoTemplate
 from pycrictl.show.jsonpath import JsonPathTemplate
 from pycrictl.show.protodata import message_document
@@ -107,8 +107,8 @@ class ListFormat(Format):
     """A format of a list, or bare IDs, or blocks.
 
     ``name`` is that of the list in documents, such as ``containers``; in paths it is ``items`` as
-    well. ``quiet`` writes IDs and ``verbose`` blocks in place of tables only. ``headings`` are
-    those to sort by, and their paths; by default those of the list of that name.
+    well. ``quiet`` writes IDs and ``verbose`` blocks in place of tables only. ``columns`` are
+    those to sort by.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ListFormat(Format):
         verbose: bool = False,
         sort_by: str = "",
         header: bool = True,
-        headings: Mapping[str, str] | None = None,
+        columns: Sequence[Column] = (),
         formats: Sequence[str] = LIST_FORMATS,
     ) -> None:
         if not output:
@@ -131,9 +131,7 @@ class ListFormat(Format):
         self._columns = Columns(self._argument) if self._kind == "custom-columns" else None
         if self.is_table:
             self._kind = "ids" if quiet else "blocks" if verbose else self._kind
-        self._sort_key: SortKey | None = None
-        if sort_by:
-            self._sort_key = SortKey(sort_by, OF_LISTS.get(name) if headings is None else headings)
+        self._sort_key = SortKey(sort_by, sort_paths(columns)) if sort_by else None
 
     def write(
         self,

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
+from pycrictl.show.columns import Column, table_of
 from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.render import Table, write_lines, write_table
 from pycrictl.units import format_bytes, format_duration, format_part, plural, shorten
 
 NONE: Final = "-"
 _ERROR_CHARS: Final = 100
-_HISTORY: Final = (
-    *("ENDED", "IMAGE", "POD", "WAITED", "PULLED", "GOT", "REUSED", "RATE", "ATTEMPTS", "OUTCOME"),
-)
 
 
 def write_status(document: Mapping[str, Any], out: TextIO) -> None:
@@ -89,8 +87,8 @@ def _copy(copy: Mapping[str, Any]) -> tuple[str, ...]:
     return _cells(where, copy["path"], copy["container"][:SHORT_ID_CHARS], size)
 
 
-def _rate(bytes_per_s: float | None) -> str | None:
-    return None if bytes_per_s is None else f"{format_bytes(bytes_per_s)}/s"
+def _rate(bytes_per_s: float | None) -> str:
+    return NONE if bytes_per_s is None else f"{format_bytes(bytes_per_s)}/s"
 
 
 def _kubelet(found: Mapping[str, Any]) -> str:
@@ -123,24 +121,33 @@ def _containerd(found: Mapping[str, Any] | None) -> str:
 # History
 
 
+HISTORY: Final = (
+    Column("ENDED", ".ended", lambda pull, _: pull["ended"][:19] + "Z"),
+    Column("IMAGE", ".image", lambda pull, _: pull["image"]),
+    Column("POD", ".pod", lambda pull, _: pull["pod"] or NONE),
+    Column("WAITED", ".waitedSeconds", lambda pull, _: _duration(pull["waitedSeconds"])),
+    Column("PULLED", ".pulledSeconds", lambda pull, _: _duration(pull["pulledSeconds"])),
+    Column("GOT", ".gotBytes", lambda pull, _: _bytes(pull["gotBytes"])),
+    Column("REUSED", ".reusedBytes", lambda pull, _: _bytes(pull["reusedBytes"])),
+    Column("RATE", ".bytesPerSecond", lambda pull, _: _rate(pull["bytesPerSecond"])),
+    Column("ATTEMPTS", ".attempts", lambda pull, _: str(pull["attempts"])),
+    Column("OUTCOME", ".outcome", lambda pull, _: _outcome(pull)),
+)
+
+
 def write_history(document: Mapping[str, Any], out: TextIO, *, header: bool = True) -> None:
     pulls, text = document["pulls"], _sum(document["summary"])
     if pulls:
-        table = Table(_HISTORY, list(map(_history_row, pulls)), min_width=0, footer=text)
+        table = table_of(HISTORY, pulls, min_width=0, footer=text)
         write_table(table, out, header=header)
     elif header:
         write_lines([text], out)
 
 
-def _history_row(pull: Mapping[str, Any]) -> tuple[str, ...]:
+def _outcome(pull: Mapping[str, Any]) -> str:
     outcome = f"{pull['outcome']} (shared)" if pull["joined"] else pull["outcome"]
-    if cause := pull["cause"]:
-        outcome = f"{outcome}: {shorten(cause, _ERROR_CHARS)}"
-    waited, pulled = _duration(pull["waitedSeconds"]), _duration(pull["pulledSeconds"])
-    got, reused = _bytes(pull["gotBytes"]), _bytes(pull["reusedBytes"])
-    rate, ended = _rate(pull["bytesPerSecond"]), pull["ended"][:19] + "Z"
-    figures = (waited, pulled, got, reused, rate, pull["attempts"])
-    return _cells(ended, pull["image"], pull["pod"], *figures, outcome)
+    cause = pull["cause"]
+    return f"{outcome}: {shorten(cause, _ERROR_CHARS)}" if cause else str(outcome)
 
 
 def _sum(summary: Mapping[str, Any]) -> str:
@@ -159,5 +166,5 @@ def _duration(seconds: float) -> str:
     return format_duration(round(seconds, 1))
 
 
-def _bytes(size: int | None) -> str | None:
-    return None if size is None else format_bytes(size)
+def _bytes(size: int | None) -> str:
+    return NONE if size is None else format_bytes(size)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pycrictl.show.columns import Column, table_of
 from pycrictl.show.render import Block, Field, Table
 from pycrictl.units import format_age, format_size, plural
 
@@ -44,8 +46,49 @@ NOT_MEASURED: Final = "-"
 
 _NS_PER_S: Final = 1_000_000_000
 
+
+def _label(name: str) -> str:
+    """Return the path to a label."""
+    return ".labels." + name.replace(".", r"\.")
+
+
 # A name with a tag may look like a short digest: cafe:1.
 _DIGEST: Final = r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known beside the objects of a list, and how it is shown.
+
+    Attributes:
+        now: in seconds since 1970.
+        image_names: by the images' IDs.
+        ends: exit codes and reasons by containers' IDs.
+        owners: namespaces and names of pods by their IDs, in place of containers' labels.
+        addresses: by pods' IDs.
+        used: the IDs of images in use, None if unknown.
+    """
+
+    now: float
+    no_trunc: bool = False
+    image_names: Mapping[str, str] = field(default_factory=dict)
+    ends: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    owners: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    used: Collection[str] | None = None
+
+    def short(self, identifier: str) -> str:
+        if self.no_trunc:
+            return identifier
+        return identifier.removeprefix(DIGEST_PREFIX)[:SHORT_ID_CHARS]
+
+    def image(self, image: str) -> str:
+        return self.image_names.get(image) or shown_image(image, no_trunc=self.no_trunc)
+
+    def owner(self, container: cri_pb2.Container) -> tuple[str, str]:
+        namespace, pod = self.owners.get(container.pod_sandbox_id, (UNKNOWN, UNKNOWN))
+        labels = container.labels
+        return labels.get(POD_NAMESPACE_LABEL, namespace), labels.get(POD_NAME_LABEL, pod)
 
 
 def version_lines(version: cri_pb2.VersionResponse) -> list[str]:
@@ -57,42 +100,40 @@ def version_lines(version: cri_pb2.VersionResponse) -> list[str]:
     ]
 
 
-def images_table(
-    images: Iterable[cri_pb2.Image],
-    *,
-    digests: bool = False,
-    pinned: bool = False,
-    no_trunc: bool = False,
-    wide: bool = False,
-    used: Collection[str] | None = None,
-) -> Table:
-    """Make a row for each tag of each image, and one for each image without tags.
-
-    The wide table has DIGEST, PINNED, USER, IN USE and a line with the sum; ``used`` are the IDs of
-    images in use, None if unknown.
-    """
-    images = list(images)
-    digests, pinned = digests or wide, pinned or wide
-    header = ["IMAGE", "TAG", "IMAGE ID", "SIZE"]
-    if digests:
-        header.insert(2, "DIGEST")
-    if pinned:
-        header.append("PINNED")
-    if wide:
-        header += ["USER", "IN USE"]
+def images_table(images: Sequence[cri_pb2.Image], known: Known, wanted: Collection[str]) -> Table:
+    """Make a row for each tag of each image, and one for each image without tags."""
     rows = []
     for image in images:
         repository, digest = _first_digest(image)
-        for name, tag in _names_and_tags(image, repository):
-            row = [name, tag, _short(image.id, no_trunc), format_size(image.size, 3)]
-            if digests:
-                row.insert(2, _short(digest, no_trunc))
-            if pinned:
-                row.append(_is(image.pinned))
-            if wide:
-                row += [_user(image), UNKNOWN if used is None else _is(image.id in used)]
-            rows.append(tuple(row))
-    return Table(tuple(header), rows, footer=_images_sum(images, used) if wide else "")
+        rows += [
+            _ImageRow(image, name, tag, digest) for name, tag in _names_and_tags(image, repository)
+        ]
+    footer = _images_sum(images, known.used) if "wide" in wanted else ""
+    return table_of(IMAGES, rows, known, wanted=wanted, footer=footer)
+
+
+class _ImageRow(NamedTuple):
+    image: cri_pb2.Image
+    name: str
+    tag: str
+    digest: str
+
+
+IMAGES: Final = (
+    Column("IMAGE", ".repoTags[0]", lambda row, _: row.name),
+    Column("TAG", "", lambda row, _: row.tag),
+    Column("DIGEST", ".repoDigests[0]", lambda row, known: known.short(row.digest), "digests"),
+    Column("IMAGE ID", ".id", lambda row, known: known.short(row.image.id)),
+    Column("SIZE", ".size", lambda row, _: format_size(row.image.size, 3)),
+    Column("PINNED", ".pinned", lambda row, _: _is(row.image.pinned), "pinned"),
+    Column("USER", ".username", lambda row, _: _user(row.image), "wide"),
+    Column(
+        "IN USE",
+        "",
+        lambda row, known: UNKNOWN if known.used is None else _is(row.image.id in known.used),
+        "wide",
+    ),
+)
 
 
 def _images_sum(images: Sequence[cri_pb2.Image], used: Collection[str] | None) -> str:
@@ -126,31 +167,17 @@ def image_block(image: cri_pb2.Image) -> Block:
     return block
 
 
-def pods_table(
-    pods: Iterable[cri_pb2.PodSandbox],
-    *,
-    now: float,
-    no_trunc: bool = False,
-    addresses: Mapping[str, str] | None = None,
-) -> Table:
-    header: tuple[str, ...] = (
-        *("POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTIME"),
-        *(("IP", "UID") if addresses is not None else ()),
-    )
-    rows: list[tuple[str, ...]] = [
-        (
-            _short(pod.id, no_trunc),
-            f"{age(pod.created_at, now)} ago",
-            _state(POD_STATES, pod.state),
-            pod.metadata.name,
-            pod.metadata.namespace,
-            str(pod.metadata.attempt),
-            pod.runtime_handler or DEFAULT_RUNTIME,
-            *((addresses.get(pod.id) or NONE, pod.metadata.uid) if addresses is not None else ()),
-        )
-        for pod in pods
-    ]
-    return Table(header, rows)
+PODS: Final = (
+    Column("POD ID", ".id", lambda pod, known: known.short(pod.id)),
+    Column("CREATED", ".createdAt", lambda pod, known: f"{age(pod.created_at, known.now)} ago"),
+    Column("STATE", ".state", lambda pod, _: _state(POD_STATES, pod.state)),
+    Column("NAME", ".metadata.name", lambda pod, _: pod.metadata.name),
+    Column("NAMESPACE", ".metadata.namespace", lambda pod, _: pod.metadata.namespace),
+    Column("ATTEMPT", ".metadata.attempt", lambda pod, _: str(pod.metadata.attempt)),
+    Column("RUNTIME", ".runtimeHandler", lambda pod, _: pod.runtime_handler or DEFAULT_RUNTIME),
+    Column("IP", "", lambda pod, known: known.addresses.get(pod.id) or NONE, "wide"),
+    Column("UID", ".metadata.uid", lambda pod, _: pod.metadata.uid, "wide"),
+)
 
 
 def on_screen(
@@ -189,55 +216,31 @@ def pod_block(pod: cri_pb2.PodSandbox) -> Block:
     return block
 
 
-class ContainerExit(NamedTuple):
-    exit_code: int
-    reason: str
-
-
-def containers_table(
-    containers: Iterable[cri_pb2.Container],
-    *,
-    now: float,
-    no_trunc: bool = False,
-    image_names: Mapping[str, str] | None = None,
-    wide: bool = False,
-    ends: Mapping[str, ContainerExit] | None = None,
-    owners: Mapping[str, tuple[str, str]] | None = None,
-) -> Table:
-    """Make a row for each container.
-
-    ``ends`` and ``owners`` are by the ID of a container or a sandbox; without ``ends`` there is
-    neither EXIT nor REASON. ``owners`` (namespace, name) stand in for labels.
-    """
-    header: tuple[str, ...] = (
-        *("CONTAINER", "IMAGE", "CREATED", "STATE", "NAME", "ATTEMPT"),
-        *("POD ID", "POD", "NAMESPACE"),
-        *(("IMAGE ID", "POD UID") if wide else ()),
-        *(("EXIT", "REASON") if ends is not None else ()),
-    )
-    rows: list[tuple[str, ...]] = []
-    for container in containers:
-        image = container.image.image
-        namespace, pod = (owners or {}).get(container.pod_sandbox_id, (UNKNOWN, UNKNOWN))
-        row: tuple[str, ...] = (
-            _short(container.id, no_trunc),
-            (image_names or {}).get(image) or shown_image(image, no_trunc=no_trunc),
-            f"{age(container.created_at, now)} ago",
-            _state(CONTAINER_STATES, container.state),
-            container.metadata.name,
-            str(container.metadata.attempt),
-            _short(container.pod_sandbox_id, no_trunc),
-            container.labels.get(POD_NAME_LABEL, pod),
-            container.labels.get(POD_NAMESPACE_LABEL, namespace),
-        )
-        if wide:
-            image_id = container.image_id or container.image_ref
-            row += (_short(image_id, no_trunc), container.labels.get(POD_UID_LABEL, UNKNOWN))
-        if ends is not None:
-            end = ends.get(container.id)
-            row += (NONE, NONE) if end is None else (str(end.exit_code), end.reason or NONE)
-        rows.append(row)
-    return Table(header, rows)
+CONTAINERS: Final = (
+    Column("CONTAINER", ".id", lambda one, known: known.short(one.id)),
+    Column("IMAGE", ".image.image", lambda one, known: known.image(one.image.image)),
+    Column("CREATED", ".createdAt", lambda one, known: f"{age(one.created_at, known.now)} ago"),
+    Column("STATE", ".state", lambda one, _: _state(CONTAINER_STATES, one.state)),
+    Column("NAME", ".metadata.name", lambda one, _: one.metadata.name),
+    Column("ATTEMPT", ".metadata.attempt", lambda one, _: str(one.metadata.attempt)),
+    Column("POD ID", ".podSandboxId", lambda one, known: known.short(one.pod_sandbox_id)),
+    Column("POD", _label(POD_NAME_LABEL), lambda one, known: known.owner(one)[1]),
+    Column("NAMESPACE", _label(POD_NAMESPACE_LABEL), lambda one, known: known.owner(one)[0]),
+    Column(
+        "IMAGE ID",
+        ".imageId",
+        lambda one, known: known.short(one.image_id or one.image_ref),
+        "wide",
+    ),
+    Column(
+        "POD UID",
+        _label(POD_UID_LABEL),
+        lambda one, _: one.labels.get(POD_UID_LABEL, UNKNOWN),
+        "wide",
+    ),
+    Column("EXIT", "", lambda one, known: known.ends.get(one.id, (NONE, NONE))[0], "ends"),
+    Column("REASON", "", lambda one, known: known.ends.get(one.id, (NONE, NONE))[1], "ends"),
+)
 
 
 def containers_on_screen(table: Table) -> Table:
@@ -331,12 +334,6 @@ def _names_and_tags(image: cri_pb2.Image, repository: str) -> list[tuple[str, st
     return cells
 
 
-def _short(identifier: str, no_trunc: bool) -> str:
-    if no_trunc:
-        return identifier
-    return identifier.removeprefix(DIGEST_PREFIX)[:SHORT_ID_CHARS]
-
-
 def age(time_ns: int, now: float) -> str:
     """Say how long ago it was at ``now`` (seconds since 1970): ``5 minutes``, ``About an hour``."""
     return format_age(now - time_ns / _NS_PER_S)
@@ -365,40 +362,47 @@ def _local_time(time_ns: int) -> tuple[datetime, str]:
 # Resource usage: runtimes report CPU time since some start; shown is the difference of two samples
 
 
-def stats_table(
-    before: Iterable[cri_pb2.ContainerStats],
-    after: Iterable[cri_pb2.ContainerStats],
-    *,
-    show_all: bool = False,
-) -> Table:
-    rows = [
-        (
-            stats.attributes.id[:SHORT_ID_CHARS],
-            stats.attributes.metadata.name,
-            cpu,
-            memory,
-            format_size(stats.writable_layer.used_bytes.value, SIZE_DIGITS),
-            str(stats.writable_layer.inodes_used.value),
-            format_size(stats.swap.swap_usage_bytes.value, SIZE_DIGITS),
-        )
-        for stats, cpu, memory in _measured(before, after, show_all=show_all)
-    ]
-    return Table(("CONTAINER", "NAME", "CPU %", "MEM", "DISK", "INODES", "SWAP"), rows)
+class Measured(NamedTuple):
+    """A sample, its share of CPU since the one before, and its memory."""
+
+    stats: Any
+    cpu: str
+    memory: str
 
 
-def pod_stats_table(
-    before: Iterable[cri_pb2.PodSandboxStats], after: Iterable[cri_pb2.PodSandboxStats]
-) -> Table:
-    rows = [
-        (stats.attributes.metadata.name, stats.attributes.id[:SHORT_ID_CHARS], cpu, memory)
-        for stats, cpu, memory in _measured(before, after)
-    ]
-    return Table(("POD", "POD ID", "CPU %", "MEM"), rows)
+CONTAINER_STATS: Final = (
+    Column("CONTAINER", ".attributes.id", lambda one, _: one.stats.attributes.id[:SHORT_ID_CHARS]),
+    Column("NAME", ".attributes.metadata.name", lambda one, _: one.stats.attributes.metadata.name),
+    Column("CPU %", "", lambda one, _: one.cpu),
+    Column("MEM", ".memory.workingSetBytes.value", lambda one, _: one.memory),
+    Column(
+        "DISK",
+        ".writableLayer.usedBytes.value",
+        lambda one, _: format_size(one.stats.writable_layer.used_bytes.value, SIZE_DIGITS),
+    ),
+    Column(
+        "INODES",
+        ".writableLayer.inodesUsed.value",
+        lambda one, _: str(one.stats.writable_layer.inodes_used.value),
+    ),
+    Column(
+        "SWAP",
+        ".swap.swapUsageBytes.value",
+        lambda one, _: format_size(one.stats.swap.swap_usage_bytes.value, SIZE_DIGITS),
+    ),
+)
+POD_STATS: Final = (
+    Column("POD", ".attributes.metadata.name", lambda one, _: one.stats.attributes.metadata.name),
+    Column("POD ID", ".attributes.id", lambda one, _: one.stats.attributes.id[:SHORT_ID_CHARS]),
+    Column("CPU %", "", lambda one, _: one.cpu),
+    Column("MEM", ".linux.memory.workingSetBytes.value", lambda one, _: one.memory),
+)
 
 
-def _measured(
+def measured(
     before: Iterable[Any], after: Iterable[Any], *, show_all: bool = False
-) -> Iterator[tuple[Any, str, str]]:
+) -> Iterator[Measured]:
+    """Yield what has two samples, if ``show_all`` also what uses nothing."""
     earlier = {stats.attributes.id: stats for stats in before}
     for stats in after:
         usage = getattr(stats, "linux", stats)
@@ -407,7 +411,7 @@ def _measured(
         first = earlier.get(stats.attributes.id)
         if first is not None and (show_all or not is_idle):
             cpu = cpu_percent(getattr(first, "linux", first).cpu, usage.cpu)
-            yield stats, cpu, format_size(memory, SIZE_DIGITS)
+            yield Measured(stats, cpu, format_size(memory, SIZE_DIGITS))
 
 
 def cpu_percent(before: cri_pb2.CpuUsage, after: cri_pb2.CpuUsage) -> str:

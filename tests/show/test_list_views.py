@@ -10,7 +10,15 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.show import inspect_views, list_views, render
-from pycrictl.show.list_views import NEVER, NOT_MEASURED, cpu_percent, pod_stats_table, stats_table
+from pycrictl.show.columns import table_of
+from pycrictl.show.list_views import (
+    CONTAINER_STATS,
+    NEVER,
+    NOT_MEASURED,
+    POD_STATS,
+    cpu_percent,
+    measured,
+)
 from pycrictl.show.render import CLEAR_SCREEN, Table
 from tests.captures import capture
 from tests.captures.fixtures import utc
@@ -117,7 +125,7 @@ def text(table: Table) -> str:
 def test_containers(name: str, elapsed_ns: int, show_all: bool) -> None:
     before = fake_container_stats(1, START_NS)
     after = fake_container_stats(2, START_NS + elapsed_ns)
-    table = stats_table(before, by_id(after), show_all=show_all)
+    table = table_of(CONTAINER_STATS, measured(before, by_id(after), show_all=show_all))
     assert CLEAR_SCREEN + text(table) == capture(name).output
 
 
@@ -127,21 +135,21 @@ def test_containers(name: str, elapsed_ns: int, show_all: bool) -> None:
 def test_pods(name: str, elapsed_ns: int) -> None:
     before = fake_pod_stats(1, START_NS)
     after = fake_pod_stats(2, START_NS + elapsed_ns)
-    assert CLEAR_SCREEN + text(pod_stats_table(before, by_id(after))) == capture(name).output
+    assert (
+        CLEAR_SCREEN + text(table_of(POD_STATS, measured(before, by_id(after))))
+        == capture(name).output
+    )
 
 
 def test_a_container_that_has_just_begun_is_left_out() -> None:
     after = fake_container_stats(2, START_NS + 10**9)
-    table = stats_table(fake_container_stats(1, START_NS)[:1], after, show_all=True)
-    assert [row[0] for row in table.rows] == [hex_id(3)[:13]]
-    pods = pod_stats_table(fake_pod_stats(1, START_NS)[:1], fake_pod_stats(2, START_NS + 10**9))
-    assert [row[0] for row in pods.rows] == ["pod2"]
+    found = measured(fake_container_stats(1, START_NS)[:1], after, show_all=True)
+    assert [one.stats.attributes.id for one in found] == [hex_id(3)]
 
 
 def test_a_stale_sample_is_not_measured() -> None:
     samples = fake_container_stats(1, START_NS)
-    table = stats_table(samples, samples)
-    assert [row[2] for row in table.rows] == [NOT_MEASURED, NOT_MEASURED]
+    assert [one.cpu for one in measured(samples, samples)] == [NOT_MEASURED, NOT_MEASURED]
 
 
 def test_more_than_one_core() -> None:

@@ -17,14 +17,28 @@ from pycrictl.cri.lists import fetch, queries
 from pycrictl.cri.lists.images import list_images, parse_filters
 from pycrictl.cri.lists.queries import list_pods, pod_query
 from pycrictl.errors import PycrictlError, UsageError
-from pycrictl.show import columns, list_views
+from pycrictl.show.columns import table_of
 from pycrictl.show.formats import LIST_FORMATS, ListFormat, Views
+from pycrictl.show.list_views import (
+    CONTAINERS,
+    IMAGES,
+    NONE,
+    POD_NAME_LABEL,
+    PODS,
+    Known,
+    container_block,
+    containers_on_screen,
+    image_block,
+    images_table,
+    on_screen,
+    pod_block,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.show.render import Table
+    from pycrictl.show.render import Table, Tone
 
 
 def ps(
@@ -45,7 +59,7 @@ def ps(
     resolve_image_path: Annotated[
         bool, typer.Option("--resolve-image-path", "-r", help="Show image tags instead of IDs.")
     ] = False,
-    sort_by: Annotated[str, list_options.sort_by(columns.CONTAINERS, "created")] = "",
+    sort_by: Annotated[str, list_options.sort_by(CONTAINERS, "created")] = "",
     state: list_options.ContainerState = None,
     verbose: options.Verbose = False,
     watch: list_options.Watch = False,
@@ -62,6 +76,7 @@ def ps(
         verbose=verbose,
         sort_by=sort_by,
         header=not no_headers,
+        columns=CONTAINERS,
     )
     query = queries.container_query(
         all_states=all_,
@@ -79,24 +94,24 @@ def ps(
     with app.open_clients(needs_images=needs_images) as (client, images):
 
         def table(found: Sequence[cri_pb2.Container], wide: bool, more: bool = False) -> Table:
-            shows_more = more or (wide and not crictl.is_called())
-            return list_views.containers_table(
-                found,
-                now=app.env.wall_clock(),
-                no_trunc=no_trunc,
-                image_names=queries.first_tags(images, found) if resolve_image_path else None,
-                wide=wide,
-                ends=_ends(client, found) if shows_more else None,
-                owners=_owners(client, found) if shows_more else None,
+            shows_ends = more or (wide and not crictl.is_called())
+            known = Known(
+                app.env.wall_clock(),
+                no_trunc,
+                image_names=queries.first_tags(images, found) if resolve_image_path else {},
+                ends=_ends(client, found) if shows_ends else {},
+                owners=_owners(client, found) if shows_ends else {},
             )
+            wanted = ("wide" if wide else "", "ends" if shows_ends else "")
+            return table_of(CONTAINERS, found, known, wanted=wanted)
 
-        def on_screen(found: Sequence[cri_pb2.Container]) -> Table:
-            return list_views.containers_on_screen(table(found, False, more=True))
+        def shown(found: Sequence[cri_pb2.Container]) -> Table:
+            return containers_on_screen(table(found, False, more=True))
 
         views = Views(
             table=table,
-            block=lambda container: list_views.container_block(container, now=app.env.wall_clock()),
-            on_screen=None if no_trunc else on_screen,
+            block=lambda container: container_block(container, now=app.env.wall_clock()),
+            on_screen=None if no_trunc else shown,
         )
         list_options.show_list(
             app,
@@ -110,21 +125,18 @@ def ps(
         )
 
 
-def _ends(
-    client: CriClient, found: Sequence[cri_pb2.Container]
-) -> dict[str, list_views.ContainerExit]:
+def _ends(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, tuple[str, str]]:
     ended = [each.id for each in found if each.state == cri_pb2.CONTAINER_EXITED]
     ends = {}
     with suppress(PycrictlError):
         for answer in statuses.read(client, "container", ended, is_listed=True):
-            ends[answer.status.id] = list_views.ContainerExit(
-                answer.status.exit_code, answer.status.reason
-            )
+            status = answer.status
+            ends[status.id] = str(status.exit_code), status.reason or NONE
     return ends
 
 
 def _owners(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, tuple[str, str]]:
-    if all(list_views.POD_NAME_LABEL in each.labels for each in found):
+    if all(POD_NAME_LABEL in each.labels for each in found):
         return {}
     with suppress(PycrictlError):
         return {pod.id: (pod.metadata.namespace, pod.metadata.name) for pod in fetch.pods(client)}
@@ -143,7 +155,7 @@ def pods(
     no_trunc: options.NoTrunc = False,
     output: list_options.ListOutput = "table",
     quiet: options.Quiet = False,
-    sort_by: Annotated[str, list_options.sort_by(columns.PODS, "created")] = "",
+    sort_by: Annotated[str, list_options.sort_by(PODS, "created")] = "",
     state: list_options.PodState = None,
     verbose: options.Verbose = False,
     watch: list_options.Watch = False,
@@ -160,6 +172,7 @@ def pods(
         verbose=verbose,
         sort_by=sort_by,
         header=not no_headers,
+        columns=PODS,
     )
     query = pod_query(
         pod_id=pod_id,
@@ -173,20 +186,16 @@ def pods(
     with app.open_client("runtime") as client:
 
         def table(found: Sequence[cri_pb2.PodSandbox], wide: bool) -> Table:
-            return list_views.pods_table(
-                found,
-                now=app.env.wall_clock(),
-                no_trunc=no_trunc,
-                addresses=pod_addresses(client, found) if wide else None,
-            )
+            addresses = pod_addresses(client, found) if wide else {}
+            known = Known(app.env.wall_clock(), no_trunc, addresses=addresses)
+            return table_of(PODS, found, known, wanted=("wide",) if wide else ())
 
-        def on_screen(found: Sequence[cri_pb2.PodSandbox]) -> Table:
+        def shown(found: Sequence[cri_pb2.PodSandbox]) -> Table:
             first = ("NAME", "STATE", "NAMESPACE", "CREATED", "ATTEMPT", "POD ID")
-            return list_views.on_screen(
-                table(found, False), first, by="STATE", tones={"NotReady": "warning"}
-            )
+            tones: dict[str, Tone] = {"NotReady": "warning"}
+            return on_screen(table(found, False), first, by="STATE", tones=tones)
 
-        views = Views(table, list_views.pod_block, None if no_trunc else on_screen)
+        views = Views(table, pod_block, None if no_trunc else shown)
         list_options.show_list(
             app,
             lambda: list_pods(client, query),
@@ -214,7 +223,7 @@ def images(
     output: list_options.ListOutput = "table",
     pinned: Annotated[bool, typer.Option("--pinned", help="Show which images are pinned.")] = False,
     quiet: options.Quiet = False,
-    sort_by: Annotated[str, list_options.sort_by(columns.IMAGES, "size")] = "",
+    sort_by: Annotated[str, list_options.sort_by(IMAGES, "size")] = "",
     verbose: options.Verbose = False,
     watch: list_options.Watch = False,
 ) -> None:
@@ -230,20 +239,16 @@ def images(
         verbose=verbose,
         sort_by=sort_by,
         header=not no_headers,
+        columns=IMAGES,
     )
     if repository == "":
         raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
     conditions = parse_filters(options.split_list(filters), is_exact=crictl.is_called())
 
     def table(found: Sequence[cri_pb2.Image], wide: bool) -> Table:
-        return list_views.images_table(
-            found,
-            digests=digests,
-            pinned=pinned,
-            no_trunc=no_trunc,
-            wide=wide,
-            used=in_use() if wide else None,
-        )
+        known = Known(app.env.wall_clock(), no_trunc, used=in_use() if wide else None)
+        wanted = {"digests": digests or wide, "pinned": pinned or wide, "wide": wide}
+        return images_table(found, known, [name for name, is_on in wanted.items() if is_on])
 
     def in_use() -> frozenset[str] | None:
         try:
@@ -253,10 +258,10 @@ def images(
             app.env.warn(f"cannot tell which images are in use: {error.message}")
             return None
 
-    def on_screen(found: Sequence[cri_pb2.Image]) -> Table:
-        return list_views.on_screen(table(found, False), ("IMAGE", "TAG", "SIZE"))
+    def shown(found: Sequence[cri_pb2.Image]) -> Table:
+        return on_screen(table(found, False), ("IMAGE", "TAG", "SIZE"))
 
-    views = Views(table, list_views.image_block, None if no_trunc else on_screen)
+    views = Views(table, image_block, None if no_trunc else shown)
     with app.open_client("image") as client:
         list_options.show_list(
             app,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,7 +15,8 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection.stats import measure, space
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import ExitCode, UsageError
-from pycrictl.show import columns, inspect_views, list_views, protodata, render
+from pycrictl.show import inspect_views, protodata, render
+from pycrictl.show.columns import Column, table_of
 from pycrictl.show.formats import (
     INSPECT_FORMATS,
     METRICS_FORMATS,
@@ -24,6 +25,7 @@ from pycrictl.show.formats import (
     ListFormat,
     Views,
 )
+from pycrictl.show.list_views import CONTAINER_STATS, NOT_MEASURED, POD_STATS, measured
 from pycrictl.show.viewer import Viewer
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def stats(
     output: StatsOutput = "table",
     pod: list_options.PodId = "",
     seconds: Seconds = 1,
-    sort_by: Annotated[str, list_options.sort_by(columns.CONTAINER_STATS, "name", "cpu")] = "",
+    sort_by: Annotated[str, list_options.sort_by(CONTAINER_STATS, "name", "cpu")] = "",
     watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of containers.
@@ -81,7 +83,6 @@ def stats(
     _measure(
         app,
         lambda client: measure(client, condition),
-        lambda before, after: list_views.stats_table(before, after, show_all=all_),
         ("pod", pod),
         ("container", container_id or positional),
         output=output,
@@ -89,7 +90,8 @@ def stats(
         watch=watch,
         sort_by=sort_by,
         header=not no_headers,
-        headings=columns.CONTAINER_STATS,
+        columns=CONTAINER_STATS,
+        show_all=all_,
     )
 
 
@@ -106,7 +108,7 @@ def statsp(
     no_headers: list_options.NoHeaders = False,
     output: StatsOutput = "table",
     seconds: Seconds = 1,
-    sort_by: Annotated[str, list_options.sort_by(columns.POD_STATS, "pod", "cpu")] = "",
+    sort_by: Annotated[str, list_options.sort_by(POD_STATS, "pod", "cpu")] = "",
     watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of pods.
@@ -123,28 +125,27 @@ def statsp(
     _measure(
         app,
         lambda client: measure(client, condition),
-        list_views.pod_stats_table,
         ("pod", pod_id or positional),
         output=output,
         seconds=seconds,
         watch=watch,
         sort_by=sort_by,
         header=not no_headers,
-        headings=columns.POD_STATS,
+        columns=POD_STATS,
     )
 
 
 def _measure(
     app: AppContext,
     sample: Callable[[CriClient], Sample[Any]],
-    table: Callable[[list[Any], list[Any]], Table],
     *selected: tuple[Kind, str],
     output: str,
     seconds: int,
     watch: bool,
     sort_by: str,
     header: bool,
-    headings: Mapping[str, str],
+    columns: Sequence[Column],
+    show_all: bool = False,
 ) -> None:
     """Measure and show, once or until Ctrl-C; a table is of two samples, ``seconds`` apart."""
     is_by_cpu = sort_by.removeprefix("-").lower() in ("cpu", "cpu %")
@@ -153,7 +154,7 @@ def _measure(
         name="stats",
         sort_by="" if is_by_cpu else sort_by,
         header=header,
-        headings=headings,
+        columns=columns,
         formats=STATS_FORMATS,
     )
     if is_by_cpu and not chosen.is_table:
@@ -162,27 +163,32 @@ def _measure(
         raise UsageError(f'"{seconds}" for --seconds is not between 0 and {LONGEST_S}')
     warnings: set[str] = set()
 
-    def sorted_table(before: list[Any], after: Sequence[Any]) -> Table:
-        made = table(before, list(after))
-        return _by_cpu(made, is_descending=sort_by[0] == "-") if is_by_cpu else made
+    def table(before: list[Any], after: Sequence[Any]) -> Table:
+        rows = [*measured(before, after, show_all=show_all)]
+        if is_by_cpu:
+            rows.sort(
+                key=lambda one: -1.0 if one.cpu == NOT_MEASURED else float(one.cpu),
+                reverse=sort_by[0] == "-",
+            )
+        return table_of(columns, rows)
 
     def show_once(client: CriClient, viewer: Viewer) -> bool:
         """Return whether there was anything to measure."""
-        measured = sample(client)
+        found = sample(client)
         views = None
         if chosen.is_table:
-            before = measured.stats
+            before = found.stats
             time.sleep(seconds)
-            measured = sample(client)
+            found = sample(client)
             if not viewer.is_in_place:
                 viewer.show(crictl.clear_screen)
-            views = Views(lambda found, _: sorted_table(before, found), lambda _: ())
-        viewer.show(partial(chosen.write, measured.stats, views))
-        for failure in measured.failures:
+            views = Views(lambda after, _: table(before, after), lambda _: ())
+        viewer.show(partial(chosen.write, found.stats, views))
+        for failure in found.failures:
             if failure.message not in warnings:
                 warnings.add(failure.message)
                 viewer.warn(failure.message)
-        return bool(measured.stats or measured.failures)
+        return bool(found.stats or found.failures)
 
     with app.open_client("runtime") as client:
         if watch:
@@ -194,15 +200,6 @@ def _measure(
             list_options.note_missing(app, client, *selected)
     if warnings and not watch:
         raise typer.Exit(ExitCode.FAILURE)
-
-
-def _by_cpu(table: Table, *, is_descending: bool) -> Table:
-    column = table.header.index("CPU %")
-
-    def used(row: tuple[str, ...]) -> float:
-        return -1.0 if row[column] == "-" else float(row[column])
-
-    return table._replace(rows=sorted(table.rows, key=used, reverse=is_descending))
 
 
 def metricsp(

@@ -18,8 +18,8 @@ from pycrictl.errors import ConfigError, ConnectError, UsageError
 from pycrictl.progress.failures import cause
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.history import STATE_FOLDER, newest, summary_of
-from pycrictl.show import columns, limiter_tables
-from pycrictl.show.columns import SortKey
+from pycrictl.show import limiter_tables
+from pycrictl.show.columns import SortKey, sort_paths
 from pycrictl.show.formats import Format
 from pycrictl.units import escape, quote
 
@@ -69,7 +69,7 @@ def pull_limiter(
     sort_by: Annotated[
         str,
         list_options.sort_by(
-            columns.PULLS,
+            limiter_tables.HISTORY,
             "rate",
             help="With history: sort by a column, such as rate; with -, descending.",
         ),
@@ -194,7 +194,7 @@ def _write_history(
     ]
     pulls = [record.document() for record in records]
     if sort_by:
-        pulls = SortKey(sort_by, columns.PULLS).sorted(pulls, pulls)
+        pulls = SortKey(sort_by, sort_paths(limiter_tables.HISTORY)).sorted(pulls, pulls)
     document = {"pulls": pulls, "summary": summary_of(records)}
     if chosen.is_table:
         limiter_tables.write_history(document, app.env.stdout, header=header)
