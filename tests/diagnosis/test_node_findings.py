@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.findings import Disk, Missing, Weight
+from pycrictl.diagnosis.findings import Condition, Disk, Missing, Weight
 from pycrictl.diagnosis.node_findings import NodeFacts, document, examine
 from pycrictl.diagnosis.registry import Route, Step
 from pycrictl.show.datatext import document_json
@@ -121,7 +121,7 @@ def test_a_node_with_which_nothing_is_wrong() -> None:
 def test_findings_are_ordered_by_weight() -> None:
     facts = NodeFacts(
         **WELL | {"kubelet_limit": 0, "is_clock_synchronized": False, "timeout_s": 0.0},
-        conditions=(("NetworkReady", "no network config"),),
+        conditions=(Condition("NetworkReady", "no network config"),),
         routes=(route(GOOD, BAD),),
         missing=(Missing("proxy", "it does not answer"),),
     )
@@ -148,7 +148,9 @@ def test_a_node_of_which_not_all_was_seen_is_not_called_well() -> None:
 
 
 def test_the_weight_of_a_finding_is_coloured_on_a_terminal() -> None:
-    facts = NodeFacts(**WELL | {"kubelet_limit": 0}, conditions=(("NetworkReady", "no CNI"),))
+    facts = NodeFacts(
+        **WELL | {"kubelet_limit": 0}, conditions=(Condition("NetworkReady", "no CNI"),)
+    )
     out = io.StringIO()
     write_node(document(facts), out, 60, is_coloured=True)
     lines = out.getvalue().splitlines()

@@ -91,7 +91,7 @@ def test_data_is_read_back_as_it_was(document: Any) -> None:
 
 
 def test_json() -> None:
-    document = {"b": [], "a": {"z": None, "B": True, "f": 2.0}, "<&>": {}, "big": 2**63 - 1}
+    document: Any = {"b": [], "a": {"z": None, "B": True, "f": 2.0}, "<&>": {}, "big": 2**63 - 1}
     assert (
         document_json(document)
         == r"""{
@@ -111,7 +111,7 @@ def test_json() -> None:
 
 
 def test_yaml() -> None:
-    document = {
+    document: Any = {
         "lines": "a\nb\n",
         "cut": "a\nb",
         "indented": " a\nb\n",
