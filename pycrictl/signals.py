@@ -33,27 +33,21 @@ _Handler = Callable[[int, FrameType | None], object]
 
 
 @contextmanager
-def undisturbed() -> Iterator[Callable[[], None]]:
+def undisturbed() -> Iterator[None]:
     """Hold back what these signals do to this program until the end of the block.
 
-    Python runs their handlers in the main thread only; in others nothing is to be held back. What
-    is yielded lets through what has come, where it does no harm.
+    Python runs their handlers in the main thread only; in others nothing is to be held back.
     """
     noted: list[tuple[_Handler, int]] = []
-
-    def let_through() -> None:
-        if noted:
-            handler, number = noted.pop(0)
-            handler(number, None)
-
     try:
         with ExitStack() as stack:
             if threading.current_thread() is threading.main_thread():
                 for number in ENDING:
                     stack.enter_context(_noting(number, noted))
-            yield let_through
+            yield
     finally:
-        let_through()
+        for handler, noted_number in noted[:1]:
+            handler(noted_number, None)
 
 
 @contextmanager

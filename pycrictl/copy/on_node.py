@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("pycrictl.copy")
 
 _CONNECT_S: Final = 5.0
-_OLD_S: Final = 24 * 3600.0
-"""For so long it is remembered what was left in containers that a runtime does not know."""
-
 _PEER: Final = struct.Struct("3i")
 """``struct ucred``: the process, user and group of a socket's other end (unix(7))."""
 
@@ -160,9 +157,9 @@ def sweep(locate_one: Callable[[str], FirstProcess]) -> int:
         try:
             with ContainerRoot(partial(locate_one, container_id)) as root:
                 count += sweep_root(root)
-        except (NotFound, FailedPrecondition):  # gone, or another runtime's
+        except (NotFound, FailedPrecondition):  # it is gone, and what was in it
             for noted in of_the_dead():
-                if noted.container_id == container_id and noted.age_s > _OLD_S:
+                if noted.container_id == container_id:
                     forget(noted.name)
         except (CopyError, OSError):
             log.debug("cannot clear up in container %s", container_id, exc_info=True)

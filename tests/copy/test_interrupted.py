@@ -1,4 +1,4 @@
-"""Merges and removals that signals fall into: all of it, or nothing, and nothing that was there."""
+"""Merges and removals that fail or are killed, and that signals fall into."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
-from typing import Any, Final
-from unittest.mock import Mock
+from typing import Final
 
 import pytest
 
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.janitor import VARIABLE, sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.rootfs import Directory
@@ -32,57 +29,11 @@ OLD: Final = {"a": "old", "d/b": "old", "d/kept": "old"}
 BOTH: Final = OLD | NEW
 
 
-def killed(
-    source: Path, into: Path, how: str, *, rules: Rules = PLAIN, fails_at: int, killed_at: int
-) -> bool:
-    """Copy in another process.
-
-    Args:
-        how: what the file system is able to: ``links`` to the old files, or ``moves`` alone, which
-            replace what is in their way.
-        fails_at: the move that fails.
-        killed_at: the move before which the process is killed.
-
-    Returns:
-        Whether it was.
-    """
-    pid = os.fork()
-    if pid:
-        return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
-    moves, move, link = 0, Directory.move, Directory.link
-
-    def counted(
-        self: Directory, name: bytes, to: Directory, to_name: bytes, *, flags: int = 0
-    ) -> None:
-        nonlocal moves
-        moves += 1
-        if moves == killed_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if moves == fails_at:
-            raise OSError(errno.EIO, "disk")
-        if flags and how == "moves":
-            moves -= 1
-            raise OSError(errno.EINVAL, "flags")
-        move(self, name, to, to_name, flags=flags)
-
-    def linked(self: Directory, other: Directory, other_name: bytes, name: bytes) -> None:
-        if how == "moves":
-            raise OSError(errno.EPERM, "links")
-        link(self, other, other_name, name)
-
-    setattr(Directory, "move", counted)  # noqa: B010 (it is replaced)
-    setattr(Directory, "link", linked)  # noqa: B010 (the same)
-    try:
-        directly(f"{source}/.", into, rules)
-    finally:
-        os._exit(0)
-
-
 @pytest.fixture(autouse=True)
 def noted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    os.environ[VARIABLE] = str(tmp_path_factory.mktemp("noted"))
-    yield
-    del os.environ[VARIABLE]
+    with pytest.MonkeyPatch.context() as own:
+        own.setenv(VARIABLE, str(tmp_path_factory.mktemp("noted")))
+        yield
 
 
 @pytest.fixture
@@ -108,6 +59,87 @@ def found(top: Path) -> dict[str, str]:
     return {str(path.relative_to(top)): path.read_text() for path in files}
 
 
+def at_move(
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    act: Callable[[], object],
+    *,
+    has_flags: bool = True,
+) -> None:
+    """Do something before a move; the first one says that the merge begins."""
+    moves, move = 0, Directory.move
+
+    def counted(
+        self: Directory, name: bytes, to: Directory, to_name: bytes, *, flags: int = 0
+    ) -> None:
+        nonlocal moves
+        if flags and not has_flags:
+            raise OSError(errno.EINVAL, "flags")
+        moves += 1
+        if moves == number:
+            act()
+        move(self, name, to, to_name, flags=flags)
+
+    monkeypatch.setattr(Directory, "move", counted)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail() -> None:
+    raise OSError(errno.EIO, "disk")
+
+
+@pytest.mark.parametrize(
+    ("has_flags", "rules"),
+    [(True, PLAIN), (False, PLAIN), (True, Rules(no_clobber=True))],
+    ids=["flags", "no-flags", "no-clobber"],
+)
+def test_killed_in_a_merge(
+    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, has_flags: bool, rules: Rules
+) -> None:
+    """The next one finishes what has begun."""
+    complete = NEW | OLD if rules.no_clobber else BOTH
+    for killed_at in range(1, 20):
+        pid = os.fork()
+        if pid == 0:
+            at_move(monkeypatch, killed_at, kill, has_flags=has_flags)
+            try:
+                directly(f"{source}/.", into, rules)
+            finally:
+                os._exit(0)
+        was_killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+        assert len(stages_in(into)) == was_killed
+        assert sweep_root(THIS_MACHINE) == was_killed
+        assert found(into) == (OLD if killed_at == 1 else complete), killed_at
+        if not was_killed:
+            break
+        shutil.rmtree(into)
+        fill(into, OLD)
+    assert 3 < killed_at < 19
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
+def test_a_move_that_fails(
+    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    """The first changes nothing; what has begun is finished once that is possible."""
+    before = snapshot(into)
+    at_move(monkeypatch, fails_at, fail)
+    with pytest.raises(CopyError, match="input/output error") as info:
+        directly(f"{source}/.", into)
+    monkeypatch.undo()
+    if fails_at < 3:
+        assert snapshot(into) == before
+        return
+    assert info.value.message.startswith("the copy failed halfway: ")
+    assert "/into/.pycrictl-" in str(info.value.hint)
+    sweep_root(THIS_MACHINE)
+    assert stages_in(into) == []
+    assert found(into) == BOTH
+
+
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """Signals as the program has them, an exception each, whatever the tests' own are."""
@@ -124,154 +156,65 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize(
-    ("how", "rules"),
-    [("links", PLAIN), ("moves", PLAIN), ("links", Rules(no_clobber=True))],
-    ids=["links", "moves", "no-clobber"],
+SIGNALS = pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
 )
-def test_killed_in_a_merge_that_fails(source: Path, into: Path, how: str, rules: Rules) -> None:
-    """Whatever step fails, and wherever the program is killed in taking back the others."""
-    complete = NEW | OLD if rules.no_clobber else BOTH
-    seen = []
-    for fails_at in (3, 6, 1000):
-        for killed_at in range(1, 40):
-            before = snapshot(into)
-            was_killed = killed(
-                source, into, how, rules=rules, fails_at=fails_at, killed_at=killed_at
-            )
-            assert len(stages_in(into)) == was_killed
-            assert sweep_root(THIS_MACHINE) == was_killed
-            seen.append(found(into))
-            assert seen[-1] in (OLD, complete), (fails_at, killed_at)
-            if not was_killed and seen[-1] == OLD:
-                assert snapshot(into) == before
-            shutil.rmtree(into)
-            fill(into, OLD)
-            if not was_killed:
-                break
-        else:
-            pytest.fail("it was killed every time")
-    assert OLD in seen
-    assert complete in seen
-
-
-def last_fails(last: int) -> Callable[..., None]:
-    replace, done = Merge._replace, 0
-
-    def replacing(*arguments: Any) -> None:
-        nonlocal done
-        replace(*arguments)
-        done += 1
-        if done == last:
-            raise KeyboardInterrupt
-
-    return replacing
-
-
-def with_signal(function: Callable[..., None], number: int) -> Callable[..., None]:
-    """A function that a signal falls into."""
-
-    def interrupted(*arguments: Any) -> None:
-        signal.raise_signal(number)
-        function(*arguments)
-
-    return interrupted
 
 
 @pytest.mark.usefixtures("handlers")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_while_a_merge_is_taken_back(
-    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, number: int
+@SIGNALS
+def test_a_signal_in_a_merge_takes_effect_after_it(
+    source: Path,
+    into: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    error: type[BaseException],
 ) -> None:
-    before = snapshot(into)
-    monkeypatch.setattr(Merge, "_take_back", with_signal(Merge._take_back, number))
-    monkeypatch.setattr(Merge, "_replace", last_fails(2))
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
+    at_move(monkeypatch, 3, lambda: signal.raise_signal(number))
+    with pytest.raises(error):
         directly(f"{source}/.", into)
-    assert snapshot(into) == before
-
-
-@pytest.mark.usefixtures("handlers")
-def test_a_signal_in_a_step_takes_effect_after_it(
-    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = snapshot(into)
-    link = Mock(side_effect=with_signal(Directory.link, signal.SIGINT))
-    monkeypatch.setattr(Directory, "link", lambda *words: link(*words))
-    with pytest.raises(KeyboardInterrupt):
-        directly(f"{source}/.", into)
-    assert snapshot(into) == before
-    assert link.call_count == 1
-
-
-def test_what_cannot_be_taken_back_stays(
-    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who clears up finishes the merge then, as far as it can."""
-    monkeypatch.setattr(Merge, "_replace", last_fails(2))
-
-    monkeypatch.setattr(Merge, "_take_back", Mock(side_effect=OSError(5, "disk")))
-    with pytest.raises(CopyError, match="failed halfway") as info:
-        directly(f"{source}/.", into)
-    assert "/into/.pycrictl-" in str(info.value.hint)
-    monkeypatch.undo()
-    sweep_root(THIS_MACHINE)
-    assert stages_in(into) == []
     assert found(into) == BOTH
+    assert stages_in(into) == []
 
 
 @pytest.mark.usefixtures("handlers")
-@pytest.mark.parametrize("is_over", [False, True], ids=["given up", "finished"])
-def test_a_signal_while_the_stage_is_removed(
-    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
+def test_a_signal_while_the_stage_of_a_failure_is_removed(
+    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remove, removed = Directory.remove, count(1)
+    remove, removed = Directory.remove, 0
 
     def interrupted(self: Directory, name: bytes, *, depth: int = 0) -> None:
-        if next(removed) == 2:
+        nonlocal removed
+        removed += 1
+        if removed == 2:
             signal.raise_signal(signal.SIGINT)
         remove(self, name, depth=depth)
 
     monkeypatch.setattr(Directory, "remove", interrupted)
-    if not is_over:
-        monkeypatch.setattr(Merge, "_replace", last_fails(2))
+    at_move(monkeypatch, 2, fail)
     with pytest.raises(KeyboardInterrupt):
         directly(f"{source}/.", into)
     monkeypatch.undo()
+    [stage] = stages_in(into)
+    assert (stage / "top").exists()  # it is not finished
     sweep_root(THIS_MACHINE)
     assert stages_in(into) == []
-    assert found(into) == (BOTH if is_over else OLD)
-
-
-def test_what_is_being_removed_is_not_finished(source: Path, into: Path) -> None:
-    """A copy that was taken back, and whose stage somebody has begun to remove."""
-    assert killed(source, into, "links", fails_at=1000, killed_at=2)
-    [stage] = stages_in(into)
-    (stage / "commit").rename(stage / "top")
-    (stage / "top/a").unlink()
-    sweep_root(THIS_MACHINE)
     assert found(into) == OLD
 
 
 @pytest.mark.usefixtures("handlers")
-@pytest.mark.parametrize("lets", [True, False])
-@pytest.mark.parametrize(
-    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
-)
-def test_undisturbed(number: int, error: type[BaseException], lets: bool) -> None:
+@SIGNALS
+def test_undisturbed(number: signal.Signals, error: type[BaseException]) -> None:
     steps = []
 
     def work() -> None:
-        with undisturbed() as let_through:
+        with undisturbed():
             signal.raise_signal(number)
-            steps.append("held back")
-            if lets:
-                let_through()
             steps.append("to the end")
 
     with pytest.raises(error):
         work()
-    assert steps == ["held back", "to the end"][: 2 - lets]
+    assert steps == ["to the end"]
     with pytest.raises(error):
         signal.raise_signal(number)
 
@@ -284,8 +227,7 @@ def test_undisturbed_leaves_alone_what_does_nothing() -> None:
     seen: list[object] = []
 
     def work() -> None:
-        with undisturbed() as let_through:
-            let_through()
+        with undisturbed():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     before = signal.getsignal(signal.SIGTERM)

@@ -7,7 +7,7 @@ the program ends. Whoever gets the lock may clear up: the next copy from or to t
 goes on without one.
 
 A merge that had begun is finished first, so that nothing half done is left. One that cannot be
-finished stays as it is: what it has replaced is in its stage.
+finished stays as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import json
 import os
 import re
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
@@ -53,7 +52,6 @@ class Noted(NamedTuple):
     container_id: str
     folder: bytes
     name: bytes
-    age_s: float = 0.0
 
 
 class Note:
@@ -100,8 +98,7 @@ def of_the_dead() -> Iterator[Noted]:
                 if text and status.st_nlink:
                     match parse(text):
                         case [str(container_id), str(path), str(stage)]:
-                            age_s = time.time() - status.st_mtime
-                            yield Noted(container_id, os.fsencode(path), os.fsencode(stage), age_s)
+                            yield Noted(container_id, os.fsencode(path), os.fsencode(stage))
 
 
 def forget(name: bytes) -> None:
@@ -162,15 +159,11 @@ def _clear(noted: Noted, root: Root) -> None:
             place.unlink(noted.name)
         elif status.st_mode & 0o777 == 0o700:
             with place.enter(noted.name) as stage:
-                _finish_merge(stage, place)
+                for marker in (COMMIT, COMMIT_NEW):
+                    if stage.lstat(marker) is not None:
+                        with stage.enter(marker) as staged:
+                            Merge(staged, place, no_clobber=marker == COMMIT_NEW).run()
             remove_stage(place, noted.name)
-
-
-def _finish_merge(stage: Directory, place: Directory) -> None:
-    for marker in (COMMIT, COMMIT_NEW):
-        if stage.lstat(marker) is not None:
-            with stage.enter(marker) as staged:
-                Merge(staged, place, stage, no_clobber=marker == COMMIT_NEW).run()
 
 
 def remove_stage(place: Directory, name: bytes) -> None:

@@ -22,8 +22,9 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import AcceptedEntry, Make, Path, Rules
 from pycrictl.copy.tree.commit import Merge, move_new
 from pycrictl.copy.tree.janitor import COMMIT, COMMIT_NEW, TOP, Note, random_name, remove_stage
-from pycrictl.copy.tree.rootfs import Directory, descend, set_owner
+from pycrictl.copy.tree.rootfs import Directory, descend, set_owner, to_error
 from pycrictl.errors import CopyError
+from pycrictl.signals import undisturbed
 from pycrictl.units import quote
 
 IMPLIED_MODE: Final = 0o755
@@ -120,22 +121,23 @@ class Stage:
     def merge(self, rules: Rules) -> Summary:
         """Merge the top with the directory that the copy goes into; return what was left out."""
         late = self._finish_all()
-        merge = Merge(self._enter(()), self._place, self._stage, no_clobber=rules.no_clobber)
+        merge = Merge(self._enter(()), self._place, no_clobber=rules.no_clobber)
         merge.check()
-        # From now on whoever clears up would finish the work.
-        self._stage.move(TOP, self._stage, COMMIT_NEW if rules.no_clobber else COMMIT)
-        try:
-            merge.run()
-        except BaseException as exc:
-            if merge.is_halfway:
-                raise self._left_behind() from exc
-            raise
-        # The stage is in the directory: its removal would change the time that is to be kept.
-        self.remove()
-        late = [path for path in late if path not in {(), *merge.merged}]
-        if rules.archive:  # what was there already has it too, now that all is in it
-            late += [*reversed(merge.merged), ()]
-        self._finish_again(self._place, late)
+        with undisturbed():
+            # From now on whoever clears up would finish the work.
+            self._stage.move(TOP, self._stage, COMMIT_NEW if rules.no_clobber else COMMIT)
+            try:
+                merge.run()
+            except (OSError, CopyError) as exc:
+                if merge.has_begun:
+                    raise self._left_behind(exc) from exc
+                raise
+            # The stage is in the directory: its removal would change the time that is to be kept.
+            self.remove()
+            late = [path for path in late if path not in {(), *merge.merged}]
+            if rules.archive:  # what was there already has it too, now that all is in it
+                late += [*reversed(merge.merged), ()]
+            self._finish_again(self._place, late)
         return merge.kept
 
     def remove(self) -> None:
@@ -174,16 +176,18 @@ class Stage:
                 with descend(top, path) as directory:
                     self._finish(directory, made.item)
 
-    def _left_behind(self) -> CopyError:
-        """Keep what an unfinished merge has replaced; return the error that says so."""
+    def _left_behind(self, exc: OSError | CopyError) -> CopyError:
+        """Keep what a merge has not moved; return the error that says so."""
         self._is_over = True
         self._leave(0)
         self._stage.close()
         self._note.close(is_removed=False)
+        if isinstance(exc, OSError):
+            exc = to_error(exc, "copy to", self._place.shown)
         shown = quote(os.fsdecode(self._place.shown_path(self._name)))
         return CopyError(
-            "the copy failed halfway, and its changes could not be undone",
-            hint=f"what was replaced is in {shown} until the copy can be finished",
+            f"the copy failed halfway: {exc.message}",
+            hint=f"the rest is in {shown}; cp --sweep completes it once that is possible",
         )
 
     def _remove(self) -> None:
