@@ -16,6 +16,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.places import Source
+from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, Watch
 from pycrictl.errors import CopyError
 
@@ -125,6 +126,8 @@ class StreamArchive:
             except BlockingIOError:  # as other processes have it that share it
                 select.select((self._stream,), (), ())
                 continue
+            except OSError as exc:
+                raise to_error(exc, "read", b"-") from exc
             if not count:
                 return
             yield buffer[:count]

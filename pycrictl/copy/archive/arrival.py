@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Final, NamedTuple
 
 from pycrictl.copy.archive.archives import Incoming, Outgoing
@@ -26,15 +27,15 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import AcceptedEntry, Judge, Make, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
 from pycrictl.copy.tree.commit import existing_kind
-from pycrictl.copy.tree.content import SparseWriter, copy_content
+from pycrictl.copy.tree.content import OnBytes, SparseWriter, copy_content
 from pycrictl.copy.tree.places import Destination, Source
 from pycrictl.copy.tree.rootfs import Directory, to_error
 from pycrictl.copy.tree.stage import Owner, Stage, finish
-from pycrictl.copy.tree.walk import Watch, walk
+from pycrictl.copy.tree.walk import OnSkip, Watch, walk
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
 from pycrictl.wire.tar.header import Entry
-from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, read
+from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, Event, read
 
 _TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 """Errors that only the side that is written to can have."""
@@ -54,49 +55,63 @@ def put(
         check: called before anything is visible; raises an error if it must not be.
     """
     with closing(_Arrival(archive, destination, rules, watch)) as arrival:
+        on_bytes = watch.on_bytes
         if archive.tree is not None:
-            _copy_tree(archive.tree, arrival, watch)
+            found = _of_tree(archive.tree, arrival.skip, on_bytes)
         else:
-            with closing(archive.pieces()) as pieces:
-                _unpack(pieces, arrival, watch)
+            found = _of_archive(archive.pieces(), on_bytes)
+        with closing(found):
+            for entry, fill in found:
+                arrival.take(entry, fill)
         check()
         return arrival.commit()
 
 
-def _copy_tree(source: Source, arrival: _Arrival, watch: Watch) -> None:
+Fill = Callable[[int], None]
+"""Writes the content of an entry to an empty file; before the next entry is asked for."""
+
+
+def _of_tree(
+    source: Source, on_skip: OnSkip, on_bytes: OnBytes
+) -> Generator[tuple[Entry, Fill], None, None]:
     shown = source.text.path
     try:
-        with closing(walk(source, on_skip=arrival.skip)) as found:
+        with closing(walk(source, on_skip=on_skip)) as found:
             for entry, fd in found:
                 shown = entry.name
-                target = arrival.begin(entry)
-                if target is not None:
-                    copy_content(fd, target, entry.size_bytes, shown=shown, on_bytes=watch.on_bytes)
-                    arrival.end()
+                yield entry, partial(_copy, fd, entry, on_bytes)
     except OSError as exc:
-        if exc.errno in _TARGET_ERRORS:
-            raise arrival.failure(exc) from exc
         raise to_error(exc, "copy", shown) from exc
 
 
-def _unpack(pieces: Iterable[memoryview], arrival: _Arrival, watch: Watch) -> None:
-    writer: SparseWriter | None = None
-    for event in read(pieces):
-        try:
-            if isinstance(event, DataReceived):
-                if writer is not None:
-                    writer.write(event.data)
-                    watch.on_bytes(len(event.data))
-            elif isinstance(event, EntryStarted):
-                fd = arrival.begin(event.entry)
-                if fd is not None:
-                    writer = SparseWriter(fd)
-            elif isinstance(event, EntryFinished) and writer is not None:
-                writer.finish()
-                writer = None
-                arrival.end()
-        except OSError as exc:
-            raise arrival.failure(exc) from exc
+def _copy(fd: int, entry: Entry, on_bytes: OnBytes, target: int) -> None:
+    try:
+        copy_content(fd, target, entry.size_bytes, shown=entry.name, on_bytes=on_bytes)
+    except OSError as exc:
+        if exc.errno in _TARGET_ERRORS:
+            raise
+        raise to_error(exc, "copy", entry.name) from exc
+
+
+def _of_archive(
+    archive: Generator[memoryview, None, None], on_bytes: OnBytes
+) -> Generator[tuple[Entry, Fill], None, None]:
+    with closing(archive) as pieces:
+        events = read(pieces)
+        for event in events:
+            if isinstance(event, EntryStarted):
+                yield event.entry, partial(_unpack, events, on_bytes)
+
+
+def _unpack(events: Iterator[Event], on_bytes: OnBytes, target: int) -> None:
+    writer = SparseWriter(target)
+    for event in events:
+        if isinstance(event, DataReceived):
+            writer.write(event.data)
+            on_bytes(len(event.data))
+        elif isinstance(event, EntryFinished):
+            break
+    writer.finish()
 
 
 class _Target(NamedTuple):
@@ -128,19 +143,11 @@ class _Arrival:
         self._keeps_owner = destination.root.default_owner is None and os.geteuid() != 0
         self._held = ExitStack()
         self._stage: Stage | None = None
-        self._item: AcceptedEntry | None = None
-        self._fd = -1
         self._last_skipped: Skipped | None = None
         # Of a single one it is not known before its first entry what it is.
         self._target = self._find_target(kind) if kind is SourceKind.ARCHIVE else None
 
-    def begin(self, entry: Entry) -> int | None:
-        """Take an entry.
-
-        Returns:
-            For a file, a writable descriptor for its content, valid until ``end``. None: the
-            content is dropped.
-        """
+    def take(self, entry: Entry, fill: Fill) -> None:
         verdict = self._judge.judge(entry)
         item = verdict if isinstance(verdict, AcceptedEntry) else None
         try:
@@ -149,37 +156,29 @@ class _Arrival:
                 if dropped is not None:
                     self._summary.count(dropped, -1)
             if item is not None:
-                return self._make(item)
+                self._make(item, fill)
         except OSError as exc:
-            raise self.failure(exc, item) from exc
+            raise self._failure(exc, () if item is None else item.path) from exc
         if isinstance(verdict, Skipped):
             self.skip(verdict)
-        return None
 
-    def _make(self, item: AcceptedEntry) -> int | None:
+    def _make(self, item: AcceptedEntry, fill: Fill) -> None:
         if self._target is None:
             is_leaf = item.make is not Make.DIRECTORY and not item.path
             self._target = self._find_target(SourceKind.FILE if is_leaf else SourceKind.DIRECTORY)
         if self._target.meeting is Meeting.KEEP:
-            return None
+            return
         self._summary.count(item)
         if self._stage is None:
             container_id = self._destination.root.container_id
             self._stage = Stage(self._target.directory, self._host_owner, container_id)
             self._held.callback(self._stage.remove)
         fd = self._stage.make(item)
-        if fd is not None:
-            self._item, self._fd = item, fd
-        return fd
-
-    def end(self) -> None:
-        item, fd, self._item, self._fd = self._item, self._fd, None, -1
-        if item is None:
+        if fd is None:
             return
         try:
+            fill(fd)
             finish(fd, item, self._host_owner(item.owner))
-        except OSError as exc:
-            raise self.failure(exc, item) from exc
         finally:
             os.close(fd)
 
@@ -203,20 +202,15 @@ class _Arrival:
                 self._stage.move(target.name, replaces=target.meeting is Meeting.REPLACE)
             self.close()
         except OSError as exc:
-            raise self.failure(exc) from exc
+            raise self._failure(exc) from exc
         if self._notes_names:
             self._watch.note_names(has_absolute=self._judge.has_absolute)
         return summary
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = -1
         self._held.close()
 
-    def failure(self, exc: OSError, item: AcceptedEntry | None = None) -> CopyError:
-        item = item or self._item
-        path: Path = () if item is None else item.path
+    def _failure(self, exc: OSError, path: Path = ()) -> CopyError:
         top = self._destination.text.path
         return to_error(exc, "copy to", b"/".join((top.rstrip(b"/"), *path)) or top)
 
