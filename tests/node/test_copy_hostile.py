@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.copy.archive.test_hostile import made_in
-from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
+from tests.copy.hostile import HONEST, HOSTILE, REPLACED, Case, build_surroundings, snapshot
 from tests.copy.trees import stages_in
 
 from .forked import Ended, Program
@@ -96,8 +96,8 @@ def test_archives_into_a_container(container: Container, program: Program) -> No
 
 def test_archives_into_a_container_by_exec(container: Container, program: Program) -> None:
     """Judged by the same rules: a few of each kind show that they are asked."""
-    left_out = ("empty-archive", "name-not-utf-8")
-    honest = {n: case for n, case in HONEST.items() if case.by_exec and n not in left_out}
+    left_out = ("empty-archive", "name-not-utf-8", *REPLACED)
+    honest = {name: case for name, case in HONEST.items() if name not in left_out}
     chosen = {**each(HOSTILE, 15), **each(honest, 8)}
     assert judge_into(container, program, chosen, "exec") == {}
 
@@ -128,9 +128,8 @@ def test_archives_that_a_container_makes(
         return program.run("cp", "--method", "exec", f"{container.id}:/src/.", dest)
 
     # What no tar makes of a tree is refused, or a link to a link is kept as it is.
-    left_out = {"empty-archive", "uid-huge", "hard-to-sym-shift", "hard-then-original"}
-    left_out |= {"twice", "twice-deep", "hard-then-file"}
-    honest = {name: case for name, case in HONEST.items() if case.by_exec and name not in left_out}
+    left_out = {"empty-archive", "uid-huge", "hard-to-sym-shift", *REPLACED}
+    honest = {name: case for name, case in HONEST.items() if name not in left_out}
     cases = {**each(HOSTILE, 3), **each(honest, 4)}
     assert judge(cases, tmp_path / "play", (root, Path("/")), run) == {}
 

@@ -86,7 +86,7 @@ def test_a_container_with_tar_only(shared_lab: Lab, start_container: Start, fold
     cp.ok("C:/bin/busybox", folder)
     assert (folder / "busybox").stat().st_size > MIB
     line = cp.refused(folder / "busybox", "C:/new")
-    assert line == "pycrictl: there is no find in the container"
+    assert line == "pycrictl: there is no stat in the container"
 
 
 def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -> None:

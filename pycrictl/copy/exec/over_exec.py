@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Final
@@ -17,10 +16,11 @@ from typing import Final
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.measure import report_total
 from pycrictl.copy.exec.cleaning import Cleaner
-from pycrictl.copy.exec.remote import CommandResult, Remote, in_large_pieces
+from pycrictl.copy.exec.remote import CommandResult, Remote
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place, take_apart
+from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.walk import OnSkip, Watch
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.units import quote
@@ -34,13 +34,7 @@ _IDLE_S: Final = 30.0
 """How long any other may."""
 
 _INCOMPLETE: Final = "the copy is incomplete"
-_MAX_NAMED: Final = 3
-
-_GNU: Final = b"GNU tar"
-_COMPLAINT: Final = re.compile(rb"tar: (?P<name>.+): (?P<reason>[^:]+)")
 _CHANGED: Final = b"file changed as we read it"
-_VANISHED: Final = b"File removed before we read it"
-_MARK_BITS: Final = 32
 
 
 class OverExec:
@@ -54,9 +48,9 @@ class OverExec:
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Iterator[Outgoing]:
         remote, text = self._remote, take_apart(path)
-        is_gnu = _GNU in remote.tar_version()
+        is_gnu = b"GNU tar" in remote.run("tar", "--version").stdout
         is_entered = text.wants_directory or (
-            follow and not remote.run("test", "-d", os.fsdecode(text.path)).status
+            follow and remote.look(text.path, follow=True) is Existing.DIRECTORY
         )
         words = ["tar", "-c", "-f", "-"]
         if is_gnu:
@@ -79,8 +73,8 @@ class OverExec:
         def packed() -> Generator[bytes, None, None]:
             remote.refuse_kernel_file_system(text.path)
             with _watched(remote) as mark:
-                place = ["-C", os.fsdecode(folder) + mark, "--", os.fsdecode(member)]
-                with remote.stream(*words, *place, stdin=False) as tar:
+                where = ["-C", os.fsdecode(folder) + mark, "--", os.fsdecode(member)]
+                with remote.stream(*words, *where, stdin=False) as tar:
                     yield from in_large_pieces(tar.pieces())
                     _check_packed(tar.ended(), path, is_gnu=is_gnu, on_skip=watch.on_skip)
 
@@ -97,14 +91,13 @@ class OverExec:
                 "tar in the container cannot leave existing files alone (--no-clobber)",
                 hint="--method node can do it",
             )
-        self._remote.tar_version()
+        self._remote.run("tar", "--version")
         if archive.tree is not None:
             report_total(archive.tree, watch)
-        kind, top = archive.kind or SourceKind.ARCHIVE, archive.name
-        folder, name = self._place(path, kind, top or b".")
-        cleaner = Cleaner(rules, watch, name=top, top=name or b".", unpacks=True)
-        # Without -a everything belongs to the user that tar runs as.
-        options = ["-p"] if rules.archive else ["-p", "-o"]
+        folder, name = self._place(path, archive.kind or SourceKind.ARCHIVE, archive.name or b".")
+        cleaner = Cleaner(rules, watch, name=archive.name, top=name or b".", unpacks=True)
+        shown = quote(os.fsdecode(folder if name is None else _join(folder, name)))
+        left = f"what had arrived was left in {shown}"
         has_begun = False
 
         def sent() -> Iterator[bytes]:
@@ -114,32 +107,24 @@ class OverExec:
                     has_begun = True
                     yield piece
 
+        # Without -a everything belongs to the user that tar runs as.
+        options = ["-p"] if rules.archive else ["-p", "-o"]
+        words = ["tar", "-x", *options, "-f", "-", "-C", os.fsdecode(folder)]
         try:
-            _unpack(self._remote, folder, sent(), *options, path=path)
+            _unpack(self._remote, words, sent(), path)
             if rules.archive and cleaner.summary.links:
                 # BusyBox makes some links last, and the times of their directories are lost.
-                again = in_large_pieces(cleaner.directories())
-                _unpack(self._remote, folder, again, *options, path=path)
+                _unpack(self._remote, words, in_large_pieces(cleaner.directories()), path)
         except PycrictlError as exc:
-            if not has_begun or not self._has_arrived(folder, cleaner):
+            if not has_begun:
                 raise
-            raise CopyError(f"{exc.message}; {_INCOMPLETE}", hint=_left(folder, cleaner)) from exc
+            raise CopyError(f"{exc.message}; {_INCOMPLETE}", hint=exc.hint or left) from exc
         except BaseException:
             if has_begun:
-                log.warning("%s: %s", _INCOMPLETE, _left(folder, cleaner))
+                log.warning("%s: %s", _INCOMPLETE, left)
             raise
         watch.note_names(has_absolute=cleaner.judge.has_absolute)
         return cleaner.summary
-
-    def _has_arrived(self, folder: bytes, cleaner: Cleaner) -> bool:
-        """Return whether anything of a copy is there, also if that cannot be seen."""
-        try:
-            return len(cleaner.made) > _MAX_NAMED or any(
-                self._remote.look(_join(folder, name)) is not Existing.NOTHING
-                for name in cleaner.made
-            )
-        except PycrictlError:
-            return True
 
     def _place(self, path: bytes, kind: SourceKind, top: bytes) -> tuple[bytes, bytes | None]:
         """Return the directory that the copy goes into, and its name there.
@@ -169,10 +154,8 @@ class OverExec:
         return folder, name
 
 
-def _unpack(
-    remote: Remote, folder: bytes, archive: Iterable[bytes], *options: str, path: bytes
-) -> None:
-    """Unpack an archive into a directory; ``path`` is what errors name."""
+def _unpack(remote: Remote, words: list[str], archive: Iterable[bytes], path: bytes) -> None:
+    """Let a ``tar`` unpack an archive; ``path`` is what errors name."""
     patience_s = _IDLE_S
 
     def on_stall(stalled_s: float) -> None:
@@ -182,12 +165,11 @@ def _unpack(
         ``tar`` does on a full disk.
         """
         remote.check_running()
-        if stalled_s >= _DEAD_AFTER_S and tar.so_far.stderr:
-            raise tar.so_far.failure("copy to", path)
+        if stalled_s >= _DEAD_AFTER_S and tar.stderr:
+            raise CommandResult(-1, b"", bytes(tar.stderr)).failure("copy to", path)
         if stalled_s >= patience_s:
             raise _unfinished()
 
-    words = ["tar", "-x", *options, "-f", "-", "-C", os.fsdecode(folder)]
     with remote.stream(*words, stdin=True) as tar:
         tar.on_stall = on_stall
         try:
@@ -209,30 +191,34 @@ def _unfinished() -> CopyError:
     return CopyError("tar in the container ended before it had read everything")
 
 
-def _left(folder: bytes, cleaner: Cleaner) -> str:
-    paths = [quote(os.fsdecode(_join(folder, name))) for name in cleaner.made]
-    more = len(paths) - _MAX_NAMED
-    named = ", ".join(paths[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-    return f"what had arrived was left in {named}"
-
-
 def _join(folder: bytes, name: bytes) -> bytes:
     return folder.rstrip(b"/") + b"/" + name
 
 
+def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Yield the same bytes in multiples of ``CHUNK_BYTES``, in which holes can be seen."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        if whole := len(held) // CHUNK_BYTES * CHUNK_BYTES:
+            yield bytes(held[:whole])
+            del held[:whole]
+    if held:
+        yield bytes(held)
+
+
 def _check_packed(ended: CommandResult, path: bytes, *, is_gnu: bool, on_skip: OnSkip) -> None:
-    """Require that ``tar`` has packed everything, as far as there was anything to pack."""
-    complaints = [line for line in ended.stderr.splitlines() if line.strip()]
-    known = [match for line in complaints if (match := _COMPLAINT.fullmatch(line.strip()))]
-    # GNU tar's status for files that were changed or removed in the meantime, and for no other.
-    is_live = is_gnu and ended.status == 1 and 0 < len(known) == len(complaints)
-    is_live = is_live and all(match["reason"] in (_CHANGED, _VANISHED) for match in known)
-    if ended.status and not is_live:
+    """Require that ``tar`` has packed everything, as far as there was anything to pack.
+
+    The status 1 of GNU tar says that files were changed or removed in the meantime, and no more.
+    """
+    if ended.status and not (is_gnu and ended.status == 1):
         raise ended.failure("copy", path)
-    for match in known:
-        if match["reason"] != _CHANGED:  # the other methods do not notice that either
-            reason = match["reason"].decode(errors="replace")
-            on_skip(Skipped(match["name"], "tar", f"tar says {quote(reason)}"))
+    for line in ended.stderr.splitlines():
+        name, _, reason = line.strip().removeprefix(b"tar: ").rpartition(b": ")
+        if name and reason != _CHANGED:  # the other methods do not notice that either
+            said = quote(reason.decode(errors="replace"))
+            on_skip(Skipped(name, "tar", f"tar says {said}"))
 
 
 @contextmanager
@@ -247,8 +233,7 @@ def _watched(remote: Remote) -> Iterator[str]:
         What to add to the path of the directory that ``tar`` enters. It means nothing in a path,
         and marks the command.
     """
-    bits = f"{random.getrandbits(_MARK_BITS):0{_MARK_BITS}b}"
-    mark = bits.replace("0", "/.").replace("1", "//.")
+    mark = "".join(random.choices(("/.", "//."), k=32))
     with remote.stream(*watchdog(mark), stdin=True) as dog:
         dog.wait_for_streams()  # a tar that ran before might outlive this program
         yield mark

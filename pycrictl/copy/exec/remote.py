@@ -9,16 +9,14 @@ import asyncio  # noqa: TID253 (this module is loaded when a copy goes this way)
 import errno
 import os
 import threading
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.spec import Existing, not_running
-from pycrictl.copy.tree.content import CHUNK_BYTES
+from pycrictl.copy.tree.commit import kind_of_mode
 from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.cri import sessions
@@ -35,16 +33,11 @@ if TYPE_CHECKING:
 
 _MAX_STDERR_BYTES: Final = 64 * 1024
 
+_MISSING: Final = ("executable file not found", "no such file or directory")
 _MISSING_STATUS: Final = (126, 127)
 """The exit status that stands for a program that cannot be run."""
 
-_ERRNOS: Final = {
-    os.strerror(number).lower(): number
-    for number in (
-        *(errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EBUSY),
-        *(errno.ENOENT, errno.ENOTDIR),
-    )
-}
+_ERRNOS: Final = {os.strerror(number).lower(): number for number in errno.errorcode}
 _ERRNOS["resource busy"] = errno.EBUSY  # in the words of musl
 
 _STALL_S: Final = 3.0
@@ -52,45 +45,26 @@ _STALL_S: Final = 3.0
 
 _QUEUE_PIECES: Final = 4
 _END_S: Final = 5.0
-_MISSING: Final = ("executable file not found", "no such file or directory")
 
 _SHORT_S: Final = 60
 """How long a program may take that only looks."""
 
-_FIND_KIND: Final = (
-    *("-prune", "-print0"),
-    *("!", "-type", "f", "!", "-type", "l", "-print0"),
-    *("!", "-type", "d", "-print0"),
-)
-"""For ``find``, to print a path as often as ``_KINDS`` says, or more often."""
-
-_KINDS: Final = {0: Existing.NOTHING, 1: Existing.FILE, 2: Existing.DIRECTORY}
-
-_ALWAYS_THERE: Final = "/."
-"""The root directory, as no other path is written."""
-
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(NamedTuple):
     status: int
     stdout: bytes
     stderr: bytes
 
-    @property
-    def reason(self) -> str:
-        lines = self.stderr.decode(errors="replace").splitlines()
-        return next(filter(None, map(str.strip, lines)), f"it ended with status {self.status}")
-
     def failure(self, action: str, path: bytes) -> CopyError:
         """Return an error that quotes it: ``cannot <action> "<path>": <reason>``."""
-        reason = self.reason.rpartition(": ")[2]
-        number = _ERRNOS.get(reason.lower())
-        if number is not None:
+        lines = map(str.strip, self.stderr.decode(errors="replace").splitlines())
+        said = next(filter(None, lines), f"it ended with status {self.status}")
+        reason = said.rpartition(": ")[2]
+        if (number := _ERRNOS.get(reason.lower())) is not None:
             return to_error(OSError(number, reason), action, path)
-        said = quote(self.reason, limit=200)
-        return CopyError(f"cannot {action} {quote(os.fsdecode(path))}: {said}")
+        return CopyError(f"cannot {action} {quote(os.fsdecode(path))}: {quote(said, limit=200)}")
 
 
 class ProgramMissing(Unimplemented):
@@ -113,6 +87,8 @@ class Running:
     Attributes:
         on_stall: called again and again while nothing moves, with the seconds since something did;
             what it raises is raised where the caller waits.
+        stderr: the beginning of what the program has complained about so far; of one with input,
+            of all that it has written.
     """
 
     def __init__(
@@ -123,51 +99,50 @@ class Running:
         stdin: bool,
     ) -> None:
         self.on_stall: Callable[[float], None] = lambda _: None
+        self.stderr = bytearray()
         self._program = program
-        self._stderr = bytearray()
-        self._unsendable = ""
+        self._noted = ""
         self._input = _QueuedInput()
         self._output: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
+        ends = Ends(
+            stdout=_ToFunction(self._keep if stdin else self._output.put),
+            stderr=_ToFunction(self._keep),
+            stdin=self._input if stdin else None,
+            note=self._give_up,
+        )
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        ends = Ends(
-            stdout=_ToFunction(self._drop if stdin else self._output.put),
-            stderr=_ToFunction(self._keep),
-            stdin=self._input if stdin else None,
-            note=self._refuse,
-        )
-        self._task = self._do(self._start(begin, ends))
+        self._task = self._call(_started(begin(ends)))
 
     def __enter__(self) -> Running:
         return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(TimeoutError):  # a connection that hangs is left to the end of the program
-            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(_END_S)
+            asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result(_END_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_S)
         if not self._thread.is_alive():
             self._loop.close()
-        if self._task.done() and not self._task.cancelled():
-            self._task.exception()  # asyncio complains about one that was never looked at
 
     def wait_for_streams(self) -> None:
         """Return when the streams of a program with input are open, or it has failed before.
 
         From then on the runtime starts it even if this program is killed.
         """
-        self._do(self._until_over(self._input.is_read.wait()))
+        self._call(self._until_over(self._input.is_read.wait()))
 
     def pieces(self) -> Iterator[bytes]:
-        while (piece := self._do(self._until_over(self._output.get()))) is not None:
+        while (piece := self._call(self._until_over(self._output.get()))) is not None:
             yield piece
         while not self._output.empty():
             yield self._output.get_nowait()
 
     def send(self, data: bytes) -> bool:
         """Send input; return False if the program has ended, and more input would be lost."""
-        return bool(self._do(self._until_over(self._put(data))))
+        self._call(self._until_over(self._input.queue.put(data)))
+        return not self._task.done()
 
     def ended(self) -> CommandResult:
         """End the input of the program, and wait for its end.
@@ -177,23 +152,15 @@ class Running:
             PycrictlError: the program could not be started.
         """
         self.send(b"")
-        outcome = self._do(self._wait())
-        if self._unsendable:
-            raise StreamError(
-                "this transport cannot end the input of the program",
-                hint="--transport spdy can",
-            )
+        self._call(asyncio.wait({self._task}))
+        outcome = None if self._task.cancelled() else self._task.result()
         if outcome is None:
-            raise StreamError("the connection ended before the outcome was known")
+            raise StreamError(self._noted or "the connection ended before the outcome was known")
         if outcome.exit_code is None:
             raise CopyError(f"cannot run {self._program} in the container: {outcome.message}")
-        return CommandResult(outcome.exit_code, b"", bytes(self._stderr))
+        return CommandResult(outcome.exit_code, b"", bytes(self.stderr))
 
-    @property
-    def so_far(self) -> CommandResult:
-        return CommandResult(-1, b"", bytes(self._stderr))
-
-    def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         stalled_s = 0.0
         while True:
@@ -205,11 +172,6 @@ class Running:
             stalled_s += _STALL_S
             self.on_stall(stalled_s)
 
-    async def _start(
-        self, begin: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]], ends: Ends
-    ) -> asyncio.Task[ExitReported | None]:
-        return asyncio.create_task(begin(ends))
-
     async def _until_over(self, action: Coroutine[Any, Any, T]) -> T | None:
         acting = asyncio.create_task(action)
         await asyncio.wait({acting, self._task}, return_when=asyncio.FIRST_COMPLETED)
@@ -218,23 +180,13 @@ class Running:
         acting.cancel()
         return None
 
-    async def _wait(self) -> ExitReported | None:
-        await asyncio.wait({self._task})
-        return None if self._task.cancelled() else self._task.result()
-
-    def _refuse(self, text: str) -> None:
-        self._unsendable = text
-        self._task.cancel()
-
-    async def _put(self, data: bytes) -> bool:
-        await self._input.queue.put(data)
-        return not self._task.done()
-
     async def _keep(self, data: bytes) -> None:
-        self._stderr += data[: _MAX_STDERR_BYTES - len(self._stderr)]
+        self.stderr += data[: _MAX_STDERR_BYTES - len(self.stderr)]
 
-    async def _drop(self, data: bytes) -> None:
-        """Do nothing: a program that is given input has nothing to say but complaints."""
+    def _give_up(self, noted: str) -> None:
+        """End what will not end by itself, such as a program whose input cannot be ended."""
+        self._noted = noted
+        self._task.cancel()
 
 
 class _ToFunction(Output):
@@ -257,26 +209,15 @@ class _QueuedInput(Input):
         return await self.queue.get()
 
 
-async def _cancel_all() -> None:
+async def _started(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    task = asyncio.create_task(coroutine)
+    task.add_done_callback(lambda _: task.cancelled() or task.exception())  # it has been looked at
+    return task
+
+
+async def _end_all() -> None:
     """End all tasks but this one, so that nothing is left that could complain later."""
     await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
-    await asyncio.get_running_loop().shutdown_default_executor()
-
-
-def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Yield the same bytes in multiples of ``CHUNK_BYTES``, in which holes can be seen."""
-    held = bytearray()
-    for piece in pieces:
-        held += piece
-        if whole := len(held) // CHUNK_BYTES * CHUNK_BYTES:
-            yield bytes(held[:whole])
-            del held[:whole]
-    if held:
-        yield bytes(held)
-
-
-def _is_missing(details: str) -> bool:
-    return any(words in details for words in _MISSING)
 
 
 class Remote:
@@ -297,14 +238,12 @@ class Remote:
         _check_words(command)
         return self._run_now(command)
 
-    def tar_version(self) -> bytes:
-        return self.run("tar", "--version").stdout
-
     def _run_now(self, command: Sequence[str]) -> CommandResult:
         try:
             answer = sessions.exec_sync(self._client, self._container_id, command, limit_s=_SHORT_S)
         except RuntimeFault as exc:
-            if not isinstance(exc, NotFound) and _is_missing(exc.details):
+            is_missing = any(words in exc.details for words in _MISSING)
+            if is_missing and not isinstance(exc, NotFound):
                 raise ProgramMissing(command[0]) from exc
             raise
         if answer.exit_code in _MISSING_STATUS and not answer.stdout:
@@ -319,21 +258,14 @@ class Remote:
             raise not_running(self._container_id, what="has stopped")
 
     def look(self, path: bytes, *, follow: bool = False) -> Existing:
-        """Look what is at a path.
-
-        Args:
-            follow: what a link points to counts, unless it is dangling.
-
-        Raises:
-            Unimplemented: the container has no ``find``.
-            CopyError: that cannot be seen.
-        """
-        options = ["-L"] if follow else []
-        ended = self.run("find", *options, _ALWAYS_THERE, os.fsdecode(path), *_FIND_KIND)
-        count = Counter(ended.stdout.split(b"\0"))
-        if _KINDS.get(count[_ALWAYS_THERE.encode()]) is not Existing.DIRECTORY:
+        """Look what is at a path; with ``follow``, what a link points to unless it is dangling."""
+        for options in (["-L"], []) if follow else ([],):
+            ended = self.run("stat", *options, "-c", "%f", "--", os.fsdecode(path))
+            with suppress(ValueError):
+                return kind_of_mode(int(ended.stdout, 16))
+        if b"ermission denied" in ended.stderr:
             raise ended.failure("look at", path)
-        return _KINDS.get(count[path], Existing.SPECIAL)
+        return Existing.NOTHING
 
     def refuse_kernel_file_system(self, path: bytes) -> None:
         """Refuse what is not storage but an interface of the kernel, if that can be seen."""
@@ -347,21 +279,17 @@ class Remote:
 
     def stream(self, *command: str, stdin: bool) -> Running:
         _check_words(command)
-        streams = Streams(stdin=stdin)
         ask_url = partial(
             sessions.exec_url, self._client, self._container_id, command, stdin=stdin, tty=False
         )
-
-        def begin(ends: Ends) -> Coroutine[Any, Any, ExitReported | None]:
-            return run_command(
-                ask_url,
-                streams,
-                ends,
-                choice=self._choice,
-                timeout_s=self._client.timeout_s,
-                tls=self._tls,
-            )
-
+        begin = partial(
+            run_command,
+            ask_url,
+            Streams(stdin=stdin),
+            choice=self._choice,
+            timeout_s=self._client.timeout_s,
+            tls=self._tls,
+        )
         program = Running(command[0], begin, stdin=stdin)
         program.on_stall = lambda _: self.check_running()
         return program

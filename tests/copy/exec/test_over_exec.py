@@ -20,7 +20,7 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import CopyError, PycrictlError, Unimplemented
+from pycrictl.errors import CopyError, PycrictlError
 from pycrictl.streaming.pump import Ends
 from pycrictl.wire.command import ExitReported
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
@@ -157,7 +157,7 @@ def test_there_and_back_with_gnu_programs(copies: Copies, tmp_path: Path) -> Non
     assert copies.bytes > 0
     assert stages_in(tmp_path) == []
     for command in copies.remote.commands:
-        assert command[0] in {"tar", "find", "stat", "xargs"}
+        assert command[0] in {"tar", "stat", "xargs"}
 
 
 def test_paths_that_look_like_options(copies: Copies, tmp_path: Path) -> None:
@@ -197,13 +197,6 @@ def test_directories_that_meet(copies: Copies, tmp_path: Path) -> None:
         copies.copy_to(tmp_path / "f", "/dev/null")
 
 
-def test_what_tar_cannot_do_is_left_to_other_methods(copies: Copies, tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("1")
-    with pytest.raises(Unimplemented, match="tar in the container cannot"):
-        copies.copy_to(tmp_path / "f", tmp_path / "new", Rules(no_clobber=True))
-    assert copies.remote.commands == []
-
-
 def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> None:
     """Nothing where nothing had been sent yet."""
     (tmp_path / "dst").mkdir()
@@ -217,7 +210,7 @@ def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> 
             )
         assert 'contains ".."' in info.value.message
         assert info.value.message.endswith("the copy is incomplete") is is_left
-        hint = f'what had arrived was left in "{tmp_path}/dst/top"'
+        hint = f'what had arrived was left in "{tmp_path}/dst"'
         assert info.value.hint == (hint if is_left else None)
 
 
@@ -231,10 +224,10 @@ GOOD = archive(file(b"./f", b"new"))
         ((GOOD[:-1024], b"", 0), "ends"),
         ((b"", b"", 0), "archive"),
         ((b"usage: tar", b"", 0), "archive"),
-        ((GOOD, b"tar: ./f: Input/output error\n", 2), "Input/output error"),
+        ((GOOD, b"tar: ./f: Input/output error\n", 2), "input/output error"),
         ((GOOD, b"Killed\n", 137), "Killed"),
-        ((GOOD, b"", 1), "it ended with status 1"),
-        ((b"", b"tar: ./f: No such file or directory\n", 1), "no such file or directory"),
+        ((GOOD, b"", 2), "it ended with status 2"),
+        ((b"", b"tar: ./f: No such file or directory\n", 2), "no such file or directory"),
         ((archive(member(b"../f")), b"", 0), 'contains ".."'),
         ((archive(member(b"/../f")), b"", 0), 'contains ".."'),
         ((archive(member(b"./g")), b"", 0), "not below"),
@@ -270,10 +263,6 @@ def test_complaints_of_a_tar_that_went_on(copies: Copies, tmp_path: Path) -> Non
     assert (tmp_path / "new").read_text() == "new"
     (skipped,) = copies.skipped
     assert (skipped.path, skipped.rule) == (b"./gone", "tar")
-    copies.remote.tar = (GOOD, complaints[0] + b"something else\n", 1)
-    with pytest.raises(CopyError):
-        copies.copy_from("/etc/f", tmp_path / "newer")
-    assert not (tmp_path / "newer").exists()
     copies.remote.tar = (GOOD, b"x" * 10_000_000 + b"\n", 2)
     with pytest.raises(CopyError) as info:
         copies.copy_from("/etc/f", tmp_path / "newer")
