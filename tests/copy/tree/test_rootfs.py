@@ -8,7 +8,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ import pytest
 from pycrictl.copy.tree import resolve as resolving
 from pycrictl.copy.tree.resolve import (
     KernelFileSystem,
-    own_descriptors,
     refuse_kernel_file_system,
     resolve,
 )
@@ -26,7 +25,6 @@ from pycrictl.copy.tree.rootfs import (
     raise_descriptor_limit,
     reopen_regular,
     set_owner,
-    to_error,
 )
 from pycrictl.errors import CopyError, Unimplemented
 from tests.copy.racer import flipping
@@ -175,18 +173,6 @@ def test_file_systems_of_the_kernel(path: str) -> None:
     assert open_fds() == before
 
 
-def test_own_descriptors_after_a_fork() -> None:
-    own_descriptors()
-    pid = os.fork()
-    if pid == 0:
-        with suppress(BaseException):
-            inner = os.open("/dev/null", os.O_RDONLY)
-            os.stat(str(inner), dir_fd=own_descriptors())
-            os._exit(0)
-        os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-
 # Directories
 
 
@@ -311,10 +297,3 @@ def test_the_owner_of_a_link_itself(tmp_path: Path) -> None:
     assert (tmp_path / "f").stat().st_uid == before.st_uid
     with pytest.raises(OSError, match="Bad file"):
         set_owner(pinned, 1, 1)
-
-
-def test_errors_name_the_thing_and_help() -> None:
-    error = to_error(OSError(errno.EROFS, "whatever"), "copy to", b"/x\x1b\xff")
-    assert error.message == r'cannot copy to "/x\x1b\xff": read-only file system'
-    assert error.hint is not None
-    assert to_error(OSError(errno.ENOENT, ""), "copy", b"x").hint is None
