@@ -17,6 +17,9 @@ from pycrictl.logs.selection import Selection
 from pycrictl.units import quote
 from pycrictl.wire.logline import Chunk, is_before, timestamp_of
 
+_CLOCK_STEP_NS: Final = 60 * 1_000_000_000
+"""How far the node's clock may have been set back while the log was written."""
+
 _LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
 
 PATIENCE_S: Final = 2.0
@@ -67,7 +70,7 @@ class LogReader:
                     return
                 yield from self._tail(log, tail_lines, is_whole=is_whole)
             elif (since_ns := self._wanted.since_ns) is not None:
-                log.seek_time(lambda line: is_before(line, since_ns))
+                log.seek_time(lambda line: is_before(line, since_ns - _CLOCK_STEP_NS))
             line = log.line_ahead() if self._wanted.is_strict else b""
             if line and timestamp_of(line) is None:
                 shown = quote(line.decode(errors="replace"))

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,15 @@ def test_a_pause_with_output_into_a_file(tmp_path: Path) -> None:
         began_s = time.monotonic()
         pause()
     assert time.monotonic() - began_s > LOOK_S / 2
+
+
+def test_since_on_a_node_whose_clock_was_set_back(path: Path) -> None:
+    times = [*range(1_000), *range(970, 2_000)]
+    log = [
+        f"{datetime.fromtimestamp(time, tz=UTC):%FT%TZ} stdout F {'x' * 1000}{time}\n"
+        for time in times
+    ]
+    path.write_text("".join(log))
+    wanted = Selection(since_ns=990 * 1_000_000_000)
+    seen = b"".join(chunk.data for chunk in read(path, wanted)).split()
+    assert [int(line[1000:]) for line in seen] == [time for time in times if time >= 990]
