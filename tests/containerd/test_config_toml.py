@@ -101,11 +101,6 @@ def test_nothing_configured(tmp_path: Path, text: str) -> None:
     assert replace(found, origin="") == PullSettings()
 
 
-def test_no_file(tmp_path: Path) -> None:
-    assert from_file(tmp_path / "none") == PullSettings()
-    assert from_file(tmp_path) == PullSettings()
-
-
 def run_with_arguments(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """A process in ``folder`` that waits for a line on its stdin."""
     script = write(folder / "daemon.py", 'input("ready\\n")')
@@ -179,14 +174,9 @@ def test_mirrors_come_first(tmp_path: Path) -> None:
         Site("http://10.0.0.9", is_mirror=True, verifies=False),
         Site("https://registry-1.docker.io"),
     ]
-
-
-def test_the_default_is_for_every_registry(tmp_path: Path) -> None:
     config = configured(tmp_path, "_default", '[host."https://m"]\n')
-    assert sites_of("reg.example:5000", config) == [
-        Site("https://m", is_mirror=True),
-        Site("https://reg.example:5000"),
-    ]
+    sites = [Site("https://m", is_mirror=True), Site("https://reg.example:5000")]
+    assert sites_of("reg.example:5000", config) == sites
 
 
 def test_without_a_folder_or_with_a_bad_file_the_registry_itself_is_asked(tmp_path: Path) -> None:

@@ -11,20 +11,14 @@ from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,
-    Invalid,
     RuntimeFault,
     Unavailable,
     Unimplemented,
 )
-from tests.containerd.fakectd import Blob, FakeContainerd
+from tests.containerd.fakectd import FakeContainerd
 from tests.fakecri import serve
 
 A, B, C = ("sha256:" + letter * 64 for letter in "abc")
-
-
-def test_a_containerd(fake: FakeContainerd, client: ContainerdClient) -> None:
-    assert client.version() == "1.6.20~fake"
-    assert client.server().uuid == "fake"
 
 
 def test_another_runtime() -> None:
@@ -43,17 +37,6 @@ def test_nobody_listens(tmp_path: Path) -> None:
     client = ContainerdClient(f"{tmp_path}/none.sock")
     with pytest.raises(ConnectError, match=r"Version\.Version: .* went away: no such file"):
         client.version()
-
-
-def test_reading_is_bounded(fake: FakeContainerd, client: ContainerdClient) -> None:
-    data = bytes(range(256)) * 2000
-    fake.blobs[A] = Blob(len(data), 1.0, data=data)
-    assert client.read(A, size_bytes=len(data) + 10) == data
-    assert client.read(A, size_bytes=300_000) == data[:300_000]
-    assert client.read(A, size_bytes=4, offset=len(data) - 4) == data[-4:]
-    assert client.read(B, size_bytes=4) is None
-    with pytest.raises(Invalid):
-        client.read(A, size_bytes=4, offset=len(data) + 1)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,8 @@ from hypothesis import strategies as st
 
 from pycrictl.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
-    ImageConfig,
-    Index,
     LayerDescriptor,
     Manifest,
-    chain_ids,
-    extracted_chain_id,
     ingest_digest,
     is_digest,
     parse_document,
@@ -47,14 +43,6 @@ def test_an_oci_manifest() -> None:
     }
     layers = (LayerDescriptor(B, 10, OCI_LAYER), LayerDescriptor(C, 0, ""))
     assert parse_document(dump(document)) == Manifest(A, layers)
-
-
-def test_an_index_and_a_config() -> None:
-    index = {"manifests": [{"digest": A, "platform": {"os": "linux"}}, {"digest": B}]}
-    assert parse_document(dump(index)) == Index((A, B))
-    config = {"architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": [A, B]}}
-    assert parse_document(dump(config)) == ImageConfig((A, B))
-    assert parse_document(dump({"manifests": []})) == Index(())
 
 
 GOOD: dict[str, Any] = {"config": {"digest": A}, "layers": [{"digest": B, "size": 1}]}
@@ -114,20 +102,6 @@ def test_no_bytes_break_it(data: bytes) -> None:
     parse_document(b'{"layers":' + data)
 
 
-def test_chain_ids_of_a_real_image() -> None:
-    diff_ids = [
-        "sha256:0426f84426de42a617d085cf270c6f1e2d608721b129ec8286b47c3453aac717",
-        "sha256:3b61db22cfc69ba85e48f260b00ff67856efb41e7d73ae3b7efd710f397ac4cc",
-        "sha256:51a878d4dbd5820af86b1e58e5a7a90577dc3b3ebc12137999643a0fdcdaf1d1",
-    ]
-    assert chain_ids(diff_ids) == (
-        "sha256:0426f84426de42a617d085cf270c6f1e2d608721b129ec8286b47c3453aac717",
-        "sha256:aaadeb849169170900dbb04c7711bc7820e4ed38ff386227f60b593194444faa",
-        "sha256:02f706f12eae54ec553d326c219cdb496b77a85b831f9056217390c36489fc26",
-    )
-    assert chain_ids([]) == ()
-
-
 @pytest.mark.parametrize(
     ("ref", "expected"),
     [
@@ -146,21 +120,6 @@ def test_chain_ids_of_a_real_image() -> None:
 )
 def test_refs_of_ingests(ref: str, expected: str) -> None:
     assert ingest_digest(ref) == expected
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        (f"extract-596938768-HbHx {A}", A),
-        (f"extract-1--4IA {A}", A),
-        (A, None),
-        ("extract-1-abcd", None),
-        ("extract-1-abcd nonsense", None),
-        (f"prepare-1 {A}", None),
-    ],
-)
-def test_keys_of_extractions(key: str, expected: str | None) -> None:
-    assert extracted_chain_id(key) == expected
 
 
 def test_digests() -> None:

@@ -73,17 +73,6 @@ def test_a_layer_that_is_named_late_keeps_its_image() -> None:
     assert [item.layer for item in stream.sink.views[-2].items] == ["1", "2", "3"]
 
 
-def test_the_streams_end_is_the_end_of_all_that_it_told_of() -> None:
-    stream = Stream()
-    stream.report("a", "1", "done", 0.0)
-    stream.report("b", "2", "failed", 0.0)
-    stream.report("c", "3", "waiting", 0.0)
-    stream.endings.show(0.0, is_final=True)
-    assert stream.sink.events == [{"a", "b", "c"}, ("a", "b"), set()]
-    stream.report("c", "3", "downloading", 1.0, progress=1)  # the next stream takes it up
-    assert [item.image for item in stream.endings.show(1.0).items] == ["c"]
-
-
 def test_what_is_repeated_of_an_ended_image_is_left_out() -> None:
     stream = Stream()
     stream.report("a", "1", "done", 0.0)

@@ -181,14 +181,6 @@ def test_a_pull_that_failed_before_its_first_byte() -> None:
     assert scene.failed(1.0) == {WEB: f"{WEB}: not found"}
 
 
-def test_nobody_knows_why() -> None:
-    scene = Scene()
-    scene.add(0.0, ended=(UNKNOWN,))
-    scene.lines = [containerd(500.0)]  # long before this watch
-    assert scene.add(JOURNAL_S).ended == (UNKNOWN,)
-    assert scene.failed(1.0) == {}
-
-
 def test_a_known_image_gets_its_cause_on_each_layer() -> None:
     scene = Scene()
     shown = "registry.example/shop/web@sha256:123456789012"
@@ -232,8 +224,7 @@ def test_a_journal_that_is_too_slow_once() -> None:
     scene.lines = [containerd(1000.2)]
     scene.add(0.0)
     scene.lines = []
-    failed = EndedPull(WEB, PullEnding.FAILED, "it ended")
-    scene.add(LOOK_AGAIN_S, ended=(failed,))
+    scene.add(LOOK_AGAIN_S, ended=(EndedPull(WEB, PullEnding.FAILED, "it ended"),))
     (ended,) = scene.add(LOOK_AGAIN_S + JOURNAL_S).ended
     assert ended.reason.startswith(f"{WEB}: not found")
 

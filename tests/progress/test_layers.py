@@ -53,17 +53,6 @@ def states(layers: Layers) -> list[tuple[Phase, int]]:
     return [(layer.phase, layer.progress) for layer in layers]
 
 
-def test_only_what_was_there_before_the_pull_is_resumed() -> None:
-    layers = make("a", "b")
-    look(layers, sight(ingests={"a": 60, "b": 10}, updated_s=STARTED_S - 50))
-    assert [layer.resumed for layer in layers] == [60, 10]
-    look(layers, sight(ingests={"a": 80, "b": 4}, updated_s=STARTED_S + 1))
-    assert [layer.resumed for layer in layers] == [60, 4]
-    late = make("a")
-    look(late, sight(ingests={"a": 80}, updated_s=STARTED_S + 1))
-    assert next(iter(late)).resumed == 0
-
-
 def test_a_layer_that_is_not_compressed_is_as_large_unpacked() -> None:
     layers = Layers(STARTED_S)
     layers.add([LayerDescriptor("a", 100, "application/vnd.oci.image.layer.v1.tar")])
@@ -78,21 +67,6 @@ def test_a_layer_that_is_twice_in_an_image() -> None:
     assert states(layers) == [(Phase.WAITING, 100), (Phase.DONE, 100)]
     look(layers, sight(blobs="ab", committed=(0, 1, 2)))
     assert states(layers) == [(Phase.DONE, 100)] * 2
-
-
-def test_what_the_end_of_a_blob_says() -> None:
-    layers = make("a")
-    look(layers, sight(ingests={"a": 60}))
-    (layer,) = layers
-    assert not layer.wants_trailer
-    look(layers, sight(blobs="a"))
-    assert layer.wants_trailer
-    look(layers, sight(blobs="a", committed=(0,)))
-    assert layer.wants_trailer  # it was faster than the looks
-    layer.learn(400)
-    assert (layer.extracted, layer.extracted_total, layer.wants_trailer) == (400, 400, False)
-    layer.learn(0)
-    assert (layer.extracted, layer.extracted_total) == (400, 0)
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,6 @@ def expect(names: Names, reference: str, since_s: float = 99.0) -> Expected:
     return expected
 
 
-def test_a_repository_and_a_short_digest() -> None:
-    assert choose(Names(), repositories=["127.0.0.1/demo", "x/y"]) == f"127.0.0.1/demo@{SHORT}"
-
-
 def test_without_any_clue_it_is_the_digest_but_not_at_once() -> None:
     names = Names()
     assert choose(names, repositories=()) == ""

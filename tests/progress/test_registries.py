@@ -70,13 +70,6 @@ def test_an_index_leads_to_the_manifest_for_this_machine(
     assert sizes(ask(question(server))) == [1000]
 
 
-def test_a_password(server: FakeRegistry) -> None:
-    server.challenge, server.wanted = 'Basic realm="r"', BASIC
-    assert ask(question(server)) is None
-    assert sizes(ask(question(server, ME))) == [1000]
-    assert sizes(ask(question(server, Credentials(username="you", password="no")))) == []
-
-
 @pytest.mark.parametrize("credentials", [None, ME])
 def test_a_token(server: FakeRegistry, credentials: Credentials | None) -> None:
     realm = f"http://{server.host}/token"

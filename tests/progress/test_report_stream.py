@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_websocket
 
-from pycrictl.errors import ConnectError, StreamError, UpgradeRefused
+from pycrictl.errors import StreamError
 from pycrictl.progress.report_stream import follow
 from pycrictl.wire.progress import Report, encode_report
 from tests.streaming.servers import Handler, accept_upgrade, read_head, run, send, serve, write
@@ -145,22 +145,6 @@ def test_lines(pieces: list[bytes]) -> None:
     assert watcher.notes == []
 
 
-def test_lines_are_passed_on_at_once() -> None:
-    async def scenario() -> None:
-        reports: asyncio.Queue[Report] = asyncio.Queue()
-        async with serve(plain(CHUNKED + chunk(LINES), stays=True)) as address:
-            following = follow(
-                f"http://{address}/x", on_report=reports.put_nowait, on_note=print, timeout_s=10
-            )
-            task = asyncio.ensure_future(following)
-            assert [await reports.get() for _ in REPORTS] == REPORTS
-            assert not task.done()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    run(scenario())
-
-
 @pytest.mark.parametrize(
     ("handler", "message"),
     [
@@ -172,22 +156,6 @@ def test_a_stream_that_breaks_off(handler: Handler, message: str) -> None:
     error = failure(handler, reports=3)
     assert type(error) is StreamError
     assert message in error.message
-
-
-@pytest.mark.parametrize("status", [204, 404, 500])
-def test_refusals(status: int) -> None:
-    error = failure(plain(b"HTTP/1.1 %d Because\r\nContent-Length: 0\r\n\r\n" % status))
-    assert isinstance(error, UpgradeRefused)
-    assert error.status == status
-
-
-def test_a_server_that_accepts_and_says_nothing() -> None:
-    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-
-    with pytest.raises(ConnectError) as caught:
-        Watcher().watch(mute, timeout_s=0.2)
-    assert SECRET not in caught.value.message
 
 
 def test_a_long_silence_is_told_once() -> None:
@@ -239,13 +207,6 @@ def test_bad_messages_are_told_once_and_counted(is_websocket: bool) -> None:
         r'skipped a message that is not a progress report: not valid JSON: "oops\x1b[2J"',
         "skipped 4 messages that are not progress reports",
     ]
-
-
-def test_bad_messages_are_counted_when_the_stream_breaks() -> None:
-    watcher = Watcher()
-    with pytest.raises(StreamError):
-        watcher.watch(websocket(frame(TEXT, b"oops") * 3, stays=False))
-    assert watcher.notes[-1] == "skipped 3 messages that are not progress reports"
 
 
 def test_a_peer_that_asks_for_pongs_and_takes_none() -> None:

@@ -16,7 +16,7 @@ from pycrictl.progress.stream_watch import watch_stream
 from pycrictl.pulls.model import Phase, View
 from pycrictl.pulls.tracker import Tracker
 from tests.cli.progress_server import progress_streams
-from tests.containerd.fakectd import FakeContainerd, Lease
+from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.fixtures import fake
 from tests.containerd.made import Made
 
@@ -131,46 +131,6 @@ def test_a_watch_without_end_tells_a_pulls_end_and_goes_on_with_the_rest(
     assert [names(view) for view in after] == [{new.shown_name}] * len(after)
     assert after[-1].totals.count == 1
     assert after[-1].items[0].progress == 20
-
-
-def test_a_failed_pull_that_is_tried_again_is_told_and_appears_anew(fake: FakeContainerd) -> None:
-    made = Made(fake, "app", ["a"])
-    made.begin("lease-1", at_s=time.time())
-    made.download(0, 10, at_s=time.time())
-
-    def play(view: View) -> None:
-        if len(sink.views) == 3:
-            run_out(made)
-        elif sink.ended and not view.items:
-            made.begin("lease-2", at_s=time.time())
-            made.download(0, 30, at_s=time.time())
-        elif sink.ended and [item.progress for item in view.items] == [30]:
-            raise Enough
-
-    sink = Recorder(play)
-    with pytest.raises(Enough):
-        watch(fake, sink, PullSettings(), follow=True)
-    assert sink.ended == [(made.shown_name,)]
-    assert names(sink.views[-1]) == {made.shown_name}
-
-
-def test_a_pull_of_which_nothing_is_known_yet_is_awaited(fake: FakeContainerd) -> None:
-    began_s = time.time() - 20
-    fake.leases["lease"] = Lease(began_s)
-
-    def play(view: View) -> None:
-        if len(sink.views) == 3:
-            fake.leases.clear()
-        elif not view.awaited:
-            raise Enough
-
-    sink = Recorder(play)
-    with pytest.raises(Enough):
-        watch(fake, sink, PullSettings())
-    (awaited,) = sink.views[0].awaited
-    assert (awaited.image, awaited.is_begun) == ("", True)
-    assert 20 <= awaited.waited_s < 40
-    assert not sink.views[0].items
 
 
 def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:

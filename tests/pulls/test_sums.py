@@ -155,15 +155,6 @@ def test_what_another_pull_brings_counts_for_the_time_left() -> None:
     assert view.totals.count == 2
 
 
-def test_an_image_without_a_manifest_is_no_layer() -> None:
-    totals = look(
-        Tracker(), 0.0, Report("a", "l", 100, 100), Report("b", "", 0, 0, phase="waiting")
-    ).totals
-    assert (totals.done, totals.count, totals.to_come) == (1, 1, 1)
-    assert totals.percent is not None
-    assert totals.percent < 100
-
-
 def test_when_a_pull_began() -> None:
     tracker = Tracker()
     tracker.apply(downloading(1), now=50.0, age_s=30.0)

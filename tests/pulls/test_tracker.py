@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.pulls.model import Phase, Totals, View
-from pycrictl.pulls.tracker import MAX_ERROR, Tracker
+from pycrictl.pulls.model import Phase, Totals
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 from tests.pulls.tracking import keys, only, see
 
@@ -57,10 +57,6 @@ def test_an_error_without_numbers_leaves_the_numbers() -> None:
     assert (only(view).progress, only(view).total) == (5, 10)
 
 
-def test_a_long_error_is_cut() -> None:
-    assert only(see(Report("a", "l", 1, 2, "x" * 5000))).error == "x" * MAX_ERROR
-
-
 # Numbers
 
 
@@ -107,12 +103,6 @@ def test_sums() -> None:
     assert view.totals.percent == 46
 
 
-def test_nothing_at_all() -> None:
-    view = Tracker().view(5.0)
-    assert view == View((), (), Totals(0, 0, 0, 0, 0, 0, None, None), 5.0, 0)
-    assert view.totals.percent is None
-
-
 def test_a_shared_layer_counts_once_as_far_as_it_came() -> None:
     view = see(
         ("a", "shared", 30, 100), ("b", "shared", 70, 100), ("c", "shared", 50, 100),
@@ -135,22 +125,7 @@ def test_a_shared_layer_that_goes_on_elsewhere_has_not_failed() -> None:
     assert (view.totals.done, view.totals.failed) == (0, 0)
 
 
-def test_equal_images_without_layers_are_not_shared() -> None:
-    view = see(("a", "", 30, 100), ("b", "", 30, 100))
-    assert (view.totals.progress, view.totals.total, view.totals.count) == (60, 200, 2)
-
-
 # Standing still
-
-
-def test_idle() -> None:
-    tracker = Tracker()
-    tracker.apply(Report("a", "l", 5, 100), now=10.0)
-    assert only(tracker.view(10.0)).idle_s == 0.0
-    tracker.apply(Report("a", "l", 5, 100), now=15.0)
-    assert only(tracker.view(40.0)).idle_s == 30.0
-    tracker.apply(Report("a", "l", 6, 100), now=41.0)
-    assert only(tracker.view(41.5)).idle_s == 0.5
 
 
 @pytest.mark.parametrize(

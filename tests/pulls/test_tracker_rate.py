@@ -65,16 +65,6 @@ def test_a_retry_counts_what_it_downloads_again() -> None:
     assert view.totals.rate == pytest.approx(MIB)
 
 
-def test_coarser_reports_make_no_rate() -> None:
-    tracker = Tracker()
-    for second in range(10):
-        tracker.apply(Report("a", "l", second * MIB, 100 * MIB), now=float(second))
-        tracker.apply(Report("a", "", second * MIB, 100 * MIB), now=float(second))
-        tracker.apply(Report("", "", second * MIB, 100 * MIB), now=float(second))
-        view = tracker.view(float(second))
-    assert view.totals.rate == pytest.approx(MIB)
-
-
 def test_no_time_left_is_told_while_a_total_is_unknown() -> None:
     tracker = Tracker()
     tracker.apply(Report("a", "m", 5, 0), now=0.0)

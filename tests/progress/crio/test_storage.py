@@ -26,19 +26,6 @@ def put(root: Path, kind: str, document: object) -> None:
     new.rename(path)
 
 
-def test_a_list_is_read_again_only_if_it_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage = Storage(str(tmp_path))
-    put(tmp_path, "layer", [layer("1", A, 5)])
-    assert list(storage.layers()) == [A]
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", None)
-        assert list(storage.layers()) == [A]
-    put(tmp_path, "layer", [])
-    assert storage.layers() == {}
-
-
 def test_a_circle_of_layers_ends(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     put(tmp_path, "layer", [layer("1", A, 5, parent="2"), layer("2", B, 7, parent="1")])

@@ -26,18 +26,6 @@ def ended(queue: PullQueue, code: str = "OK") -> PullRecord:
     return PullRecord.of(call, wall_s=1000.0)
 
 
-def test_waiting_and_pulling() -> None:
-    queue = PullQueue(1)
-    queue.submit(1, A, now=0)
-    queue.submit(2, PullKey("c"), now=1, pod=WEB, reference="c:1")
-    queue.end(1, CallState.DONE, now=5)
-    queue.end(2, CallState.DONE, now=12.5)
-    found = ended(queue)
-    assert (found.image, found.pod, found.ended_s) == ("c:1", "default/web", 1000.0)
-    assert (found.waited_s, found.pulled_s) == (4.0, 7.5)
-    assert (found.outcome, found.code, found.attempts) == (CallOutcome.PULLED, "OK", 1)
-
-
 def test_a_caller_that_waits_for_an_equal_pull_is_pulled_after_it() -> None:
     queue = PullQueue(1)
     queue.submit(1, A, now=0, pod=WEB)
@@ -55,17 +43,6 @@ def test_a_caller_that_waits_for_an_equal_pull_is_pulled_after_it() -> None:
     queue.end(4, CallState.FAILED, now=22, error="denied")
     queue.end(5, CallState.DONE, now=23)
     assert not ended(queue).is_joined  # it was a whole attempt
-
-
-def test_attempts_and_their_last_cause() -> None:
-    queue = PullQueue(0)
-    queue.submit(1, A, now=0, pod=WEB)
-    queue.end(1, CallState.FAILED, now=1, error="denied")
-    assert ended(queue, "Unknown").outcome is CallOutcome.FAILED
-    queue.submit(2, A, now=2, pod=WEB)
-    queue.end(2, CallState.DONE, now=4)
-    found = ended(queue)
-    assert (found.attempts, found.cause, found.outcome) == (2, "denied", CallOutcome.PULLED)
 
 
 def test_present_gone_and_refused() -> None:

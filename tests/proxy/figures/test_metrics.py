@@ -19,6 +19,7 @@ from pycrictl import __version__
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.proxy import admin
+from pycrictl.proxy.figures.history import newest
 from pycrictl.proxy.figures.metrics import method_class, size_class
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.made import Made
@@ -153,6 +154,11 @@ def test_bytes_by_phase_and_size(folder: Path) -> None:
         assert found("pull_bytes_total", phase="reused") == 3 * GIB
         assert found("pull_bytes_total", phase="extracted") == 7
         assert found("pull_duration_seconds_count", image_size_in_bytes="5GB-10GB") == 1
+        assert f" bytes={3 * GIB} reused={3 * GIB}" in proxy.log()
+        wait_until(lambda: newest(proxy.state_path))
+        (kept,) = newest(proxy.state_path)
+        assert (kept.got_bytes, kept.reused_bytes, kept.size_bytes) == (3 * GIB, 3 * GIB, 6 * GIB)
+        assert kept.digest == containerd.images["docker.io/library/a:1"]
 
 
 def test_calls(fake: FakeServer, start: Start) -> None:

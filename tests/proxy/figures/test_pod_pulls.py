@@ -63,25 +63,12 @@ def test_a_pull_from_its_place_in_line_to_its_end() -> None:
     assert node.messages(6) == ["Image i2 was pulled in 1s", "Pulling image i3 for 0s"]
     node.totals[3] = sums(85 * MIB // 10, 10 * MIB, MIB, 1.5)
     assert node.messages(16) == ["Pulling image i3: 85 % (8.5 of 10.0 MiB), ETA 2s"]
+    node.totals[3] = sums(MIB // 2, 2 * MIB, 0.0, idle_s=12.7)
+    assert node.messages(26) == ["Pulling image i3: 25 % (0.5 of 2.0 MiB), no data for 12 s"]
     node.totals[3] = sums(10 * MIB, 10 * MIB, MIB, share=0.5)
-    assert node.messages(17) == ["Pulling image i3: 10.0 MiB downloaded, unpacking"]
-    node.queue.end(3, CallState.DONE, now=20)
-    assert node.messages(20) == ["Image i3 was pulled in 14s"]
-
-
-@pytest.mark.parametrize(
-    ("totals", "expected"),
-    [
-        (sums(512 * 1024, 2 * MIB), "25 % (0.5 of 2.0 MiB)"),
-        (sums(MIB // 2, 2 * MIB, 0.0, idle_s=12.7), "25 % (0.5 of 2.0 MiB), no data for 12 s"),
-    ],
-    ids=["one unit for both sizes", "a pull that hangs"],
-)
-def test_how_far_a_pull_is(totals: Totals, expected: str) -> None:
-    node = Node()
-    node.submit(1, WEB, 0)
-    node.totals[1] = totals
-    assert node.messages(3) == [f"Pulling image i1: {expected}"]
+    assert node.messages(27) == ["Pulling image i3: 10.0 MiB downloaded, unpacking"]
+    node.queue.end(3, CallState.DONE, now=30)
+    assert node.messages(30) == ["Image i3 was pulled in 24s"]
 
 
 def test_a_pull_without_a_pod_or_of_a_present_image_has_no_event() -> None:
@@ -158,9 +145,9 @@ def test_a_call_a_second_at_most(
     futures: list[Any] = [proxy.kubelet.start_pull(f"a:{n}", pod(f"p{n}")) for n in range(8)]
     wait_until(lambda: bool(api.asked))
     began, before = time.monotonic(), len(api.asked)
-    time.sleep(3.5)
+    time.sleep(2.5)
     assert len(api.asked) - before <= time.monotonic() - began
-    assert len(api.asked) >= 3
+    assert len(api.asked) >= 2
     gate.open.set()
     assert all(future.result(60).image_ref for future in futures)
 

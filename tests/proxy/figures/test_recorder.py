@@ -12,8 +12,6 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy.figures.history import PullRecord, newest
 from pycrictl.wire import limits
-from tests.containerd.fakectd import FakeContainerd
-from tests.containerd.made import Made
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import IMAGE
 from tests.proxy.program import Program
@@ -136,20 +134,3 @@ class _Cri(grpc.GenericRpcHandler):
     def _pull(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         self._on_pull()
         return cri_pb2.PullImageResponse(image_ref="sha256:id").SerializeToString()
-
-
-def test_bytes_of_a_pull_on_containerd(folder: Path) -> None:
-    def land() -> None:
-        image = Made(containerd, "library/a", ["one", "two"])
-        image.begin("lease", at_s=4e9)
-        image.complete(0, at_s=1.0)
-        image.complete(1, at_s=4e9)
-        containerd.images["docker.io/library/a:1"] = image.manifest
-
-    containerd = FakeContainerd(folder, _Cri(land))
-    with containerd, Program(folder, containerd.endpoint) as proxy:
-        proxy.kubelet.pull("a:1", pod("web"))
-        (found,) = history(proxy, 1)
-        assert (found.got_bytes, found.reused_bytes, found.size_bytes) == (1000, 1000, 2000)
-        assert found.digest == containerd.images["docker.io/library/a:1"]
-        assert " bytes=1000 reused=1000" in proxy.log()

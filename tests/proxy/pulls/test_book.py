@@ -5,8 +5,6 @@ from __future__ import annotations
 from pycrictl.proxy.pulls.book import (
     ATTEMPT_GAP_S,
     MAX_ENDED,
-    MAX_ERROR_CHARS,
-    MAX_FAILURES,
     Book,
     CallState,
     PullCall,
@@ -37,27 +35,6 @@ def test_the_last_failure_of_an_image_and_pod_counts() -> None:
     others = [fail(book, "b", now=20), fail(book, "a", DB, now=30)]
     last = fail(book, "a", now=40)
     assert book.failures() == [last, *reversed(others)]
-
-
-def test_there_are_only_so_many_failures() -> None:
-    book = Book()
-    calls = [fail(book, f"image-{number}", now=number) for number in range(MAX_FAILURES + 3)]
-    assert book.failures() == calls[:2:-1]
-
-
-def test_a_long_error_is_cut() -> None:
-    book = Book()
-    call = begin(book, "a", now=0)
-    book.end(call, CallState.FAILED, now=1, error="x" * 10_000)
-    assert call.error == "x" * MAX_ERROR_CHARS
-
-
-def test_a_prompt_attempt_continues_the_failed_one() -> None:
-    book = Book()
-    failed = fail(book, "a", now=10)
-    call = begin(book, "a", now=10 + ATTEMPT_GAP_S)
-    assert (call.asked, call.attempt, failed.is_continued) == (9, 2, True)
-    assert book.failures() == []
 
 
 def test_a_late_or_foreign_attempt_does_not() -> None:

@@ -281,12 +281,3 @@ def test_the_older_api_is_limited_as_well(fake: FakeServer, start: Start) -> Non
         call(request, timeout=60)
     assert " pull image=a/b:1 pod=- outcome=Unimplemented" in proxy.log()
     assert proxy.kubelet.pull("a/b:1", timeout_s=60) == ""
-
-
-def test_the_runtime_is_down(fake: FakeServer, start: Start, folder: Any) -> None:
-    proxy = start("--max-parallel-image-pulls", "1", upstream=f"unix://{folder}/none.sock")
-    for _ in range(3):
-        future: Any = proxy.kubelet.start_pull("a/b:1")
-        assert code_of(future) is grpc.StatusCode.UNAVAILABLE
-        assert "cannot be reached" in future.details()
-    assert status(proxy)["slotsTaken"] == 0

@@ -47,16 +47,6 @@ def refused(decisions: list[Decision]) -> list[tuple[int, Reason]]:
 # A slot, and the line for one
 
 
-def test_a_free_slot_is_taken_and_then_the_line_grows() -> None:
-    queue = PullQueue(2)
-    assert queue.submit(1, A, now=0) == [Decision(1)]
-    assert queue.submit(2, B, now=0) == [Decision(2)]
-    assert queue.submit(3, C, now=1) == queue.submit(4, D, now=2) == []
-    assert [place(queue, ticket) for ticket in (1, 2, 3, 4)] == [0, 0, 1, 2]
-    assert queue.end(2, DONE, now=3) == [Decision(3)]
-    assert queue.end(1, FAILED, now=3, error="x") == [Decision(4)]
-
-
 # Callers that go
 
 

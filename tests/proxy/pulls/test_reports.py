@@ -79,15 +79,6 @@ def test_a_pod_sees_its_own_images_in_order() -> None:
     assert shop.phases(DB, now=4) == {"b": "downloading"}
 
 
-def test_one_image_of_a_pod() -> None:
-    shop = Shop()
-    shop.ask(1, WEB, "docker.io/library/a:latest", now=0, reference="a")
-    shop.ask(2, WEB, "docker.io/library/b:latest", now=0, reference="b")
-    target = PullTarget(WEB, "docker.io/library/b")
-    (report,) = shop.reporter.reports(target, now=0, since=0)
-    assert report.image == "b"
-
-
 def test_who_joined_sees_the_pull_under_its_own_spelling() -> None:
     shop = Shop()
     shop.ask(1, WEB, "docker.io/library/a:latest", now=0, reference="a")
@@ -167,15 +158,6 @@ def test_a_caller_that_goes_and_one_that_is_refused() -> None:
     gone, refused = (shop.only(pod, now=1.0 + ATTEMPT_GAP_S) for pod in (WEB, DB))
     assert (gone.phase, gone.error) == ("failed", ABANDONED)
     assert refused.error.startswith("TooManyPullingInParallelErr")
-
-
-def test_nothing_is_left_to_pull() -> None:
-    shop = Shop()
-    assert shop.reporter.busy_until(WEB, now=7.0) == 7.0
-    shop.ask(1, WEB, "a", now=0)
-    assert shop.reporter.busy_until(WEB, now=5) is None
-    shop.finish(1, now=6)
-    assert shop.reporter.busy_until(WEB, now=6) == 6 + ATTEMPT_GAP_S
 
 
 def test_a_present_image_says_so() -> None:
