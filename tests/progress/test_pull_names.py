@@ -39,12 +39,6 @@ def expect(names: Names, reference: str, since_s: float = 99.0) -> Expected:
     return expected
 
 
-def test_without_any_clue_it_is_the_digest_but_not_at_once() -> None:
-    names = Names()
-    assert choose(names, repositories=()) == ""
-    assert choose(names, repositories=(), is_final=True) == SHORT
-
-
 @pytest.mark.parametrize(
     ("images", "expected"),
     [
@@ -75,17 +69,31 @@ def test_an_expected_pull() -> None:
     assert choose(names, lease_id="retry") == "host:5000/app:1"
 
 
-def test_a_pull_from_before_is_not_the_expected_one() -> None:
+@pytest.mark.parametrize(
+    ("reference", "since_s", "at_once"),
+    [
+        ("host:5000/app:1", 101.0, f"host/app@{SHORT}"),  # it was asked for later
+        ("host:5000/other:1", 99.0, ""),  # a label of its own may follow an older one
+    ],
+)
+def test_a_pull_that_is_not_the_expected_one(reference: str, since_s: float, at_once: str) -> None:
     names = Names()
-    expect(names, "host:5000/app:1", since_s=101.0)
-    assert choose(names) == f"host/app@{SHORT}"
-
-
-def test_a_pull_of_another_repository_is_not_the_expected_one() -> None:
-    names = Names()
-    expect(names, "host:5000/other:1")
-    assert choose(names) == ""  # its own label may follow an older one
+    expect(names, reference, since_s)
+    assert choose(names) == at_once
     assert choose(names, is_final=True) == f"host/app@{SHORT}"
+
+
+@pytest.mark.parametrize(
+    ("expected", "name"), [("host:5000/app:1", "host:5000/app:1"), ("", SHORT)]
+)
+def test_without_labels_it_is_what_is_expected_or_the_digest_in_the_end(
+    expected: str, name: str
+) -> None:
+    names = Names()
+    if expected:
+        expect(names, expected)
+    assert choose(names, repositories=()) == ""
+    assert choose(names, repositories=(), is_final=True) == name
 
 
 def test_a_digest_needs_no_guess() -> None:
@@ -106,13 +114,6 @@ def test_pulls_of_one_repository_are_told_by_their_order() -> None:
     assert choose(names, lease_id="3rd", digests=[ID]) == f"host/app@{ID[:19]}"
 
 
-def test_without_labels_the_order_decides_in_the_end() -> None:
-    names = Names()
-    expect(names, "host:5000/app:1")
-    assert choose(names, repositories=()) == ""
-    assert choose(names, repositories=(), is_final=True) == "host:5000/app:1"
-
-
 def test_what_is_remembered_is_bounded() -> None:
     names = Names()
     for number in range(3000):
@@ -124,8 +125,8 @@ def test_what_is_remembered_is_bounded() -> None:
 
 # Under the names that pods use
 
-DIGEST, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
-REPOSITORY = ["registry.example/shop/web"]
+HOST = "registry.example"
+ONE, TWO, EXACT = (f"{HOST}/shop/web{end}" for end in (":1", ":2", f"@{INDEX}"))
 
 
 def pod(name: str, *images: str, started: bool = False) -> Pod:
@@ -133,63 +134,42 @@ def pod(name: str, *images: str, started: bool = False) -> Pod:
     return Pod("default", name, f"uid-{name}", "Pending", needs, ())
 
 
-def owners(*pods: Pod) -> ImageOwners:
-    return ImageOwners(lambda: pods)
-
-
-def name(known: ImageOwners, *, digest: str = DIGEST, images: tuple[str, ...] = ()) -> str:
-    return known.name([digest], REPOSITORY, images)
-
-
-def test_the_tag_of_the_pod_that_waits() -> None:
-    known = owners(
-        pod("web", "registry.example:5000/shop/web:1.4"),
-        pod("other", "registry.example/shop/other:1"),
-        pod("old", "registry.example/shop/web:1.3", started=True),
+@pytest.mark.parametrize(
+    ("waiting", "digest", "images", "name", "pods"),
+    [
+        (["a:5000/shop/web:1"], MANIFEST, [], "", ""),
+        ([f"{HOST}:5000/shop/web:1.4", f"{HOST}/shop/other:1"], MANIFEST, [], 0, "default/a"),
+        ([ONE, EXACT], INDEX, [], 1, "default/b"),
+        ([ONE, EXACT], MANIFEST, [], 0, "default/a"),
+        (
+            [ONE, TWO],
+            MANIFEST,
+            [TWO],
+            1,
+            "default/b",
+        ),
+        ([ONE, TWO], MANIFEST, [], "", ""),
+        ([ONE] * 3, MANIFEST, [], 0, "default/a and 2 more"),
+    ],
+    ids=["none", "repository", "digest", "tag", "the node's", "two tags", "three pods"],
+)
+def test_the_name_that_waiting_pods_use(
+    waiting: list[str], digest: str, images: list[str], name: int | str, pods: str
+) -> None:
+    owners = ImageOwners(
+        lambda: [
+            pod("old", f"{HOST}/shop/web:1.3", started=True),
+            *(pod("abc"[number], image) for number, image in enumerate(waiting)),
+        ]
     )
-    assert name(known) == "registry.example:5000/shop/web:1.4"
-    assert known.pods_of(name(known)) == "default/web"
-
-
-def test_no_pod_waits_for_it() -> None:
-    assert name(owners()) == ""
-    assert name(owners(pod("old", "registry.example/shop/web:1", started=True))) == ""
-    assert owners().pods_of("") == ""
-
-
-def test_a_digest_decides() -> None:
-    reference = f"registry.example/shop/web@{OTHER}"
-    known = owners(pod("web", "registry.example/shop/web:1"), pod("exact", reference))
-    assert name(known, digest=OTHER) == reference
-    assert name(known) == "registry.example/shop/web:1"
-
-
-def test_of_two_tags_the_one_that_the_node_has_under_that_digest() -> None:
-    known = owners(pod("a", "registry.example/shop/web:1"), pod("b", "registry.example/shop/web:2"))
-    assert name(known, images=("registry.example/shop/web:2",)) == "registry.example/shop/web:2"
-
-
-def test_two_tags_that_may_both_be_meant() -> None:
-    known = owners(pod("a", "registry.example/shop/web:1"), pod("b", "registry.example/shop/web:2"))
-    assert name(known) == ""
-    found = choose(Names(known), digests=[DIGEST], repositories=REPOSITORY)
-    assert found == f"registry.example/shop/web@{DIGEST[:19]}"
-    assert known.pods_of(found) == ""
-
-
-def test_pods_that_wait_for_one_image() -> None:
-    known = owners(*(pod(name, "registry.example/shop/web:1") for name in "abc"))
-    assert known.pods_of(name(known)) == "default/a and 2 more"
+    found = owners.name([digest], [f"{HOST}/shop/web"], images)
+    assert found == (waiting[name] if isinstance(name, int) else name)
+    assert owners.pods_of(found) == pods
 
 
 def test_another_pull_from_the_same_repository_keeps_a_name_of_its_own() -> None:
-    names = Names(owners(pod("web", "registry.example/shop/web:1")))
-    assert (
-        choose(names, digests=[DIGEST], repositories=REPOSITORY, is_final=True)
-        == "registry.example/shop/web:1"
-    )
-    assert (
-        choose(names, digests=[OTHER], repositories=REPOSITORY)
-        == f"registry.example/shop/web@{OTHER[:19]}"
-    )
-    assert choose(names, digests=[DIGEST], repositories=REPOSITORY) == "registry.example/shop/web:1"
+    names, repositories = Names(ImageOwners(lambda: [pod("web", ONE)])), [f"{HOST}/shop/web"]
+    assert choose(names, digests=[MANIFEST], repositories=repositories, is_final=True) == ONE
+    other = choose(names, digests=[INDEX], repositories=repositories)
+    assert other == f"{HOST}/shop/web@{INDEX[:19]}"
+    assert choose(names, digests=[MANIFEST], repositories=repositories) == ONE

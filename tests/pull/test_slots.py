@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -175,61 +175,33 @@ def test_a_limit_counts_all_slots_that_are_held(directory: Path) -> None:
     assert is_free(directory, 1)
 
 
-class FakeTime:
-    """A clock that only sleeping moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.pauses: list[float] = []
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        assert seconds > 0
-        self.now += seconds
-        self.pauses.append(seconds)
-
-
-@contextmanager
-def slot_in_fake_time(fake: FakeTime, directory: Path, *, retry: Retry) -> Iterator[list[int]]:
-    places: list[int] = []
-    with pull_slot(
-        1,
-        image="busybox",
-        directory=directory,
-        retry=retry,
-        on_wait=places.append,
-        clock=fake.clock,
-        sleep=fake.sleep,
-    ):
-        yield places
-
-
 def test_retries_happen_at_their_times_and_then_it_is_over(directory: Path) -> None:
-    fake = FakeTime()
+    pauses: list[float] = []
     with (
         pull_slot(1, image="a", directory=directory),
         pytest.raises(Exhausted, match=r"^TooManyPullingInParallelErr: .*busybox") as caught,
-        slot_in_fake_time(fake, directory, retry=Retry()),
+        pull_slot(1, image="busybox", directory=directory, retry=Retry(), sleep=pauses.append),
     ):
         pass
-    assert fake.pauses == [10, 10, 10]
+    assert pauses == [10, 10, 10]
     assert caught.value.code == "ResourceExhausted"
     assert is_free(directory)
 
 
 def test_a_retry_takes_a_slot_that_became_free(directory: Path) -> None:
-    holder = pull_slot(1, image="a", directory=directory)
-    holder.__enter__()
-
-    class Meanwhile(FakeTime):
-        def sleep(self, seconds: float) -> None:
-            holder.__exit__(None, None, None)
-
-    with slot_in_fake_time(Meanwhile(), directory, retry=Retry(5, 1)) as places:
-        assert places == [0]
-        assert not is_free(directory)
+    with ExitStack() as holder:
+        holder.enter_context(pull_slot(1, image="a", directory=directory))
+        places: list[int] = []
+        with pull_slot(
+            1,
+            image="a",
+            directory=directory,
+            retry=Retry(5, 1),
+            on_wait=places.append,
+            sleep=lambda seconds: holder.close(),
+        ):
+            assert places == [0]
+            assert not is_free(directory)
 
 
 # The directory
@@ -248,9 +220,7 @@ def test_a_planted_link_is_refused(directory: Path, tmp_path: Path) -> None:
     with pytest.raises(PycrictlError, match=r'cannot use the directory ".*slots" for pull slots'):
         pull_slot(1, image="a", directory=directory).__enter__()
     assert list(elsewhere.iterdir()) == []
-
-
-def test_a_planted_link_in_place_of_the_file_is_refused(directory: Path, tmp_path: Path) -> None:
+    directory.unlink()
     directory.mkdir(mode=0o700)
     (directory / "pulls").symlink_to(tmp_path / "target")
     with pytest.raises(PycrictlError, match="Too many levels of symbolic links"):
@@ -258,23 +228,17 @@ def test_a_planted_link_in_place_of_the_file_is_refused(directory: Path, tmp_pat
     assert not (tmp_path / "target").exists()
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o702, 0o1777])
-def test_a_directory_that_others_may_write_to_is_refused(directory: Path, mode: int) -> None:
+@pytest.mark.parametrize(("mode", "stranger"), [(0o770, 0), (0o702, 0), (0o1777, 0), (0o700, 1)])
+def test_a_directory_that_others_own_or_may_write_to_is_refused(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, mode: int, stranger: int
+) -> None:
     directory.mkdir()
     directory.chmod(mode)
+    user = os.geteuid() + stranger
+    monkeypatch.setattr(os, "geteuid", lambda: user)
     with pytest.raises(PycrictlError, match="another user owns it or may write to it") as caught:
         pull_slot(1, image="a", directory=directory).__enter__()
     assert caught.value.hint == "PYCRICTL_SLOTS_DIR names another one"
-
-
-def test_a_directory_of_somebody_else_is_refused(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory.mkdir(mode=0o700)
-    stranger = os.geteuid() + 1
-    monkeypatch.setattr(os, "geteuid", lambda: stranger)
-    with pytest.raises(PycrictlError, match="another user owns it"):
-        pull_slot(1, image="a", directory=directory).__enter__()
 
 
 @pytest.mark.parametrize(

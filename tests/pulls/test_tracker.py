@@ -129,25 +129,19 @@ def test_a_shared_layer_that_goes_on_elsewhere_has_not_failed() -> None:
 
 
 @pytest.mark.parametrize(
-    "moved",
+    ("report", "idle_s"),
     [
-        Report("a", "l", 4, 100, phase="waiting"),
-        Report("a", "l", 5, 100, phase="downloading"),
-        Report("a", "l", 5, 100, phase="waiting", extracted=1),
+        (Report("a", "l", 4, 100, phase="waiting"), 10.0),
+        (Report("a", "l", 5, 100, phase="downloading"), 10.0),
+        (Report("a", "l", 5, 100, phase="waiting", extracted=1), 10.0),
+        (Report("a", "l", 5, 200, phase="waiting", queue_position=2), 60.0),
     ],
 )
-def test_what_counts_as_moving(moved: Report) -> None:
+def test_what_counts_as_moving(report: Report, idle_s: float) -> None:
     tracker = Tracker()
     tracker.apply(Report("a", "l", 5, 100, phase="waiting"), now=0.0)
-    tracker.apply(moved, now=50.0)
-    assert only(tracker.view(60.0)).idle_s == 10.0
-
-
-def test_what_does_not_count_as_moving() -> None:
-    tracker = Tracker()
-    tracker.apply(Report("a", "l", 5, 100, phase="waiting"), now=0.0)
-    tracker.apply(Report("a", "l", 5, 200, phase="waiting", queue_position=2), now=50.0)
-    assert only(tracker.view(60.0)).idle_s == 60.0
+    tracker.apply(report, now=50.0)
+    assert only(tracker.view(60.0)).idle_s == idle_s
 
 
 def test_a_source_may_know_more_about_standing_still() -> None:

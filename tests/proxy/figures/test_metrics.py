@@ -67,9 +67,11 @@ class Scrape:
         return self.samples.get((f"pycrictl_{name}", frozenset(labels.items())), 0.0)
 
 
-def test_pulls_slots_and_the_line(fake: FakeServer, start: Start) -> None:
+def test_pulls_slots_the_line_and_streams(fake: FakeServer, start: Start) -> None:
     gate = Gate()
     prepare(fake, gate)
+    sandbox = cri_pb2.PodSandbox(id="id-w0", metadata=pod("w0").config.metadata)
+    fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[sandbox]), repeat=True)
     proxy = start("--max-parallel-image-pulls", "1", *LISTEN)
     assert Scrape(proxy)("pulls_running") == 0
     futures: list[Any] = [
@@ -80,10 +82,19 @@ def test_pulls_slots_and_the_line(fake: FakeServer, start: Start) -> None:
     during = Scrape(proxy)
     assert (during("pulls_running"), during("pulls_waiting")) == (1, 2)
     assert (during("pull_slots"), during("pull_slots_taken")) == (1, 1)
-    gate.open.set()
+    request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id="id-w0")
+    response = cri_pb2.ImagePullProgressResponse
+    url = proxy.kubelet.call(RUNTIME + "ImagePullProgress", request, response).url
+    with urllib.request.urlopen(url, timeout=60) as lines:
+        assert lines.readline()
+        assert Scrape(proxy)("streams_open") == 1
+        gate.open.set()
+        lines.read()
     assert all(future.result(60).image_ref for future in futures)
     wait_until(lambda: Scrape(proxy)("pulls_total", outcome="pulled", code="OK") == 4)
+    wait_until(lambda: Scrape(proxy)("streams_total", kind="progress_http", end="done") == 1)
     after = Scrape(proxy)
+    assert after("streams_open") == 0
     assert after("pulls_joined_total") == 1
     assert after("pull_wait_seconds_count", image_size_in_bytes="N/A") == 4
     assert after("pull_wait_seconds_sum", image_size_in_bytes="N/A") > 0
@@ -210,27 +221,6 @@ def test_copies_and_streams(
         found = Scrape(proxy)
         assert found("copies_running") == 1
         assert found("refused_total", limit="copies_per_pod") == 1
-
-
-def test_progress_streams(fake: FakeServer, start: Start) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    sandbox = cri_pb2.PodSandbox(id="id-web", metadata=pod("web").config.metadata)
-    fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[sandbox]), repeat=True)
-    proxy = start(*LISTEN)
-    held = proxy.kubelet.start_pull("a", pod("web"))
-    wait_until(lambda: gate.running == 1)
-    request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id="id-web")
-    response = cri_pb2.ImagePullProgressResponse
-    url = proxy.kubelet.call(RUNTIME + "ImagePullProgress", request, response).url
-    with urllib.request.urlopen(url, timeout=60) as lines:
-        assert lines.readline()
-        assert Scrape(proxy)("streams_open") == 1
-        gate.open.set()
-        assert held.result(60).image_ref
-        lines.read()
-    wait_until(lambda: Scrape(proxy)("streams_total", kind="progress_http", end="done") == 1)
-    assert Scrape(proxy)("streams_open") == 0
 
 
 def test_the_runtime_and_the_program(fake: FakeServer, start: Start) -> None:
