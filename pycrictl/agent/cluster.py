@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
+from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document, Refusal
 from pycrictl.agent.api.openapi import IMAGE_PULL
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.node_pulls import NodePulls
@@ -34,10 +34,6 @@ has no more pods than that (``maxPods`` of the largest nodes)."""
 
 MAX_LISTED: Final = 20_000
 _NAMED_FIELDS: Final = 5
-
-
-class OtherNamespace(PycrictlError):
-    pass
 
 
 class Scope(NamedTuple):
@@ -132,7 +128,7 @@ class Cluster:
             return self._namespaces
         if self._namespaces and scope.namespace not in self._namespaces:
             served = ", ".join(self._namespaces)
-            raise OtherNamespace(f"the agents serve only these namespaces: {served}")
+            raise Refusal(403, f"the agents serve only these namespaces: {served}")
         return (scope.namespace,)
 
     async def pod(self, namespace: str, name: str) -> Pod | None:

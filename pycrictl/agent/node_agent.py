@@ -262,7 +262,7 @@ class Agent:
     def _show_figures(self) -> None:
         gauge, counted = self.figures.page.gauge, self.figures.page.counted
         copies, pulls, listener = self.copies, self.pulls, self.listener
-        gauge("connections", "Open connections.", lambda: listener.connections)
+        gauge("connections", "Open connections.", lambda: len(listener.connections))
         gauge("watches", "Open watches and streams.", lambda: self.routes.watches)
         gauge("streams", "Open progress streams of pods.", lambda: self.streams.open)
         gauge(

@@ -108,23 +108,21 @@ class ObjectStore:
         What is gone comes first. Versions of this store are higher from now on.
         """
         before = {key_of(one): one for one in listed}
+        found = {key_of(one): one for one in self.objects()}
+        kept = {key for key in before.keys() & found if _uid_of(before[key]) == _uid_of(found[key])}
         self.version = at = max(self.version, (version // _TAGS + 1) * _TAGS + self._tag)
-        gone, rest = [], []
-        for key, was in before.items():
-            found = self.find(key)
-            if found is None or _uid_of(found) != _uid_of(was):
-                gone.append(Stored(_versioned(was, at), 0, at, is_gone=True))
-        for document in self.objects():
-            known = before.get(key_of(document))
-            is_known = known is not None and _uid_of(known) == _uid_of(document)
-            if (
-                known is None
-                or not is_known
-                or not _is_same(known, document)
-                or int(known["metadata"]["resourceVersion"]) > version
-            ):
-                rest.append(Stored(_versioned(document, at), 0 if is_known else at, at))
-        return gone + rest
+        gone = [one for key, one in before.items() if key not in kept]
+        changed = [
+            (one, 0 if key in kept else at)
+            for key, one in found.items()
+            if key not in kept
+            or not _is_same(before[key], one)
+            or int(before[key]["metadata"]["resourceVersion"]) > version
+        ]
+        return [
+            *(Stored(_versioned(one, at), 0, at, is_gone=True) for one in gone),
+            *(Stored(_versioned(one, at), made, at) for one, made in changed),
+        ]
 
     def _changed(self, document: Document, made: int, *, is_gone: bool = False) -> Stored:
         """Return an object with the next version, at which it appeared unless ``made`` says so."""

@@ -33,9 +33,20 @@ from aiohttp import web
 
 from pycrictl.agent.api import openapi
 from pycrictl.agent.api.answers import ListQuery, form_of, parameters, parse_query, refuse, respond
-from pycrictl.agent.api.names import COPIES, GROUP, GROUP_VERSION, RESOURCE, SUBRESOURCE, is_name
-from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, expired, not_found, pod_not_found
-from pycrictl.agent.cluster import Cluster, OtherNamespace, Scope
+from pycrictl.agent.api.names import (
+    COPIES,
+    DEBUGGING_OFF,
+    GROUP,
+    GROUP_VERSION,
+    RESOURCE,
+    SUBRESOURCE,
+    Refusal,
+    expired,
+    is_name,
+    not_found,
+    pod_not_found,
+)
+from pycrictl.agent.cluster import Cluster, Scope
 from pycrictl.agent.copies.handlers import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.object_store import VersionGone
@@ -114,7 +125,7 @@ class Router:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; errors become answers, too."""
         response: web.StreamResponse
-        kind, user = "other", ""
+        kind = "other"
         try:
             kind, answer = self._route(request)
             response = await answer
@@ -122,14 +133,12 @@ class Router:
             response = refuse(refusal)
         except Denied as exc:
             response = refuse(Refusal(500, f"the agent lacks a right: {exc.message}"))
-        except OtherNamespace as exc:
-            response = refuse(Refusal(403, exc.message))
         except PycrictlError as exc:
             response = refuse(Refusal(503, exc.message, retry_after_s=1))
         except (TimeoutError, ConnectionError):
             raise
         except Exception as exc:
-            self._log.failure("request_failed", exc, kind=kind, user=user)
+            self._log.failure("request_failed", exc, kind=kind)
             response = refuse(Refusal(500, "internal error"))
         self._figures.answered(kind, response.status)
         if response.status in (401, 403) or response.status >= 500:
@@ -282,12 +291,7 @@ class Router:
         feed = self._feeds.get(scope)
         if query.is_watch:
             with self._counted(user):
-                watch = WatchResponse(feed, query, form)
-                try:
-                    return await watch.serve(request)
-                finally:
-                    if watch.has_expired:  # which is in its stream, whose status is 200
-                        self._figures.answered("watch", 410)
+                return await WatchResponse(feed, query, form).serve(request)
         if query.match == "Exact":
             raise Refusal(410, "only the newest version can be listed")
         await feed.refresh()

@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
+from pycrictl.agent.api.names import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.node_pulls import NodePulls
 from pycrictl.agent.objects import needs_of, reports_of, wanted
 from pycrictl.agent.peers import Peers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections import Counter
@@ -14,8 +15,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from pycrictl.agent.api.answers import refuse
-from pycrictl.agent.api.status import Refusal
-from pycrictl.errors import ConfigError, UsageError
+from pycrictl.agent.api.names import Refusal
+from pycrictl.errors import ConfigError
 from pycrictl.memory import trim_memory
 from pycrictl.servicelog import Log, Seldom
 from pycrictl.units import quote
@@ -93,7 +94,7 @@ class _HttpConnection(web.RequestHandler):
     authenticated.
     """
 
-    def __init__(self, server: _Server, pending: _Pending) -> None:
+    def __init__(self, server: TlsListener, pending: _Pending) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **_LIMITS)
         self.pending: _Pending | None = pending
         self._server = server
@@ -153,7 +154,7 @@ class _HttpConnection(web.RequestHandler):
         if not isinstance(exc, ConnectionError):  # the client has gone
             self._server.unserved(peer=request.remote or "", status=status, error=what)
         if exc is not None:
-            exc.__traceback__ = None  # as in _Server._handshake
+            exc.__traceback__ = None  # as in TlsListener._handshake
         if request.writer.output_size > 0:
             raise ConnectionError("a part of another answer has been sent")
         response = refuse(Refusal(status, what))
@@ -162,55 +163,62 @@ class _HttpConnection(web.RequestHandler):
 
     def _refuse(self) -> None:
         self._head.clear()
-        if self.transport is not None:
-            self._server.unserved(peer=_host_of(self.transport), status=431)
+        if self.transport is not None and self.pending is not None:
+            self._server.unserved(peer=self.pending.host, status=431)
             self.transport.write(_TOO_LARGE)
         self.force_close()
 
 
-class _Server(web.Server):
-    """Serves connections, with a bound on those that are not authenticated.
+class TlsListener(web.Server):
+    """One address to listen on, with a bound on connections that are not authenticated.
 
     When there are too many of these, a new one replaces the oldest of the address that has the
     most. A connection is authenticated by its certificate, or by a request that ``Access`` accepts.
+
+    Args:
+        handler: raises only for lost connections.
+        is_trusted: whether a connection's client certificate authenticates all requests.
     """
 
-    def __init__(self, handler: Handler, is_trusted: IsTrusted) -> None:
-        async def handle(request: web.BaseRequest) -> web.StreamResponse:
-            response = await handler(request)
-            # What comes behind a refused upgrade is no request, whatever it looks like.
-            connection = request.protocol
-            is_authenticated = (
-                isinstance(connection, _HttpConnection) and connection.pending is None
-            )
-            if not is_authenticated or "Upgrade" in request.headers:
-                response.force_close()
-            return response
-
-        super().__init__(handle, handler_cancellation=True)
+    def __init__(
+        self,
+        handler: Handler,
+        address: tuple[str, int],
+        is_trusted: IsTrusted = lambda transport: False,
+    ) -> None:
+        super().__init__(self._answer, handler_cancellation=True)
         self.is_trusted = is_trusted
+        self.unserved = Seldom(Log(__name__).warning, "unserved")
+        self.turned_away = 0
+        self._handler = handler
+        self._socket = _listen(*address)
+        self._context: ssl.SSLContext | None = None
         self._silent: dict[_Pending, None] = {}
         self._readable: dict[_Pending, None] = {}
         self._unauthenticated: dict[_Pending, None] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
         self._trimming: asyncio.TimerHandle | None = None
-        self.unserved = Seldom(Log(__name__).warning, "unserved")
-        self.turned_away = 0
 
-    def take(self, client: socket.socket, host: str, context: ssl.SSLContext | None) -> None:
-        """Serve a socket that was accepted from ``host``, once it has sent something."""
-        if len(self._silent) + len(self._readable) >= MAX_WAITING:
-            self._turn_away(self._silent or self._readable)
-        elif len(self.connections) >= MAX_CONNECTIONS:
-            self.turned_away += 1
-            client.close()
-            return
-        loop = asyncio.get_running_loop()
-        pending = _Pending(client, host, context)
-        pending.timer = loop.call_later(HANDSHAKE_S + FIRST_REQUEST_S, self._drop, pending)
-        self._silent[pending] = None
-        if not self._on_readable(pending):
-            loop.add_reader(client.fileno(), self._on_readable, pending)
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def open(self, context: ssl.SSLContext | None) -> None:
+        """Accept connections, from now on with these TLS settings; those that are open go on."""
+        self._context = context
+        self._listen()
+
+    async def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        for pending in (*self._silent, *self._readable, *self._unauthenticated):
+            self._drop(pending)
+        if self._trimming is not None:
+            self._trimming.cancel()
+        # A handshake that is cancelled leaves its connection open.
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+        await self.shutdown(STOP_S)
 
     def authenticated(self, request: web.BaseRequest) -> None:
         connection = request.protocol
@@ -227,13 +235,53 @@ class _Server(web.Server):
         super().connection_lost(handler, exc)
         self._trim_later()
 
-    async def drop_pending(self) -> None:
-        for pending in (*self._silent, *self._readable, *self._unauthenticated):
-            self._drop(pending)
-        if self._trimming is not None:
-            self._trimming.cancel()
-        # A handshake that is cancelled leaves its connection open.
-        await asyncio.gather(*self._handshakes, return_exceptions=True)
+    def forget(self, pending: _Pending) -> None:
+        for connections in (self._silent, self._readable, self._unauthenticated):
+            connections.pop(pending, None)
+        if pending.timer is not None:
+            pending.timer.cancel()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = await self._handler(request)
+        # What comes behind a refused upgrade is no request, whatever it looks like.
+        connection = request.protocol
+        is_authenticated = isinstance(connection, _HttpConnection) and connection.pending is None
+        if not is_authenticated or "Upgrade" in request.headers:
+            response.force_close()
+        return response
+
+    def _listen(self) -> None:
+        if self._socket.fileno() >= 0:  # it is not closed
+            asyncio.get_running_loop().add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                client, address = self._socket.accept()
+            except (BlockingIOError, ConnectionAbortedError):  # none, or it is gone again
+                return
+            except OSError:  # no descriptor is left
+                loop.remove_reader(self._socket)
+                loop.call_later(ACCEPT_REST_S, self._listen)
+                return
+            client.setblocking(False)
+            self._take(client, str(address[0]))
+
+    def _take(self, client: socket.socket, host: str) -> None:
+        """Serve a socket that was accepted from ``host``, once it has sent something."""
+        if len(self._silent) + len(self._readable) >= MAX_WAITING:
+            self._turn_away(self._silent or self._readable)
+        elif len(self.connections) >= MAX_CONNECTIONS:
+            self.turned_away += 1
+            client.close()
+            return
+        loop = asyncio.get_running_loop()
+        pending = _Pending(client, host, self._context)
+        pending.timer = loop.call_later(HANDSHAKE_S + FIRST_REQUEST_S, self._drop, pending)
+        self._silent[pending] = None
+        if not self._on_readable(pending):
+            loop.add_reader(client.fileno(), self._on_readable, pending)
 
     def _on_readable(self, pending: _Pending) -> bool:
         """Queue a connection for TLS if it has sent something; return whether it is dealt with."""
@@ -312,104 +360,16 @@ class _Server(web.Server):
             with suppress(OSError):  # it has just ended
                 pending.client.shutdown(socket.SHUT_RDWR)
 
-    def forget(self, pending: _Pending) -> None:
-        for connections in (self._silent, self._readable, self._unauthenticated):
-            connections.pop(pending, None)
-        if pending.timer is not None:
-            pending.timer.cancel()
-
-
-class TlsListener:
-    """One address to listen on.
-
-    Args:
-        handler: raises only for lost connections.
-        is_trusted: whether a connection's client certificate authenticates all requests.
-    """
-
-    def __init__(
-        self,
-        handler: Handler,
-        address: tuple[str, int],
-        is_trusted: IsTrusted = lambda transport: False,
-    ) -> None:
-        self._server = _Server(handler, is_trusted)
-        self._socket = _listen(*address)
-        self._context: ssl.SSLContext | None = None
-        self._is_open = False
-
-    @property
-    def address(self) -> tuple[str, int]:
-        host, port = self._socket.getsockname()[:2]
-        return host, port
-
-    @property
-    def connections(self) -> int:
-        return len(self._server.connections)
-
-    @property
-    def turned_away(self) -> int:
-        return self._server.turned_away
-
-    def authenticated(self, request: web.BaseRequest) -> None:
-        self._server.authenticated(request)
-
-    def open(self, context: ssl.SSLContext | None) -> None:
-        """Accept connections, from now on with these TLS settings; those that are open go on."""
-        self._context = context
-        if not self._is_open:
-            self._is_open = True
-            self._listen()
-
-    async def close(self) -> None:
-        self._is_open = False
-        asyncio.get_running_loop().remove_reader(self._socket)
-        self._socket.close()
-        await self._server.drop_pending()
-        await self._server.shutdown(STOP_S)
-
-    def _listen(self) -> None:
-        if self._is_open:
-            asyncio.get_running_loop().add_reader(self._socket, self._accept)
-
-    def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        for _ in range(ACCEPT_AT_ONCE):
-            try:
-                client, address = self._socket.accept()
-            except (BlockingIOError, ConnectionAbortedError):  # none, or it is gone again
-                return
-            except OSError:  # no descriptor is left
-                loop.remove_reader(self._socket)
-                loop.call_later(ACCEPT_REST_S, self._listen)
-                return
-            client.setblocking(False)
-            self._server.take(client, str(address[0]), self._context)
-
-
-def _host_of(transport: asyncio.BaseTransport) -> str:
-    peer = transport.get_extra_info("peername")
-    return str(peer[0]) if peer else ""
-
 
 def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
-        )[0]
-        found = socket.socket(family, socket.SOCK_STREAM)
-    except OSError:
-        raise UsageError(f"{quote(host)} is not an IP address to listen on") from None
-    try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
-        found.bind(address)
-        found.listen(BACKLOG)
-        found.setblocking(False)
+        found = socket.create_server(
+            (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=host == "::"
+        )
     except OSError as exc:
-        found.close()
-        reason = (exc.strerror or str(exc)).lower()
+        reason = os.strerror(exc.errno or 0).lower()
         raise ConfigError(f"cannot listen on {quote(f'{host}:{port}')}: {reason}") from None
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
+    found.setblocking(False)
     return found

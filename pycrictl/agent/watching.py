@@ -1,7 +1,7 @@
 """The watch of ImagePulls: a response of events, as client-go's reflectors want them.
 
 It begins with what has changed since a resource version, or with all objects; bookmarks say up to
-which version it has come (KEP-956), and where the initial events end (KEP-3157).
+which version it has come (KEP-956).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Final
 from aiohttp import web
 
 from pycrictl.agent.api.answers import JSON, Form, ListQuery, add_warnings
-from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
-from pycrictl.agent.api.status import expired
+from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document, expired
 from pycrictl.agent.feed import Feed
 from pycrictl.agent.object_store import Key, Stored, VersionGone, key_of
 
@@ -26,12 +25,9 @@ LEAST_TIMEOUT_S: Final = 1800
 
 BOOKMARK_S: Final = 30.0
 SEND_S: Final = 30.0
-INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
 class WatchResponse:
-    """One watch; ``has_expired`` if the client was told to list again."""
-
     def __init__(self, feed: Feed, query: ListQuery, form: Form) -> None:
         self._feed = feed
         self._query = query
@@ -39,26 +35,19 @@ class WatchResponse:
         self._shown: set[Key] = set()
         self._has_header = False
         self._version = 0
-        self.has_expired = False
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         query, feed = self._query, self._feed
         timeout_s = query.timeout_s or random.randint(LEAST_TIMEOUT_S, 2 * LEAST_TIMEOUT_S)
         ends_at = time.monotonic() + timeout_s
         version = int(query.version or 0)
-        is_going_on = not query.initial_events and version > 0
-        await feed.refresh(version if is_going_on else 0)
+        await feed.refresh(version)
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache"})
         response.enable_chunked_encoding()
         add_warnings(response, feed.warnings)
-        listed: list[Document] | None = None
         try:
-            if is_going_on:
-                listed = await feed.listed(version)
-        except VersionGone:
-            return await self._end_expired(request, response)
-        async with feed.watching():
-            try:
+            listed = await feed.listed(version) if version else None
+            async with feed.watching():
                 lines = self._first(listed)
                 await response.prepare(request)
                 await _send(response, lines)
@@ -72,33 +61,20 @@ class WatchResponse:
                     await _send(response, lines)
                     if not lines:
                         await feed.changed(min(ends_at, marked_at + BOOKMARK_S) - now)
-            except VersionGone:
-                return await self._end_expired(request, response)
-        await response.write_eof()
-        return response
-
-    async def _end_expired(
-        self, request: web.BaseRequest, response: web.StreamResponse
-    ) -> web.StreamResponse:
-        self.has_expired = True
-        if not response.prepared:
-            await response.prepare(request)
-        status = expired(self._query.version or str(self._version)).document
-        await _send(response, [_line("ERROR", status)])
+        except VersionGone:
+            if not response.prepared:
+                await response.prepare(request)
+            status = expired(query.version or str(self._version)).document
+            await _send(response, [_line("ERROR", status)])
         await response.write_eof()
         return response
 
     def _first(self, listed: list[Document] | None) -> list[bytes]:
         """Return the first events; ``listed`` is what another agent had listed at the version."""
-        query, store = self._query, self._feed.store
+        version, store = int(self._query.version or 0), self._feed.store
         self._version = store.version
-        version = int(query.version or 0)
-        if query.initial_events is False and not version:
-            self._shown = {key_of(one) for one in store.objects() if self._fits(one)}
-            return []
-        if query.initial_events or not version:
-            lines = self._lines([Stored(one, 0, store.version) for one in store.objects()])
-            return [*lines, *([self._bookmark(is_end=True)] if query.initial_events else [])]
+        if not version:
+            return self._lines([Stored(one, 0, store.version) for one in store.objects()])
         news = store.since(version) if listed is None else store.differences(listed, version)
         new = {key_of(one.document) for one in news}
         # What has changed was listed before, if it fitted then; that it did is supposed.
@@ -122,19 +98,13 @@ class WatchResponse:
                 found.append(_line(kind, document))
         return found
 
-    def _bookmark(self, *, is_end: bool = False) -> bytes:
+    def _bookmark(self) -> bytes:
         self._version = max(self._version, self._feed.store.version)
-        metadata: Document = {
-            "name": "",
-            "resourceVersion": str(self._version),
-            "creationTimestamp": None,
-        }
-        if is_end:
-            metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+        version = {"resourceVersion": str(self._version)}
         document = {
             "apiVersion": GROUP_VERSION,
             "kind": KIND,
-            "metadata": metadata,
+            "metadata": {"name": "", **version, "creationTimestamp": None},
             "spec": {},
             "status": {},
         }

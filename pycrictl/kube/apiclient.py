@@ -47,8 +47,6 @@ MAX_LINE_BYTES: Final = 8 * 1024 * 1024
 SILENT_S: Final = 45
 """How long a connection may be without a sign of the other end: a watch may have none to send."""
 
-MERGE_PATCH: Final = "application/merge-patch+json"
-
 _TEXT_LIMIT: Final = 300
 _FAULTS: Final[dict[int, type[RuntimeFault]]] = {
     401: Denied,
@@ -67,10 +65,6 @@ class ApiRequest(NamedTuple):
     path: str
     query: Mapping[str, str] | None = None
     document: Mapping[str, Any] | None = None
-
-    @property
-    def content_type(self) -> str:
-        return MERGE_PATCH if self.method == "PATCH" else "application/json"
 
 
 class ApiBase:
@@ -120,20 +114,15 @@ class ApiBase:
         with self._lock:
             if self._current is None or time.monotonic() - self._read_at >= REREAD_S:
                 try:
-                    self._current = self._read()
+                    fresh = self._load()
+                    _parse_server(fresh.server)
+                    self._current = fresh, _tls_context(fresh)
                 except PycrictlError:
                     if self._current is None:
                         raise
                     # It is being replaced at this moment.
                 self._read_at = time.monotonic()
             return self._current
-
-    def _read(self) -> tuple[Credential, ssl.SSLContext]:
-        fresh = self._load()
-        _parse_server(fresh.server)
-        if self._current is not None and _is_same_connection(fresh, self._current[0]):
-            return fresh, self._current[1]
-        return fresh, _tls_context(fresh)
 
 
 class ApiClient(ApiBase):
@@ -224,7 +213,8 @@ class ApiExchange(threading.Thread):
             "Connection": "close",
         }
         if document is not None:
-            headers["Content-Type"] = self._request.content_type
+            kind = "merge-patch+json" if method == "PATCH" else "json"
+            headers["Content-Type"] = f"application/{kind}"
         if credential.token:
             headers["Authorization"] = f"Bearer {credential.token}"
         target = url.path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
@@ -304,13 +294,6 @@ def _of_status(status: Mapping[str, Any]) -> PycrictlError:
     if status.get("code") == 410:
         return Expired("the resource version is too old")
     return RuntimeFault(escape(text(status.get("message"), _TEXT_LIMIT) or "the watch failed"))
-
-
-def _is_same_connection(one: Credential, other: Credential) -> bool:
-    return all(
-        getattr(one, key) == getattr(other, key)
-        for key in ("authority", "certificate", "key", "is_unverified")
-    )
 
 
 def _parse_server(server: str) -> SplitResult:

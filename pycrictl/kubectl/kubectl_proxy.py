@@ -10,13 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 import select
-import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Final
 
 from pycrictl.agent.api.names import GROUP
@@ -27,9 +25,6 @@ from pycrictl.streaming.target import Target
 
 READY_S: Final = 20.0
 """How long kubectl may take until it listens; a busy machine loads it slowly."""
-
-LEFT_S: Final = 3 * READY_S
-"""How old a folder is that nobody uses any more."""
 
 _PREFIX: Final = "pycrictl-kubectl-"
 _LONGEST_PATH: Final = 100
@@ -72,7 +67,6 @@ class KubectlProxy:
 
     def _start(self) -> None:
         self._running.close()
-        _sweep(self._parent)
         with (
             tempfile.TemporaryDirectory(prefix=_PREFIX, dir=self._parent) as folder,
             ExitStack() as stack,
@@ -108,16 +102,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
     assert process.stdout is not None
     process.stdout.close()
-
-
-def _sweep(parent: str) -> None:
-    """Remove the folders of programs that were killed before kubectl listened."""
-    with suppress(OSError):
-        for entry in list(os.scandir(parent)):
-            if entry.name.startswith(_PREFIX):
-                found = entry.stat(follow_symlinks=False)
-                if found.st_uid == os.geteuid() and time.time() - found.st_mtime > LEFT_S:
-                    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _ending_with(parent: int) -> Callable[[], None]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +16,9 @@ from tests.kube.kubectl import Kubectl
 @pytest.fixture(autouse=True)
 def _issued_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make certificates in this process, which is faster; agents that are programs do not."""
-    functions: dict[str, Callable[..., Any]] = {"issue": issuing.issue, "check": issuing.check}
     monkeypatch.setattr(
-        "pycrictl.agent.trust.certificate._apart", lambda name, *given: functions[name](*given)
+        "pycrictl.agent.trust.certificate._apart",
+        lambda name, *given: getattr(issuing, name)(*given),
     )
 
 

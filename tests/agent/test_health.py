@@ -104,10 +104,3 @@ def test_until_when_the_certificate_is_valid(cluster: Cluster) -> None:
     assert abs(float(line) - seen) < 2
     assert seen > time.time() + 365 * 86400
     assert expiry_s(1) is None
-
-
-def test_a_watch_that_expires_counts(cluster: Cluster) -> None:
-    agent = cluster.start()
-    path = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls?watch=true&resourceVersion=1"
-    cluster.get(path)
-    wait_until(lambda: agent.figures.requests["watch", "410"] == 1)

@@ -50,11 +50,11 @@ def test_too_many_connections(cluster: Cluster, monkeypatch: pytest.MonkeyPatch)
     with contextlib.ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(connected(cluster))
-        wait_until(lambda: agent.listener.connections == 3)
+        wait_until(lambda: len(agent.listener.connections) == 3)
         with pytest.raises((ssl.SSLError, ConnectionError)), connected(cluster):
             pass
     assert agent.listener.turned_away == 1
-    wait_until(lambda: agent.listener.connections == 0)
+    wait_until(lambda: agent.listener.connections == [])
     assert cluster.ask("/livez").status == 200
 
 

@@ -10,8 +10,7 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from pycrictl.agent.api.names import GROUP_VERSION, KIND, META, Document
-from pycrictl.agent.api.status import Refusal
+from pycrictl.agent.api.names import GROUP_VERSION, KIND, META, Document, Refusal
 from pycrictl.agent.api.table import table
 from pycrictl.units import escape, parse_bool
 
@@ -87,7 +86,6 @@ class ListQuery(NamedTuple):
     match: str = ""
     is_watch: bool = False
     wants_bookmarks: bool = False
-    initial_events: bool | None = None
     timeout_s: int = 0
     include: str = "Metadata"
     container: str = ""
@@ -110,17 +108,12 @@ def parse_query(given: dict[str, str]) -> ListQuery:
     version = given.get("resourceVersion", "")
     if version and not (version.isascii() and version.isdigit() and len(version) <= 19):
         raise Refusal(400, "invalid resource version")
-    initial = _boolean(given, "sendInitialEvents") if "sendInitialEvents" in given else None
     match = given.get("resourceVersionMatch", "")
     is_watch = _boolean(given, "watch")
     if match not in ("", "Exact", "NotOlderThan"):
         raise Refusal(422, f"resourceVersionMatch: {match[:50]!r} is not supported")
-    if initial is not None and (not is_watch or match != "NotOlderThan"):
-        raise Refusal(
-            422, "sendInitialEvents is for a watch with resourceVersionMatch=NotOlderThan"
-        )
-    if is_watch and match and initial is None:
-        raise Refusal(422, "resourceVersionMatch is forbidden for watch without sendInitialEvents")
+    if is_watch and (match or "sendInitialEvents" in given):  # clients list and watch then
+        raise Refusal(422, "sendInitialEvents and resourceVersionMatch are not for a watch here")
     include = given.get("includeObject", "") or "Metadata"
     if include not in ("None", "Metadata", "Object"):
         raise Refusal(400, f"unrecognized includeObject value: {include[:50]!r}")
@@ -131,7 +124,6 @@ def parse_query(given: dict[str, str]) -> ListQuery:
         match,
         is_watch,
         _boolean(given, "allowWatchBookmarks"),
-        initial,
         _seconds(given),
         include,
         given.get("container", ""),

@@ -1,9 +1,11 @@
-"""What the API is called: group, version and resources. Pure."""
+"""What the API is called, and how it refuses (``metav1.Status``). Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Final, TypeAlias
+
+from pycrictl.units import escape
 
 Document: TypeAlias = dict[str, Any]
 GROUP: Final = "progress.pycrictl.dev"
@@ -33,6 +35,76 @@ NAME: Final = rf"{_LABEL}(?:\.{_LABEL})*"
 _NAME: Final = re.compile(NAME)
 _MAX_NAME_CHARS: Final = 253
 
+_REASONS: Final = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+DEBUGGING_OFF: Final = "Debug endpoints are disabled."
+"""What a kubelet with ``enableDebuggingHandlers: false`` answers, with 405."""
+
 
 def is_name(text: str) -> bool:
     return len(text) <= _MAX_NAME_CHARS and _NAME.fullmatch(text) is not None
+
+
+class Refusal(Exception):
+    """An error answer; ``kind`` is the resource of the object ``name``."""
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        name: str = "",
+        kind: str = RESOURCE,
+        retry_after_s: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = escape(message)
+        self.retry_after_s = retry_after_s
+        self._name = name
+        self._kind = kind
+
+    @property
+    def document(self) -> Document:
+        """The ``Status`` (apimachinery's ``metav1``)."""
+        details: Document = {}
+        if self._name:
+            group = {"group": GROUP} if self._kind == RESOURCE else {}
+            details = {"name": self._name, **group, "kind": self._kind}
+        if self.retry_after_s:
+            details["retryAfterSeconds"] = self.retry_after_s
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": _REASONS.get(self.code, "InternalError"),
+            **({"details": details} if details else {}),
+            "code": self.code,
+        }
+
+
+def not_found(name: str) -> Refusal:
+    return Refusal(404, f'{RESOURCE}.{GROUP} "{name}" not found', name=name)
+
+
+def pod_not_found(name: str) -> Refusal:
+    return Refusal(404, f'pods "{name}" not found', name=name, kind="pods")
+
+
+def expired(text: str) -> Refusal:
+    return Refusal(410, f"the resource version {text} is too old or of another agent: list again")

@@ -9,8 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent.api.names import COPIES, GROUP_VERSION
-from pycrictl.agent.api.status import DEBUGGING_OFF, Refusal, pod_not_found
+from pycrictl.agent.api.names import COPIES, DEBUGGING_OFF, GROUP_VERSION, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.forwarding import Forwarding, body_of, owner_of
 from pycrictl.agent.copies.http_errors import Refused, Unspecified

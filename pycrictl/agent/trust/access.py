@@ -15,8 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from aiohttp import web
 
-from pycrictl.agent.api.names import AUDIENCE, Document
-from pycrictl.agent.api.status import Refusal
+from pycrictl.agent.api.names import AUDIENCE, Document, Refusal
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.peers import subject_of
 from pycrictl.agent.trust import frontproxy

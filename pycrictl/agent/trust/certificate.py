@@ -88,16 +88,12 @@ def _apart(name: str, *arguments: Any) -> Any:
 def read(certificate_file: str, key_file: str) -> Pair:
     """Return the pair that the options ``--tls-cert`` and ``--tls-key`` name."""
     pair = Pair(content(certificate_file, "tls-cert"), content(key_file, "tls-key"))
-    names = f"--tls-cert {quote(certificate_file, 4096)}", f"--tls-key {quote(key_file, 4096)}"
-    fault, expiry_s = _apart("check", *(one.decode("latin-1") for one in pair[:2]), *names)
-    if fault:
-        raise ConfigError(fault)
     try:
         load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair.certificate, pair.key)
-    except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
-        reason = str(getattr(exc, "reason", None) or exc).lower().replace("_", " ")
-        raise ConfigError(f"cannot serve with {' and '.join(names)}: {reason}") from None
-    return pair._replace(expiry_s=expiry_s)
+    except (OSError, ValueError):  # ssl.SSLError is an OSError
+        names = f"--tls-cert {quote(certificate_file, 4096)} and --tls-key {quote(key_file, 4096)}"
+        raise ConfigError(f"{names} are not a PEM certificate and its unencrypted key") from None
+    return pair._replace(expiry_s=_apart("expiry_s", pair.certificate.decode("latin-1")))
 
 
 def content(path: str, option: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Makes certificates, and checks those of files.
+"""Makes certificates, and reads until when those of files are valid.
 
 It runs in a process of its own (``certificate``): a serving agent needs none of its library, which
 would take 8 to 13 MiB of it.
@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -28,7 +27,7 @@ Made: TypeAlias = tuple[str, str, float]
 def main() -> None:
     """Answer the JSON of standard input, a function's name and arguments, with its result."""
     name, *arguments = json.load(sys.stdin)
-    json.dump(issue(*arguments) if name == "issue" else check(*arguments), sys.stdout)
+    json.dump(issue(*arguments) if name == "issue" else expiry_s(*arguments), sys.stdout)
 
 
 def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: bool) -> Made | None:
@@ -96,26 +95,9 @@ def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: b
     return pem.decode(), private.decode(), made.not_valid_after_utc.timestamp()
 
 
-def check(certificate: str, key: str, certificate_name: str, key_name: str) -> tuple[str, float]:
-    """Return what is wrong with a pair, empty if nothing is known, and until when it is valid.
-
-    ``certificate`` and ``key`` are the contents of their files, in Latin-1.
-    """
-    try:
-        own = x509.load_pem_x509_certificates(certificate.encode("latin-1"))[0]
-    except ValueError:
-        return f"{certificate_name} is not a file of PEM certificates", 0.0
-    expiry_s = own.not_valid_after_utc.timestamp()
-    try:
-        loaded = load_pem_private_key(key.encode("latin-1"), None)
-        is_pair = loaded.public_key() == own.public_key()
-    except TypeError:
-        return f"{key_name} is encrypted", expiry_s
-    except ValueError:
-        return f"{key_name} is not a PEM private key", expiry_s
-    except UnsupportedAlgorithm:
-        return "", expiry_s
-    return "" if is_pair else f"{key_name} is not the key of {certificate_name}", expiry_s
+def expiry_s(certificate: str) -> float:
+    """Return until when a certificate in PEM is valid; the first, if there are several."""
+    return x509.load_pem_x509_certificates(certificate.encode())[0].not_valid_after_utc.timestamp()
 
 
 def _general_name(name: str) -> x509.GeneralName:
