@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tests.kube.aggregator import GROUP
 from tests.node.daemon import Daemon
@@ -20,27 +20,6 @@ NAME: Final = "pycrictl-agent"
 PORT: Final = 10281
 
 BASE: Final = Path(__file__).parents[2] / "packaging/kubernetes/base"
-RBAC: Final = "rbac.authorization.k8s.io"
-
-
-def role(name: str, rules: list[Any], namespace: str = "") -> dict[str, Any]:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    kind = "Role" if namespace else "ClusterRole"
-    return {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}
-
-
-def binding(
-    name: str, role_kind: str, subject: Mapping[str, str], namespace: str = "", role: str = ""
-) -> dict[str, Any]:
-    """Return a RoleBinding, or a ClusterRoleBinding without a namespace."""
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
-        "metadata": metadata,
-        "roleRef": {"apiGroup": RBAC, "kind": role_kind, "name": role or name},
-        "subjects": [dict(subject)],
-    }
 
 
 class Agents:

@@ -10,7 +10,7 @@ from tests.conformance.suite import Suite, suite
 from tests.kube.aggregator import BASE
 from tests.waiting import wait_until
 
-from .agents import NAMESPACE, PORT, Agents, binding
+from .agents import NAMESPACE, PORT, Agents
 from .cluster import ADDRESS, KUBELET_PORT, NODE, OTHER_ADDRESS, Cluster
 from .cluster import PORT as API_PORT
 
@@ -33,8 +33,8 @@ def known(shared_cluster: Cluster) -> Iterator[dict[str, str]]:
         metadata = {"name": name, "namespace": NAMESPACE}
         cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
         tokens.append(cluster.kubectl.good("create", "token", name, "-n", NAMESPACE).strip())
-    boss = {"kind": "ServiceAccount", "name": "boss", "namespace": NAMESPACE}
-    cluster.apply(binding("boss", "ClusterRole", boss, role="cluster-admin"))
+    words = ("create", "clusterrolebinding", "boss", "--clusterrole=cluster-admin")
+    cluster.kubectl.good(*words, f"--serviceaccount={NAMESPACE}:boss")
     images = [cluster.lab.reference(cluster.image(f"{name}:1", 1100, 1)) for name in ("a", "b")]
     with cluster.node(OTHER, OTHER_ADDRESS):
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +27,6 @@ from tests.waiting import wait_until
 from .agents import BASE, NAME, NAMESPACE, publish, take_out
 from .cluster import ADDRESS, NODE, Cluster
 from .cluster import PORT as API_PORT
-from .test_proxy import pull_slowly
 
 __all__ = ["render"]
 
@@ -186,30 +184,3 @@ def test_users_by_the_roles_that_are_shipped(applied: Cluster) -> None:
         assert "(Forbidden)" in jane.bad("get", "imagepulls", "-A")
     finally:
         applied.kubectl.good("delete", "rolebinding", "jane-sees-pulls", "-n", "default")
-
-
-def test_the_plugin_shows_one_pod_and_all(applied: Cluster, plugin: Plugin) -> None:
-    reference = pull_slowly(applied, "slow", 1120, seconds=25)
-    name = reference.partition("/")[2]
-    follower = plugin.start("-A", "--progress", "plain")
-    done = plugin.by_kubectl("image-pull-progress", "slow", "--progress", "plain")
-    assert done.code == 0, done.stderr
-    lines = (done.stdout + done.stderr).splitlines()
-    assert any(re.search(rf"{name} .*started: 5 layers, 46.1 MiB", line) for line in lines), lines
-    assert any(re.search(rf"{name} .*done: 5 layers", line) for line in lines), lines
-    stdout, stderr = follower.communicate(timeout=60)
-    assert follower.returncode == 0, stderr
-    assert name in stdout + stderr
-    records = plugin.run("slow", "--progress", "json")
-    assert records.code == 0
-    for line in records.stdout.splitlines():
-        assert json.loads(line)
-
-
-def test_the_plugin_without_a_right(applied: Cluster, plugin: Plugin) -> None:
-    applied.run_pod("idle", applied.lab.reference(applied.lab.busybox))
-    plugin.environ["KUBECONFIG"] = str(applied.kubeconfig("jane"))
-    refused = plugin.run("idle")
-    assert refused.code != 0
-    assert "cannot" in refused.stderr
-    assert "--user=jane" in refused.stderr or "jane" in refused.stderr

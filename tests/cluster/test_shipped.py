@@ -204,13 +204,12 @@ def test_a_watch_counts_what_it_sees(node: Node, cluster: Cluster, plugin: Plugi
 
 def test_bars_on_a_small_terminal(node: Node, cluster: Cluster, plugin: Plugin) -> None:
     """The image's name and tag are what is looked for, so they are not cut off."""
-    pull_slowly(
-        cluster, "a-rather-long-name-of-an-application-of-a-team", node.seed + 130, seconds=30
-    )
+    name = "a-rather-long-name-of-an-application-of-a-team"
+    pull_slowly(cluster, name, node.seed + 130, seconds=30)
     program = f"{plugin.environ['PATH'].partition(':')[0]}/{plugin.name}"
     environ = [f"{name}={value}" for name, value in plugin.environ.items()]
-    session = Session(["env", *environ, "TERM=xterm", program, "-A"])  # 80x24
-    session.wait_for(f"a-rather-long-name-of-an-application-of-a-team{node.seed + 130}:1".encode())
+    session = Session(["env", *environ, "TERM=xterm", program, name])  # 80x24
+    session.wait_for(f"{name}{node.seed + 130}:1".encode())
     session.process.terminate()
     session.end()
 
