@@ -42,6 +42,7 @@ OF_NOBODY = ("/", "/metrics", "/nosuch", "/version", "/node", "/debug", f"{OF_KU
 def agent(cluster: Cluster) -> Agent:
     cluster.add_pod("web")
     cluster.add_pod("db", namespace="secret")
+    cluster.add_pod("web", namespace="secret")
     return cluster.start()
 
 
@@ -84,6 +85,7 @@ def test_no_other_certificate_opens_anything(
     assert names(ask(address, PULLS, hands.front_proxy, FORGED)[1]) == [
         "default/web.main",
         "secret/db.main",
+        "secret/web.main",
     ]
 
 
@@ -253,6 +255,8 @@ def test_no_selector_leads_to_another_namespace(cluster: Cluster, agent: Agent, 
     for selector in selectors:
         code, content = through(cluster, f"{path}{selector}")
         assert (code, names(content)) == (200, []), selector
+    for selector in ("", "metadata.name=web.main"):  # there is another one of that name
+        assert names(through(cluster, f"{path}{selector}")[1]) == ["default/web.main"]
     watches = [f"{path}{selector}&watch=true&timeoutSeconds=1" for selector in selectors]
     with ThreadPoolExecutor() as pool:
         for watch, (code, lines) in zip(
@@ -273,18 +277,6 @@ def test_a_name_that_was_authorized_is_the_name_that_is_answered(
     for more in (",metadata.name=other.main", "&fieldSelector=metadata.name=other.main"):
         assert "default/other.main" not in names(through(cluster, f"{path}=web.main{more}")[1])
     assert through(cluster, f"{path}!=other.main")[0] == 403
-
-
-def test_an_other_pod_of_the_same_name_is_not_shown(cluster: Cluster, agent: Agent) -> None:
-    cluster.add_pod("web", namespace="secret", image="registry.test/hidden:1")
-    path = f"{BASE}/namespaces/default/imagepulls"
-    cluster.api.grants.append(
-        Grant("jane", [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}], "default")
-    )
-    for more in ("", "?fieldSelector=metadata.name=web.main", "/web.main"):
-        code, content = through(cluster, f"{path}{more}")
-        assert code == 200
-        assert b"hidden" not in content
 
 
 # Floods

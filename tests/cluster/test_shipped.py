@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from pycrictl.agent.feed import DONE_S
 from tests.kubectl.plugin import Plugin
 from tests.node.images import Image
 from tests.node.lab import MIB
@@ -167,17 +166,6 @@ def test_the_first_look_after_a_silence(node: Node, cluster: Cluster) -> None:
     time.sleep(SILENCE_S)
     found = pulls(cluster)
     assert [image for image in begun if found[image]["phase"] == "Waiting"] == []
-
-
-def test_what_is_gone_does_not_come_back(node: Node, cluster: Cluster) -> None:
-    pull_slowly(cluster, "gone", node.seed + 110, seconds=5)
-    wait_until(lambda: cluster.phase("gone") == "Running")
-    wait_until(lambda: {one["phase"] for one in pulls(cluster).values()} <= {"Succeeded"})
-    cluster.kubectl.good("delete", "pod", "gone", "--grace-period=1")
-    time.sleep(DONE_S + 2)
-    for _ in range(5):
-        assert pulls(cluster) == {}
-        time.sleep(1)
 
 
 def test_a_watch_counts_what_it_sees(node: Node, cluster: Cluster, plugin: Plugin) -> None:

@@ -11,7 +11,6 @@ import pytest
 from pycrictl.errors import ConfigError
 from pycrictl.kube.kubelet import (
     Kubelet,
-    below,
     configuration,
     find_kubelet,
     host_name,
@@ -93,19 +92,6 @@ def test_what_a_kubelet_names_is_a_regular_file_of_a_mebibyte(tmp_path: Path, ki
 def test_no_kubelet(tmp_path: Path) -> None:
     assert find_kubelet(tmp_path) == Kubelet()
     assert host_name(Kubelet()) == os.uname().nodename.lower()
-
-
-def test_links_lead_to_files_of_the_same_node(tmp_path: Path) -> None:
-    pki = tmp_path / "var/lib/kubelet/pki"
-    pki.mkdir(parents=True)
-    (pki / "kubelet-client-1.pem").write_text("one")
-    (pki / "kubelet-client-current.pem").symlink_to("/var/lib/kubelet/pki/kubelet-client-1.pem")
-    (pki / "beside.pem").symlink_to("kubelet-client-current.pem")
-    for name in ("kubelet-client-current.pem", "beside.pem"):
-        assert below(tmp_path, f"/var/lib/kubelet/pki/{name}").read_text() == "one"
-    (pki / "circle").symlink_to("circle")
-    with pytest.raises(OSError, match="symbolic links"):
-        below(tmp_path, "/var/lib/kubelet/pki/circle").read_text()
 
 
 def test_the_configuration(tmp_path: Path) -> None:

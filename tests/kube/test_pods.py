@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -109,20 +107,14 @@ LIMIT_S = 2.0
 """Waiting a second time would take as long again; a busy machine takes less than that."""
 
 
-@pytest.mark.parametrize("trouble", ["none", "wrong", "expired", "unreachable", "slow"])
+@pytest.mark.parametrize("trouble", ["none", "unreachable", "slow"])
 def test_a_credential_that_does_not_help(
     api: ApiServer, tmp_path: Path, trouble: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "etc/kubernetes/manifests"
     folder.mkdir(parents=True)
     (folder / "etcd.yaml").write_text(MANIFEST)
-    if trouble == "wrong":
-        document = api.kubeconfig(inline=True)
-        document["users"][0]["user"] = {"token": "wrong"}
-        write_kubeconfig(document, tmp_path)
-    elif trouble == "expired":
-        write_kubeconfig(api.kubeconfig(**_expired(api, tmp_path)), tmp_path)
-    elif trouble == "unreachable":
+    if trouble == "unreachable":
         write_kubeconfig(api.kubeconfig(inline=True, server="https://127.0.0.1:1"), tmp_path)
     elif trouble == "slow":
         api.silence = threading.Event()
@@ -137,15 +129,6 @@ def test_a_credential_that_does_not_help(
     assert pods.origin is Origin.MANIFESTS
     assert len(caplog.messages) == 1
     assert "PRIVATE" not in caplog.text
-
-
-def _expired(api: ApiServer, folder: Path) -> dict[str, Any]:
-    """A certificate of the node, signed by the right authority, whose time ends as it is made."""
-    signed, key = api.certificates.folder / "client.csr", api.certificates.folder / "ca.key"
-    words = f"x509 -req -days 0 -in {signed} -CA {api.certificates.ca} -CAkey {key} -set_serial 7"
-    command = ["openssl", *words.split(), "-out", str(folder / "expired.pem")]
-    subprocess.run(command, check=True, capture_output=True)
-    return {"client_certificate": str(folder / "expired.pem")}
 
 
 def test_nobody_is_asked(api: ApiServer, tmp_path: Path) -> None:

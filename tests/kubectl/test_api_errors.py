@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from pycrictl.errors import ConnectError, Denied, NotFound, Unavailable, UpgradeRefused, UsageError
+from pycrictl.errors import (
+    ConnectError,
+    Denied,
+    NotFound,
+    Unavailable,
+    Unimplemented,
+    UpgradeRefused,
+    UsageError,
+)
 from pycrictl.kubectl import api_errors
 
 
@@ -61,15 +69,19 @@ def test_any_answer_is_one_line(status: int, body: bytes) -> None:
     assert api_errors.of_answer(refusal).message
 
 
-def test_kubectl_proxy_that_does_not_reach_the_server() -> None:
-    refusal = UpgradeRefused("", status=500, body=b"dial tcp 10.0.0.1:6443: connect: refused\n")
-    error = api_errors.of_answer(refusal)
-    assert isinstance(error, Unavailable)
-    assert error.message == "cannot reach the API server: dial tcp 10.0.0.1:6443: connect: refused"
-    assert error.hint == "'kubectl config view --minify' shows which server is used"
+GONE = {"kind": "Status", "reason": "NotFound", "message": "gone", "details": {"name": "web"}}
+UNREACHED = "dial tcp 10.0.0.1:6443: connect: refused"
+OFF = {"kind": "Status", "message": "Debug endpoints are disabled."}
 
 
-def test_a_pod_that_the_agent_does_not_know() -> None:
-    body = {"kind": "Status", "reason": "NotFound", "message": "gone", "details": {"name": "web"}}
-    error = api_errors.of_answer(UpgradeRefused("", status=404, body=json.dumps(body).encode()))
-    assert isinstance(error, NotFound)
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "message"),
+    [
+        (404, json.dumps(GONE), NotFound, "gone"),
+        (405, json.dumps(OFF), Unimplemented, f"this is not served for that pod: {OFF['message']}"),
+        (500, f"{UNREACHED}\n", Unavailable, f"cannot reach the API server: {UNREACHED}"),
+    ],
+)
+def test_what_the_answer_means(status: int, body: str, kind: type[Exception], message: str) -> None:
+    error = api_errors.of_answer(UpgradeRefused("", status=status, body=body.encode()))
+    assert (type(error), error.message) == (kind, message)

@@ -72,18 +72,3 @@ def test_an_agent_of_the_next_version_beside_ours(agents: Standing, phase: str) 
         assert not warnings
     else:
         assert any("node n2 answers what is not valid: status.phase" in each for each in warnings)
-
-
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/apis/progress.pycrictl.dev/v1beta1/imagepulls", 404),
-        ("/apis/progress.pycrictl.dev/v1alpha1/imagepolicies", 404),
-        ("/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods/web/imageverification", 404),
-        ("/apis/progress.pycrictl.dev/v1alpha1/imagepulls?next=true", 200),
-    ],
-)
-def test_what_only_the_next_version_serves(agents: Standing, path: str, status: int) -> None:
-    found = agents.get(path)
-    assert found.status == status
-    assert found.document["kind"] == ("Status" if status != 200 else "ImagePullList")

@@ -47,19 +47,6 @@ def test_a_node_whose_runtime_is_gone(standing_cluster: Cluster, admin: Plugin) 
     ]
 
 
-def test_a_node_whose_kubelet_has_no_debugging_handlers(
-    standing_cluster: Cluster, admin: Plugin
-) -> None:
-    standing_cluster.start("n2", debugs=False)
-    standing_cluster.add_pod("db", node="n2")
-    run = admin.run("db")
-    assert run.code == 1
-    assert run.stderr == (
-        "kubectl image-pull-progress: this is not served for that pod:"
-        " Debug endpoints are disabled.\n"
-    )
-
-
 @pytest.mark.usefixtures("impatient")
 def test_one_pod(standing_cluster: Cluster, admin: Plugin) -> None:
     standing_cluster.add_pod("web")
