@@ -76,19 +76,13 @@ def forwarded_target(target: str) -> str:
 
 def forward(handler: Handler, how: Forwarding, target: str, body: bytes) -> None:
     peer = f"{how.host}:{how.port}"
-    hops = [*handler.headers.get_all("X-Forwarded-For", []), str(handler.client_address[0])]
     headers = [
         (key, value)
         for key, value in handler.headers.items()
         if key.lower() not in {*_HOP_BY_HOP, "authorization", "host"}
-        and not key.lower().startswith(("x-remote-", "impersonate-", "x-forwarded-"))
+        and not key.lower().startswith(("x-remote-", "impersonate-"))
     ]
-    headers += [
-        *(("Host", peer), ("X-Forwarded-For", ", ".join(hops))),
-        *(("X-Forwarded-Host", peer), ("X-Forwarded-Proto", "https")),
-        ("X-Forwarded-Uri", urlsplit(target).path),
-    ]
-    headers += user_headers(how.user) if how.user else []
+    headers += [("Host", peer), *(user_headers(how.user) if how.user else ())]
     try:
         raw = socket.create_connection((how.host, how.port), timeout=_DIAL_S)
         raw.settimeout(None)

@@ -230,7 +230,7 @@ class _Handler(Handler):
             return code, status(code, "refused")
         if request.resource == "events" and self.command in ("POST", "PATCH"):
             return (201 if self.command == "POST" else 200), body
-        return _stored(api, request, query, body, user)
+        return _stored(api, request, query, body)
 
     def _plain(self, api: ApiServer, path: str) -> Answer:
         """Answer what is no resource: discovery, schemas, health."""
@@ -280,9 +280,7 @@ def _address(api: ApiServer, name: str) -> str:
     return str(nodes[0]["status"]["addresses"][0]["address"]) if nodes else "127.0.0.1"
 
 
-def _stored(
-    api: ApiServer, request: Request, query: Mapping[str, str], body: Any, user: User
-) -> Answer:
+def _stored(api: ApiServer, request: Request, query: Mapping[str, str], body: Any) -> Answer:
     kind = kind_of(request)
     if kind is None or request.subresource:
         return 404, status(404, "the server could not find the requested resource", "NotFound")
@@ -291,8 +289,8 @@ def _stored(
             return 415, status(415, "only JSON is understood here", "UnsupportedMediaType")
         case "create", "tokenreviews":
             return 201, tokens.review(api.tokens, body)
-        case "create", "subjectaccessreviews" | "selfsubjectaccessreviews":
-            return 201, _access_review(api, body, user)
+        case "create", "subjectaccessreviews":
+            return 201, _access_review(api, body)
         case "list", _:
             return 200, api.objects.select(kind, request, query)
         case "watch", _:
@@ -322,12 +320,11 @@ def _is_outdated(found: Any, body: Any) -> bool:
     return found is not None and version and found["metadata"]["resourceVersion"] != version
 
 
-def _access_review(api: ApiServer, body: Any, user: User) -> dict[str, Any]:
+def _access_review(api: ApiServer, body: Any) -> dict[str, Any]:
     spec = body["spec"]
     asked = spec.get("resourceAttributes")
-    if "user" in spec:
-        extra = spec.get("extra") or {}
-        user = User(spec["user"], tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
+    groups, extra = tuple(spec.get("groups") or ()), spec.get("extra") or {}
+    user = User(spec["user"], groups, spec.get("uid", ""), extra)
     if asked is None:
         plain = spec["nonResourceAttributes"]
         request = Request(plain.get("verb", ""), plain.get("path", ""))

@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,16 @@ EVENT = {"kind": "Event", "reason": "PullProgress", "message": "84 %"}
 def credential(api: ApiServer, tmp_path: Path) -> Credential:
     write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
     return find_credential(tmp_path)
+
+
+@pytest.fixture
+def other(credential: Credential, tmp_path: Path) -> Credential:
+    """The credential of a node of another cluster."""
+    (tmp_path / "other").mkdir()
+    made = make_node_certificates(tmp_path / "other")
+    paths = {"authority": made.ca, "certificate": made.cert("client"), "key": made.key("client")}
+    read: dict[str, Any] = {key: Path(path).read_text() for key, path in paths.items()}
+    return replace(credential, **read)
 
 
 def test_a_list_an_event_and_its_change(api: ApiServer, credential: Credential) -> None:
@@ -63,53 +74,41 @@ def test_the_servers_own_words(credential: Credential) -> None:
         client.get("/apis/none")
 
 
-def test_another_name_of_the_server(credential: Credential) -> None:
-    right = ApiClient(lambda: replace(credential, server_name="node.test"))
-    assert right.get("/api/v1/pods", SELECTOR)
-    wrong = ApiClient(lambda: replace(credential, server_name="other.test"))
-    with pytest.raises(ConnectError, match=r"certificate of .* is not good: Hostname mismatch"):
-        wrong.get("/api/v1/pods", SELECTOR)
-
-
-def test_a_server_that_nobody_vouches_for(credential: Credential, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    other = Path(make_node_certificates(tmp_path / "other").ca).read_text()
-    with pytest.raises(ConnectError, match="is not good: "):
-        ApiClient(lambda: replace(credential, authority=other)).get("/api/v1/pods", SELECTOR)
-    unverified = replace(credential, authority=other, is_unverified=True)
+def test_another_name_or_authority_of_the_server(credential: Credential, other: Credential) -> None:
+    named = replace(credential, server_name="node.test")
+    assert ApiClient(lambda: named).get("/api/v1/pods", SELECTOR)
+    unverified = replace(credential, authority=other.authority, is_unverified=True)
     assert ApiClient(lambda: unverified).get("/api/v1/pods", SELECTOR)
 
 
-def test_a_certificate_of_another_authority(credential: Credential, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    other = make_node_certificates(tmp_path / "other")
-    wrong = replace(
-        credential,
-        certificate=Path(other.cert("client")).read_text(),
-        key=Path(other.key("client")).read_text(),
-    )
-    with pytest.raises(ConnectError, match=r"cannot reach the API server at https://127.0.0.1:"):
-        ApiClient(lambda: wrong).get("/api/v1/pods", SELECTOR)
+UNUSABLE = "^the kubelet's credential cannot be used: "
+REFUSED = r"^cannot reach the API server at https://127.0.0.1:"
 
 
-@pytest.mark.parametrize("changes", [{"certificate": "no"}, {"authority": "no"}, {"key": "no"}])
-def test_a_credential_that_is_none(credential: Credential, changes: dict[str, str]) -> None:
-    with pytest.raises(ConnectError, match=r"^the kubelet's credential cannot be used: "):
-        ApiClient(lambda: replace(credential, **changes)).get("/api/v1/pods")  # type: ignore[arg-type]  # of texts only
-
-
-def test_nobody_there(credential: Credential) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    gone = ApiClient(lambda: replace(credential, server=f"https://127.0.0.1:{port}"))
-    with pytest.raises(ConnectError, match="connection refused"):
-        gone.get("/api/v1/pods")
-
-
-@pytest.mark.parametrize("server", ["https://", "https://[::1", "https://host:port"])
-def test_an_address_that_is_none(credential: Credential, server: str) -> None:
-    with pytest.raises(ConnectError, match="is not a valid address"):
-        ApiClient(lambda: replace(credential, server=server)).get("/api/v1/pods")
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"server_name": "other.test"}, r"certificate of .* is not good: Hostname mismatch"),
+        ({"authority": "other"}, "is not good: "),
+        ({"certificate": "other", "key": "other"}, REFUSED),
+        ({"certificate": "no"}, UNUSABLE),
+        ({"authority": "no"}, UNUSABLE),
+        ({"key": "no"}, UNUSABLE),
+        ({"server": "https://127.0.0.1:1"}, "connection refused"),
+        ({"server": "https://"}, "is not a valid address"),
+        ({"server": "https://[::1"}, "is not a valid address"),
+        ({"server": "https://host:port"}, "is not a valid address"),
+    ],
+)
+def test_no_connection(
+    credential: Credential, other: Credential, changes: dict[str, str], error: str
+) -> None:
+    """What is "other" is valid, but of another cluster."""
+    made: dict[str, Any] = {
+        key: getattr(other, key) if text == "other" else text for key, text in changes.items()
+    }
+    with pytest.raises(ConnectError, match=error):
+        ApiClient(lambda: replace(credential, **made)).get("/api/v1/pods", SELECTOR)
 
 
 @pytest.mark.parametrize("how", ["no answer", "no end", "no TLS"])
