@@ -31,15 +31,10 @@ from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent.api import openapi
+from pycrictl.agent.api import names, openapi
 from pycrictl.agent.api.answers import ListQuery, form_of, parameters, parse_query, refuse, respond
 from pycrictl.agent.api.names import (
-    COPIES,
     DEBUGGING_OFF,
-    GROUP,
-    GROUP_VERSION,
-    RESOURCE,
-    SUBRESOURCE,
     Refusal,
     expired,
     is_name,
@@ -209,7 +204,7 @@ class Router:
     ) -> web.StreamResponse:
         await self._access.peer(request)
         match words:
-            case ["namespaces", namespace, "pods", name, resource, *rest] if resource == COPIES:
+            case ["namespaces", namespace, "pods", name, names.COPIES, *rest]:
                 return await self._copies.answer_peer(request, namespace, name, rest, given)
         query = parse_query(given)
         match words:
@@ -240,13 +235,13 @@ class Router:
         match words:
             case ["apis"]:
                 return respond(openapi.groups())
-            case ["apis", group] if group == GROUP:
+            case ["apis", names.GROUP]:
                 return respond(openapi.group())
             case ["openapi", "v3"]:
                 return respond(openapi.index())
-            case ["openapi", "v3", "apis", group, version] if f"{group}/{version}" == GROUP_VERSION:
+            case ["openapi", "v3", "apis", names.GROUP, names.VERSION]:
                 return respond(openapi.document())
-            case ["apis", group, version, *rest] if f"{group}/{version}" == GROUP_VERSION:
+            case ["apis", names.GROUP, names.VERSION, *rest]:
                 return await self._resource(request, user, rest, given)
         raise _no_such_resource()
 
@@ -254,31 +249,27 @@ class Router:
         self, request: web.BaseRequest, user: User, words: list[str], given: dict[str, str]
     ) -> web.StreamResponse:
         match words:
-            case ["namespaces", namespace, *_] | ["watch", "namespaces", namespace, *_] if (
-                not is_name(namespace)
+            case ["namespaces", space, *_] | ["watch", "namespaces", space, *_] if not is_name(
+                space
             ):
                 raise _no_such_resource()
             case []:
                 return respond(openapi.resources())
-            case [resource] if resource == RESOURCE:
+            case [names.RESOURCE]:
                 return await self._list(request, user, "", given)
-            case ["namespaces", namespace, resource] if resource == RESOURCE:
+            case ["namespaces", namespace, names.RESOURCE]:
                 return await self._list(request, user, namespace, given)
-            case ["namespaces", namespace, resource, name] if resource == RESOURCE:
+            case ["namespaces", namespace, names.RESOURCE, name]:
                 return await self._get(request, namespace, name, given)
-            case ["namespaces", namespace, "pods", name, subresource] if (
-                subresource == SUBRESOURCE and is_name(name)
-            ):
+            case ["namespaces", namespace, "pods", name, names.SUBRESOURCE] if is_name(name):
                 return await self._progress(request, user, namespace, name, given)
-            case ["watch", "namespaces", namespace, "pods", name, subresource] if (
-                subresource == SUBRESOURCE and is_name(name)
+            case ["watch", "namespaces", namespace, "pods", name, names.SUBRESOURCE] if is_name(
+                name
             ):
                 # Only so is it a watch to the API server, which cuts everything else after 60 s:
                 # of a request with a name it does not read watch=true (RequestInfo).
                 return await self._progress(request, user, namespace, name, given, has_end=False)
-            case ["namespaces", namespace, "pods", name, subresource, *rest] if (
-                subresource == COPIES and is_name(name)
-            ):
+            case ["namespaces", namespace, "pods", name, names.COPIES, *rest] if is_name(name):
                 return await self._copies.answer(request, user, namespace, name, rest, given)
         raise _no_such_resource()
 
@@ -361,10 +352,10 @@ def _require_get(request: web.BaseRequest, *, has_body: bool) -> None:
 def _is_of_copies(words: list[str]) -> bool:
     """Return whether a path may lead to copies: other methods, and the user is checked later."""
     match words:
-        case ["apis", _, _, "namespaces", _, "pods", _, resource, *_]:
-            return resource == COPIES
-        case ["node", "v1alpha1", "namespaces", _, "pods", _, resource, *_]:
-            return resource == COPIES
+        case ["apis", _, _, "namespaces", _, "pods", _, names.COPIES, *_]:
+            return True
+        case ["node", "v1alpha1", "namespaces", _, "pods", _, names.COPIES, *_]:
+            return True
     return False
 
 
