@@ -14,25 +14,20 @@ from pycrictl.servicelog import Log, Seldom, is_journal, notify, pairs, watchdog
 from pycrictl.wire import limits
 
 
-def test_plain_words_stay_plain() -> None:
-    fields = {"image": "a.b/c:1", "pod": "ns/name", "n": 3, "s": 0.5}
-    assert pairs("pull", fields) == "pull image=a.b/c:1 pod=ns/name n=3 s=0.5"
-
-
-def test_nothing_from_outside_begins_a_field_or_line() -> None:
-    assert pairs("pull", {"image": "x outcome=OK"}) == 'pull image="x outcome=OK"'
-    assert pairs("pull", {"image": "x\nlevel=INFO pull"}) == r'pull image="x\nlevel=INFO pull"'
-    assert pairs("pull", {"image": "\x1b[2J", "quote": 'a"b'}) == (
-        r'pull image="\u001b[2J" quote="a\"b"'
-    )
-
-
-def test_empty_fields_are_left_out() -> None:
-    assert pairs("pull", {"error": "", "n": 0}) == "pull n=0"
-
-
-def test_long_values_are_cut() -> None:
-    assert len(pairs("pull", {"error": "x" * 10_000})) < 600
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"image": "a.b/c:1", "n": 3, "s": 0.5}, "image=a.b/c:1 n=3 s=0.5"),
+        ({"image": "x outcome=OK"}, 'image="x outcome=OK"'),
+        ({"image": "x\nlevel=INFO pull"}, r'image="x\nlevel=INFO pull"'),
+        ({"image": "\x1b[2J", "quote": 'a"b'}, r'image="\u001b[2J" quote="a\"b"'),
+        ({"error": "", "n": 0}, "n=0"),
+        ({"error": "x" * 10_000}, f'error="{"x" * 500}\\u2026"'),
+    ],
+    ids=["plain", "field", "line", "terminal", "empty", "long"],
+)
+def test_nothing_from_outside_begins_a_field_or_line(fields: dict[str, object], line: str) -> None:
+    assert pairs("pull", fields) == f"pull {line}"
 
 
 def test_of_a_flood_there_are_some_lines_and_a_number(
@@ -90,14 +85,11 @@ def test_systemd_is_told(tmp_path: Path, is_abstract: bool) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(address)
         manager.settimeout(10)
-        environ = {"NOTIFY_SOCKET": address.replace("\0", "@")}
-        assert notify("READY=1\nSTATUS=serving", environ)
+        assert notify("READY=1\nSTATUS=serving", {"NOTIFY_SOCKET": address.replace("\0", "@")})
         assert manager.recv(4096) == b"READY=1\nSTATUS=serving"
-
-
-@pytest.mark.parametrize("address", [None, "", "relative", "vsock:2:1", "/nonexistent/notify"])
-def test_nobody_to_tell(address: str | None) -> None:
-    assert not notify("READY=1", {} if address is None else {"NOTIFY_SOCKET": address})
+    for nobody in ("", "relative", "vsock:2:1", "/nonexistent/notify"):
+        assert not notify("READY=1", {"NOTIFY_SOCKET": nobody})
+    assert not notify("READY=1", {})
 
 
 def test_when_a_keep_alive_is_due() -> None:

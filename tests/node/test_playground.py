@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pycrictl.ownprogram import is_running
 from tests.cli.shells import Shell
-from tests.proxy.program import is_running
 from tests.waiting import wait_until
 
 from .machine import ROOT, WAIT_S

@@ -16,13 +16,13 @@ import pytest
 
 from pycrictl import __version__
 from pycrictl.cli.commands.shell import FILES
+from pycrictl.ownprogram import is_running
 from tests.node.lab import Lab
 from tests.node.test_commands import SLOW_S, WAIT_S, slow_image
 from tests.packaging import installing
 from tests.packaging.building import ROOT
 from tests.packaging.installing import Installed
 from tests.packaging.roots import SUITES
-from tests.proxy.program import is_running
 from tests.waiting import wait_until
 
 Place = Callable[[Path, Path], AbstractContextManager[Installed]]

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import grpc
 
+from pycrictl.ownprogram import is_running
 from pycrictl.proxy import admin
 from tests.node.kubelet import Kubelet
 from tests.processes import peak_bytes
@@ -179,11 +180,3 @@ class Program:
             with suppress(FileNotFoundError, ProcessLookupError):
                 if self.endpoint in Path(f"/proc/{pid}/cmdline").read_text():
                     os.kill(pid, signal.SIGKILL)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,10 @@ MIB = 1024 * 1024
 # No test waits so long unless it fails.
 PATIENCE_S = 20.0
 OWN = "/test.v1.Test/Own"
-UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+UNLIMITED = [
+    *(("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)),
+    *(("grpc.absolute_max_metadata_size", MIB), ("grpc.max_metadata_size", MIB)),
+]
 T = TypeVar("T")
 
 
@@ -250,18 +253,8 @@ def back_again(channel: grpc.Channel) -> None:
             assert time.monotonic() < until
 
 
-def wait_for_end(connection: socket.socket) -> None:
-    try:
-        while connection.recv(65536):
-            pass
-    except ConnectionResetError:
-        pass
-
-
-def hand_made(
-    path: Path, stack: ExitStack, answers: list[Callable[[socket.socket], object]]
-) -> None:
-    """A runtime that is a socket: one answer for each connection."""
+def hand_made(path: Path, stack: ExitStack, answer: bytes, count: int) -> None:
+    """A runtime that is a socket, and answers so to so many connections, if it answers."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
@@ -269,13 +262,15 @@ def hand_made(
 
     def run() -> None:
         with listener:
-            for number, answer in enumerate(answers, start=1):
+            for number in range(count):
                 connection, _ = listener.accept()
                 connection.settimeout(PATIENCE_S)
-                if number == len(answers):
+                if number == count - 1:
                     listener.close()  # who comes now is refused, and need not wait for an answer
-                with connection:
-                    answer(connection)
+                with connection, suppress(ConnectionResetError):
+                    connection.sendall(answer)
+                    while not answer and connection.recv(65536):
+                        pass
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -22,12 +22,13 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import PycrictlError
+from pycrictl.ownprogram import is_running
 from pycrictl.proxy import admin
 from pycrictl.proxy.app import CALLS_S
 from pycrictl.proxy.pulls.limiter import CLOSED
 from tests.fakecri import FakeServer
 from tests.node.kubelet import RUNTIME, Kubelet
-from tests.proxy.program import OPTIONS, Program, is_running
+from tests.proxy.program import OPTIONS, Program
 from tests.proxy.pulls.test_limiter import Gate, pod, prepare, status
 from tests.waiting import wait_until
 

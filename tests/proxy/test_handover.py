@@ -22,12 +22,13 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
+from pycrictl.ownprogram import is_running
 from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import Kubelet
 from tests.processes import connections
 from tests.proxy.copier import ARCHIVE, Copier, Pretended, outcome_of, stream
-from tests.proxy.program import OPTIONS, Program, is_running
+from tests.proxy.program import OPTIONS, Program
 from tests.proxy.pulls.test_limiter import Gate, pod, prepare, pulls, status
 from tests.proxy.test_app import version
 from tests.serving import free_port
@@ -178,16 +179,7 @@ def streams_of(proxy: Program) -> Path:
     return proxy.socket_path.resolve().with_name(proxy.streams.rpartition(":")[2])
 
 
-PATIENT = """
-from pycrictl.progress import endings
-endings.REOPEN_PAUSES_S = (0.5,) * 100
-from pycrictl.__main__ import run
-run()
-"""
-"""The program, which waits as long for a proxy as one takes to start on a busy machine."""
-
-
-@pytest.mark.parametrize("way", ["reload", "restart", "kill"])
+@pytest.mark.parametrize("way", ["reload", "restart"])
 def test_a_watcher_goes_on_with_the_new_program(
     fake: FakeServer, start: Start, way: str, folder: Path, gate: Gate
 ) -> None:
@@ -199,23 +191,15 @@ def test_a_watcher_goes_on_with_the_new_program(
     future: Any = proxy.kubelet.start_pull("a/b:1", pod("web"))
     wait_until(lambda: len(status(proxy)["running"]) == 1)
     with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
-        watcher = subprocess.Popen([sys.executable, "-c", PATIENT, *words], stdout=out, stderr=err)
+        command = [sys.executable, "-m", "pycrictl", *words]
+        watcher = subprocess.Popen(command, stdout=out, stderr=err)
         wait_until(lambda: "downloading" in (folder / "out").read_text())
-        match way:
-            case "reload":
-                proxy.reload()
-                wait_until(lambda: "connecting again" in (folder / "err").read_text())
-            case "restart":
-                proxy.terminate()
-                wait_until(lambda: "stopping" in proxy.log())
-            case "kill":
-                proxy.kill9()
-                assert future.exception(60) is not None
-                proxy.start()
-                # Nothing is pulled for a while.
-                wait_until(lambda: " stream target=" in proxy.log())
-                assert watcher.poll() is None
-                future = proxy.kubelet.start_pull("a/b:1", pod("web"))
+        if way == "reload":
+            proxy.reload()
+            wait_until(lambda: "connecting again" in (folder / "err").read_text())
+        else:
+            proxy.terminate()
+            wait_until(lambda: "stopping" in proxy.log())
         wait_until(lambda: connections(streams_of(proxy)))
         gate.open.set()
         assert future.result(60).image_ref
@@ -225,20 +209,41 @@ def test_a_watcher_goes_on_with_the_new_program(
     assert "unfinished" not in (folder / "err").read_text()
 
 
+def copy_under_way(copier: Copier) -> Any:
+    connection = stream(ask_to(copier, "under-way"))
+    connection.send(TO_CONTAINER, ARCHIVE)
+    wait_until(lambda: "copying" in {copy["state"] for copy in copier.copies})
+    return connection
+
+
+def ask_to(copier: Copier, name: str) -> str:
+    return copier.ask_to(f"/to/{name}", len(ARCHIVE), zlib.crc32(ARCHIVE))
+
+
+def finish(connection: Any) -> None:
+    connection.send(CHANNEL_END, bytes((TO_CONTAINER,)))
+    assert not outcome_of(connection).failure
+    connection.close()
+
+
+def copy(url: str) -> None:
+    connection = stream(url)
+    connection.send(TO_CONTAINER, ARCHIVE)
+    finish(connection)
+
+
 @needs_root
 def test_urls_of_the_old_program_stay_good(container: Pretended, start: Start) -> None:
     copier = Copier(start())
     with copier.client:
-        early = copier.ask_to("/to/early", len(ARCHIVE), zlib.crc32(ARCHIVE))
-        under_way = stream(copier.ask_to("/to/under-way", len(ARCHIVE), zlib.crc32(ARCHIVE)))
-        under_way.send(TO_CONTAINER, ARCHIVE)
-        wait_until(lambda: "copying" in {copy["state"] for copy in copier.copies})
+        early, under_way = ask_to(copier, "early"), copy_under_way(copier)
         second = copier.proxy.reload()
-        middle = copier.ask_to("/to/middle", len(ARCHIVE), zlib.crc32(ARCHIVE))
+        middle = ask_to(copier, "middle")
         copier.proxy.reload()
-        late = copier.ask_to("/to/late", len(ARCHIVE), zlib.crc32(ARCHIVE))
-        for connection in (under_way, *map(stream, (early, middle, late))):
-            finish(connection, is_begun=connection is under_way)
+        late = ask_to(copier, "late")
+        finish(under_way)
+        for url in (early, middle, late):
+            copy(url)
         copier.wait_until_idle()
     copies = sorted(path.name for path in (container.root / "to").iterdir())
     assert copies == ["early", "late", "middle", "under-way"]
@@ -251,22 +256,12 @@ def test_urls_of_the_old_program_stay_good(container: Pretended, start: Start) -
 def test_a_fixed_port_is_the_new_programs(container: Pretended, start: Start) -> None:
     copier = Copier(start("--stream-address", f"127.0.0.1:{free_port()}"))
     with copier.client:
-        under_way = stream(copier.ask_to("/to/early", len(ARCHIVE), zlib.crc32(ARCHIVE)))
-        under_way.send(TO_CONTAINER, ARCHIVE)
-        wait_until(lambda: "copying" in {copy["state"] for copy in copier.copies})
+        under_way = copy_under_way(copier)
         copier.proxy.reload()
-        finish(stream(copier.ask_to("/to/late", len(ARCHIVE), zlib.crc32(ARCHIVE))))
-        finish(under_way, is_begun=True)
+        copy(ask_to(copier, "late"))
+        finish(under_way)
     assert copier.proxy.wait() == 0
-    assert sorted(path.name for path in (container.root / "to").iterdir()) == ["early", "late"]
-
-
-def finish(connection: Any, *, is_begun: bool = False) -> None:
-    if not is_begun:
-        connection.send(TO_CONTAINER, ARCHIVE)
-    connection.send(CHANNEL_END, bytes((TO_CONTAINER,)))
-    assert not outcome_of(connection).failure
-    connection.close()
+    assert sorted(path.name for path in (container.root / "to").iterdir()) == ["late", "under-way"]
 
 
 # What changes nothing

@@ -30,9 +30,10 @@ import grpc
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
+from pycrictl.ownprogram import is_running
 from tests.fakecri.server import FakeServer, serve
 from tests.node.kubelet import RUNTIME, Kubelet
-from tests.proxy.program import Program, is_running
+from tests.proxy.program import Program
 from tests.proxy.pulls.test_limiter import ABSENT, pod, status
 from tests.waiting import settled, wait_until
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -11,23 +11,13 @@ from pycrictl.errors import Exhausted
 from pycrictl.proxy.serve.tokens import LIFETIME_S, MAX_OUTSTANDING, Tokens, random_token
 
 
-def test_a_token_has_192_bits_and_fits_in_a_url() -> None:
-    token = random_token()
-    assert re.fullmatch(r"[A-Za-z0-9_-]{32}", token)
-    assert len({random_token() for _ in range(1000)}) == 1000
-
-
-@given(st.text(st.characters(codec=None)))  # lone surrogates too
-def test_anything_may_be_brought(text: str) -> None:
-    tokens = Tokens[str](source=lambda: "good")
-    tokens.issue("pod", "payload", now=0)
-    assert tokens.redeem(text, now=0) == ("payload" if text == "good" else None)
-
-
-def test_the_token_itself_is_not_kept() -> None:
+def test_a_token_has_192_bits_fits_in_a_url_and_is_not_kept() -> None:
     tokens = Tokens[str]()
     token = tokens.issue("pod", "payload", now=0)
+    assert re.fullmatch(r"[A-Za-z0-9_-]{32}", token)
+    assert token != random_token()
     assert token not in repr(vars(tokens))
+    assert tokens.redeem("\udcff", now=0) is None  # as bytes of a URL may be read
 
 
 def test_one_pod_may_hold_half_and_others_still_get_theirs() -> None:
@@ -93,4 +83,4 @@ class TokenRules(RuleBasedStateMachine):
 
 
 TestTokenRules = TokenRules.TestCase
-TestTokenRules.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestTokenRules.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
