@@ -72,7 +72,6 @@ class GrpcChannel:
             ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
             ("grpc.primary_user_agent", "pycrictl"),
             ("grpc.enable_http_proxy", 0),
-            ("grpc.enable_retries", 0),
             ("grpc.service_config_disable_resolution", 1),
             # Clients must not share a connection, or a failure of one delays another.
             ("grpc.use_local_subchannel_pool", 1),
