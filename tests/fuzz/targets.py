@@ -57,7 +57,7 @@ def _log(data: bytes, chance: random.Random) -> None:
 
 
 def _progress(parts: list[bytes]) -> object:
-    decoder = ProgressDecoder(max_message_bytes=1000)
+    decoder = ProgressDecoder()
     found = []
     for part in parts:
         found += decoder.receive_data(part)
