@@ -19,7 +19,6 @@ from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.admission import check_folder
 from pycrictl.agent.copies.engine import Engine
-from pycrictl.agent.copies.forwarding import Forwarding
 from pycrictl.agent.copies.handlers import CopyRoutes
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import End, Session, fields_of
@@ -93,7 +92,7 @@ class Agent:
         copies = CopyRoutes(
             self.access,
             cluster,
-            Forwarding(self.peers),
+            self.peers,
             settings.node,
             self.copies,
             self._audit,

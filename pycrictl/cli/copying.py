@@ -6,7 +6,6 @@ that share them.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import threading
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Final, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pycrictl.copy import ends
 from pycrictl.copy.method import CopyOptions, Method, first_to_serve, on_this_node
@@ -183,15 +182,13 @@ def _check_streams(
             )
         if options.rules.no_clobber:
             raise UsageError("--no-clobber does not apply to an archive")
-        _descriptor(env.stdout, "standard output")
+        _require_open(lambda: os.write(env.stdout.fileno(), b""), "standard output", "writing")
     elif request.source.is_stream:
         if env.stdin_is_terminal:
             raise UsageError("refusing to read an archive from a terminal")
         if options.follow:
             raise UsageError("--follow-link does not apply to an archive on standard input")
-        fd = _descriptor(env.stdin, "standard input")
-        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
-            raise UsageError("standard input is open for writing only")
+        _require_open(lambda: os.read(env.stdin.fileno(), 0), "standard input", "reading")
 
 
 def _act(
@@ -226,14 +223,11 @@ def _umask() -> int:
     return umask
 
 
-def _descriptor(stream: TextIO, name: str) -> int:
+def _require_open(use: Callable[[], object], name: str, purpose: str) -> None:
     try:
-        fd = stream.fileno()
-        if not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH:  # as __main__ opens what is closed
-            return fd
+        use()  # with no bytes
     except (OSError, ValueError):
-        pass
-    raise UsageError(f"{name} is closed", hint="an archive needs it open")
+        raise UsageError(f"{name} is not open for {purpose}", hint="an archive needs it") from None
 
 
 def _write(fd: int, piece: memoryview) -> None:

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.agent.copies.conftest import Plugin, plugin_of
+from tests.agent.copies.conftest import Plugin, plugin_of, spooled
 from tests.agent.copies.relay import Relay
-from tests.agent.copies.spooled import spooled
 from tests.copy.trees import stages_in
 from tests.kube.kubectl import Kubectl
 from tests.kubectl.plugin import proxies_of

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.engine import CONTAINER_NAME, POD_UID
-from tests.agent.copies.conftest import Plugin, plugin_of
+from tests.agent.copies.conftest import Plugin, plugin_of, spooled
 from tests.agent.copies.relay import Relay
-from tests.agent.copies.spooled import spooled
 from tests.agent.program import Program, running
 from tests.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates

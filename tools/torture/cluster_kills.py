@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.agent.copies.spooled import spooled
+from tests.agent.copies.conftest import spooled
 from tests.copy.trees import stages_in
 from tests.node.copying import processes_below
 from tests.node.forked import Ended

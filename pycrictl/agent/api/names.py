@@ -74,16 +74,16 @@ class Refusal(Exception):
         self.code = code
         self.message = escape(message)
         self.retry_after_s = retry_after_s
-        self._name = name
+        self.name = name
         self._kind = kind
 
     @property
     def document(self) -> Document:
         """The ``Status`` (apimachinery's ``metav1``)."""
         details: Document = {}
-        if self._name:
+        if self.name or self._kind != RESOURCE:
             group = {"group": GROUP} if self._kind == RESOURCE else {}
-            details = {"name": self._name, **group, "kind": self._kind}
+            details = {"name": self.name, **group, "kind": self._kind}
         if self.retry_after_s:
             details["retryAfterSeconds"] = self.retry_after_s
         return {

@@ -7,10 +7,11 @@ container. All of it blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.session import CopySpec, Place
@@ -38,35 +39,27 @@ POD_UID: Final = "io.kubernetes.pod.uid"
 CONTAINER_NAME: Final = "io.kubernetes.container.name"
 
 
-class Gone(FailedPrecondition):
-    """The container of a copy is not there any more."""
-
-
 class Engine:
     def __init__(self, open_client: Callable[[], AbstractContextManager[CriClient]]) -> None:
         self._open_client = open_client
 
-    def find(self, namespace: str, pod: str, pod_uid: str, container: str) -> Place:
-        request = cri_pb2.ListContainersRequest()
-        request.filter.label_selector[POD_UID] = pod_uid
-        request.filter.label_selector[CONTAINER_NAME] = container
-        with self._open_client() as client:
-            found = client.call("ListContainers", request).containers
+    def find(self, asked: Place) -> Place:
+        """Return a place with the IDs of its running container."""
+        labels = {POD_UID: asked.pod_uid, CONTAINER_NAME: asked.container}
+        found = self._containers(label_selector=labels)
         running = [one for one in found if one.state == cri_pb2.CONTAINER_RUNNING]
         if not running:
             state = "is not running" if found else "has not been made yet"
             raise NotFound(
-                f"container {quote(container)} of pod {quote(f'{namespace}/{pod}')} {state}",
+                f"container {quote(asked.container)} of pod {quote(asked.whole_pod)} {state}",
                 code="NotFound",
             )
         newest = max(running, key=lambda one: one.created_at)
-        return Place(namespace, pod, pod_uid, container, newest.id, newest.pod_sandbox_id)
+        return replace(asked, container_id=newest.id, sandbox_id=newest.pod_sandbox_id)
 
     def check(self, place: Place) -> None:
-        request = cri_pb2.ListContainersRequest()
-        request.filter.id = place.container_id
-        with self._open_client() as client:
-            found = client.call("ListContainers", request).containers
+        """Require that a place is still there; ``FailedPrecondition`` if it is not."""
+        found = self._containers(id=place.container_id)
         if not any(one.state == cri_pb2.CONTAINER_RUNNING for one in found):
             raise replaced(place)
 
@@ -76,17 +69,18 @@ class Engine:
 
     def pack(
         self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
-    ) -> None:
-        def act(method: Method) -> None:
+    ) -> Summary:
+        def act(method: Method) -> Summary:
             # How many entries there may be is for the client to say.
             rules = Rules(max_entries=0)
             packing = ends.pack_from(method, spec.path, rules, watch, follow=spec.follow_links)
             with closing(packing) as pieces:
                 for piece in pieces:
                     write(piece)
+            return Summary()  # the client counts what arrives
 
         with self._methods(place) as methods:
-            first_to_serve(methods, act)
+            return first_to_serve(methods, act)
 
     def place(self, place: Place, spec: CopySpec, archive: Incoming, watch: Watch) -> Summary:
         def act(method: Method) -> Summary:
@@ -100,6 +94,12 @@ class Engine:
         with self._methods(place) as methods:
             return first_to_serve(methods, act)
 
+    def _containers(self, **wanted: Any) -> Sequence[cri_pb2.Container]:
+        request = cri_pb2.ListContainersRequest(filter=cri_pb2.ContainerFilter(**wanted))
+        with self._open_client() as client:
+            found: Sequence[cri_pb2.Container] = client.call("ListContainers", request).containers
+        return found
+
     @contextmanager
     def _methods(self, place: Place) -> Iterator[list[Method]]:
         raise_descriptor_limit()
@@ -108,11 +108,10 @@ class Engine:
             yield [OverRpc(client, container_id), on_node.for_client(client, container_id)]
 
 
-def replaced(place: Place) -> Gone:
-    whole = f"{place.namespace}/{place.pod}"
-    return Gone(
-        f"container {quote(place.container)} of pod {quote(whole)} was stopped or replaced since"
-        " the copy began: the copy cannot be resumed",
+def replaced(place: Place) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"container {quote(place.container)} of pod {quote(place.whole_pod)} was stopped or"
+        " replaced since the copy began: the copy cannot be resumed",
         code="FailedPrecondition",
         hint="begin again",
     )

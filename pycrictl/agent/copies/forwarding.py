@@ -25,6 +25,7 @@ from pycrictl.agent.peers import Peers
 from pycrictl.copy.transfer.messages import PIECES_PROTOCOL
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import parse
+from pycrictl.kube.pods import Pod
 from pycrictl.wire.http1 import serialize_response
 
 OWNER: Final = "X-Pycrictl-Owner"
@@ -72,52 +73,45 @@ async def _read(stream: aiohttp.StreamReader, most: int) -> bytes:
     return content
 
 
-class Forwarding:
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-
-    async def answer(
-        self,
-        request: web.BaseRequest,
-        owner: CopyOwner,
-        node: str,
-        host_ip: str,
-        pod: tuple[str, str],
-        words: list[str],
-        given: dict[str, str],
-    ) -> web.StreamResponse:
-        """Let the agent of a pod's node answer."""
-        namespace, name = pod
-        path = "/".join(["/node/v1alpha1/namespaces", namespace, "pods", name, COPIES, *words])
-        query = f"?{urlencode(given)}" if given else ""
-        headers = {OWNER: owner_header(owner)}
-        body = b""
-        if wants_stream(request):
-            headers |= {key: request.headers.get(key, "") for key in _UPGRADE}
-        else:
-            body = await body_of(request)
-        try:
-            async with (
-                asyncio.timeout(FORWARD_S) as limit,
-                self._peers.request(
-                    node, host_ip, request.method, path + query, headers, body
-                ) as response,
-            ):
-                if response.status == SWITCHING:
-                    limit.reschedule(None)
-                    return await _join(request, response)
-                content = await _read(response.content, MAX_ANSWER_BYTES)
-                # As it is written here: what the node says, and none of its bytes.
-                document = parse(content, most=MAX_ANSWER_VALUES)
-                retry = response.headers.get("Retry-After", "")
-                retry_after_s = int(retry) if re.fullmatch("[0-9]{1,4}", retry) else 0
-                return respond(document, status=response.status, retry_after_s=retry_after_s)
-        except TimeoutError:
-            raise Refused(503, f"the agent of node {node} does not answer") from None
-        except ValueError:
-            raise Refused(503, f"the agent of node {node} answers what is not valid") from None
-        except PycrictlError as exc:
-            raise Refused(503, f"node {node}: {exc.message}") from None
+async def forward(
+    peers: Peers,
+    request: web.BaseRequest,
+    owner: CopyOwner,
+    pod: Pod,
+    words: list[str],
+    given: dict[str, str],
+) -> web.StreamResponse:
+    """Let the agent of a pod's node answer."""
+    path = "/".join(["/node/v1alpha1/namespaces", pod.namespace, "pods", pod.name, COPIES, *words])
+    query = f"?{urlencode(given)}" if given else ""
+    headers = {OWNER: owner_header(owner)}
+    body = b""
+    if wants_stream(request):
+        headers |= {key: request.headers.get(key, "") for key in _UPGRADE}
+    else:
+        body = await body_of(request)
+    try:
+        async with (
+            asyncio.timeout(FORWARD_S) as limit,
+            peers.request(
+                pod.node, pod.host_ip, request.method, path + query, headers, body
+            ) as response,
+        ):
+            if response.status == SWITCHING:
+                limit.reschedule(None)
+                return await _join(request, response)
+            content = await _read(response.content, MAX_ANSWER_BYTES)
+            # As it is written here: what the node says, and none of its bytes.
+            document = parse(content, most=MAX_ANSWER_VALUES)
+            retry = response.headers.get("Retry-After", "")
+            retry_after_s = int(retry) if re.fullmatch("[0-9]{1,4}", retry) else 0
+            return respond(document, status=response.status, retry_after_s=retry_after_s)
+    except TimeoutError:
+        raise Refused(503, f"the agent of node {pod.node} does not answer") from None
+    except ValueError:
+        raise Refused(503, f"the agent of node {pod.node} answers what is not valid") from None
+    except PycrictlError as exc:
+        raise Refused(503, f"node {pod.node}: {exc.message}") from None
 
 
 async def _join(request: web.BaseRequest, response: aiohttp.ClientResponse) -> web.StreamResponse:

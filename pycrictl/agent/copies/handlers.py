@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from aiohttp import web
 
-from pycrictl.agent.api.names import COPIES, DEBUGGING_OFF, GROUP_VERSION, Refusal, pod_not_found
+from pycrictl.agent.api.names import DEBUGGING_OFF, GROUP_VERSION, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
-from pycrictl.agent.copies.forwarding import Forwarding, body_of, owner_of
-from pycrictl.agent.copies.http_errors import Refused, Unspecified
+from pycrictl.agent.copies.forwarding import body_of, forward, owner_of
+from pycrictl.agent.copies.http_errors import Refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import (
     Audit,
     CopyOwner,
-    CopyPhase,
     CopySpec,
     Direction,
-    End,
     Place,
     Session,
+    audit_refusal,
     parse_name,
     parse_spec,
 )
 from pycrictl.agent.copies.upgraded import serve_link, wants_stream
+from pycrictl.agent.peers import Peers
 from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.frontproxy import User
 from pycrictl.errors import UsageError
 from pycrictl.foreign import parse
 from pycrictl.kube.pods import Pod
 from pycrictl.units import quote
-
-RETRY_S: Final = 10
-"""When it is worth asking again after a quota was reached."""
 
 _UNKNOWN: Final = CopySpec(Direction.UNKNOWN, b"")
 
@@ -53,7 +50,7 @@ class CopyRoutes:
         self,
         access: Access,
         cluster: Cluster,
-        forwarding: Forwarding,
+        peers: Peers,
         node: str,
         copies: Copies | None,
         audit: Audit,
@@ -63,7 +60,7 @@ class CopyRoutes:
         self._is_off = is_off
         self._access = access
         self._cluster = cluster
-        self._forwarding = forwarding
+        self._peers = peers
         self._node = node
         self._audit = audit
         self._copies = copies
@@ -101,19 +98,15 @@ class CopyRoutes:
                 spec = _UNKNOWN
                 with suppress(Refused):
                     _, spec = await _asked_for(request)
-                self._refused(owner, Place(namespace, name, "", spec.container), spec, exc)
+                place = Place(namespace, name, "", spec.container)
+                audit_refusal(self._audit, owner, place, spec, exc)
             raise
-        pod = await self._pod(namespace, name)
-        try:
+        async with self._pod(namespace, name) as pod:
             if pod.node == self._node:
                 return await self._here(request, owner, pod, words, given)
             if not pod.node:
                 raise Refused(409, f'pod "{namespace}/{name}" has not been assigned to a node yet')
-            return await self._forwarding.answer(
-                request, owner, pod.node, pod.host_ip, (namespace, name), words, given
-            )
-        except Refused as exc:
-            raise _refusal(exc, name) from exc
+            return await forward(self._peers, request, owner, pod, words, given)
 
     async def answer_peer(
         self,
@@ -124,27 +117,21 @@ class CopyRoutes:
         given: dict[str, str],
     ) -> web.StreamResponse:
         """Answer another agent, which has checked its user; raises as ``answer``."""
-        pod = await self._pod(namespace, name)
-        try:
+        async with self._pod(namespace, name) as pod:
             if pod.node != self._node:
                 raise Refused(503, f'pod "{namespace}/{name}" is not on this node')
             return await self._here(request, owner_of(request), pod, words, given)
-        except Refused as exc:
-            raise _refusal(exc, name) from exc
 
-    def _refused(
-        self, owner: CopyOwner, place: Place, spec: CopySpec, why: Refusal | Unspecified
-    ) -> None:
-        """Leave a line about a copy that its user may not make, or has not specified."""
-        session = Session("", owner, place, spec, CopyPhase.FAILED, spec.size_bytes)
-        session.fail(why.message, why.code)
-        self._audit(session, End.REFUSED)
-
-    async def _pod(self, namespace: str, name: str) -> Pod:
+    @asynccontextmanager
+    async def _pod(self, namespace: str, name: str) -> AsyncIterator[Pod]:
         pod = await self._cluster.pod(namespace, name)
         if pod is None:
             raise pod_not_found(name)
-        return pod
+        try:
+            yield pod
+        except Refused as exc:
+            exc.name = name
+            raise
 
     async def _here(
         self,
@@ -160,11 +147,7 @@ class CopyRoutes:
             raise Refused(
                 501, f"the agent of node {self._node} offers no copies: it has no --spool-dir"
             )
-        try:
-            return await answer_here(self._copies, request, owner, pod, words, given)
-        except Unspecified as exc:
-            self._refused(owner, Place(pod.namespace, pod.name, pod.uid, ""), _UNKNOWN, exc)
-            raise
+        return await answer_here(self._copies, request, owner, pod, words, given)
 
 
 async def answer_here(
@@ -181,29 +164,32 @@ async def answer_here(
         case "POST", []:
             return _respond(copies, await _begin(copies, request, owner, pod), 201)
         case "GET", [name]:
-            return _respond(copies, copies.find(name, owner, *whole).session)
+            return _respond(copies, copies.find(name, owner, *whole))
         case "POST", [name, "commit"]:
             await body_of(request)
             return _respond(copies, await copies.commit(copies.find(name, owner, *whole)))
         case "POST", [name, "abandon"]:
             await body_of(request)
-            copies.refuse(name, owner)
             return _respond(copies, await copies.abandon(copies.find(name, owner, *whole)))
         case "GET", [name, "data"]:
-            copy = copies.find(name, owner, *whole)
+            session = copies.find(name, owner, *whole)
             if not wants_stream(request):
                 raise Refused(400, "the bytes of a copy go over a WebSocket")
-            await copies.check(copy)
             offset = _offset(given)
-            copies.check_moving(copy, offset)
-            return await serve_link(request, lambda link: copies.connect(copy, link, offset))
+            await copies.check_moving(session, offset)
+            return await serve_link(request, lambda link: copies.connect(session, link, offset))
         case _, [] | [_] | [_, "commit" | "abandon" | "data"]:
             raise Refused(405, f"{request.method[:20]} is not served here")
     raise Refused(404, "the server could not find the requested resource")
 
 
 async def _begin(copies: Copies, request: web.BaseRequest, owner: CopyOwner, pod: Pod) -> Session:
-    name, spec = await _asked_for(request)
+    try:
+        name, spec = await _asked_for(request)
+    except Refused as exc:
+        place = Place(pod.namespace, pod.name, pod.uid, "")
+        audit_refusal(copies.audit, owner, place, _UNKNOWN, exc)
+        raise
     place = Place(pod.namespace, pod.name, pod.uid, spec.container or pod.container)
     try:
         return await copies.begin(owner, place, spec, name)
@@ -233,11 +219,9 @@ async def _asked_for(request: web.BaseRequest) -> tuple[str, CopySpec]:
         document = parse(await body_of(request))
         return parse_name(document), parse_spec(document)
     except UsageError as exc:
-        raise Unspecified(422, exc.message) from None
+        raise Refused(422, exc.message) from None
     except ValueError:
-        raise Unspecified(400, "the object is not JSON") from None
-    except Refused as exc:
-        raise Unspecified(exc.code, exc.message) from None
+        raise Refused(400, "the object is not JSON") from None
 
 
 def _offset(given: Mapping[str, str]) -> int:
@@ -245,8 +229,3 @@ def _offset(given: Mapping[str, str]) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise Refused(400, "offset is not a number")
     return int(text)
-
-
-def _refusal(exc: Refused, name: str) -> Refusal:
-    retry_after_s = RETRY_S if exc.code == 429 else 0
-    return Refusal(exc.code, exc.message, name=name, kind=COPIES, retry_after_s=retry_after_s)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from pycrictl.agent.api.names import COPIES
-from pycrictl.agent.copies.engine import Gone
+from pycrictl.agent.api.names import COPIES, Refusal
 from pycrictl.errors import (
     ConnectError,
     CopyError,
@@ -27,7 +26,6 @@ from pycrictl.errors import (
 log = logging.getLogger("pycrictl.agent")
 
 _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
-    (Gone, 410),
     (UsageError, 422),
     (NotFound, 404),
     (FailedPrecondition, 410),
@@ -41,17 +39,16 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 )
 
 
-class Refused(Exception):
-    """What a client asks for cannot be."""
+RETRY_S: Final = 10
+"""When it is worth asking again after a quota was reached."""
+
+
+class Refused(Refusal):
+    """What a client asks for cannot be; whoever answers it adds the pod's name."""
 
     def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
-class Unspecified(Refused):
-    """A request to begin a copy does not say what to copy, or not in a way that can be read."""
+        retry_after_s = RETRY_S if code == 429 else 0
+        super().__init__(code, message, kind=COPIES, retry_after_s=retry_after_s)
 
 
 def refused(exc: Exception) -> Refused:
@@ -83,6 +80,4 @@ def refusing() -> Iterator[None]:
 
 
 def encode_refusal(exc: Exception) -> bytes:
-    why = refused(exc)
-    status = {"kind": "Status", "status": "Failure", "message": why.message, "code": why.code}
-    return json.dumps({**status, "details": {"kind": COPIES}}).encode()
+    return json.dumps(refused(exc).document).encode()

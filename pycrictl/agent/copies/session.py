@@ -1,17 +1,21 @@
-"""A copy as the API has it: what is asked for, and how far it is. Pure."""
+"""A copy as the API has it: what is asked for, how far it is, and what works for it."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from pycrictl.agent.api.names import COPY_KIND
+from pycrictl.agent.api.names import COPY_KIND, Refusal
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
+from pycrictl.copy.transfer.serving import Download, Skips, Upload
 from pycrictl.errors import UsageError
 from pycrictl.foreign import cleaned, count, flag, mapping, strict, text
 from pycrictl.servicelog import Whole
@@ -68,6 +72,10 @@ class Place:
     container_id: str = ""
     sandbox_id: str = ""
 
+    @property
+    def whole_pod(self) -> str:
+        return f"{self.namespace}/{self.pod}"
+
 
 @dataclass(frozen=True, slots=True)
 class CopySpec:
@@ -104,13 +112,16 @@ class CopySpec:
             "container": self.container,
             "path": os.fsdecode(self.path),
             **(sizes if self.direction is Direction.TO else {}),
-            "options": {
-                "archive": self.archive,
-                "followLinks": self.follow_links,
-                "overwrite": self.overwrite,
-                "early": self.early,
-            },
+            "options": {key: getattr(self, name) for key, name in _OPTIONS.items()},
         }
+
+
+_OPTIONS: Final = {
+    "archive": "archive",
+    "followLinks": "follow_links",
+    "overwrite": "overwrite",
+    "early": "early",
+}
 
 
 def parse_spec(document: object) -> CopySpec:
@@ -124,17 +135,15 @@ def parse_spec(document: object) -> CopySpec:
     except UnicodeEncodeError:
         raise UsageError("spec.path has a character that no path can have") from None
     check_container_path(path)
-    options = _optional(spec, "options", mapping) or {}
+    options = _optional(spec, "options", mapping)
+    found = {name: _optional(options, key, flag) for key, name in _OPTIONS.items()}
     return CopySpec(
         Direction(direction),
         path,
         _optional(spec, "container", text) or "",
         _required(spec, "size", count) if is_to else 0,
         _required(spec, "checksum", _crc32) if is_to else 0,
-        archive=bool(_optional(options, "archive", flag)),
-        follow_links=bool(_optional(options, "followLinks", flag)),
-        overwrite=_optional(options, "overwrite", flag) is not False,
-        early=bool(_optional(options, "early", flag)),
+        **{name: value for name, value in found.items() if value is not None},
     )
 
 
@@ -145,7 +154,23 @@ def parse_name(document: object) -> str:
     return name
 
 
-@dataclass(slots=True)
+class End(StrEnum):
+    DONE = "done"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+    """Its client gave it up."""
+
+    EXPIRED = "expired"
+    """Nothing was heard of its client for too long."""
+
+    STOPPED = "stopped"
+    """The agent was stopped; its client begins it anew with the next one."""
+
+    REFUSED = "refused"
+    """It never began: a right, a quota, no such container, or a request that is wrong."""
+
+
+@dataclass(slots=True, eq=False)
 class Session:
     """A copy from its beginning to its end.
 
@@ -157,6 +182,14 @@ class Session:
         outcome: how it ended: a ``Status``, as ``copy.rules.outcome`` has it.
         created: when it began (RFC 3339).
         heard_s: when there was a sign of it, on a monotonic clock.
+        moved_s: when a byte of it has moved, on the same clock.
+        work: the thread that makes or takes its archive.
+        task: sees it through.
+        sending: the thread that sends one, if there is a connection for that, or was.
+        begun: is set when there is something of an archive, or never will be.
+        settled: is set when the end of ``work`` has been taken in.
+        over: is set when the copy has ended, or was refused.
+        is_unwanted: its threads were told to stop; whoever told them ends the session.
     """
 
     name: str
@@ -172,16 +205,34 @@ class Session:
     outcome: dict[str, Any] | None = None
     created: str = ""
     heard_s: float = 0.0
+    moved_s: float = 0.0
     expected_bytes: int = 0
+    transfer: Upload | Download = field(init=False)
+    work: asyncio.Future[Summary] = field(init=False)
+    task: asyncio.Task[None] = field(init=False)
+    sending: asyncio.Future[None] | None = None
+    skips: Skips = field(default_factory=Skips)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    is_unwanted: bool = False
 
     @property
     def is_over(self) -> bool:
         return self.phase in (CopyPhase.SUCCEEDED, CopyPhase.FAILED)
 
-    def fail(self, message: str, code: int) -> None:
-        self.phase = CopyPhase.FAILED
-        self.message = message
-        self.code = code
+    def end(self, end: End, message: str = "", code: int = 0) -> None:
+        self.phase = CopyPhase.SUCCEEDED if end is End.DONE else CopyPhase.FAILED
+        self.message, self.code = message, code
+        self.over.set()
+
+    async def wait(self, limit_s: float | None = None) -> None:
+        """Wait until no thread works for it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self.settled.wait()
+                if self.sending is not None:
+                    await asyncio.wait([self.sending])
 
     def document(self, group_version: str, expires: str) -> dict[str, Any]:
         status: dict[str, Any] = {"phase": self.phase.value, "offset": self.offset}
@@ -206,24 +257,17 @@ class Session:
         }
 
 
-class End(StrEnum):
-    DONE = "done"
-    FAILED = "failed"
-    ABANDONED = "abandoned"
-    """Its client gave it up."""
-
-    EXPIRED = "expired"
-    """Nothing was heard of its client for too long."""
-
-    STOPPED = "stopped"
-    """The agent was stopped; its client begins it anew with the next one."""
-
-    REFUSED = "refused"
-    """It never began: a right, a quota, no such container, or a request that is wrong."""
-
-
 Audit = Callable[[Session, End], None]
 """Called once with each copy that is over or was refused, and how it ended."""
+
+
+def audit_refusal(
+    audit: Audit, owner: CopyOwner, place: Place, spec: CopySpec, why: Refusal
+) -> None:
+    """Leave a line about a copy that its user may not make, or has not specified."""
+    session = Session("", owner, place, spec, CopyPhase.FAILED, spec.size_bytes)
+    session.end(End.REFUSED, why.message, why.code)
+    audit(session, End.REFUSED)
 
 
 def fields_of(session: Session, end: End) -> dict[str, object]:
@@ -232,7 +276,7 @@ def fields_of(session: Session, end: End) -> dict[str, object]:
     return {
         "user": session.owner.name,
         "uid": session.owner.uid,
-        "pod": f"{place.namespace}/{place.pod}",
+        "pod": place.whole_pod,
         "container": place.container,
         "direction": spec.direction.value.lower(),
         "path": Whole(os.fsdecode(spec.path)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Final
 
 from aiohttp import web
@@ -118,12 +118,11 @@ async def serve_link(
     link = SocketLink(there, idle_s=IDLE_S, max_bytes=MAX_PIECE_MESSAGE_BYTES)
     back = Pipe(downstream)
     loop = asyncio.get_running_loop()
-    upstream, _ = await loop.create_unix_connection(lambda: back, sock=here)
-    async with joined(request, downstream, upstream, back):
-        downstream.write(answer)
-        try:
+    with ExitStack() as until_connected:
+        until_connected.callback(link.abort)
+        upstream, _ = await loop.create_unix_connection(lambda: back, sock=here)
+        async with joined(request, downstream, upstream, back):
+            downstream.write(answer)
             await connect(link)
-        except BaseException:  # no thread has it
-            link.abort()
-            raise
+            until_connected.pop_all()  # a thread has it
     return Upgraded()

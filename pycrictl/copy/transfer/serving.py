@@ -118,8 +118,25 @@ class Transfer:
         if self._error is not None:
             raise self._error
 
-    def conclude(self, status: bytes = b"") -> None:
-        """End its connection, with a last word (a ``Status``) if there is one; no other follows."""
+    def run(
+        self, act: Callable[[], Summary], last_word: Callable[[Summary | Exception], bytes]
+    ) -> Summary:
+        """Do the work, and let the client know what became of it.
+
+        Args:
+            act: moves the archive to or from its place.
+            last_word: called when that is done, or failed; returns a status for the client.
+        """
+        try:
+            summary = act()
+        except Exception as exc:
+            self._conclude(last_word(exc))
+            raise
+        self._conclude(last_word(summary))
+        return summary
+
+    def _conclude(self, status: bytes) -> None:
+        """End its connection, with a last word if there is one; no other follows."""
         with self._changed:
             link, self._link = self._link, None
             self._is_over = True
@@ -188,25 +205,6 @@ class Upload(Transfer):
         self._is_allowed = True
         self._notify()
 
-    def run(
-        self,
-        write: Callable[[Upload], Summary],
-        last_word: Callable[[Summary | Exception], bytes],
-    ) -> Summary:
-        """Write it, and let the client know what became of it.
-
-        Args:
-            write: puts it into its place.
-            last_word: called when it is there, or failed; returns a status for the client.
-        """
-        try:
-            summary = write(self)
-        except Exception as exc:
-            self.conclude(last_word(exc))
-            raise
-        self.conclude(last_word(summary))
-        return summary
-
     def measured(self, rules: Rules, watch: Watch) -> Measured:
         return self._measured
 
@@ -274,10 +272,10 @@ class Download(Transfer):
     ) -> None:
         super().__init__(ResumableProtocol(is_client=False, is_sender=True))
         self.spool = spool
-        self._failure = b""
         self._admit = admit
         self._on_progress = on_progress
         self._is_made = False
+        self._failure = b""
 
     def write(self, piece: memoryview) -> None:
         self.check_wanted()
@@ -285,15 +283,20 @@ class Download(Transfer):
         self.spool.write(piece)
         self._notify()
 
-    def finish(self) -> None:
-        self.spool.finish()
-        self._is_made = True
-        self._notify()
-
-    def fail(self, status: bytes) -> None:
-        """Let the client know why the archive cannot be made."""
-        self._failure = status
-        self._notify()
+    def run(
+        self, act: Callable[[], Summary], last_word: Callable[[Summary | Exception], bytes]
+    ) -> Summary:
+        """Make it; whoever delivers it lets the client know why if it cannot be made."""
+        try:
+            summary = act()
+            self.spool.finish()
+        except Exception as exc:
+            self._failure = last_word(exc)
+            raise
+        finally:
+            self._is_made = True
+            self._notify()
+        return summary
 
     def deliver(self, link: SocketLink, offset: int) -> None:
         """Send the archive over a connection that is attached, as far as it lasts.
@@ -335,7 +338,7 @@ class Download(Transfer):
                     yield memoryview(b"")
 
     def _has_more(self, offset: int) -> bool:
-        return bool(self._is_made or self._failure) or self.spool.size_bytes > offset
+        return self._is_made or self.spool.size_bytes > offset
 
     def _take_event(self, event: Event) -> None:
         if not isinstance(event, Acknowledgement):

@@ -53,7 +53,7 @@ class CopyApi:
         idle_s: float = IDLE_S,
     ) -> None:
         self._target = target
-        self._idle_s = idle_s
+        self.idle_s = idle_s
         self._path = (
             f"/apis/{GROUP}/{VERSION}/namespaces/{quote(namespace, safe='')}"
             f"/pods/{quote(pod, safe='')}/{COPIES}"
@@ -82,12 +82,9 @@ class CopyApi:
         target = self._target(f"{self._path}/{session}/data?offset={offset}")
         try:
             return open_link(
-                target,
-                PIECES_PROTOCOL,
-                label="the agent",
-                timeout_s=self._idle_s,
-                idle_s=self._idle_s,
-            )
+                target, PIECES_PROTOCOL,
+                label="the agent", timeout_s=self.idle_s, idle_s=self.idle_s,
+            )  # fmt: skip
         except UpgradeRefused as exc:
             raise error_of(exc.status, exc.body) from exc
 

@@ -9,7 +9,7 @@
 3. The bytes go over a WebSocket in pieces with offset and checksum (``copy.transfer.messages``),
    since neither the API server nor ``kubectl proxy`` cuts it after 60 seconds. The receiver
    acknowledges what it has. After an interruption either end reconnects and continues
-   from the last acknowledgement (``transfer``; at the node ``copy.transfer.serving``).
+   from the last acknowledgement (``_Session``; at the node ``copy.transfer.serving``).
 4. Into a container, the agent stages the archive while it arrives, and the commit verifies it and
    makes it visible at once. Out of one, the pieces are unpacked beside the destination.
 
@@ -21,19 +21,28 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NoReturn
 
 from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import address, take_apart
-from pycrictl.copy.transfer.flow import ignore
-from pycrictl.copy.transfer.messages import Arriving, Content
+from pycrictl.copy.transfer.flow import ignore, next_event, receive, send
+from pycrictl.copy.transfer.messages import (
+    Acknowledgement,
+    Arriving,
+    Content,
+    Event,
+    ResumableProtocol,
+    StatusText,
+)
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import (
+    ConnectError,
     CopyError,
     Denied,
     Exhausted,
@@ -43,17 +52,15 @@ from pycrictl.errors import (
     StreamError,
     Unimplemented,
 )
-from pycrictl.foreign import count, mapping, text
-from pycrictl.kubectl.copies.api import CopyApi, Forgotten, Lost
+from pycrictl.foreign import count, mapping, parsed, text
+from pycrictl.kubectl.copies.api import CopyApi, Forgotten, Lost, error_of
 from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Kept, Saved
-from pycrictl.kubectl.copies.transfer import Reconnecting
 
 _REFUSALS: Final = (CopyError, Denied, Exhausted, NotFound, Unimplemented)
 """What says that nothing has begun. An agent that does not answer may have."""
 
 POLL_S: Final = 0.2
-LONGEST_POLL_S: Final = 2.0
 FINISH_RETRIES: Final = 5
 """How often a copy that is here is ended at an agent that does not answer: for some 6 s."""
 
@@ -79,12 +86,10 @@ class OverApi:
         patience: Patience,
         *,
         resume: bool = False,
-        idle_s: float = 30.0,
     ) -> None:
         self.api = api
         self.saved = saved
         self.patience = patience
-        self.idle_s = idle_s
         self._record = record
         self._resume = resume
 
@@ -94,7 +99,6 @@ class OverApi:
     ) -> Iterator[Outgoing]:
         text = take_apart(path)
         record = replace(self._record, path=os.fsdecode(path), direction="From")
-        broken: list[StreamError] = []
         with self._session(record, _spec(record, path, rules, follow), watch) as session:
 
             def pieces() -> Generator[memoryview, None, None]:
@@ -104,39 +108,28 @@ class OverApi:
                     session.begin_anew(exc)
                     raise BeginAnew(_ANEW) from None
                 except StreamError as exc:
-                    broken.append(exc)
-                    raise
+                    raise ConnectError(exc.message, hint=exc.hint) from exc
                 session.finish()
 
-            archive = Outgoing(
-                pieces,
-                b"." if text.wants_contents else text.name,
-                is_whole=False,
-            )
+            name = b"." if text.wants_contents else text.name
             try:
-                yield archive
-            except StreamError as exc:
-                if exc in broken:
-                    raise
-                # What is wrong with the archive is no connection that broke.
+                yield Outgoing(pieces, name, is_whole=False)
+            except StreamError as exc:  # the archive is wrong
                 raise CopyError(exc.message, hint=exc.hint) from exc
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         found, sent = None, archive.measured(rules, watch)
         record = replace(
-            self._record,
-            path=os.fsdecode(path),
-            direction="To",
-            size_bytes=sent.size_bytes,
-            crc32=sent.crc32,
-        )
+            self._record, path=os.fsdecode(path), direction="To",
+            size_bytes=sent.size_bytes, crc32=sent.crc32,
+        )  # fmt: skip
         spec = _spec(record, address(path, archive.kind), rules, False)
         with self._session(record, spec, watch) as session:
             if watch.on_total is not None:
                 watch.on_total(sent.size_bytes)
             while found is None:
                 try:
-                    session.send(archive.pieces, sent.size_bytes)
+                    session.patience.insist(partial(session.send, archive, sent.size_bytes))
                     found = session.committed()
                 except Forgotten as exc:
                     session.begin_anew(exc)
@@ -166,7 +159,7 @@ class OverApi:
         session.kept.remove()
 
 
-class _Session(Reconnecting):
+class _Session:
     """A session at the agent; its successors, if the agent forgets it."""
 
     kept: Kept
@@ -174,18 +167,20 @@ class _Session(Reconnecting):
     def __init__(
         self, method: OverApi, record: CopyRecord, spec: dict[str, Any], watch: Watch
     ) -> None:
-        super().__init__(method.api, "", method.patience, self._count, idle_s=method.idle_s)
-        self._saved = method.saved
+        self._api, self._saved, self.patience = method.api, method.saved, method.patience
         self._record = record
         self._spec = spec
         self._watch = watch
         self._left = MAX_SESSIONS
+        self._shown = 0
+        self._has_bytes = 0
+        self._sign_s = 0.0
 
     def begin(self) -> None:
-        self.session = os.urandom(16).hex()
-        self.kept = self._saved.keep(replace(self._record, session=self.session))
+        session = os.urandom(16).hex()
+        self.kept = self._saved.keep(replace(self._record, session=session))
         try:
-            self.kept.expected_bytes = _expected(self._api.begin(self._spec, self.session))
+            self.kept.expected_bytes = _expected(self._api.begin(self._spec, session))
         except BaseException as exc:
             if not isinstance(exc, _REFUSALS):
                 self.abandon()
@@ -197,7 +192,7 @@ class _Session(Reconnecting):
         if not self._left:
             raise why
         self.kept.remove()
-        self._patience.insist(self.begin)  # an agent that has just started may not be reached yet
+        self.patience.insist(self.begin)  # an agent that has just started may not be reached yet
 
     def take_up(self) -> bool:
         """Take up the session of a program that was killed or gave up, if that can go on."""
@@ -206,13 +201,11 @@ class _Session(Reconnecting):
         if kept is None:
             note("there is no interrupted copy to resume: it begins anew")
             return False
-        self.kept, self.session = kept, kept.record.session
-        is_same = record.direction == "From" or (
-            (record.size_bytes, record.crc32) == (kept.record.size_bytes, kept.record.crc32)
-        )
+        self.kept = kept
+        is_same = kept.record == replace(record, session=kept.record.session)
         failure, why = None, "the interrupted copy is gone"
         with suppress(Lost):
-            found = self._patience.insist(lambda: self._api.get(self.session))
+            found = self.patience.insist(lambda: self._api.get(self.kept.record.session))
             if is_same and _status(found).get("phase") in ("Measuring", "Transferring"):
                 kept.expected_bytes = _expected(found)
                 return True
@@ -225,6 +218,33 @@ class _Session(Reconnecting):
             raise failure
         note(f"{why}: it begins anew")
         return False
+
+    def send(self, archive: Incoming, size_bytes: int) -> None:
+        """Send the rest of an archive over one connection."""
+        protocol = ResumableProtocol(is_client=True, is_sender=True)
+        with self._api.open(self.kept.record.session, 0) as link:
+            self._take(next_event(link, protocol))
+            offset = self._has_bytes
+            if offset > size_bytes:
+                raise RemoteProtocolError("the agent has more than there is")
+            with closing(archive.pieces(offset)) as found:
+                send(
+                    link, protocol, found, self._take,
+                    offset=offset, size_bytes=size_bytes, on_sent=self._check_silence,
+                )  # fmt: skip
+            while self._has_bytes < size_bytes:
+                self._take(next_event(link, protocol))
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, StatusText):
+            _refuse(event)
+        elif isinstance(event, Acknowledgement):
+            self._has_bytes, self._sign_s = event.offset, time.monotonic()
+            self._progressed(event.offset)
+
+    def _check_silence(self, _: int) -> None:
+        if time.monotonic() - self._sign_s > self._api.idle_s:
+            raise StreamError(f"the agent was silent for {self._api.idle_s:g} s")
 
     def received(self) -> Iterator[memoryview]:
         """Yield what has arrived and what arrives, and keep it; report its size once it is known.
@@ -239,9 +259,18 @@ class _Session(Reconnecting):
                 yield piece
         if kept.expected_bytes:
             on_total(kept.expected_bytes)
-        for content in self.receive(arriving):
-            kept.append(content, arriving.offset - len(content))
-            yield content
+        self._progressed(arriving.offset)
+        protocol = ResumableProtocol(is_client=True, is_sender=False)
+        while not arriving.is_whole:
+            try:
+                with self._api.open(kept.record.session, arriving.offset) as link:
+                    for content in receive(
+                        link, protocol, arriving, on_status=_refuse, on_taken=self._progressed
+                    ):
+                        kept.append(content, arriving.offset - len(content))
+                        yield content
+            except PycrictlError as exc:
+                self.patience.bear(exc)
         on_total(arriving.offset)
 
     def committed(self) -> dict[str, Any]:
@@ -249,21 +278,17 @@ class _Session(Reconnecting):
 
         ``Forgotten``: the agent does not know the session, and has changed nothing.
         """
-        attempts, pause_s = 0, POLL_S
+        attempts = 0
 
         def commit() -> dict[str, Any]:
             nonlocal attempts
             attempts += 1
-            return self._api.commit(self.session)
+            return self._api.commit(self.kept.record.session)
 
         try:
-            found = self._patience.insist(commit)
-            attempts += 1
-            while _status(found).get("phase") == "Committing":
-                time.sleep(pause_s)
-                pause_s = min(pause_s * 1.5, LONGEST_POLL_S)
-                found = self._patience.insist(lambda: self._api.get(self.session))
-                self._patience.renew()
+            while _status(found := self.patience.insist(commit)).get("phase") == "Committing":
+                self.patience.renew()
+                time.sleep(POLL_S)
         except Forgotten:
             if attempts == 1:
                 raise
@@ -280,16 +305,19 @@ class _Session(Reconnecting):
         found: dict[str, Any] = {}
         with suppress(PycrictlError):  # everything is here already
             patience = Patience(ignore, retries=FINISH_RETRIES)
-            found = patience.insist(lambda: self._api.commit(self.session))
+            found = patience.insist(lambda: self._api.commit(self.kept.record.session))
         _report(found, self._watch)
 
     def abandon(self) -> None:
         with suppress(PycrictlError):
-            self._api.abandon(self.session, timeout_s=ABANDON_S)
+            self._api.abandon(self.kept.record.session, timeout_s=ABANDON_S)
 
-    def _count(self, count: int) -> None:
-        self.kept.touch()
-        self._watch.on_bytes(count)
+    def _progressed(self, offset: int) -> None:
+        if offset > self._shown:
+            self.kept.touch()
+            self._watch.on_bytes(offset - self._shown)
+            self._shown = offset
+            self.patience.renew()
 
 
 def _spec(record: CopyRecord, path: bytes, rules: Rules, follow: bool) -> dict[str, Any]:
@@ -333,3 +361,9 @@ def _report(found: dict[str, Any], watch: Watch) -> Summary | None:
     done = outcome.of_status(result) if result else outcome.Outcome()
     done.report(watch.on_skip)
     return done.copied
+
+
+def _refuse(status: StatusText) -> NoReturn:
+    """Raise why the agent refuses to go on; see ``error_of``."""
+    body = bytes(status.data)
+    raise error_of(count(parsed(body).get("code")) or 500, body)

@@ -44,12 +44,10 @@ class Patience:
         *,
         retries: int | None = None,
         sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._note = note
         self._retries = retries
         self._sleep = sleep
-        self._clock = clock
         self._failures = 0
         self._since_s = 0.0
 
@@ -64,24 +62,16 @@ class Patience:
                 self.bear(exc)
 
     def bear(self, exc: PycrictlError) -> None:
-        """Wait a while after a failure; raise it if it is not worth to try again."""
-        if not self._is_worth_it(exc):
-            raise exc
-        self._sleep(min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S))
-
-    def _is_worth_it(self, exc: PycrictlError) -> bool:
-        if isinstance(exc, _LASTING):
-            return False
-        now = self._clock()
+        """Wait a while after a failure; raise it if it is not worth trying again."""
+        now = time.monotonic()
         if not self._failures:
             self._since_s = now
         self._failures += 1
-        if self._retries is not None and self._failures > self._retries:
-            return False
         limit_s = DENIED_S if isinstance(exc, Denied) else GIVE_UP_S
-        if now - self._since_s > limit_s:
-            return False
+        is_too_often = self._retries is not None and self._failures > self._retries
+        if isinstance(exc, _LASTING) or is_too_often or now - self._since_s > limit_s:
+            raise exc
         if self._failures == 1:
             reason = "not now" if isinstance(exc, Exhausted) else "the copy was interrupted"
             self._note(f"{reason}: {exc.message}; it goes on as soon as it can")
-        return True
+        self._sleep(min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S))

@@ -87,22 +87,16 @@ class Kept:
         self._lock = lock
 
     def arrived(self) -> Iterator[memoryview]:
-        return file_pieces(self.fd, 0, size_bytes) if (size_bytes := self._open()) else iter(())
-
-    def _open(self) -> int:
+        """Yield what has arrived; ``append`` adds to it from then on."""
         if self._folder < 0:
-            return 0
+            return
         try:
-            self.fd = os.open(
-                self.record.session + _ARRIVED,
-                os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
-                0o600,
-                dir_fd=self._folder,
-            )
-            return os.fstat(self.fd).st_size
+            self.fd = _open(self._folder, self.record.session + _ARRIVED, os.O_RDWR | os.O_CREAT)
+            size_bytes = os.fstat(self.fd).st_size
         except OSError as exc:
             self._give_up(exc)
-            return 0
+            return
+        yield from file_pieces(self.fd, 0, size_bytes)
 
     def append(self, data: memoryview, offset: int) -> None:
         if self.fd < 0:
@@ -170,7 +164,8 @@ class Saved:
         if self._folder < 0:
             return Kept(self._folder, record, fd, self._note)
         try:
-            fd = self._open(record.session + _RECORD, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            name = record.session + _RECORD
+            fd = _open(self._folder, name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             fcntl.flock(fd, fcntl.LOCK_EX)  # who looks for something to resume lets it go at once
             os.write(fd, json.dumps(asdict(record)).encode())
         except OSError as exc:
@@ -181,48 +176,41 @@ class Saved:
         return Kept(self._folder, record, fd, self._note)
 
     def find(self, asked: CopyRecord) -> Kept | None:
-        for name in self._names() if self._folder >= 0 else ():
-            fd = self._locked(name)
-            if fd < 0:
-                continue
+        for _, fd in self._unused():
             record = _read(fd)
             if record is not None and record.is_same(asked):
-                return Kept(self._folder, record, fd, self._note)
-            os.close(fd)
+                return Kept(self._folder, record, os.dup(fd), self._note)
         return None
 
     def _sweep(self) -> None:
         """Remove what was left by programs that were killed, once it is of no use."""
-        for name in self._names():
-            fd = self._locked(name)
-            if fd < 0:
-                continue
+        for session, fd in self._unused():
             age_s = time.time() - os.fstat(fd).st_mtime
             if age_s > GIVE_UP_S + _MARGIN_S:  # until then another version may be able to read it
-                _remove(self._folder, name.removesuffix(_RECORD))
-            os.close(fd)
+                _remove(self._folder, session)
 
-    def _names(self) -> Iterator[str]:
-        with os.scandir(self._folder) as entries:
-            names = [entry.name for entry in entries]
-        yield from (name for name in names if _FORM.fullmatch(name))
+    def _unused(self) -> Iterator[tuple[str, int]]:
+        """Yield the copies of programs that have ended, each locked until the next is asked for."""
+        if self._folder < 0:
+            return
+        for name in os.listdir(self._folder):  # noqa: PTH208 (a descriptor)
+            if not _FORM.fullmatch(name):
+                continue
+            fd = -1
+            try:
+                fd = _open(self._folder, name, os.O_RDWR)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(fd).st_nlink:
+                    yield name.removesuffix(_RECORD), fd
+            except OSError:
+                pass
+            finally:
+                if fd >= 0:
+                    os.close(fd)
 
-    def _locked(self, name: str) -> int:
-        fd = -1
-        try:
-            fd = self._open(name, os.O_RDWR)
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(fd).st_nlink:
-                return fd
-        except OSError:
-            pass
-        if fd >= 0:
-            os.close(fd)
-        return -1
 
-    def _open(self, name: str, flags: int) -> int:
-        more = os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(name, flags | more, 0o600, dir_fd=self._folder)
+def _open(folder: int, name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
 
 
 def _state(environ: Mapping[str, str]) -> Path:

@@ -149,7 +149,8 @@ class CopyService:
         copy = self.tokens.redeem(token, now=self._loop.time())
         if not isinstance(copy, CopyJob):
             return None
-        copy.redeemed()
+        if copy.expiry is not None:
+            copy.expiry.cancel()
         return copy
 
     async def stop(self) -> None:
@@ -164,8 +165,9 @@ class CopyService:
         return [copy.document() for copy in sorted(self._copies, key=lambda copy: copy.began_at)]
 
     def _freed(self, copy: CopyJob) -> None:
-        self._copies.discard(copy)
-        self.quotas.give(copy.pod)
+        if copy in self._copies:
+            self._copies.discard(copy)
+            self.quotas.give(copy.pod)
 
     async def _admit(
         self,

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pycrictl.copy.archive.measure import Census, Measured, measure
@@ -59,7 +60,7 @@ class CopyJob:
         pod: the ID of the pod's sandbox, whose quota it counts for.
         size_bytes, crc32: of the archive; 0 while they are not known.
         trace: the caller's place in a trace; empty if there is none.
-        on_free: called when nothing is left of it.
+        on_free: called when nothing is left of it, maybe more than once.
         work: the thread that works for it, or the last that did.
         began_at: on the loop's clock.
     """
@@ -90,9 +91,7 @@ class CopyJob:
         else:
             self._state = "waiting"
             self._transfer = Upload(ChannelProtocol(TO_CONTAINER), self.size_bytes, self.crc32)
-        self._expiry: asyncio.TimerHandle | None = None
-        self._is_ended = False
-        self._is_free = False
+        self.expiry: asyncio.TimerHandle | None = None
 
     async def collect(self, folder: str, check_size: Callable[[int], None]) -> None:
         """Measure what is to be copied out, and spool it unless that is not needed.
@@ -115,11 +114,7 @@ class CopyJob:
 
     def wait(self, lifetime_s: float) -> None:
         self._state = "waiting"
-        self._expiry = self._loop.call_later(lifetime_s, self.end, "expired")
-
-    def redeemed(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
+        self.expiry = self._loop.call_later(lifetime_s, self.end, "expired")
 
     def drop(self) -> None:
         self.end("refused")
@@ -128,9 +123,11 @@ class CopyJob:
         self._state = "copying"
         deadline = time.monotonic() + time_limit_s(self.size_bytes)
         link = SocketLink(sock, idle_s=IDLE_S, deadline=deadline)
-        self._transfer.attach(link)
+        transfer = self._transfer
+        transfer.attach(link)
         try:
-            summary = await self._run(lambda: self._move(link))
+            move = partial(self._move, link)
+            summary = await self._run(lambda: transfer.run(move, self._last_word))
         except asyncio.CancelledError:
             self.end("stopped")
             raise
@@ -141,11 +138,12 @@ class CopyJob:
 
     def end(self, end: str, **details: object) -> None:
         """End the copy; free all that it holds as soon as its thread has let go."""
-        if self._is_ended:
+        if self._state == "ended":
             return
-        self._is_ended = True
+        self._state = "ended"
         self._transfer.cancel(Cancelled("nobody waits for the copy any more", code="Canceled"))
-        self.redeemed()
+        if self.expiry is not None:
+            self.expiry.cancel()
         self.log.info(
             "copy",
             **self._names,
@@ -204,22 +202,13 @@ class CopyJob:
         transfer, keeper = self._transfer, self._keeper
         if isinstance(transfer, Upload):
             watch = Watch(ignore, self._skips.add)
-            method = OnNode(self.locate)
-            return transfer.run(
-                lambda archive: method.write(archive, self.path, self.rules, watch),
-                self._last_word,
-            )
+            return OnNode(self.locate).write(transfer, self.path, self.rules, watch)
         assert keeper is not None
         packed = pack(keeper, on_skip=ignore) if isinstance(keeper, Source) else keeper.pieces()
-        try:
-            with closing(packed) as pieces:
-                send(link, transfer.protocol, pieces, ignore, size_bytes=self.size_bytes)
-            if end := transfer.protocol.end(self.size_bytes, self.crc32):
-                link.send(*end)
-        except CopyError as exc:
-            transfer.conclude(self._last_word(exc))
-            raise
-        transfer.conclude(self._last_word(self._summary))
+        with closing(packed) as pieces:
+            send(link, transfer.protocol, pieces, ignore, size_bytes=self.size_bytes)
+        if end := transfer.protocol.end(self.size_bytes, self.crc32):
+            link.send(*end)
         return self._summary
 
     def _last_word(self, end: Summary | Exception) -> bytes:
@@ -244,9 +233,6 @@ class CopyJob:
         return await asyncio.shield(future)
 
     def _free(self) -> None:
-        if self._is_free:
-            return
-        self._is_free = True
         if self._keeper is not None:
             self._keeper.close()
         self.on_free(self)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,20 @@ class Plugin:
     def kept(self) -> list[str]:
         """What is kept of copies."""
         return sorted(one.name for one in self.state.iterdir()) if self.state.exists() else []
+
+
+def spooled(folder: Path) -> list[Path]:
+    """The files in an agent's folder, and those without a name that any process has there."""
+    found = list(folder.iterdir()) if folder.exists() else []
+    prefix = f"{os.path.realpath(folder)}/"
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            for path in (process / "fd").iterdir():
+                with suppress(OSError):
+                    link = str(path.readlink())
+                    if link.startswith(prefix) and link.endswith(" (deleted)"):
+                        found.append(path)
+    return found
 
 
 @contextmanager

@@ -17,8 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pycrictl.cri.calls.client import CriClient
-from tests.agent.copies.conftest import Plugin, plugin_of
-from tests.agent.copies.spooled import spooled
+from tests.agent.copies.conftest import Plugin, plugin_of, spooled
 from tests.agent.standing import Answer, Cluster
 from tests.copy.trees import needs_root, stages_in
 from tests.fakecri.server import FakeServer

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.agent.copies.engine import Engine, Gone
-from pycrictl.agent.copies.session import CopySpec, Direction
+from pycrictl.agent.copies.engine import Engine
+from pycrictl.agent.copies.session import CopySpec, Direction, Place
 from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import NotFound
+from pycrictl.errors import FailedPrecondition, NotFound
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.copy.trees import Archive, needs_root
@@ -28,6 +28,7 @@ __all__ = ["folder", "start"]
 pytestmark = needs_root
 
 ARCHIVE = member(b"f", FILE, b"content") + END_OF_ARCHIVE
+ASKED = Place("shop", "web", "uid1", "main")
 
 
 def whole() -> Archive:
@@ -57,7 +58,7 @@ def spec(path: str, *, overwrite: bool = True) -> CopySpec:
 def test_by_the_proxy(container: Pretended, start: Callable[..., Program], tmp_path: Path) -> None:
     proxy = start()
     engine = Engine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
-    place = engine.find("shop", "web", "uid1", "main")
+    place = engine.find(ASKED)
     summary = engine.place(place, spec("/to/new"), whole(), WATCH)
     assert (summary.files, summary.size_bytes) == (1, 7)
     assert (container.root / "to/new").read_text() == "content"
@@ -82,11 +83,11 @@ def test_by_the_proxy(container: Pretended, start: Callable[..., Program], tmp_p
 def test_a_container_that_is_not_there(container: Pretended, start: Callable[..., Program]) -> None:
     proxy = start()
     engine = Engine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
-    place = engine.find("shop", "web", "uid1", "main")
+    place = engine.find(ASKED)
     engine.check(place)
     container.pods = {}
-    with pytest.raises(Gone, match="was stopped or replaced"):
+    with pytest.raises(FailedPrecondition, match="was stopped or replaced"):
         engine.check(place)
     with pytest.raises(NotFound, match='container "main" of pod "shop/web" has not been made'):
-        engine.find("shop", "web", "uid1", "main")
+        engine.find(ASKED)
     assert os.listdir(container.root / "to") == []  # noqa: PTH208 (names alone)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
 
 import pytest
 
-from pycrictl.agent.copies.admission import RESERVE_BYTES, SpoolSpace, check_folder
+from pycrictl.agent.copies.admission import RESERVE_BYTES, Admission, check_folder
 from pycrictl.agent.copies.forwarding import OWNER, owner_header
 from pycrictl.agent.copies.http_errors import refused
 from pycrictl.agent.copies.session import (
@@ -21,6 +22,7 @@ from pycrictl.agent.copies.session import (
     Session,
     fields_of,
 )
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.errors import ConfigError, ConnectError, CopyError, Exhausted, PycrictlError
 from pycrictl.servicelog import pairs
 from tests.agent.standing import Cluster
@@ -91,18 +93,37 @@ def test_the_body_is_read_once_it_is_known_who_asks(cluster: Cluster, node: Path
 MIB = 1 << 20
 
 
+def session(name: str, size_bytes: int = 0) -> Session:
+    place, spec = Place("shop", "web", "uid1", "main"), CopySpec(Direction.TO, b"/to")
+    return Session(name, CopyOwner(name), place, spec, CopyPhase.TRANSFERRING, size_bytes)
+
+
 def test_a_part_of_the_disk_stays_free_without_a_limit() -> None:
     free_bytes = RESERVE_BYTES + 10 * MIB
-    space = SpoolSpace(0, lambda: free_bytes)
-    space.hold("a", "jane", 6 * MIB)
-    free_bytes -= 6 * MIB
-    space.check(10 * MIB)
-    with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
-        space.check(11 * MIB)
-    with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
-        space.hold("b", "joe", 5 * MIB)
-    space.hold("b", "joe", 4 * MIB)
-    space.hold("b", "joe", 3 * MIB)  # less is always possible
+
+    async def expire(_: Session, why: str) -> None:
+        pytest.fail(why)
+
+    async def run() -> None:
+        nonlocal free_bytes
+        admission = Admission(Quotas(), 0, lambda: free_bytes, lambda: 0.0, expire)
+        jane, joe = session("jane", 10 * MIB), session("joe")
+        await admission.take(jane)
+        await admission.take(joe)
+        admission.hold_now(jane, 6 * MIB)
+        free_bytes -= 6 * MIB
+        await admission.take(session("mary", 10 * MIB))
+        full = pytest.raises(
+            Exhausted, match="not enough space for the copy on the node's disk; try"
+        )
+        with full:
+            await admission.take(session("jim", 11 * MIB))
+        with full:
+            await admission.hold(joe, 5 * MIB)
+        admission.hold_now(joe, 4 * MIB)
+        admission.hold_now(joe, 3 * MIB)  # less is always possible
+
+    asyncio.run(run())
 
 
 def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:

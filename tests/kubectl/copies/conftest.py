@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.copies.conftest import spooled
 from tests.agent.copies.relay import Relay
-from tests.agent.copies.small import InThread, SmallAgent
-from tests.agent.copies.spooled import spooled
+from tests.agent.copies.small import SmallAgent
 from tests.fakecri.server import FakeServer
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import Pretended, container
 
 __all__ = ["container"]
+
+Start = Callable[..., SmallAgent]
 
 
 @pytest.fixture
@@ -26,17 +28,13 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def start(
-    folder: Path, fake: FakeServer, container: Pretended
-) -> Iterator[Callable[..., InThread]]:
+def start(folder: Path, fake: FakeServer, container: Pretended) -> Iterator[Start]:
     """Starts an agent; the last one that was started is stopped with the test."""
     with ExitStack() as stack:
 
-        def run(**options: float) -> InThread:
+        def run(**options: object) -> SmallAgent:
             stack.close()
-            agent = InThread(
-                SmallAgent(str(folder / "agent"), str(folder / "store"), fake.path, **options)
-            )
+            agent = SmallAgent(folder, fake.path, **options)  # type: ignore[arg-type]  # as they are there
             stack.callback(agent.close)
             return agent
 
@@ -44,17 +42,19 @@ def start(
 
 
 @pytest.fixture
-def agent(start: Callable[..., InThread]) -> InThread:
+def agent(start: Start) -> SmallAgent:
     return start()
 
 
 @pytest.fixture
 def work(folder: Path) -> Iterator[Workstation]:
-    relay = Relay(str(folder / "relay"), str(folder / "agent"))
-    yield Workstation(folder, relay, folder / "state")
-    relay.close()
+    work = Workstation(folder)
+    work.relay = Relay(str(folder / "relay"), str(folder / "agent"))
+    yield work
+    work.relay.close()
 
 
-def sessions(folder: Path) -> list[Path]:
-    """What the agent has on its disk."""
-    return spooled(folder / "store")
+@pytest.fixture
+def leftovers(folder: Path, work: Workstation) -> Callable[[], list[Path | str]]:
+    """What agent and client have on their disks."""
+    return lambda: [*spooled(folder / "store"), *work.kept]

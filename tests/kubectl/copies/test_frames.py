@@ -7,12 +7,13 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from pycrictl.copy.archive.checksum import crc32
+from pycrictl.copy.transfer import serving
 from pycrictl.copy.transfer.flow import next_event, send
 from pycrictl.copy.transfer.messages import (
     ACKNOWLEDGEMENT,
@@ -23,19 +24,21 @@ from pycrictl.copy.transfer.messages import (
     Event,
     ResumableProtocol,
 )
-from pycrictl.errors import UpgradeRefused
+from pycrictl.errors import CopyError, UpgradeRefused
+from pycrictl.kubectl.copies.api import Lost
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
-from tests.agent.copies.small import InThread
+from tests.agent.copies.small import SmallAgent
 from tests.copy.hostile import FILE, member
-from tests.copy.trees import stages_in
+from tests.copy.trees import needs_root, stages_in
+from tests.kubectl.copies.conftest import Start
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import Pretended
 from tests.waiting import wait_until
 from tests.wire.frames import BINARY, CLOSE, TEXT, frame
 
-pytestmark = pytest.mark.usefixtures("container")
+pytestmark = [needs_root, pytest.mark.usefixtures("container")]
 
 KEY = b"\x12\x34\x56\x78"
 CONTENT = member(b"f", FILE, os.urandom(300_000)) + END_OF_ARCHIVE
@@ -49,7 +52,7 @@ def piece(offset: int, content: bytes, *, checksum: int | None = None) -> bytes:
 
 
 @pytest.fixture
-def session(agent: InThread, work: Workstation) -> str:
+def session(agent: SmallAgent, work: Workstation) -> str:
     """A copy that has begun."""
     return work.begin_to(CONTENT)
 
@@ -130,11 +133,9 @@ def test_what_ends_the_connection_and_not_the_copy(
     folder: Path, session: str, work: Workstation, sent: bytes
 ) -> None:
     with connected(folder, session) as sock:
-        try:
+        with suppress(ConnectionError):
             sock.sendall(sent)
             assert acknowledged(sock) == -1
-        except ConnectionError:
-            pass
     assert work.api.get(session)["status"]["offset"] == 0
     with connected(folder, session) as sock:
         sock.sendall(frame(BINARY, piece(0, CONTENT), key=KEY))
@@ -152,10 +153,9 @@ def test_an_upgrade_to_something_else(folder: Path, session: str) -> None:
 
 
 def test_a_client_that_goes_to_sleep(
-    start: object, folder: Path, work: Workstation, container: Pretended
+    start: Start, folder: Path, work: Workstation, container: Pretended
 ) -> None:
     """After so long without a sign nothing of its copy is left, though its connection is open."""
-    assert callable(start)
     start(lifetime_s=1.0)
     session = work.begin_to(CONTENT)
     with connected(folder, session) as sock:
@@ -163,11 +163,67 @@ def test_a_client_that_goes_to_sleep(
         wait_until(lambda: bool(stages_in(container.root)))
         wait_until(lambda: stages_in(container.root) == [])
         sock.settimeout(20)
-        with_rest = b""
-        try:
+        rest = b""
+        with suppress(ConnectionError):
             while more := sock.recv(4096):
-                with_rest += more
-        except ConnectionError:
-            pass
-        assert len(with_rest) < 100  # acknowledgements, and the end
+                rest += more
+        assert len(rest) < 100  # acknowledgements, and the end
     assert list((container.root / "to").iterdir()) == []
+
+
+# What is staged as it arrives
+
+
+def test_what_has_arrived_waits_for_the_next_connection(
+    session: str,
+    work: Workstation,
+    container: Pretended,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving, "HEARTBEAT_S", 0.05)
+    with connected(folder, session) as sock:
+        sock.sendall(frame(BINARY, piece(0, CONTENT[:200_000]), key=KEY))
+        wait_until(lambda: work.api.get(session)["status"]["offset"] == 200_000)
+    assert len(stages_in(container.root)) == 1
+    with connected(folder, session) as sock:
+        sock.sendall(frame(BINARY, piece(200_000, CONTENT[200_000:]), key=KEY))
+        while acknowledged(sock) < SIZE:
+            pass
+    assert not (container.root / "to/f").exists()
+    assert work.api.commit(session)["status"]["phase"] == "Succeeded"
+    assert (container.root / "to/f").stat().st_size == 300_000
+    assert stages_in(container.root) == []
+
+
+def test_a_client_that_cannot_copy_there_learns_it_before_it_sends(
+    agent: SmallAgent, work: Workstation
+) -> None:
+    session = work.begin_to(CONTENT, "/to/none/.")
+    wait_until(lambda: work.api.get(session)["status"]["phase"] == "Failed")
+    with pytest.raises(CopyError, match="there is no directory"):
+        work.api.open(session, 0)
+    assert agent.audits == ["failed"]
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_without_a_commit_nothing_stays(
+    agent: SmallAgent,
+    session: str,
+    work: Workstation,
+    container: Pretended,
+    folder: Path,
+    is_stopped: bool,
+) -> None:
+    with connected(folder, session) as sock:
+        sock.sendall(frame(BINARY, piece(0, CONTENT), key=KEY))
+        assert acknowledged(sock) == SIZE
+    if is_stopped:
+        agent.stop()
+    else:
+        work.api.abandon(session)
+    assert [*stages_in(container.root), *(container.root / "to").iterdir()] == []
+    if is_stopped:
+        agent.start()
+    with pytest.raises(Lost, match="the agent was restarted"):
+        work.api.commit(session)

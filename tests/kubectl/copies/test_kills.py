@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,10 +17,9 @@ import pytest
 from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.errors import CopyError
-from tests.agent.copies.relay import Relay
+from tests.agent.copies.conftest import spooled
 from tests.copy.trees import needs_root, stages_in
 from tests.fakecri.server import FakeServer
-from tests.kubectl.copies.conftest import sessions
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import MIB, Pretended
 from tests.waiting import wait_until
@@ -33,7 +32,7 @@ import os, sys
 from pathlib import Path
 from tests.kubectl.copies.workstation import Workstation
 folder, way, local = sys.argv[1:]
-work = Workstation(Path(folder), None, Path(folder) / "state")
+work = Workstation(Path(folder))
 work.into(local, "/to") if way == "to" else work.out("/to/f", local)
 """
 
@@ -49,7 +48,7 @@ class Agents:
         self.kills = 0
         self._command = [
             *(sys.executable, "-m", "tests.agent.copies.small"),
-            *(str(folder / "agent"), str(folder / "store"), runtime, f"lifetime_s={lifetime_s}"),
+            *(str(folder), runtime, f"lifetime_s={lifetime_s}"),
         ]
         self._process = self._start()
 
@@ -91,6 +90,7 @@ def test_an_agent_that_is_killed(
     fake: FakeServer,
     folder: Path,
     tmp_path: Path,
+    leftovers: Callable[[], list[Path | str]],
 ) -> None:
     content = os.urandom(32 * MIB)
     (tmp_path / "f").write_bytes(content)
@@ -126,13 +126,13 @@ def test_an_agent_that_is_killed(
             assert work.relay.passed - before < 2 * len(content) + 3 * MIB
         assert running.kills == 3
     wait_until(lambda: stages_in(container.root) == [])
-    assert work.kept == []
-    assert sessions(folder) == []
+    assert leftovers() == []
 
 
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_clients_that_are_killed_leave_nothing_for_long(
     way: str,
+    work: Workstation,
     container: Pretended,
     fake: FakeServer,
     folder: Path,
@@ -143,34 +143,30 @@ def test_clients_that_are_killed_leave_nothing_for_long(
     before = os.listdir(container.root / "to")  # noqa: PTH208 (names alone)
     local = str(tmp_path / ("f" if way == "to" else "out"))
     chance = random.Random(way)
-    relay = Relay(str(folder / "relay"), str(folder / "agent"))
-    try:
-        with agents(folder, fake.path, lifetime_s=2):
-            for _ in range(3):
-                client = subprocess.Popen(
-                    [sys.executable, "-c", CLIENT, str(folder), way, local],
-                    cwd=ROOT,
-                    stderr=subprocess.DEVNULL,
+    with agents(folder, fake.path, lifetime_s=2):
+        for _ in range(3):
+            client = subprocess.Popen(
+                [sys.executable, "-c", CLIENT, str(folder), way, local],
+                cwd=ROOT,
+                stderr=subprocess.DEVNULL,
+            )
+            limit = work.relay.passed + chance.randrange(17 * MIB)
+            wait_until(
+                lambda limit=limit, client=client: (  # type: ignore[misc]  # mypy knows no defaults of lambdas
+                    work.relay.passed > limit or client.poll() is not None
                 )
-                limit = relay.passed + chance.randrange(17 * MIB)
-                wait_until(
-                    lambda limit=limit, client=client: (  # type: ignore[misc]  # mypy knows no defaults of lambdas
-                        relay.passed > limit or client.poll() is not None
-                    )
-                )
-                client.send_signal(signal.SIGKILL)
-                client.wait()
-            wait_until(lambda: sessions(folder) == [])
-            wait_until(lambda: stages_in(container.root) == [])
-            sweep_root(THIS_MACHINE)  # as the next copy does
-            assert stages_in(tmp_path) == []
-    finally:
-        relay.close()
+            )
+            client.send_signal(signal.SIGKILL)
+            client.wait()
+        wait_until(lambda: spooled(folder / "store") == [])
+        wait_until(lambda: stages_in(container.root) == [])
+        sweep_root(THIS_MACHINE)  # as the next copy does
+        assert stages_in(tmp_path) == []
     made = {"f"} if way == "to" else set()
     assert set(os.listdir(container.root / "to")) - made == set(before) - made  # noqa: PTH208 (names alone)
     # What the clients have kept is removed by a later one.
     state = folder / "state/pycrictl/copies"
     for kept in state.iterdir():
         os.utime(kept, (1, 1))
-    Workstation(folder, relay, folder / "state").method()
+    work.method()
     assert list(state.iterdir()) == []

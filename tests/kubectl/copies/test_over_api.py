@@ -5,35 +5,32 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pycrictl.copy import ends
+from pycrictl.copy.archive.measure import Measured
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.errors import CopyError, Exhausted, PycrictlError
-from pycrictl.kubectl.copies.api import CopyApi, Lost
-from pycrictl.kubectl.copies.patience import Patience
-from pycrictl.kubectl.copies.saved import CopyRecord
-from pycrictl.kubectl.copies.transfer import Reconnecting
-from pycrictl.streaming.target import Target
-from pycrictl.wire.tar.writer import END_OF_ARCHIVE
-from tests.agent.copies.small import InThread
+from pycrictl.kubectl.copies.api import Lost
+from tests.agent.copies.small import SmallAgent
 from tests.copy.hostile import FILE, member
-from tests.copy.trees import needs_root, stages_in
-from tests.kubectl.copies.conftest import sessions
+from tests.copy.trees import Archive, needs_root, stages_in
+from tests.kubectl.copies.conftest import Start
 from tests.kubectl.copies.workstation import Workstation
-from tests.proxy.copier import MIB, Pretended
+from tests.proxy.copier import ARCHIVE, MIB, Pretended
 from tests.waiting import wait_until
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.usefixtures("agent")]
+Leftovers = Callable[[], list[Path | str]]
+SPEC = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
 
-Start = Callable[..., InThread]
 
-
-def test_options(agent: InThread, work: Workstation, container: Pretended, tmp_path: Path) -> None:
+def test_options(work: Workstation, container: Pretended, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("new")
     (tmp_path / "f").chmod(0o4755)
     os.utime(tmp_path / "f", (1, 1))
@@ -51,9 +48,7 @@ def test_options(agent: InThread, work: Workstation, container: Pretended, tmp_p
     assert (tmp_path / "o").read_text() == "new"
 
 
-def test_what_is_left_out_is_said(
-    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path
-) -> None:
+def test_what_is_left_out_is_said(work: Workstation, container: Pretended, tmp_path: Path) -> None:
     os.mkfifo(container.root / "to/pipe")
     work.out("/to", tmp_path / "o")
     (tmp_path / "d").mkdir()
@@ -67,21 +62,21 @@ def test_what_is_left_out_is_said(
 
 
 def test_more_than_is_allowed(
-    agent: InThread, work: Workstation, container: Pretended, folder: Path
+    agent: SmallAgent, work: Workstation, container: Pretended, leftovers: Leftovers
 ) -> None:
     """It is refused at the first bytes that say so, whichever way an archive goes."""
     with (container.root / "to/f").open("wb") as file:
         file.truncate(64 * MIB)
     reading, writing = os.pipe()
     os.write(writing, member(b"f", FILE, bytes(64 * MIB))[:1024])  # and no more comes
-    with pytest.raises(CopyError, match=r": more than 1048576 bytes would be copied$"):
+    refused = r": more than 1048576 bytes would be copied$"
+    with pytest.raises(CopyError, match=refused):
         ends.unpack_to(work.method(), reading, b"/to", Rules(max_size_bytes=MIB), work.watch)
-    assert agent.agent.audits == []
-    with pytest.raises(CopyError, match=r": more than 1048576 bytes would be copied$"):
+    assert agent.audits == []
+    with pytest.raises(CopyError, match=refused):
         next(ends.pack_from(work.method(), b"/to/f", Rules(max_size_bytes=MIB), work.watch))
     assert work.relay.passed < 16 * MIB
-    assert [how for _, how in agent.agent.audits] == ["abandoned"]
-    assert (work.kept, sessions(folder)) == ([], [])
+    assert (agent.audits, leftovers()) == (["abandoned"], [])
     os.close(reading)
     os.close(writing)
 
@@ -91,12 +86,7 @@ def test_more_than_is_allowed(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_cuts_at_random_offsets(
-    agent: InThread,
-    work: Workstation,
-    container: Pretended,
-    tmp_path: Path,
-    folder: Path,
-    seed: int,
+    work: Workstation, container: Pretended, tmp_path: Path, leftovers: Leftovers, seed: int
 ) -> None:
     content = os.urandom(12 * MIB + seed)
     (tmp_path / "f").write_bytes(content)
@@ -109,32 +99,29 @@ def test_cuts_at_random_offsets(
     work.out("/to/f", tmp_path / "g")
     assert (tmp_path / "g").read_bytes() == content
     assert work.notes
-    assert stages_in(container.root) == []
-    assert (work.kept, sessions(folder)) == ([], [])
+    assert [*stages_in(container.root), *leftovers()] == []
     # What was on its way when the connection broke goes again, and nothing else.
     assert work.relay.passed < 2 * len(content) + 9 * 3 * MIB
 
 
 def test_bytes_that_change_on_their_way(
-    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path
+    work: Workstation, container: Pretended, tmp_path: Path
 ) -> None:
     content = os.urandom(6 * MIB)
     (tmp_path / "f").write_bytes(content)
-    work.relay.damages = 3
-    work.into(tmp_path / "f", "/to")
-    assert (container.root / "to/f").read_bytes() == content
-    assert work.relay.damages == 0
-    work.relay.damages = 3
-    work.out("/to/f", tmp_path / "g")
-    assert (tmp_path / "g").read_bytes() == content
-    assert work.relay.damages == 0
+    for copy, arguments, made in (
+        (work.into, (tmp_path / "f", "/to"), container.root / "to/f"),
+        (work.out, ("/to/f", tmp_path / "g"), tmp_path / "g"),
+    ):
+        work.relay.damages = 3
+        copy(*arguments)
+        assert (made.read_bytes(), work.relay.damages) == (content, 0)
 
 
 def test_a_container_that_is_replaced(
-    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
+    work: Workstation, container: Pretended, tmp_path: Path, leftovers: Leftovers
 ) -> None:
-    content = os.urandom(64 * MIB)
-    (tmp_path / "f").write_bytes(content)
+    (tmp_path / "f").write_bytes(os.urandom(64 * MIB))
 
     def replace() -> None:
         wait_until(lambda: work.relay.passed > 4 * MIB)
@@ -146,45 +133,49 @@ def test_a_container_that_is_replaced(
     with pytest.raises(Lost, match="was stopped or replaced since the copy began"):
         work.into(tmp_path / "f", "/to")
     thread.join()
-    assert os.listdir(container.root / "to") == []  # noqa: PTH208 (names alone)
-    assert (work.kept, sessions(folder)) == ([], [])
-    agent.agent.uid = "uid2"
-    with pytest.raises(CopyError, match="not known"):
-        work.api.get("0" * 32)
+    assert [*(container.root / "to").iterdir(), *leftovers()] == []
 
 
-def test_a_copy_is_not_resumed_into_another_container(
-    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_client_that_was_killed_before_it_knew_the_size(
+    work: Workstation,
+    container: Pretended,
+    tmp_path: Path,
+    leftovers: Leftovers,
+    is_replaced: bool,
 ) -> None:
-    local = str(tmp_path / "g")
-    record = CopyRecord((), "shop", "web", "", "/to/f", local, "From", session="a" * 32)
-    work.method()
-    work.saved.keep(record).release()
-    (container.root / "to/f").write_bytes(b"content")
-    work.api.begin({"direction": "From", "path": "/to/f"}, record.session)
-    container.pods = {"e" * 64: "pod1"}
-    work.resume = True
-    with pytest.raises(Lost, match="was stopped or replaced since the copy began"):
-        work.out("/to/f", local)
-    assert not (tmp_path / "g").exists()
-    assert (work.kept, sessions(folder)) == ([], [])
+    """The copy is not resumed into another container."""
+    content = os.urandom(3 * MIB)
+    (container.root / "to/f").write_bytes(content)
+    work.begun_by_a_killed_program("/to/f", tmp_path / "g")
+    if is_replaced:
+        container.pods = {"e" * 64: "pod1"}
+        with pytest.raises(Lost, match="was stopped or replaced since the copy began"):
+            work.out("/to/f", tmp_path / "g")
+        assert not (tmp_path / "g").exists()
+    else:
+        work.out("/to/f", tmp_path / "g")
+        assert (tmp_path / "g").read_bytes() == content
+    assert [note for note in work.notes if "anew" in note] == []
+    assert leftovers() == []
 
 
 def test_the_agent_stays_away(
-    start: Start, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
+    agent: SmallAgent,
+    work: Workstation,
+    container: Pretended,
+    tmp_path: Path,
+    leftovers: Leftovers,
 ) -> None:
     """The copy ends after a while; with --resume it begins anew with another agent."""
-    agent = start()
     content = os.urandom(16 * MIB)
     (tmp_path / "f").write_bytes(content)
     work.retries = 3
     work.relay.bytes_per_s = 16 * MIB  # else it may be over first
-    stopped = threading.Event()
 
     def stop() -> None:
         wait_until(lambda: work.relay.passed > 5 * MIB)
-        agent.do(agent.agent.stop())
-        stopped.set()
+        agent.stop()
 
     thread = threading.Thread(target=stop)
     thread.start()
@@ -193,51 +184,30 @@ def test_the_agent_stays_away(
     thread.join()
     assert "--resume" in (caught.value.hint or "")
     assert len(work.kept) == 1
-    agent.do(agent.agent.start())
+    assert stages_in(container.root) == []
+    agent.start()
     work.relay.bytes_per_s = 0
     work.resume = True
     work.into(tmp_path / "f", "/to")
     assert (container.root / "to/f").read_bytes() == content
-    assert (work.kept, sessions(folder)) == ([], [])
+    assert leftovers() == []
     work.into(tmp_path / "f", "/to")
     assert "begins anew" in work.notes[-1]
-
-
-def test_a_client_that_was_killed_before_it_knew_the_size(
-    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path, folder: Path
-) -> None:
-    content = os.urandom(3 * MIB)
-    (container.root / "to/f").write_bytes(content)
-    work.method()
-    local = str(tmp_path / "g")
-    record = CopyRecord((), "shop", "web", "", "/to/f", local, "From", session="a" * 32)
-    work.saved.keep(record).release()
-    work.api.begin({"direction": "From", "path": "/to/f"}, record.session)
-    work.resume = True
-    work.out("/to/f", local)
-    assert (tmp_path / "g").read_bytes() == content
-    assert [note for note in work.notes if "anew" in note] == []
-    assert (work.kept, sessions(folder)) == ([], [])
 
 
 # Who, and how much
 
 
-def test_a_session_belongs_to_its_pod(agent: InThread, work: Workstation, folder: Path) -> None:
+def test_a_session_belongs_to_its_pod(work: Workstation, folder: Path) -> None:
     """And to its user: see ``test_too_many`` of agents."""
-    spec = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7, "container": ""}
-    found = work.api.begin(spec)
+    found = work.api.begin({**SPEC, "container": ""})
     name = found["metadata"]["name"]
     assert len(name) == 32
     assert found["status"]["phase"] == "Transferring"
     assert found["spec"]["container"] == "main"
-
-    def target(path: str) -> Target:
-        return Target("http", "localhost", 80, path, str(folder / "agent"))
-
-    for other in (CopyApi(target, "shop", "db"), CopyApi(target, "bank", "web")):
+    for other in (("shop", "db"), ("bank", "web")):
         with pytest.raises(Lost, match="is not known"):
-            other.get(name)
+            work.api_of(*other, folder / "agent").get(name)
     assert work.api.get(name)["status"]["offset"] == 0
     with pytest.raises(CopyError, match="only 0 of 5 bytes have arrived"):
         work.api.commit(name)
@@ -250,34 +220,30 @@ def test_the_quota_of_the_disk(
     start: Start, work: Workstation, container: Pretended, tmp_path: Path
 ) -> None:
     agent = start(spool_limit=3 * MIB)
-    spec = {"direction": "To", "path": "/to/f", "size": 4 * MIB, "checksum": 7}
     with pytest.raises(Exhausted, match=r"of its disk, and may take 3\.0 MiB; try again later"):
-        work.api.begin(spec)
+        work.api.begin({**SPEC, "size": 4 * MIB})
     (container.root / "to/f").write_bytes(os.urandom(4 * MIB))
     # What is too much is known before the answer, or when its bytes are asked for.
     with pytest.raises((Exhausted, CopyError), match="of its disk"):
         work.out("/to/f", tmp_path / "g")
-    assert [str(end) for _, end in agent.agent.audits] == ["refused", "failed"]
-    assert work.kept == []
+    assert (agent.audits, work.kept) == (["refused", "failed"], [])
 
 
-def test_a_session_without_a_sign_goes(start: Start, work: Workstation, folder: Path) -> None:
+def test_a_session_without_a_sign_goes(start: Start, work: Workstation) -> None:
     agent = start(lifetime_s=0.6)
-    spec = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
-    agent.agent.now_s = 0.0
-    name = work.api.begin(spec)["metadata"]["name"]
+    agent.now_s = 0.0
+    name = work.api.begin(SPEC)["metadata"]["name"]
     for _ in range(3):
-        agent.agent.now_s += 0.5
+        agent.now_s += 0.5
         time.sleep(0.2)  # it looks more often
         work.api.get(name)
-    agent.agent.now_s += 0.7
-    wait_until(lambda: [how for _, how in agent.agent.audits] == ["expired"])
+    agent.now_s += 0.7
+    wait_until(lambda: agent.audits == ["expired"])
     with pytest.raises(Lost, match="is not known"):
         work.api.get(name)
 
 
-def test_what_is_not_a_copy(agent: InThread, work: Workstation) -> None:
-    good = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
+def test_what_is_not_a_copy(agent: SmallAgent, work: Workstation) -> None:
     bad: dict[str, Any]
     for bad in (
         {"direction": "Up"},
@@ -294,29 +260,19 @@ def test_what_is_not_a_copy(agent: InThread, work: Workstation) -> None:
         {"options": []},
     ):
         with pytest.raises(CopyError):
-            work.api.begin({**good, **bad})
+            work.api.begin({**SPEC, **bad})
     with pytest.raises(CopyError, match="too large"):
-        work.api.begin({**good, "more": "x" * 100_000})
-    assert agent.agent.copies.snapshot() == {"copies": 0, "spool_bytes": 0}
+        work.api.begin({**SPEC, "more": "x" * 100_000})
+    assert agent.copies.snapshot() == {"copies": 0, "spool_bytes": 0}
 
 
-def test_an_archive_that_is_not_what_was_announced(
-    agent: InThread, work: Workstation, container: Pretended, tmp_path: Path
-) -> None:
+class Changed(Archive):
+    def measured(self, *_: object) -> Measured:
+        return Measured(len(ARCHIVE), 1, Summary())
+
+
+def test_an_archive_that_is_not_what_was_announced(work: Workstation, container: Pretended) -> None:
     """It is refused as a whole, and nothing of it was visible."""
-    content = member(b"f", FILE, b"content") + END_OF_ARCHIVE
-    spec = {"direction": "To", "path": "/to/.", "size": len(content), "checksum": 1}
-    name = work.api.begin(spec)["metadata"]["name"]
-    transfer = Reconnecting(
-        work.api, name, Patience(work.notes.append, retries=2), lambda _: None, idle_s=10
-    )
-
-    def pieces(offset: int) -> Generator[memoryview, None, None]:
-        yield memoryview(content)[offset:]
-
-    transfer.send(pieces, len(content))
-    found = work.api.commit(name)
-    assert found["status"]["phase"] == "Failed"
-    assert "another checksum than announced" in found["status"]["message"]
-    assert os.listdir(container.root / "to") == []  # noqa: PTH208 (names alone)
-    assert work.api.commit(name)["status"]["phase"] == "Failed"
+    with pytest.raises(CopyError, match="another checksum than announced"):
+        work.method().write(Changed([ARCHIVE]), b"/to", Rules(), work.watch)
+    assert list((container.root / "to").iterdir()) == []

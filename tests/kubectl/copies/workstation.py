@@ -18,6 +18,7 @@ from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 from pycrictl.streaming.target import Target
 from tests.agent.copies.relay import Relay
+from tests.copy.trees import Archive
 
 
 class Workstation:
@@ -28,23 +29,25 @@ class Workstation:
         notes, skipped, totals, bytes: what was shown.
     """
 
-    def __init__(self, folder: Path, relay: Relay, state: Path) -> None:
-        self.relay = relay
-        self.state = state
+    relay: Relay
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
         self.notes: list[str] = []
         self.skipped: list[Skipped] = []
         self.totals: list[int] = []
         self.bytes = 0
         self.retries: int | None = 50
         self.resume = False
-        self._path = str(folder / "relay")
+        self.api = self.api_of("shop", "web", folder / "relay")
         self.watch = Watch(self._count, self.skipped.append, self.totals.append, self.notes.append)
 
-    @property
-    def api(self) -> CopyApi:
-        return CopyApi(
-            lambda path: Target("http", "localhost", 80, path, self._path), "shop", "web"
-        )
+    @staticmethod
+    def api_of(namespace: str, pod: str, socket: Path) -> CopyApi:
+        def target(path: str) -> Target:
+            return Target("http", "localhost", 80, path, str(socket))
+
+        return CopyApi(target, namespace, pod)
 
     def method(self, local: Path | str = "-") -> OverApi:
         self.saved = Saved({"XDG_STATE_HOME": str(self.state)}, self.notes.append)
@@ -52,7 +55,7 @@ class Workstation:
             self.api,
             CopyRecord((), "shop", "web", "", "", str(local), ""),
             self.saved,
-            Patience(self.notes.append, retries=self.retries, sleep=_short),
+            Patience(self.notes.append, retries=self.retries, sleep=lambda _: time.sleep(0.02)),
             resume=self.resume,
         )
 
@@ -61,15 +64,28 @@ class Workstation:
             self.method(local), os.fsencode(local), path.encode(), Rules(**rules), self.watch
         )
 
+    def archive_into(self, data: bytes, path: str, **rules: Any) -> Summary:
+        """Copy an archive that nobody here looks at."""
+        parts = [data[at : at + (1 << 20)] for at in range(0, len(data), 1 << 20)]
+        return self.method().write(Archive(parts), path.encode(), Rules(**rules), self.watch)
+
     def out(self, path: str, local: Path | str, **rules: Any) -> Summary:
         return ends.copy_from(
             self.method(local), path.encode(), os.fsencode(local), Rules(**rules), self.watch
         )
 
-    def begin_to(self, data: bytes, path: str = "/to", **options: bool) -> str:
+    def begin_to(self, data: bytes, path: str = "/to") -> str:
         """Begin a copy of an archive into the container by the API alone; return its name."""
         spec = {"direction": "To", "path": path, "size": len(data), "checksum": crc32(data)}
-        return str(self.api.begin({**spec, "options": options})["metadata"]["name"])
+        return str(self.api.begin(spec)["metadata"]["name"])
+
+    def begun_by_a_killed_program(self, path: str, local: Path) -> None:
+        """Keep and begin a copy out of the container that nobody goes on with."""
+        record = CopyRecord((), "shop", "web", "", path, str(local), "From", session="a" * 32)
+        self.method()
+        self.saved.keep(record).release()
+        self.api.begin({"direction": "From", "path": path}, record.session)
+        self.resume = True
 
     @property
     def kept(self) -> list[str]:
@@ -79,7 +95,3 @@ class Workstation:
 
     def _count(self, count: int) -> None:
         self.bytes += count
-
-
-def _short(_: float) -> None:
-    time.sleep(0.02)
