@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pycrictl.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
@@ -156,6 +156,7 @@ _ANYTHING = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(st.lists(_ANYTHING, max_size=3))
 def test_no_object_does_harm(items: list[Any]) -> None:
     pulls = PullObjects(Wanted(container="app"))

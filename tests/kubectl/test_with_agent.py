@@ -48,18 +48,6 @@ def test_a_node_whose_runtime_is_gone(standing_cluster: Cluster, admin: Plugin) 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_one_pod(standing_cluster: Cluster, admin: Plugin) -> None:
-    standing_cluster.add_pod("web")
-    run = admin.run("web")
-    assert run.code == 1
-    noted, message, hint = run.stderr.splitlines()
-    said = "the agent answers: the pulls of the node are unknown: no runtime here"
-    assert noted == f"{said}; connecting again"
-    assert message.endswith(said)
-    assert hint.startswith("hint: kubectl ")
-
-
-@pytest.mark.usefixtures("impatient")
 def test_the_role_of_the_manifests_is_enough(
     standing_cluster: Cluster, plugin: Plugin, run_folder: Path
 ) -> None:

@@ -1,9 +1,13 @@
-"""The systemd unit fits the program."""
+"""The systemd units fit the program."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.cli.tree import command_of, specs
@@ -11,6 +15,8 @@ from pycrictl.proxy import settings
 from pycrictl.proxy.figures.history import STATE_FOLDER
 
 UNIT = Path(__file__).parents[2] / "packaging" / "pycrictl-proxy.service"
+
+AGENT = UNIT.with_name("pycrictl-agent.service")
 
 
 def entries(unit: Path = UNIT) -> dict[str, str]:
@@ -20,12 +26,29 @@ def entries(unit: Path = UNIT) -> dict[str, str]:
     return found
 
 
-def test_it_starts_this_program() -> None:
-    program, command, *words = shlex.split(entries()["ExecStart"])
+@pytest.mark.parametrize("unit", [UNIT, AGENT])
+def test_it_starts_this_program(unit: Path) -> None:
+    program, command, *words = shlex.split(entries(unit)["ExecStart"])
     assert Path(program).name == "pycrictl"
     options = specs(command_of(BY_NAME[command]).params)
     assert {word.lstrip("-") for word in words if word.startswith("-")} <= options.keys()
-    assert settings.DEFAULT_PATH in words
+    assert unit == AGENT or settings.DEFAULT_PATH in words
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_understands_that_of_the_agent(tmp_path: Path) -> None:
+    """In that of the proxy are keys that the systemd of Debian 12 does not know yet."""
+    copy = tmp_path / AGENT.name
+    copy.write_text(AGENT.read_text().replace("/usr/local/bin/pycrictl", "/bin/true"))
+    words = ["systemd-analyze", "verify", "--man=no", str(copy)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert AGENT.name not in done.stderr, done.stderr
+
+
+def test_what_an_agent_may_cost_is_bounded() -> None:
+    unit = entries(AGENT)
+    assert {"MemoryMax", "TasksMax", "LimitNOFILE"} <= unit.keys()
+    assert unit["CapabilityBoundingSet"] == ""
 
 
 def test_systemd_makes_the_directory_of_the_sockets() -> None:
