@@ -14,8 +14,8 @@ import pytest
 
 from tests.agent.copies.conftest import Plugin
 from tests.copy.trees import listing
+from tests.node.copying import make_tree
 from tests.node.images import File
-from tests.node.test_copy_node import make_tree
 from tests.waiting import wait_until
 
 from .cluster import Cluster

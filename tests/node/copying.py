@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,15 +21,11 @@ from tests.proxy.program import Program as Proxy
 
 from .forked import Ended, Program
 from .images import File, Image
-
-if TYPE_CHECKING:
-    from .lab import Lab
+from .lab import MIB, Lab
 
 METHODS = ("rpc", "node", "exec")
-BY_STREAM = tuple(method for method in METHODS if method != "node")
-"""Methods whose work is not seen by the tests of the copy on the node alone."""
-
 WAIT_S = 60
+MTIME_NS = 1_700_000_000_123_456_789
 PYCRICTL = (sys.executable, "-m", "pycrictl")
 
 
@@ -191,6 +188,33 @@ def gnu(lab: Lab) -> Image:
     return lab.layout.image(
         "gnu:1", [lab.base, lab.layout.layer(map(copied, sorted(paths | libraries)))]
     )
+
+
+def make_tree(top: Path) -> None:
+    """All that can be copied, below ``top``."""
+    (top / "empty").mkdir(parents=True)
+    (top / "sub/deeper").mkdir(parents=True)
+    for name, content in {
+        "f": b"hello",
+        "nothing": b"",
+        "with space": b"1",
+        "new\nline": b"2",
+        os.fsdecode(b"\xff\xfe"): b"3",
+        "-rf": b"4",
+        "n" * 255: b"5",
+        "sub/deeper/big": os.urandom(3 * MIB + 1),
+    }.items():
+        (top / name).write_bytes(content)
+    (top / "sub/hard").hardlink_to(top / "f")
+    (top / "link").symlink_to("sub/deeper")
+    (top / "sub/up").symlink_to("../f")
+    (top / "f").chmod(0o640)
+    (top / "with space").chmod(0o4755)
+    os.chown(top / "-rf", 12, 34)
+    (top / "sub").chmod(0o555)
+    (top / "empty").chmod(0o700)
+    for path in (*top.rglob("*"), top):
+        os.utime(path, ns=(MTIME_NS, MTIME_NS), follow_symlinks=False)
 
 
 def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:

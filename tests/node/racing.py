@@ -16,28 +16,18 @@ from tests.copy.trees import UNWATCHED, listing, stages_in
 SECRET: Final = "SECRET OF THE NODE"
 
 
-def make_playground(play: Path, outside: Path, link: str) -> None:
-    (play / "dir/sub").mkdir(parents=True)
-    (outside / "sub").mkdir(parents=True)
-    for path in ("data", "sub/data"):
-        (outside / path).write_text(SECRET)
-        (play / "dir" / path).write_text("of the container")
-    (play / "evil").symlink_to(link)
+AT_LEAST_S: Final = 2.0
 
 
-def race(
-    method: Method,
-    play: Path,
-    path: str,
-    folder: Path,
-    *,
-    at_least_s: float,
-    is_relative: bool = False,
-) -> None:
+def race(method: Method, play: Path, path: str, folder: Path, *, is_relative: bool = False) -> None:
     """Copy meanwhile: what is outside is neither read nor changed."""
     outside, local = folder / "outside", folder / "local"
-    link = f"../../../../../..{outside}" if is_relative else str(outside)
-    make_playground(play, outside, link)
+    (play / "dir/sub").mkdir(parents=True)
+    (outside / "sub").mkdir(parents=True)
+    for name in ("data", "sub/data"):
+        (outside / name).write_text(SECRET)
+        (play / "dir" / name).write_text("of the container")
+    (play / "evil").symlink_to(f"../../../../../..{outside}" if is_relative else outside)
     local.mkdir()
     (folder / "tree").mkdir()
     for name in ("data", "tree/data"):
@@ -45,7 +35,7 @@ def race(
     before = listing(outside)
     ended = {"done": 0, "failed": 0}
     with flipping(play, "dir", "evil"):
-        enough_at, number = time.monotonic() + at_least_s, 0
+        enough_at, number = time.monotonic() + AT_LEAST_S, 0
         while (now := time.monotonic()) < enough_at or (
             min(ended.values()) <= 3 and now < enough_at + 60
         ):

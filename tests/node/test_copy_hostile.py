@@ -3,48 +3,41 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
+from pycrictl.copy import on_node
+from pycrictl.copy.method import Method
+from pycrictl.copy.transfer.over_rpc import OverRpc
+from pycrictl.cri.calls.client import CriClient
 from tests.copy.archive.test_hostile import made_in
 from tests.copy.hostile import HONEST, HOSTILE, REPLACED, Case, build_surroundings, snapshot
 from tests.copy.trees import stages_in
 
-from .forked import Ended, Program
+from .copying import Cp, Start
+from .forked import Ended
 from .racing import race
-from .test_copy_node import Container, client, container
-
-if TYPE_CHECKING:
-    from .lab import Lab
-
-__all__ = ["client", "container"]
 
 # Where archives with absolute names lead to, on the node as in the container.
 ABSOLUTE: Final = ("tmp/pwned", "tmp/x", "etc/x")
 
-# A tar that writes what it finds in /evil, whatever it is asked.
+# A tar that writes what it finds in /tmp/evil, whatever it is asked.
 TAR: Final = """#!/bin/sh
 case "$*" in *--version*) echo "tar (busybox) 1.35"; exit 0;; esac
-cat /evil
+cat /tmp/evil
 """
-
 
 _BESIDES: Final = ("pycrictl: warning:", "hint:")
 """How lines begin that are not the error itself."""
 
 
-@pytest.fixture
-def program(lab: Lab) -> Iterator[Program]:
-    with Program("--runtime-endpoint", lab.node.endpoint, "--timeout", "20s") as program:
-        yield program
-
-
 def judge(
-    cases: dict[str, Case], top: Path, roots: tuple[Path, ...], run: Callable[[Case, Path], Ended]
+    cases: dict[str, Case], top: Path, cp: Cp, run: Callable[[Case, Path], Ended]
 ) -> dict[str, str]:
     """Run every case in surroundings of its own below ``top``; return what went wrong."""
     wrong: dict[str, str] = {}
@@ -62,7 +55,7 @@ def judge(
             before[0].pop("secret"), after[0].pop("secret")
         if found := _fault(case, ended, dest, before, after):
             wrong[name] = f"{found}: {ended}"
-        if any((root / path).exists() for root in roots for path in ABSOLUTE):
+        if any((root / path).exists() for root in (cp.root, Path("/")) for path in ABSOLUTE):
             wrong[name] = "it came to the root"
         shutil.rmtree(parent)
     return wrong
@@ -90,58 +83,51 @@ def _fault(
     return ""
 
 
-def test_archives_into_a_container(container: Container, program: Program) -> None:
-    assert judge_into(container, program, {**HOSTILE, **each(HONEST, 3)}, "node") == {}
-
-
-def test_archives_into_a_container_by_exec(container: Container, program: Program) -> None:
-    """Judged by the same rules: a few of each kind show that they are asked."""
+def test_archives_into_a_container(cp: Cp) -> None:
+    """On the node the whole corpus; the other methods judge by the same code."""
+    broken = {case.refused: name for name, case in HOSTILE.items() if not case.before}
     left_out = ("empty-archive", "name-not-utf-8", *REPLACED)
     honest = {name: case for name, case in HONEST.items() if name not in left_out}
-    chosen = {**each(HOSTILE, 15), **each(honest, 8)}
-    assert judge_into(container, program, chosen, "exec") == {}
+    cases = {**{name: HOSTILE[name] for name in broken.values()}, **each(honest, 8)}
+    if cp.method == "node":
+        cases = {**HOSTILE, **each(HONEST, 3)}
 
-
-def judge_into(
-    container: Container, program: Program, cases: dict[str, Case], method: str
-) -> dict[str, str]:
     def run(case: Case, dest: Path) -> Ended:
-        path = f"{container.id}:/play/{dest.parent.name}/dest"
-        return program.run("cp", "--method", method, "-", path, stdin=case.data)
+        return cp("-", f"C:/tmp/play/{dest.parent.name}/dest", stdin=case.data)
 
-    root = container.root
-    return judge(cases, root / "play", (root, Path("/")), run)
+    assert judge(cases, cp.root / "tmp/play", cp, run) == {}
 
 
-def test_archives_that_a_container_makes(
-    container: Container, program: Program, tmp_path: Path
-) -> None:
+def test_archives_that_a_container_makes(start_container: Start, tmp_path: Path) -> None:
     """The container's own tar is the attacker."""
-    root = container.root
-    (root / "bin/tar").unlink()
-    (root / "bin/tar").write_text(TAR)
-    (root / "bin/tar").chmod(0o755)
-    (root / "src").mkdir()
+    cp = start_container("exec")
+    (cp.root / "bin/tar").unlink()
+    (cp.root / "bin/tar").write_text(TAR)
+    (cp.root / "bin/tar").chmod(0o755)
+    (cp.root / "root/src").mkdir()
 
     def run(case: Case, dest: Path) -> Ended:
-        (root / "evil").write_bytes(case.data)
-        return program.run("cp", "--method", "exec", f"{container.id}:/src/.", dest)
+        (cp.root / "tmp/evil").write_bytes(case.data)
+        return cp("C:/root/src/.", dest)
 
     # What no tar makes of a tree is refused, or a link to a link is kept as it is.
     left_out = {"empty-archive", "uid-huge", "hard-to-sym-shift", *REPLACED}
     honest = {name: case for name, case in HONEST.items() if name not in left_out}
-    cases = {**each(HOSTILE, 3), **each(honest, 4)}
-    assert judge(cases, tmp_path / "play", (root, Path("/")), run) == {}
+    cases = {**each(HOSTILE, 6), **each(honest, 6)}
+    assert judge(cases, tmp_path / "play", cp, run) == {}
 
 
 def each(cases: dict[str, Case], step: int) -> dict[str, Case]:
     return dict(islice(cases.items(), 0, None, step))
 
 
-@pytest.mark.parametrize("is_relative", [False, True], ids=["absolute", "relative"])
-def test_no_escape_while_a_component_is_exchanged(
-    container: Container, folder: Path, is_relative: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("cp", "is_relative"), [("node", False), ("node", True), ("rpc", False)], indirect=["cp"]
+)
+def test_no_escape_while_a_component_is_exchanged(cp: Cp, folder: Path, is_relative: bool) -> None:
     """Whatever the container does to its directories, the node's files stay out of reach."""
-    play = container.root / "play"
-    race(container.method, play, "/play", folder, at_least_s=2, is_relative=is_relative)
+    with CriClient(cp.endpoint.removeprefix("unix://"), timeout_s=10) as client:
+        method: Method = OverRpc(client, cp.id)
+        if cp.method == "node":
+            method = on_node.OnNode(partial(on_node.locate, client, cp.id))
+        race(method, cp.root / "tmp/play", "/tmp/play", folder, is_relative=is_relative)

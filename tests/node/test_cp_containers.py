@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,29 +17,14 @@ from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
-from tests.copy.trees import UNWATCHED, listing
-from tests.waiting import wait_until
+from tests.copy.trees import UNWATCHED, listing, stages_in
+from tests.waiting import settled, wait_until
 
-from .copying import PYCRICTL, Cp, Start, gnu, plain
-from .images import File, busybox_files
-from .lab import MIB
-from .test_copy_node import make_tree
+from .copying import WAIT_S, Cp, Start, gnu, make_tree, plain
+from .images import busybox, busybox_files
+from .lab import MIB, Lab
 
-if TYPE_CHECKING:
-    from .lab import Lab
-
-
-def test_gnu_tar_keeps_times_exactly(shared_lab: Lab, start_container: Start, folder: Path) -> None:
-    cp = start_container("exec", gnu(shared_lab))
-    make_tree(folder / "tree")
-    cp.ok("-a", folder / "tree", "C:/root")
-    expected = listing(folder / "tree", ids=True)
-    assert listing(cp.root / "root/tree", ids=True) == expected
-    cp.ok("-a", "C:/root/tree", folder / "back")
-    assert listing(folder / "back", ids=True) == expected
-    code, _, stderr = cp("C:/", folder / "all")
-    assert (folder / "all/bin/tar").stat().st_size > 0
-    assert not (folder / "all/proc").exists(), (code, stderr)
+BUSYBOX = Path("/bin/busybox")
 
 
 def test_a_user_who_is_not_root(start_container: Start, folder: Path) -> None:
@@ -54,9 +37,7 @@ def test_a_user_who_is_not_root(start_container: Start, folder: Path) -> None:
 
 
 def test_a_distroless_container(shared_lab: Lab, start_container: Start, folder: Path) -> None:
-    binary = Path("/bin/busybox")
-    only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
-    image = shared_lab.layout.image("static:1", [shared_lab.layout.layer([only])])
+    image = shared_lab.layout.image("static:1", [shared_lab.layout.layer([busybox("busybox-app")])])
     make_tree(folder / "tree")
     rpc = start_container("rpc", image, command=["/busybox-app", "sleep", "1000000"])
     for cp in (rpc, replace(rpc, method="node")):
@@ -65,11 +46,11 @@ def test_a_distroless_container(shared_lab: Lab, start_container: Start, folder:
         cp.ok("-a", inside, back)
         assert plain(listing(back)) == plain(listing(folder / "tree"))
         cp.ok("C:/busybox-app", back)
-        assert (back / "busybox-app").read_bytes() == binary.read_bytes()
+        assert (back / "busybox-app").read_bytes() == BUSYBOX.read_bytes()
     assert (folder / "node/f").stat().st_mtime_ns == (folder / "tree/f").stat().st_mtime_ns
     cp = replace(rpc, method="exec")
     for words in (
-        (binary, "C:/new"),
+        (BUSYBOX, "C:/new"),
         ("C:/busybox-app", folder / "new"),
         ("C:/busybox-app", "-"),
     ):
@@ -89,35 +70,6 @@ def test_a_container_with_tar_only(shared_lab: Lab, start_container: Start, fold
     assert line == "pycrictl: there is no stat in the container"
 
 
-def test_auto_tells_which_method_it_took(start_container: Start, folder: Path) -> None:
-    cp = start_container("auto", pod_name="auto")
-    (folder / "f").write_text("1")
-    status, stdout, stderr = cp("--progress", "json", folder / "f", "C:/tmp/f")
-    assert (status, stderr) == (0, "")
-    assert json.loads(stdout.splitlines()[-1])["files"] == 1
-    command = [*PYCRICTL, "-t", "30s", "-r", cp.endpoint, "--debug", "cp"]
-    done = subprocess.run(
-        [*command, f"{cp.id[:13]}:/tmp/f", folder / "g"],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    log = [line.partition(" = ")[2] for line in done.stderr.splitlines() if ".copy: = " in line]
-    assert log[0] == "trying the method rpc"
-    assert log[1].startswith("the method rpc cannot be used: ")
-    assert log[2:] == ["trying the method node", "the method node is used"]
-    # What went wrong is no reason to try another way.
-    failed = subprocess.run(
-        [*command, "auto/main:/nowhere", folder / "g"],
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert failed.returncode == 1
-    assert "trying the method exec" not in failed.stderr
-    assert 'cannot copy "/nowhere": no such file or directory' in failed.stderr
-
-
 def test_tar_that_is_killed(
     start_container: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +80,9 @@ def test_tar_that_is_killed(
         file.truncate(4096 * MIB)
 
     def kill() -> None:
-        wait_until(lambda: (cp.root / "tmp/new").exists() and kill_tar(cp) > 0)
+        wait_until(lambda: (cp.root / "tmp/new").exists() and tars(cp))
+        for pid in tars(cp):
+            os.kill(pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -140,8 +94,26 @@ def test_tar_that_is_killed(
     assert info.value.hint == 'what had arrived was left in "/tmp/new"'
 
 
-def kill_tar(cp: Cp) -> int:
-    pids = [pid for pid, command in cp.processes().items() if command.startswith("tar ")]
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    return len(pids)
+def tars(cp: Cp) -> list[int]:
+    return [pid for pid, command in cp.processes().items() if command.startswith("tar ")]
+
+
+@pytest.mark.parametrize("direction", ["in", "out"])
+@pytest.mark.parametrize("has_gnu", [False, True], ids=["busybox", "gnu"])
+def test_no_program_outlives_this_one_in_the_container(
+    shared_lab: Lab, start_container: Start, folder: Path, has_gnu: bool, direction: str
+) -> None:
+    cp = start_container("exec", gnu(shared_lab) if has_gnu else None)
+    for path in (folder / "big", cp.root / "root/big"):
+        with path.open("wb") as file:
+            file.truncate(4096 * MIB)
+    words = (folder / "big", "C:/tmp/new") if direction == "in" else ("C:/root/big", folder / "new")
+    for number, more_s in ((signal.SIGKILL, 0.0), (signal.SIGKILL, 0.5), (signal.SIGINT, 0.2)):
+        with cp.start(*words) as process:
+            wait_until(lambda: tars(cp))
+            time.sleep(more_s)
+            process.send_signal(number)
+            process.communicate(timeout=WAIT_S)
+        assert settled(lambda: cp.processes() == {}), (number, more_s, cp.processes())
+        assert not (folder / "new").exists()
+    assert stages_in(folder) == []  # each copy has removed what a killed one before it had left

@@ -25,12 +25,10 @@ from typing import Final, NamedTuple, Self, TypeAlias
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.tree.janitor import COMMIT, STAGE_NAME
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
-from pycrictl.cri.calls.client import CriClient
 from tests.copy.trees import stages_in
 from tests.node.copying import processes_below
 from tests.node.forked import Ended, Program
 from tests.node.lab import MIB, Lab
-from tests.node.test_copy_node import Container
 from tests.proxy.copier import spools
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
@@ -139,8 +137,6 @@ class Scene:
             self.folder = Path(stack.enter_context(temporary))
             stack.callback(self.proxy.log_path.unlink, missing_ok=True)
             stack.enter_context(self.proxy)
-            path = str(self.lab.node.socket_path)
-            self._client = stack.enter_context(CriClient(path, timeout_s=10))
             # containerd may be silent for 30 s about a command whose client was killed, and about
             # those that come after it in the same container.
             self._program = stack.enter_context(Program("--timeout", "60s", limit_s=90))
@@ -196,11 +192,11 @@ class Scene:
         self._leave_container()
         kubelet = self.lab.node.kubelet
         image = self.lab.reference(self.lab.busybox)
-        container_id = kubelet.create_container(self._pod, image)
-        kubelet.start_container(container_id)
-        self.container = Container(self._client, container_id)
+        self.container = kubelet.create_container(self._pod, image)
+        kubelet.start_container(self.container)
+        self.pid = kubelet.pid(self.container)
         # Held open: it is to be looked at after the container's end too.
-        self._root = os.open(self.container.root, os.O_PATH | os.O_DIRECTORY)
+        self._root = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_DIRECTORY)
         # Named as the folder here, so that it shows who still works in it.
         self._inside = Path(f"/proc/self/fd/{self._root}", self.folder.name)
         shutil.copytree(self.folder / "tree", self._inside / "tree")
@@ -281,7 +277,7 @@ class Scene:
         return into, before, before | {f"tree/{name}": data for name, data in self._tree.items()}
 
     def _start(self, way: Way, endpoint: str) -> int:
-        inside = f"{self.container.id}:/{self.folder.name}"
+        inside = f"{self.container}:/{self.folder.name}"
         name = "file" if way.kind == "file" else "tree"
         into = "into/file" if way.kind == "file" else "into"
         stdin = Path(os.devnull)
@@ -308,7 +304,7 @@ class Scene:
         elif victim == "runtime":
             self.lab.node.kill9()
         else:
-            os.kill(self.container.locate().pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
         return phase
 
     def _phase(self, pid: int, into: Path, way: Way) -> str:
@@ -339,8 +335,9 @@ class Scene:
             faults.append(f"spool files are left: {self.spools()}")
         # containerd ends the input of a program by a call, which it cannot make when it is killed.
         has_end = victim in ("client", "proxy")
-        if has_end and not settled(lambda: not processes_below(self.container.root)):
-            programs = processes_below(self.container.root)
+        root = Path(f"/proc/{self.pid}/root")
+        if has_end and not settled(lambda: not processes_below(root)):
+            programs = processes_below(root)
             faults.append(f"programs are left in the container: {programs}")
         return faults
 
