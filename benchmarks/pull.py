@@ -25,7 +25,7 @@ def _pull() -> Measured:
     with Lab() as lab:
         image = lab.layout.image("six:1", lab.layout.random_layers(LAYER_SIZES_BYTES, seed=1))
         reference = lab.push(image)
-        lab.throttle.limit(BYTES_PER_S)
+        lab.registry.limit(BYTES_PER_S)
         command = pycrictl(
             "--runtime-endpoint", lab.node.endpoint, "pull", "--progress", "bar", reference
         )
@@ -33,9 +33,9 @@ def _pull() -> Measured:
         def from_scratch(pull: Callable[[], float]) -> float:
             lab.node.kubelet.remove_image(reference)
             lab.node.store.collect_garbage()
-            sent_bytes = lab.throttle.sent_bytes
+            sent_bytes = lab.registry.sent_bytes
             figure = pull()
-            if lab.throttle.sent_bytes - sent_bytes < image.layers_bytes:
+            if lab.registry.sent_bytes - sent_bytes < image.layers_bytes:
                 raise CannotRunError("the image was not pulled as a whole")
             return figure
 

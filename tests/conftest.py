@@ -46,7 +46,7 @@ settings.load_profile("pycrictl")
 
 pytest_plugins = ["tests.fakecri.fixtures"]
 
-_PROGRAMS = ("containerd", "runc", "docker-registry", "busybox")
+_PROGRAMS = ("containerd", "runc", "busybox")
 
 
 _SLOW = ("tools", "conformance", "kubectl", "agent", "proxy", "packaging", "cli")
@@ -138,7 +138,7 @@ def shared_lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def lab(shared_lab: Lab) -> Iterator[Lab]:
-    """The throwaway node with its registry and throttle; clean again after the test."""
+    """The throwaway node with its registry; clean again after the test."""
     yield shared_lab
     shared_lab.clean()
 

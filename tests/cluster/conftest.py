@@ -36,8 +36,8 @@ def shared_cluster() -> Iterator[Cluster]:
 def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
     """The cluster; without pods, and with a quick network, after the test."""
     yield shared_cluster
-    shared_cluster.lab.throttle.heal()
-    shared_cluster.lab.throttle.limit(None)
+    shared_cluster.lab.registry.heal()
+    shared_cluster.lab.registry.limit(None)
     shared_cluster.remove_pods()
 
 

@@ -95,7 +95,7 @@ def _with_an_agent(node: Node) -> None:
         pid = agent_pid(cluster)
         time.sleep(30)
         say(f"agent, nobody asks: {share(pid, IDLE_S)}")
-        cluster.lab.throttle.limit(12 * 10 * MIB / 120)
+        cluster.lab.registry.limit(12 * 10 * MIB / 120)
         for number in range(12):
             image = cluster.image(f"f{number}:1", 1400 + number, 6, 3)
             cluster.run_pod(f"f{number}", cluster.lab.reference(image))
@@ -108,7 +108,7 @@ def _with_an_agent(node: Node) -> None:
             for one in watchers:
                 one.terminate()
                 one.communicate()
-        cluster.lab.throttle.limit(None)
+        cluster.lab.registry.limit(None)
         cluster.kubectl.good("delete", "pods", "--all", "--grace-period=1")
 
 

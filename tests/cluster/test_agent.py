@@ -153,7 +153,7 @@ def test_a_second_node(cluster: Cluster, agents: Agents, other_node: Lab) -> Non
     cluster.run_pod("far", reference, node=OTHER)
     uid = cluster.let_wait("far", reference, OTHER_ADDRESS)
     config = lab.node.kubelet.pod_config("far", uid=uid)
-    lab.throttle.limit(image.layers_bytes / 25)
+    lab.registry.limit(image.layers_bytes / 25)
     pod = lab.node.kubelet.run_pod(config)
     pull = lab.node.kubelet.start_pull(reference, pod)
     wait_until(lab.node.store.ingests)

@@ -33,7 +33,7 @@ def crio(cluster: Cluster) -> Iterator[CriO]:
     if not (cluster.programs / "crio").exists():
         pytest.skip("there is no crio among the programs")
     lab = cluster.lab
-    pause, registry = lab.reference(lab.pause), lab.throttle.host
+    pause, registry = lab.reference(lab.pause), lab.registry.host
     with CriO(cluster.programs, lab.folder, pause, registry) as found:
         yield found
 
@@ -134,7 +134,7 @@ def test_a_pull_of_crio(cluster: Cluster, crio: CriO, agents: Agents) -> None:
     reference = lab.push(image)
     cluster.run_pod("far", reference, node=NODE)
     cluster.let_wait("far", reference, OTHER_ADDRESS)
-    lab.throttle.limit(image.layers_bytes / 40)
+    lab.registry.limit(image.layers_bytes / 40)
     with kubectl.running("get", "imagepulls", "-w") as watch:
         pull = crio.kubelet.start_pull(reference)
         wait_until(lambda: status_of(cluster).get("progressBytes", 0) > MIB)

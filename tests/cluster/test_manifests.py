@@ -145,7 +145,7 @@ def plugin_beside(cluster: Cluster, folder: Path) -> Plugin:
 @pytest.fixture(autouse=True)
 def _calm(applied: Cluster) -> Iterator[None]:
     yield
-    applied.lab.throttle.limit(None)
+    applied.lab.registry.limit(None)
     applied.kubectl.good("delete", "pods", "--all", "--grace-period=1", "--wait=false")
     wait_until(lambda: not applied.kubectl.good("get", "pods", "-o", "name"))
 

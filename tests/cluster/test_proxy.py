@@ -81,7 +81,7 @@ def start_shell(cluster: Cluster) -> None:
 def pull_slowly(cluster: Cluster, name: str, seed: int, seconds: float) -> str:
     """Have the kubelet pull an image for so long; return its reference when bytes arrive."""
     image = cluster.image(f"{name}{seed}:1", seed, 5, 18, 9, 12)  # no node has it yet
-    cluster.lab.throttle.limit(image.layers_bytes / seconds)
+    cluster.lab.registry.limit(image.layers_bytes / seconds)
     cluster.run_pod(name, cluster.lab.reference(image))
     wait_until(cluster.lab.node.store.ingests)
     return cluster.lab.reference(image)
@@ -100,7 +100,7 @@ def wait_for_successor(proxy: Program, count: int) -> None:
 
 def test_a_reload_while_a_pull_is_under_way(cluster: Cluster, proxy: Program) -> None:
     start_shell(cluster)
-    sent_before = cluster.lab.throttle.sent_bytes
+    sent_before = cluster.lab.registry.sent_bytes
     pull_slowly(cluster, "slow", 910, seconds=45)
     with watched(cluster) as seen:
         for count in (1, 2):
@@ -112,7 +112,7 @@ def test_a_reload_while_a_pull_is_under_way(cluster: Cluster, proxy: Program) ->
     assert [rc for rc, _, _ in seen.execs if rc] == []
     assert set(seen.readiness) == {"True"}
     assert len(seen.execs) >= 8
-    sent = cluster.lab.throttle.sent_bytes - sent_before
+    sent = cluster.lab.registry.sent_bytes - sent_before
     assert sent < 46 * MIB  # the pull did not start anew
 
 
@@ -161,6 +161,6 @@ def test_names_by_the_kubelets_credential(cluster: Cluster) -> None:
     watch = ("image-pull-progress", "--progress", "plain")
     shown = f"{reference} for default/slow3 "
     wait_until(lambda: shown in run(cluster, *watch, seconds=6))
-    cluster.lab.throttle.limit(None)
+    cluster.lab.registry.limit(None)
     wait_until(lambda: cluster.phase("slow3") == "Running")
     assert run(cluster, "why", "default/slow3").startswith("default/slow3 ")

@@ -52,7 +52,7 @@ def node(request: pytest.FixtureRequest, shared_cluster: Cluster) -> Iterator[No
 def cluster(node: Node) -> Iterator[Cluster]:
     cluster = node.cluster
     yield cluster
-    cluster.lab.throttle.limit(None)
+    cluster.lab.registry.limit(None)
     words = ("delete", "pods", "--all", "--grace-period=1", "--wait=false")
     cluster.kubectl.good(*words)
     wait_until(lambda: not cluster.kubectl.good("get", "pods", "-o", "name"))
@@ -100,7 +100,7 @@ def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None
         cluster.image(f"t{node.seed + number}:1", node.seed + number, 9, 4) for number in range(12)
     ]
     references = [cluster.lab.reference(image) for image in images]
-    cluster.lab.throttle.limit(1.5e6)
+    cluster.lab.registry.limit(1.5e6)
     for number, reference in enumerate(references):
         cluster.run_pod(f"t{number}", reference)
 
@@ -151,7 +151,7 @@ def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None
     assert waiting <= waited.keys()
     assert not node.proxy or seen <= before.keys() | waited.keys()
 
-    cluster.lab.throttle.limit(None)
+    cluster.lab.registry.limit(None)
     for number in range(len(images)):
         wait_until(lambda name=f"t{number}": cluster.phase(name) == "Running")  # type: ignore[misc]  # mypy knows no defaults of lambdas
 

@@ -16,7 +16,6 @@ import pytest
 
 from tests.node.images import Layout
 from tests.node.registry import Registry
-from tests.node.throttle import Throttle
 
 from .cluster import Cluster, Pod
 from .endpoint import MIB, Endpoint, Settings
@@ -40,14 +39,9 @@ def shared_endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
         address = os.environ.get("CONFORMANCE_ENDPOINT", "")
         if address:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
-            registry = Registry(folder / "registry", in_memory=True)
-            registry.start()
-            stack.callback(registry.stop)
-            throttle = Throttle(registry.port)
-            throttle.start()
-            stack.callback(throttle.stop)
+            registry = stack.enter_context(Registry())
             settings = Settings.of_environment()
-            made = Endpoint(address, registry, throttle, Layout(folder / "layout"), settings)
+            made = Endpoint(address, registry, Layout(folder / "layout"), settings)
         else:
             made = _ours(request, stack)
         stack.callback(made.channel.close)
@@ -76,7 +70,6 @@ def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
     return Endpoint(
         proxies[0].endpoint,
         lab.registry,
-        lab.throttle,
         lab.layout,
         settings,
         cgroup_parent=f"/{lab.folder.name}",
@@ -107,12 +100,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if _names_cluster():
         yield Cluster.of_environment()
     else:
-        with _our_cluster(request.getfixturevalue("run_folder")) as made:
+        with our_cluster(request.getfixturevalue("run_folder")) as made:
             yield made
 
 
 @contextmanager
-def _our_cluster(run_folder: Path) -> Iterator[Cluster]:
+def our_cluster(run_folder: Path) -> Iterator[Cluster]:
     from pycrictl.pulls.model import Pull
     from pycrictl.pulls.tracker import Tracker
     from pycrictl.wire.progress import Report
@@ -162,9 +155,9 @@ def _unhindered(request: pytest.FixtureRequest) -> Iterator[None]:
     """No limit and no fault of one rule meets another."""
     yield
     if "endpoint" in request.fixturenames:
-        throttle = request.getfixturevalue("endpoint").throttle
-        throttle.heal()
-        throttle.limit(None)
+        registry = request.getfixturevalue("endpoint").registry
+        registry.heal()
+        registry.limit(None)
 
 
 # The table

@@ -16,7 +16,6 @@ from pycrictl._proto import cri_pb2
 from tests.node.images import File, Image, Layer, Layout, busybox_files, text_file
 from tests.node.kubelet import Kubelet, Pod
 from tests.node.registry import Registry
-from tests.node.throttle import Throttle
 
 from .rules import not_implemented
 
@@ -76,7 +75,6 @@ class Endpoint:
 
     address: str
     registry: Registry
-    throttle: Throttle
     layout: Layout
     settings: Settings
     cgroup_parent: str = ""
@@ -150,10 +148,10 @@ class Endpoint:
         time.sleep(seconds * self.settings.pace)
 
     def hold(self) -> None:
-        self.throttle.limit(0)
+        self.registry.limit(0)
 
     def slow(self, bytes_per_s: float) -> None:
-        self.throttle.limit(bytes_per_s / self.settings.pace)
+        self.registry.limit(bytes_per_s / self.settings.pace)
 
     # Images
 
@@ -184,7 +182,7 @@ class Endpoint:
         # An image of its own: to remove it takes nobody else's with the same content.
         image = self.layout.image(f"{full_name}:1", layers, config={"Labels": {"of": full_name}})
         self.registry.push(self.layout, image)
-        reference = f"{self.throttle.host}/{image.name}"
+        reference = f"{self.registry.host}/{image.name}"
         self._pulled.append(reference)
         return reference, image
 
@@ -192,8 +190,8 @@ class Endpoint:
         return self.kubelet.pull(reference, pod)
 
     def clean(self) -> None:
-        self.throttle.heal()
-        self.throttle.limit(None)
+        self.registry.heal()
+        self.registry.limit(None)
         for pod in self._pods:
             with suppress(grpc.RpcError):
                 self.kubelet.remove_pod(pod)

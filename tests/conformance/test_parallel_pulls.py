@@ -33,7 +33,7 @@ def images(endpoint: Endpoint, name: str, count: int, size: int = MIB // 2) -> l
 def asked(endpoint: Endpoint, references: list[str], since: int) -> list[str]:
     repositories = {name_of(reference): reference for reference in references}
     found: dict[str, None] = {}
-    for method, path, _ in endpoint.throttle.requests[since:]:
+    for method, path, _ in endpoint.registry.requests[since:]:
         repository = path.removeprefix("/v2/").partition("/blobs/")[0]
         if method == "GET" and "/blobs/" in path and repository in repositories:
             found[repositories[repository]] = None
@@ -46,19 +46,19 @@ class Full:
     def __init__(self, endpoint: Endpoint, limit: int) -> None:
         self.endpoint = endpoint
         self.references = images(endpoint, "full", limit)
-        self.since = len(endpoint.throttle.requests)
+        self.since = len(endpoint.registry.requests)
 
     def __enter__(self) -> Full:
         for reference in self.references:
             name = name_of(reference)
-            self.endpoint.throttle.stall(f"{name}/blobs")
+            self.endpoint.registry.stall(f"{name}/blobs")
         self.pulls = [self.endpoint.kubelet.start_pull(one) for one in self.references]
         for one in self.references:
             wait_for_pull(self.endpoint, one)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.endpoint.throttle.heal()
+        self.endpoint.registry.heal()
         for pull in self.pulls:
             wait_until(pull.done)
 
@@ -69,7 +69,7 @@ class Full:
 def wait_for_pull(endpoint: Endpoint, reference: str) -> None:
     """Return when the registry is asked for an image: its pull has a slot."""
     path = f"/v2/{name_of(reference)}/"
-    wait_until(lambda: any(one.startswith(path) for _, one, _ in endpoint.throttle.requests))
+    wait_until(lambda: any(one.startswith(path) for _, one, _ in endpoint.registry.requests))
 
 
 def code(pull: grpc.Future[cri_pb2.PullImageResponse]) -> grpc.StatusCode | None:
@@ -113,13 +113,13 @@ def test_equal_pulls(endpoint: Endpoint, limit: int) -> None:
         not_implemented("a limit above 1")
     same, other = images(endpoint, "same", 2)
     name = name_of(same)
-    endpoint.throttle.stall(f"{name}/blobs")
+    endpoint.registry.stall(f"{name}/blobs")
     pulls = [endpoint.kubelet.start_pull(same) for _ in range(limit + 1)]
     endpoint.pause(0.5)
     free = endpoint.kubelet.start_pull(other)
     assert code(free) is None
     assert not any(pull.done() for pull in pulls)
-    endpoint.throttle.heal()
+    endpoint.registry.heal()
     assert [code(pull) for pull in pulls] == [None] * len(pulls)
 
 
@@ -127,7 +127,7 @@ def test_equal_pulls(endpoint: Endpoint, limit: int) -> None:
 def test_an_equal_pull_of_a_tag_that_has_moved(endpoint: Endpoint, limit: int) -> None:
     (reference,) = images(endpoint, "moved", 1)
     name = name_of(reference)
-    endpoint.throttle.stall(f"{name}/blobs")
+    endpoint.registry.stall(f"{name}/blobs")
     first = endpoint.kubelet.start_pull(reference)
     wait_for_pull(endpoint, reference)
     layers = endpoint.layers(MIB // 2)
@@ -135,9 +135,9 @@ def test_an_equal_pull_of_a_tag_that_has_moved(endpoint: Endpoint, limit: int) -
     endpoint.registry.push(endpoint.layout, moved)
     second = endpoint.kubelet.start_pull(reference)
     endpoint.pause(0.2)
-    endpoint.throttle.heal()
+    endpoint.registry.heal()
     assert (code(first), code(second)) == (None, None)
-    paths = [path for method, path, _ in endpoint.throttle.requests if method == "GET"]
+    paths = [path for method, path, _ in endpoint.registry.requests if method == "GET"]
     assert f"/v2/{name}/blobs/{layers[-1].digest}" in paths
 
 
@@ -154,7 +154,7 @@ def test_a_failed_pull(endpoint: Endpoint, limit: int) -> None:
     failing, good = images(endpoint, "failing", limit), images(endpoint, "good", 1)
     for reference in failing:
         name = name_of(reference)
-        endpoint.throttle.answer(f"{name}/blobs", 404)
+        endpoint.registry.answer(f"{name}/blobs", 404)
     pulls = [endpoint.kubelet.start_pull(reference) for reference in failing]
     assert all(code(pull) is not None for pull in pulls)
     assert code(endpoint.kubelet.start_pull(good[0], timeout_s=20)) is None
@@ -176,7 +176,8 @@ def test_a_client_that_leaves(endpoint: Endpoint, limit: int) -> None:
 def test_a_deadline(endpoint: Endpoint, limit: int) -> None:
     (late,) = images(endpoint, "late", 1)
     with Full(endpoint, limit) as full:
-        pull = endpoint.kubelet.start_pull(late, timeout_s=1)
+        limit_s = 0.2 + 0.8 * endpoint.settings.pace
+        pull = endpoint.kubelet.start_pull(late, timeout_s=limit_s)
         assert code(pull) is grpc.StatusCode.DEADLINE_EXCEEDED
     endpoint.pause(0.5)
     assert full.asked([late]) == []
@@ -211,11 +212,11 @@ def strict(endpoint: Endpoint) -> Iterator[Kubelet]:
     with grpc.insecure_channel(endpoint.settings.retry, options=OPTIONS) as channel:
         kubelet = Kubelet(channel, cgroup_parent="")
         (first,) = images(endpoint, "strict", 1)
-        endpoint.throttle.stall(f"{name_of(first)}/blobs")
+        endpoint.registry.stall(f"{name_of(first)}/blobs")
         running = kubelet.start_pull(first)
         wait_for_pull(endpoint, first)
         yield kubelet
-        endpoint.throttle.heal()
+        endpoint.registry.heal()
         assert code(running) is None
 
 
@@ -237,5 +238,5 @@ def test_a_slot_gets_free(endpoint: Endpoint, strict: Kubelet) -> None:
     (reference,) = images(endpoint, "freed", 1)
     waiting = strict.start_pull(reference)
     endpoint.pause(0.2)
-    endpoint.throttle.heal()
+    endpoint.registry.heal()
     assert code(waiting) is None

@@ -70,11 +70,11 @@ def watched(endpoint: Endpoint) -> Watched:
     endpoint.progress_url(pod=pod.id)
     reference, image = endpoint.published("watched", [endpoint.base, *endpoint.layers(*LAYERS)])
     endpoint.slow(SLOW)
-    sent = endpoint.throttle.sent_bytes
+    sent = endpoint.registry.sent_bytes
     pull = endpoint.kubelet.start_pull(reference, pod)
     ended: list[float] = []
     pull.add_done_callback(lambda _: ended.append(time.monotonic()))
-    wait_until(lambda: endpoint.throttle.sent_bytes - sent > MIB // 2)
+    wait_until(lambda: endpoint.registry.sent_bytes - sent > MIB // 2)
     endpoint.hold()
     is_over = threading.Event()
 
@@ -90,7 +90,7 @@ def watched(endpoint: Endpoint) -> Watched:
     wait_until(pull.done)
     is_over.set()
     wait_until(lambda: bool(ended))
-    endpoint.throttle.limit(None)
+    endpoint.registry.limit(None)
     return Watched(
         reference,
         image,
@@ -333,7 +333,7 @@ def seen(endpoint: Endpoint, pulled: list[tuple[str, Pod]], *streams: dict[str, 
     watchers = [Watcher(endpoint.progress_url(**stream)) for stream in streams]
     endpoint.slow(MIB)
     recordings = [ended(watcher) for watcher in watchers]
-    endpoint.throttle.limit(None)
+    endpoint.registry.limit(None)
     assert [pull.exception() for pull in pulls] == [None] * len(pulls)
     return [{one.get("image") for one in recording.messages} for recording in recordings]
 
@@ -373,7 +373,7 @@ def test_image_volumes(endpoint: Endpoint) -> None:
 @rule("P29", "A pull that fails is shown with an `error`, and the stream ends.", FORMAT)
 def test_a_failed_pull(endpoint: Endpoint) -> None:
     pod = begun(endpoint, "failing")
-    reference = f"{endpoint.throttle.host}/no-such-{endpoint.namespace}:1"
+    reference = f"{endpoint.registry.host}/no-such-{endpoint.namespace}:1"
     watcher = Watcher(endpoint.progress_url(pod=pod.id))
     with pytest.raises(grpc.RpcError):
         endpoint.pull(reference, pod)
@@ -401,15 +401,15 @@ def test_nothing_to_pull(endpoint: Endpoint) -> None:
 def test_a_pull_given_up(endpoint: Endpoint) -> None:
     pod = begun(endpoint, "given-up")
     reference = endpoint.publish("given-up", endpoint.layers(2 * MIB))
-    endpoint.throttle.stall(f"{name_of(reference)}/blobs", after_bytes=MIB)
-    sent = endpoint.throttle.sent_bytes
+    endpoint.registry.stall(f"{name_of(reference)}/blobs", after_bytes=MIB)
+    sent = endpoint.registry.sent_bytes
     pull = endpoint.kubelet.start_pull(reference, pod)
-    wait_until(lambda: endpoint.throttle.sent_bytes > sent + MIB // 2)
+    wait_until(lambda: endpoint.registry.sent_bytes > sent + MIB // 2)
     watcher = Watcher(endpoint.progress_url(pod=pod.id))
     endpoint.pause(0.5)
     pull.cancel()
     messages = ended(watcher).messages
-    endpoint.throttle.heal()
+    endpoint.registry.heal()
     if not messages:
         not_implemented("pulls that have begun")
     assert any(one.get("error") for one in messages)

@@ -11,6 +11,8 @@ import pytest
 from tests.node.lab import Lab
 
 from . import planted, planted_cluster
+from .cluster import Cluster
+from .conftest import our_cluster
 from .suite import Suite, suite
 
 __all__ = ["suite"]
@@ -43,15 +45,21 @@ def test_a_planted_fault_is_found_by_its_rule(suite: Suite, short_path: Path, fa
     assert failed(found) == [rule]
 
 
-def test_a_cluster_that_keeps_all_rules_passes(suite: Suite) -> None:
-    with planted_cluster.serving_cluster("") as known:
+@pytest.fixture(scope="module")
+def ours(run_folder: Path) -> Iterator[Cluster]:
+    with our_cluster(run_folder) as made:
+        yield made
+
+
+def test_a_cluster_that_keeps_all_rules_passes(suite: Suite, ours: Cluster) -> None:
+    with planted_cluster.serving_cluster(ours, "") as known:
         found = suite.run(known)
     assert found == dict.fromkeys(planted_cluster.FAULTS.values(), "pass")
 
 
 @pytest.mark.parametrize("fault", planted_cluster.FAULTS)
-def test_a_fault_of_a_cluster_is_found_by_its_rule(suite: Suite, fault: str) -> None:
-    with planted_cluster.serving_cluster(fault) as known:
+def test_a_fault_of_a_cluster_is_found_by_its_rule(suite: Suite, ours: Cluster, fault: str) -> None:
+    with planted_cluster.serving_cluster(ours, fault) as known:
         found = suite.run(known, "A")
     assert failed(found) == [planted_cluster.FAULTS[fault]]
 
@@ -67,9 +75,9 @@ def test_a_runtime_without_the_proposals(suite: Suite, lab: Lab) -> None:
     assert held() == before
 
 
-def test_servers_that_do_not_know_the_routes(suite: Suite) -> None:
+def test_servers_that_do_not_know_the_routes(suite: Suite, ours: Cluster) -> None:
     """An API server and a kubelet as they are released: 404 for what a user may ask for."""
-    with planted_cluster.serving_cluster("") as known:
+    with planted_cluster.serving_cluster(ours, "") as known:
         url = f"{known['CONFORMANCE_API']}/none"
         found = suite.run(
             {**known, "CONFORMANCE_KUBELET": url, "CONFORMANCE_API": url, "CONFORMANCE_COPIES": ""},

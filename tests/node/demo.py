@@ -27,7 +27,7 @@ def main(rate_mib_per_s: float = RATE_MIB_PER_S) -> int:
 
 def _show(stage: Stage, rate_mib_per_s: float) -> None:
     stage.keep(API)
-    stage.lab.throttle.limit(rate_mib_per_s * MIB)
+    stage.lab.registry.limit(rate_mib_per_s * MIB)
     stage.keep(WEB)
     wait_until(stage.lab.node.store.ingests)
     stage.keep(BATCH)

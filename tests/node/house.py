@@ -105,7 +105,7 @@ class House:
             for command in commands:
                 if "|" not in command.line or len(commands) == 1:
                     command.wait_for("slow")
-            self.lab.throttle.limit(None)
+            self.lab.registry.limit(None)
         return [Done(command.process.returncode, command.text) for command in commands]
 
     def run_on_terminal(self, line: str, typed: str) -> Done:
@@ -149,8 +149,8 @@ class House:
         assert self.run("rm -f /etc/crictl.yaml /etc/pycrictl.toml").code == 0
         for path in set(self.folder.iterdir()) - self._files:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        self.lab.throttle.heal()
-        self.lab.throttle.limit(None)
+        self.lab.registry.heal()
+        self.lab.registry.limit(None)
         if self._present() != _EXPECTED:
             self._furnish()
         assert self._present() == _EXPECTED
@@ -165,14 +165,14 @@ class House:
         image = lab.layout.image(name, layers)
         reference = lab.push(image)
         if fails:
-            lab.throttle.cut(f"blobs/{image.layers[1].digest}", after_bytes=MIB // 2)
-        lab.throttle.limit(image.layers_bytes / (12 if fails else 60))
+            lab.registry.cut(f"blobs/{image.layers[1].digest}", after_bytes=MIB // 2)
+        lab.registry.limit(image.layers_bytes / (12 if fails else 60))
         pull = (kubelet or lab.node.kubelet).start_pull(reference, self._web)
         try:
             wait_until(lab.node.store.ingests)
             yield
         finally:
-            lab.throttle.limit(None)
+            lab.registry.limit(None)
             pull.exception(WAIT_S) if fails else pull.result(WAIT_S)
 
     def proxy(self) -> AbstractContextManager[Kubelet]:
@@ -180,7 +180,7 @@ class House:
 
     def require_login(self) -> None:
         """The registry answers no one without the password, which is in the file ``password``."""
-        self.lab.throttle.require_login(*LOGIN)
+        self.lab.registry.require_login(*LOGIN)
 
     def _present(self) -> dict[str, list[str]]:
         kubelet = self.lab.node.kubelet

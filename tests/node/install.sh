@@ -7,7 +7,6 @@ PATH=$PATH:/usr/sbin:/sbin
 missing=()
 command -v containerd >/dev/null || missing+=(containerd)
 command -v runc >/dev/null || missing+=(runc)
-command -v docker-registry >/dev/null || missing+=(docker-registry)
 [ -x /usr/lib/cni/loopback ] || missing+=(containernetworking-plugins)
 # The containers' only program: a dynamically linked busybox would find no libraries there.
 { [ -x /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1; } || missing+=(busybox-static)
@@ -23,9 +22,6 @@ if [ "${1:-}" != node ]; then
   command -v kubectl >/dev/null || missing+=(kubernetes-client)
   # Metrics and alert rules are checked with promtool.
   command -v promtool >/dev/null || missing+=(prometheus)
-  # It pulls with the library that CRI-O pulls with; skopeo asks registries for manifests.
-  command -v podman >/dev/null || missing+=(podman)
-  command -v skopeo >/dev/null || missing+=(skopeo)
   for shell in zsh fish; do
     command -v $shell >/dev/null || missing+=($shell)
   done

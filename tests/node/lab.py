@@ -1,10 +1,11 @@
-"""The whole throwaway node: containerd, a registry, and a throttle between them, in one folder."""
+"""The whole throwaway node: containerd and a registry, in one folder."""
 
 from __future__ import annotations
 
 import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -13,7 +14,6 @@ from .kubelet import Pod
 from .node import Node
 from .registry import Registry
 from .sweep import start_janitor, sweep
-from .throttle import Throttle
 
 MIB: Final = 1024 * 1024
 
@@ -22,7 +22,6 @@ class Lab:
     """A context manager that starts everything and leaves no process, mount or file behind."""
 
     registry: Registry
-    throttle: Throttle
     node: Node
     layout: Layout
     base: Layer
@@ -32,6 +31,7 @@ class Lab:
     def __init__(self, *, cri: Mapping[str, Any] | None = None) -> None:
         self._cri = dict(cri or {})
         self._seeds = itertools.count(1_000_000, 100)
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         # /var/tmp: on disk, and short enough for a unix socket's 107 bytes.
@@ -58,11 +58,11 @@ class Lab:
         return self.reference(image)
 
     def reference(self, image: Image) -> str:
-        return f"{self.throttle.host}/{image.name}"
+        return f"{self.registry.host}/{image.name}"
 
     def reference_by_digest(self, image: Image) -> str:
         repository = image.name.rpartition(":")[0]
-        return f"{self.throttle.host}/{repository}@{image.digest}"
+        return f"{self.registry.host}/{repository}@{image.digest}"
 
     def container(
         self, pod: Pod, command: Sequence[str] = ("sleep", "1000000"), **more: Any
@@ -75,14 +75,14 @@ class Lab:
         return made
 
     def serve_as(self, *hosts: str) -> None:
-        mirror = {"endpoint": [f"http://{self.throttle.host}"]}
+        mirror = {"endpoint": [f"http://{self.registry.host}"]}
         self.node.configure({"registry": {"mirrors": dict.fromkeys(hosts, mirror)}})
         self.node.restart()
 
     def clean(self) -> None:
         """Back to the state on entry: healed, no pods, one image, no pull under way."""
-        self.throttle.heal()
-        self.throttle.limit(None)
+        self.registry.heal()
+        self.registry.limit(None)
         if not self.node.running:
             self.node.start()
         self.node.kubelet.remove_pods()
@@ -93,10 +93,7 @@ class Lab:
         self.node.store.collect_garbage()
 
     def _start(self) -> None:
-        self.registry = Registry(self.folder / "registry")
-        self.registry.start()
-        self.throttle = Throttle(self.registry.port)
-        self.throttle.start()
+        self.registry = self._stack.enter_context(Registry())
         self.layout = Layout(self.folder / "layout")
         self.base = self.layout.layer(busybox_files(), level=0)
         self.pause = self.layout.image(
@@ -112,9 +109,6 @@ class Lab:
     def _end(self) -> None:
         if "node" in vars(self):
             self.node.close()
-        if "throttle" in vars(self):
-            self.throttle.stop()
-        if "registry" in vars(self):
-            self.registry.stop()
+        self._stack.close()
         sweep(self.folder)
         self._janitor.communicate()

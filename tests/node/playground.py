@@ -61,7 +61,7 @@ def _furnish(stage: Stage) -> None:
     stage.keep(WEB)
     wait_until(lambda: (stage.logs(WEB) / "0.log").exists() and kubelet.running_containers())
     stage.keep(API)
-    stage.lab.throttle.limit(RATE_BYTES_PER_S)
+    stage.lab.registry.limit(RATE_BYTES_PER_S)
     stage.pull(CACHE)
     wait_until(store.ingests)
     stage.keep(BATCH)

@@ -104,9 +104,9 @@ class Scene:
     def run(self, command: str) -> Outcome:
         """Runs a recorded command line, in this process where no shell is needed for it."""
         if "/private/" in command:
-            self.lab.throttle.require_login(*LOGIN)
+            self.lab.registry.require_login(*LOGIN)
         else:
-            self.lab.throttle.heal()
+            self.lab.registry.heal()
         environ = {"CRI_CONFIG_FILE": str(self.folder / "crictl.yaml")}
         if _NO_DEFAULTS in command:  # its caller may have measured the time
             command, environ = command.partition(_NO_DEFAULTS)[2], {}
@@ -130,7 +130,7 @@ class Scene:
     def as_recorded(self, text: str) -> str:
         text = text.replace(str(self.folder), FOLDER)
         text = text.replace(f"/{self.lab.folder.name}", "/crictl-scene")
-        return text.replace(self.lab.throttle.host, REGISTRY)
+        return text.replace(self.lab.registry.host, REGISTRY)
 
     def names(self) -> dict[str, str]:
         names = {identifier: name for name, identifier in self.ids.items()}
@@ -152,7 +152,7 @@ class Scene:
 
     @property
     def _host(self) -> str:
-        return self.lab.throttle.host
+        return self.lab.registry.host
 
     def _with_ids(self, command: str) -> str:
         command = re.sub(

@@ -48,14 +48,14 @@ def pulling(lab: Lab, reference: str) -> Iterator[threading.Thread]:
     try:
         yield thread
     finally:
-        lab.throttle.limit(None)
+        lab.registry.limit(None)
         thread.join(100)
 
 
 def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> None:
     made = lab.image("shop/web:1.4", 3 * MIB, MIB)
     reference = lab.push(made)
-    lab.throttle.limit(MIB // 8)
+    lab.registry.limit(MIB // 8)
     kubectl = cluster.kubectl()
     stream = f"{PODS.replace('namespaces', 'watch/namespaces')}/web/imagepullprogress"
     no_proxy = "--admin-socket", f"unix://{cluster.folder}/none"
@@ -72,7 +72,7 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
             assert (seen["phase"], whole := seen["totalBytes"]) == ("Pulling", made.layers_bytes)
             assert 0 < seen["percent"] < 100
             assert {layer["phase"] for layer in seen["layers"]} >= {"present", "downloading"}
-            lab.throttle.limit(None)
+            lab.registry.limit(None)
             pull.join(100)
             wait_until(lambda: status_of(kubectl)["phase"] == "Succeeded")
             cluster.add_pod("web", state=STARTED, phase="Running", image=reference)
@@ -99,7 +99,7 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
 def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> None:
     """What only the proxy knows is in the objects: the place in the line, and who is ahead."""
     first, second = (lab.push(lab.image(f"shop/q{n}:1", 3 * MIB, MIB)) for n in (1, 2))
-    lab.throttle.limit(MIB / 2)
+    lab.registry.limit(MIB / 2)
     kubectl = cluster.kubectl()
     with (
         Proxy(lab.folder, lab.node.endpoint, "--max-parallel-image-pulls", "1") as proxy,
@@ -130,7 +130,7 @@ def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> N
                 record = json.loads(response.readline())
                 assert (record["phase"], record["queue_position"]) == ("waiting", 1)
         finally:
-            lab.throttle.limit(None)
+            lab.registry.limit(None)
             for thread in ends:
                 thread.join(100)
     proxy.log_path.unlink(missing_ok=True)

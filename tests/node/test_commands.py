@@ -42,7 +42,7 @@ def start(lab: Lab, *words: str) -> subprocess.Popen[str]:
 def slow_image(lab: Lab, name: str, *, seed: int, seconds: float) -> tuple[Image, str]:
     image = lab.layout.image(name, lab.layout.random_layers([2 * MIB] * 4, seed=seed))
     reference = lab.push(image)
-    lab.throttle.limit(image.layers_bytes / seconds)
+    lab.registry.limit(image.layers_bytes / seconds)
     return image, reference
 
 
@@ -56,7 +56,7 @@ def run_slowly(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
 
         with subprocess.Popen(program(lab, *words), stdout=stdout, stderr=stderr) as process:
             wait_until(lambda: _A_LAYER.search("".join(texts())) or process.poll() is not None)
-            lab.throttle.limit(None)
+            lab.registry.limit(None)
             code = process.wait(WAIT_S)
         return subprocess.CompletedProcess(process.args, code, *texts())
 
@@ -112,14 +112,14 @@ def test_pulls_that_the_registry_refuses(lab: Lab) -> None:
     _, reference = slow_image(lab, "refused:1", seed=29, seconds=0.5)
     said = {401: "refuses access", 404: "does not have", 500: "500"}
     for status, words in said.items():
-        lab.throttle.answer("/manifests/", status)
+        lab.registry.answer("/manifests/", status)
         pulled = run(lab, "pull", reference)
         assert (pulled.returncode, pulled.stdout) == (1, "")
         (line, *hints) = pulled.stderr.splitlines()
         assert line.startswith(f'pycrictl: pulling "{reference}": ')
         assert words in line
         assert all(hint.startswith("hint: ") for hint in hints)
-        lab.throttle.heal()
+        lab.registry.heal()
 
 
 def test_a_watch_without_end_tells_the_end_of_each_pull(lab: Lab, command: list[str]) -> None:
@@ -130,11 +130,11 @@ def test_a_watch_without_end_tells_the_end_of_each_pull(lab: Lab, command: list[
             f"told:{number}", lab.layout.random_layers([2 * MIB], seed=400 + number)
         )
         reference = lab.push(image)
-        lab.throttle.limit(MIB // 8)
+        lab.registry.limit(MIB // 8)
         pull = lab.node.kubelet.start_pull(reference)
         name = f"127.0.0.1/told@{image.manifest_digest[:19]}"
         session.wait_for(name.encode())
-        lab.throttle.limit(None)
+        lab.registry.limit(None)
         session.wait_for(f"{name}  1 layer  2.0 MiB  in ".encode())
         pull.result(WAIT_S)
         session.wait_for(b"nothing is being pulled")
@@ -146,11 +146,11 @@ def test_a_watch_without_end_tells_the_end_of_each_pull(lab: Lab, command: list[
 def test_a_pull_names_its_image_while_the_registry_is_silent(lab: Lab, command: list[str]) -> None:
     image = lab.layout.image("silent:1", lab.layout.random_layers([1 * MIB], seed=410))
     reference = lab.push(image)
-    lab.throttle.stall("manifests/")
+    lab.registry.stall("manifests/")
     session = Session([*command, "pull", reference])
     session.wait_for(f"{reference}  waiting for the registry".encode())
-    lab.throttle.limit(MIB // 2)
-    lab.throttle.heal()
+    lab.registry.limit(MIB // 2)
+    lab.registry.heal()
     session.wait_for(f"{reference}  1 layer  1.0 MiB".encode())
     session.wait_for(f"Image is up to date for {image.config_digest}".encode())
     assert session.end() == 0

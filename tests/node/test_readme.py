@@ -209,7 +209,7 @@ def test_the_first_commands_print_what_is_shown() -> None:
     shown = dict(examples(FIRST))
     with Stage() as stage:
         stage.keep(API)
-        stage.lab.throttle.limit(8 * MIB)
+        stage.lab.registry.limit(8 * MIB)
         stage.keep(WEB)
         wait_until(stage.lab.node.store.ingests)
         stage.keep(BATCH)

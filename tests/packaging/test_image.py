@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import ssl
-import subprocess
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -37,11 +36,9 @@ def layout(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Layout:
 
 @pytest.fixture
 def pushed(layout: Layout, lab: Lab) -> str:
-    name = f"{lab.registry.host}/pycrictl"
-    for tag in (__version__, f"{__version__}-root"):
-        words = ["skopeo", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"]
-        subprocess.run([*words, f"oci:{layout.folder}:{tag}", f"docker://{name}:{tag}"], check=True)
-    return name
+    for tag, descriptor in layout.tagged().items():
+        lab.registry.add(layout.folder / "blobs/sha256", f"pycrictl:{tag}", descriptor["digest"])
+    return f"{lab.registry.host}/pycrictl"
 
 
 @pytest.fixture
@@ -126,7 +123,7 @@ def test_in_a_debug_pod_of_the_node(lab: Lab, pushed: str, tmp_path: Path) -> No
     words = ("image-pull-progress", "--progress", "plain")
     watch = start(lab, tmp_path, image, *at, *words, on_the_node=True, name="progress")
     wait_until(lambda: "image" in watch.output, log=tmp_path / "progress" / "0.log")
-    lab.throttle.limit(None)
+    lab.registry.limit(None)
     assert watch.ended() == 0
     pull.result()
 

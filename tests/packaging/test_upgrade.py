@@ -60,7 +60,7 @@ def test_the_proxy_hands_over_to_the_new_version(
             assert root.run("cat", "/run/reloads").stdout == "reloaded\n"
             assert root.run("cat", "/etc/pycrictl.toml").stdout == settings
             assert [pid for pid in programs(root) if pid != proxy.pid]
-            lab.throttle.limit(None)
+            lab.registry.limit(None)
             assert pull.communicate(timeout=60)[0].endswith(f"{image.config_digest}\n")
             assert pull.returncode == 0
             assert proxy.wait(120) == 0  # its clients have a minute to move

@@ -94,7 +94,7 @@ def pulls(program: Installed, lab: Lab, *, seed: int) -> Iterator[None]:
     watch = program.start(*at, "image-pull-progress", "--progress", "bar")
     _wait_for_output(pull)
     _wait_for_line(watch, "packaged")
-    lab.throttle.limit(None)
+    lab.registry.limit(None)
     yield
     stdout, stderr = pull.communicate(timeout=WAIT_S)
     _, watched = watch.communicate(timeout=WAIT_S)

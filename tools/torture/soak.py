@@ -222,9 +222,9 @@ class Soak:
                 self.lab.node.start()
             else:
                 self.outages["registry"] += 1
-                self.lab.throttle.cut(".")
+                self.lab.registry.cut(".")
                 self.is_over.wait(OUTAGE_S)
-                self.lab.throttle.heal()
+                self.lab.registry.heal()
 
     def reload(self) -> None:
         """Have the proxy hand over to a new program, again and again."""
@@ -360,12 +360,12 @@ def everything(lab: Lab, seconds: float, seed: int) -> list[str]:
         # What the proxy opens once and keeps counts as there from the start.
         soak.look()
         soak.run("cp", "-q", "--method", "rpc", str(soak.file), f"{soak.container}:/in/first")
-        lab.throttle.limit(6 * MIB)
+        lab.registry.limit(6 * MIB)
         before = descriptors(proxy.main_pid)
         with running(soak) as threads:
             soak.is_over.wait(seconds)
-        lab.throttle.heal()
-        lab.throttle.limit(None)
+        lab.registry.heal()
+        lab.registry.limit(None)
         gc.collect()
         faults = judge(soak, before, threads)
         report(soak, before)
