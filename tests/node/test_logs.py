@@ -15,7 +15,6 @@ from tests.waiting import wait_until
 from .forked import Program
 from .lab import Lab
 
-WAIT_S = 60
 LINES = 10_000
 BOTH = f"i=0; while [ $i -lt {LINES} ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"
 SLOW = "i=0; until [ -e /stop ]; do echo line $i; i=$((i+1)); sleep 0.05; done; printf end"
@@ -80,41 +79,3 @@ def test_follow_over_rotations_to_the_end(
     assert process.returncode == 0
     *lines, last = ("".join(shown) + rest).splitlines()
     assert (lines, last) == ([f"line {number}" for number in range(len(lines))], "end")
-
-
-def test_reopen_tail_and_since(begin: Begin, crictl: Program, tmp_path: Path) -> None:
-    begin("echo one; echo two; sleep 1000")
-    log = tmp_path / "0.log"
-    wait_until(lambda: log.exists() and log.read_bytes().count(b"\n") == 2)
-    for words, shown in (
-        (["--tail", "1"], b"two\n"),
-        (["--since", "1h"], b"one\ntwo\n"),
-        (["--since", "2000-01-01"], b"one\ntwo\n"),
-    ):
-        assert crictl.run("logs", *words, "main") == (0, shown, "")
-    stamped = crictl.run("logs", "-t", "main").stdout.splitlines()
-    assert [line.partition(b" ")[2] for line in stamped] == [b"one", b"two"]
-    log.rename(tmp_path / "0.log.1")
-    assert crictl.run("logs", "--reopen", "main") == (0, b"", "")
-    assert log.exists()
-
-
-def test_a_pod_is_followed_over_the_restart_of_a_container(
-    lab: Lab, begin: Begin, command: list[str], crictl: Program, tmp_path: Path
-) -> None:
-    script = "echo {0}; until [ -e /stop ]; do sleep 0.05; done; echo end of {0}"
-    first = begin(script.format("one"), "main", "main-0.log")
-    begin(script.format("two"), "side", "side-0.log")
-    wait_until(lambda: (tmp_path / "side-0.log").exists() and (tmp_path / "main-0.log").exists())
-    process = follow(command, "shop")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "[pod/shop/main] one\n"
-    assert process.stdout.readline() == "[pod/shop/side] two\n"
-    lab.node.kubelet.run(first, "touch", "/stop")
-    assert process.stdout.readline() == "[pod/shop/main] end of one\n"
-    begin(script.format("three"), "main", "main-1.log")
-    assert process.stdout.readline() == "[pod/shop/main] three\n"
-    assert crictl.run("stopp", "shop").status == 0
-    stdout, stderr = process.communicate(timeout=WAIT_S)
-    assert (process.returncode, stdout) == (0, "")
-    assert stderr == "pycrictl: default/shop/main was started\n"

@@ -74,7 +74,7 @@ def test_it_ends_with_its_terminal(
 
 def test_it_ends_with_a_terminal_that_took_nothing_more(command: list[str], crashed: str) -> None:
     session = top(command)
-    for columns in range(150, 200):
+    for columns in range(180, 200):
         session.resize(columns, 50)
         session.process.send_signal(signal.SIGWINCH)
         time.sleep(0.1)
@@ -123,10 +123,10 @@ def troubled(
     lab.container(pods["well"], log_path="well.log")
     wait_until(lambda: len(kubelet.running_containers()) == 1)
     run_out_of_memory(lab, pods["oom"])
-    kubelet.start_pull(f"{lab.throttle.host}/shop/none:1", pods["missing"]).exception(60)
+    kubelet.start_pull(f"{lab.registry.host}/shop/none:1", pods["missing"]).exception(60)
     layers = [lab.layout.random_layers([4 * MIB], seed=seed) for seed in (880, 881)]
     images = [lab.push(lab.layout.image(f"top{n}:1", one)) for n, one in enumerate(layers)]
-    lab.throttle.limit(MIB // 16)
+    lab.registry.limit(MIB // 16)
     pulls = [kubelet.start_pull(images[0], pods["slow"])]
     wait_until(lab.node.store.ingests)
     pulls.append(kubelet.start_pull(images[1], pods["queued"]))
@@ -135,7 +135,7 @@ def troubled(
     once = [*program, "--once"]
     wait_until(lambda: b"in line" in subprocess.run(once, capture_output=True).stdout)
     yield program
-    lab.throttle.limit(None)
+    lab.registry.limit(None)
     for pull in pulls:
         pull.exception(100)
 

@@ -50,7 +50,7 @@ def test_a_pull_of_six_layers(lab: Lab, watch: Watch) -> None:
     zeros = lab.layout.layer([zero_file("zeros", 150 * MIB)])
     layers = lab.layout.random_layers([3 * MIB, 2 * MIB, 4 * MIB, 1 * MIB], seed=1)
     image = lab.layout.image("six:1", [lab.base, *layers, zeros])
-    lab.throttle.limit(10 * MIB)
+    lab.registry.limit(10 * MIB)
     pod = lab.node.kubelet.run_pod("web")
     pull = lab.node.kubelet.start_pull(lab.push(image), pod)
     watch.until(pull.done, interval_s=0.01)
@@ -84,7 +84,7 @@ def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
     reference = lab.push(image)
     name = shown_name(image)
     large = image.layers[1].digest
-    lab.throttle.limit(3 * MIB)
+    lab.registry.limit(3 * MIB)
     doomed = lab.node.kubelet.start_pull(reference)
     watch.until(lambda: (name, large) in watch.items)
     watch.until(lambda: watch.items[name, large].progress > 2 * MIB)
@@ -110,63 +110,12 @@ def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
     late.until(lambda: (name, large) in late.items)
     assert late.items[name, large].progress >= kept[0] > 2 * MIB
     assert late.tracker.view(time.monotonic()).totals.resumed >= kept[0]
-    lab.throttle.limit(None)
+    lab.registry.limit(None)
     late.until(pull.done)
     late.until(lambda: not late.results[-1].active)
     assert late.endings == [(name, PullEnding.DONE, "")]
     assert_whole(late, image)
     assert len(lab.node.store.leases()) == 1
-
-
-def test_a_failing_registry_and_a_retry(lab: Lab, watch: Watch) -> None:
-    """The fault hits a layer that has to wait for the others, so the pull is under way by then."""
-    image = lab.image("fault:1", 1 * MIB, 1 * MIB, 1 * MIB, 2 * MIB)
-    reference = lab.push(image)
-    name = shown_name(image)
-    bad = image.layers[-1].digest
-    lab.throttle.answer(f"blobs/{bad}", 404)
-    lab.throttle.limit(MIB)
-    pull = lab.node.kubelet.start_pull(reference)
-    watch.until(lambda: (name, bad) in watch.items)
-    lab.throttle.limit(8 * MIB)
-    watch.until(pull.done)
-    assert pull.exception() is not None
-    watch.until(lambda: watch.endings)
-    ((ended, ending, reason),) = watch.endings
-    assert (ended, ending) == (name, PullEnding.FAILED)
-    assert reason.startswith("the pull ended without an image (")
-    last = watch.items[name, bad]
-    assert (last.phase, last.progress, last.error) == (Phase.FAILED, 0, reason)
-
-    # The same items come to life.
-    lab.throttle.heal()
-    lab.node.store.collect_garbage()  # a pull whose layers it removes meanwhile may fail
-    lab.throttle.limit(MIB)
-    pull = lab.node.kubelet.start_pull(reference)
-    watch.until(lambda: any(one.image == name for one in watch.results[-1].active))
-    lab.throttle.limit(None)
-    watch.until(pull.done)
-    watch.until(lambda: len(watch.endings) == 2)
-    assert watch.endings[1] == (name, PullEnding.DONE, "")
-    assert_whole(watch, image)
-
-
-def test_a_stalled_layer(lab: Lab, watch: Watch) -> None:
-    image = lab.image("stall:1", 3 * MIB)
-    large = image.layers[1].digest
-    name = shown_name(image)
-    lab.throttle.stall(f"blobs/{large}", after_bytes=2 * MIB + 5)
-    pull = lab.node.kubelet.start_pull(lab.push(image))
-    watch.until(lambda: (name, large) in watch.items and watch.items[name, large].idle_s > 1.0)
-    assert watch.items[name, large].progress == 2 * MIB
-    assert watch.items[name, large].phase is Phase.DOWNLOADING
-    late = Watch(watch.client)  # a watcher that comes later knows the age as well
-    late.poll(time.monotonic())
-    assert late.items[name, large].idle_s > 0.9  # the times of files are those of the last tick
-    lab.throttle.heal()
-    watch.until(pull.done)
-    watch.until(lambda: watch.endings)
-    assert_whole(watch, image)
 
 
 def test_pods_and_containers_are_no_pulls(lab: Lab, watch: Watch) -> None:

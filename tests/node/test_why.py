@@ -83,11 +83,6 @@ class Scene:
         assert first.startswith("default/web ")
         return first.removeprefix("default/web ")
 
-    @property
-    def kind(self) -> str:
-        kind: str = self.document["cause"]["kind"]
-        return kind
-
 
 @pytest.fixture
 def scene(lab: Lab, api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
@@ -100,29 +95,23 @@ def test_an_image_that_is_slow(scene: Scene, monkeypatch: pytest.MonkeyPatch) ->
     lab = scene.lab
     image = lab.layout.image("shop/slow:1", lab.layout.random_layers([8 * MIB], seed=710))
     reference = lab.push(image)
-    lab.throttle.limit(MIB // 2)
+    lab.registry.limit(MIB // 2)
     scene.say(reference)
     pod = lab.node.kubelet.run_pod("web")
     pull = lab.node.kubelet.start_pull(reference, pod)
     wait_until(lab.node.store.ingests)
     time.sleep(ETA_AFTER_S)
     line = scene.why()
-    scene.say(reference, "ImagePullBackOff", "Back-off pulling image")
-    contrary = scene.why()
-    without = scene.why(pods=None)
-    lab.throttle.limit(0)
-    monkeypatch.setattr("pycrictl.pulls.model.STALLED_S", 3.0)
-    time.sleep(3.0)
+    lab.registry.limit(0)
+    monkeypatch.setattr("pycrictl.pulls.model.STALLED_S", 1.0)
+    time.sleep(1.0)
     stalled = scene.why()
-    lab.throttle.limit(None)
+    lab.registry.limit(None)
     pull.result(100)
     assert line.startswith(f'is waiting: image "{reference}" is being pulled, '), line
     assert "of 8.0 MiB, " in line
     assert re.search(r", \S+ [KM]iB/s, \S+ left$", line), line
-    assert contrary.endswith("(the kubelet still says ImagePullBackOff)")
-    assert without.startswith("may be waiting for an image: "), without
-    expected = f'is waiting: the pull of image "{reference}" has stalled for '
-    assert stalled.startswith(expected), stalled
+    assert stalled.startswith(f'is waiting: the pull of image "{reference}" has stalled for ')
 
 
 CANNOT_BE_PULLED = {
@@ -143,13 +132,13 @@ def test_an_image_that_cannot_be_pulled(
     monkeypatch.setattr("pycrictl.progress.failures.BACK_OFF_S", 100.0)  # not due before it is seen
     lab = scene.lab
     reference = {
-        "missing": f"{lab.throttle.host}/nosuch/why:1",
+        "missing": f"{lab.registry.host}/nosuch/why:1",
         "login": lab.reference(lab.busybox),
         "certificate": f"{unknown_ca}/shop/web:1",
         "down": "127.0.0.1:1/shop/web:1",
     }[trouble]
     if trouble == "login":
-        lab.throttle.require_login("u", "p")
+        lab.registry.require_login("u", "p")
     scene.fail_to_pull(reference)
     line = scene.why()
     cause, detail = CANNOT_BE_PULLED[trouble]
@@ -233,12 +222,10 @@ def test_a_sandbox_that_is_gone(scene: Scene) -> None:
 
 def test_a_healthy_pod(scene: Scene, command: list[str]) -> None:
     scene.lab.container(scene.lab.node.kubelet.run_pod("web"))
-    began_at = time.monotonic()
     run = subprocess.run([*command, "why", "web", "--no-kube"], capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.startswith("default/web is running: 1 container, for ")
     assert run.stdout.count("\n") == 1
-    assert time.monotonic() - began_at < 30
     document = subprocess.run([*command, "why", "web", "-o", "json"], capture_output=True)
     assert json.loads(document.stdout)["cause"]["kind"] == "healthy"
 
@@ -248,14 +235,14 @@ def test_the_doctor_on_a_node(lab: Lab, command: list[str]) -> None:
     reference = lab.push(
         lab.layout.image("shop/d:1", lab.layout.random_layers([4 * MIB], seed=750))
     )
-    lab.throttle.limit(MIB)
+    lab.registry.limit(MIB)
     pull = lab.node.kubelet.start_pull(reference)
     wait_until(lambda: any(one[0] >= MIB for one in lab.node.store.ingests().values()))
     lab.node.kill9()
     assert pull.exception(100) is not None
-    lab.throttle.limit(None)
+    lab.registry.limit(None)
     lab.node.start()
-    words = ["doctor", "--registry", f"{lab.throttle.host}/shop/d", "-o", "json"]
+    words = ["doctor", "--registry", f"{lab.registry.host}/shop/d", "-o", "json"]
     run = subprocess.run([*command, *words], capture_output=True, text=True)
     assert run.stderr == ""
     found = json.loads(run.stdout)
