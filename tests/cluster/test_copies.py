@@ -20,7 +20,6 @@ from tests.agent.copies.relay import Relay
 from tests.copy.trees import stages_in
 from tests.kube.kubectl import Kubectl
 from tests.kubectl.plugin import proxies_of
-from tests.node.copying import make_tree
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import MIB
 from tests.waiting import settled, wait_until
