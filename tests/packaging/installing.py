@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from tests.packaging.building import built
 from tests.packaging.roots import Root, debian
 
 LINK = "/bin/crictl"
+QEMU = "/qemu-aarch64-static"
 
 INTERPRETER = Path(sys.base_prefix, "bin", "python3")
 """One that has no modules but its own."""
@@ -121,6 +125,33 @@ def directory(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
         unpack = ["tar", "-C", str(root.path), "-xJf", str(file)]
         subprocess.run(root.outside(*unpack), check=True)
         yield _in_root(root, f"/{name}/pycrictl", pages=f"/{name}/share/man")
+
+
+@contextmanager
+def aarch64(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
+    """Under qemu-user: nothing here was on a real machine of that kind.
+
+    A kernel that does not know qemu cannot start such programs for others: scripts of packages do
+    not run, nor does the proxy hand over.
+    """
+    file = built(dist, "*-linux-aarch64.tar.xz")
+    name = file.name.removesuffix(".tar.xz")
+    with emulated(folder, debian(suite, "arm64")) as root:
+        for words in (
+            ("tar", "-C", str(root.path), "-xJf", str(file)),
+            ("ln", "-s", f"/{name}/pycrictl", f"{root.path}{LINK}"),
+        ):
+            subprocess.run(root.outside(*words), check=True)
+        command = partial(root.command, QEMU)
+        yield Installed(command, f"/{name}/pycrictl", LINK, f"/{name}/share/man")
+
+
+@contextmanager
+def emulated(folder: Path, contents: str) -> Iterator[Root]:
+    qemu = shutil.which(Path(QEMU).name)
+    assert qemu is not None
+    with Root(folder, f"{contents}\ncp {qemu} root{QEMU}") as root:
+        yield root
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import ssl
 import tarfile
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from tests.kube.apiserver import make_node_certificates
 from tests.node.lab import Lab
 from tests.node.test_commands import SLOW_S, slow_image
 from tests.packaging.building import ROOT, Layout, built, unpack
+from tests.packaging.installing import QEMU, emulated
 from tests.packaging.test_standalone import needs_old_c_library
 from tests.waiting import wait_until
 
@@ -117,6 +119,8 @@ def test_in_a_debug_pod_of_the_node(lab: Lab, pushed: str, tmp_path: Path) -> No
     status, said = run("cp", "cp", "-q", f"{container}:/bin/busybox", f"/host{target}")
     assert (status, said) == (0, "")
     assert target.read_bytes() == Path("/bin/busybox").read_bytes()
+    assert start(lab, tmp_path, f"{pushed}:{__version__}", "--version", name="said").ended() == 0
+    assert run("logs", "logs", "said") == (0, f"pycrictl version {__version__}\n")
     _, reference = slow_image(lab, "image:watched", seed=990, seconds=SLOW_S)
     pull = kubelet.start_pull(reference)
     wait_until(lab.node.store.ingests)
@@ -126,15 +130,6 @@ def test_in_a_debug_pod_of_the_node(lab: Lab, pushed: str, tmp_path: Path) -> No
     lab.registry.limit(None)
     assert watch.ended() == 0
     pull.result()
-
-
-def test_logs_in_a_debug_pod(lab: Lab, pushed: str, tmp_path: Path) -> None:
-    said = start(lab, tmp_path, f"{pushed}:{__version__}", "--version", name="said")
-    assert said.ended() == 0
-    words = ("-r", lab.node.endpoint, "logs", "said")
-    image = f"{pushed}:{__version__}-root"
-    ran = start(lab, tmp_path, image, *words, on_the_node=True, name="logs")
-    assert (ran.ended(), ran.output) == (0, f"pycrictl version {__version__}\n")
 
 
 def test_the_agent_serves_as_in_the_manifests(
@@ -209,17 +204,46 @@ def test_modules_of_the_image_need_no_newer_c_library(
     assert licensed >= {*re.findall(r"^([\w-]+)==", pins, re.MULTILINE)}
 
 
+def test_the_image_for_aarch64(released: Path, tmp_path: Path) -> None:
+    layout = Layout(built(released, "*-image-arm64.tar"), tmp_path / "layout")
+    image = layout.read(layout.tagged()[__version__])
+    layers = [shlex.quote(str(layout.blob(layer))) for layer in image["layers"]]
+    unpack = "\n".join(f"tar -C root -xzf {layer}" for layer in layers)
+    place = tmp_path / "place"
+    place.mkdir()
+    with emulated(place, f"mkdir root\n{unpack}") as root:
+        version = root.run(QEMU, "/usr/bin/pycrictl", "--version")
+        assert (version.stdout, version.stderr) == (f"pycrictl version {__version__}\n", "")
+        for name in ("proxy", "agent"):
+            shown = root.run(QEMU, "/usr/bin/pycrictl", name, "--help")
+            assert shown.stdout.startswith(f"Usage: pycrictl {name} "), shown.stderr
+
+
+def test_one_tag_is_for_both_machines(released: Path, tmp_path: Path) -> None:
+    layout = Layout(built(released, f"*-{__version__}-image.tar"), tmp_path)
+    for tag in (__version__, f"{__version__}-root"):
+        images = layout.read(layout.tagged()[tag])["manifests"]
+        assert [each["platform"]["architecture"] for each in images] == ["amd64", "arm64"]
+        for each in images:
+            config, _ = described(layout, each)
+            assert config["architecture"] == each["platform"]["architecture"]
+
+
+def described(layout: Layout, image: dict[str, Any]) -> tuple[Any, Any]:
+    """The configuration of an image, and the list of contents that is attached to it."""
+    attached = layout.read(layout.tagged()[f"{image['digest'].replace(':', '-')}.sbom"])
+    assert attached["subject"]["digest"] == image["digest"]
+    return layout.read(layout.read(image)["config"]), attached["layers"][0]
+
+
 def test_each_image_has_its_list_of_contents(layout: Layout) -> None:
-    tagged = layout.tagged()
     users = set()
     for tag in (__version__, f"{__version__}-root"):
-        image = tagged[tag]
-        config = layout.read(layout.read(image)["config"])["config"]
+        whole, contents = described(layout, layout.tagged()[tag])
+        config = whole["config"]
         users.add(config["User"])
         assert config["Labels"]["org.opencontainers.image.version"] == __version__
-        attached = layout.read(tagged[f"{image['digest'].replace(':', '-')}.sbom"])
-        assert attached["subject"]["digest"] == image["digest"]
-        listed = layout.read(attached["layers"][0])
+        listed = layout.read(contents)
         assert listed["bomFormat"] == "CycloneDX"
         parts = {part["purl"].partition("@")[0] for part in listed["components"]}
         assert parts >= {

@@ -138,12 +138,3 @@ def test_a_release_sums_what_it_has(completed: Path) -> None:
     assert {line.split()[1] for line in lines} == {
         file.name for file in completed.iterdir()
     } - beside
-
-
-def test_a_release_wants_an_image(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", COMPLETE, str(tmp_path), __version__]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stderr.endswith(
-        "release.NotReadyError: the images have 0 lists of contents, not one\n"
-    )
-    assert [*tmp_path.iterdir()] == []

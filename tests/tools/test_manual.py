@@ -138,22 +138,6 @@ def test_every_option_that_is_named_exists() -> None:
         assert set(named) <= known | others, name
 
 
-def test_every_difference_has_a_reason() -> None:
-    points = [
-        point
-        for section in prose.read("pycrictl-compat.md")
-        for part in section.parts
-        for block in part.blocks
-        if isinstance(block, roff.Points)
-        for point in block.items
-    ]
-    assert len(points) > 80
-    text = shown("pycrictl-compat.7")
-    for point in points:
-        assert point.reasons, point
-        assert " ".join((point.text, *point.reasons)).replace("`", "") in text
-
-
 def test_the_exit_statuses_are_those_of_the_program() -> None:
     told = {int(code) for codes in terms("pycrictl", "EXIT STATUS") for code in codes.split(", ")}
     assert told >= {code.value for code in ExitCode}

@@ -7,27 +7,10 @@ import shlex
 from pycrictl.cli.command_table import COMMANDS
 from pycrictl.cli.tree import command_of, completer
 from tools import surface
-from tools.surface import Command, Option
+from tools.surface import Command
 
 PROGRAM = surface.program()
 ALL = tuple(PROGRAM.walk())
-
-
-def find(*path: str) -> Command:
-    (found,) = (command for command in ALL if command.path == path)
-    return found
-
-
-def option(command: Command, name: str) -> Option:
-    (found,) = (each for each in command.options if name in each.names)
-    return found
-
-
-def test_every_command_is_there() -> None:
-    paths = [(entry.name,) for entry in COMMANDS]
-    inner = [(entry.name, each.name) for entry in COMMANDS for each in entry.subcommands]
-    assert [command.path for command in PROGRAM.subcommands] == paths
-    assert {command.path for command in ALL} == {(), *paths, *inner}
 
 
 def test_every_command_is_whole() -> None:
@@ -62,21 +45,6 @@ def test_examples_are_of_their_command() -> None:
             assert "pycrictl " in line
             assert f" {command.name}" in line  # below its parent, or another one that has it
         assert shlex.split(line)
-
-
-def test_options() -> None:
-    ps = find("ps")
-    assert option(ps, "-q").names == ("-q", "--quiet")
-    assert option(ps, "-q").is_switch
-    assert option(ps, "--state").choices == ("created", "running", "exited", "unknown")
-    assert option(ps, "--output").default == "table"
-    assert option(ps, "--label").is_repeatable
-    assert option(find("pull"), "-pt").environ == ("CRICTL_PULL_TIMEOUT",)
-
-
-def test_only_commands_whose_words_go_on_are_remote() -> None:
-    assert [command.name for command in ALL if command.is_remote] == ["exec", "debug"]
-    assert all(command.arguments[-1].is_repeatable for command in ALL if command.is_remote)
 
 
 NAMES_OF_THINGS = ("CONTAINER", "POD", "IMAGE", "FILE", "DIR", "SOCKET", "KEY", "SRC", "DST")
