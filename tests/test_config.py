@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,62 +37,56 @@ def read(
     return load(flags or Flags(), environ or {}, default_path=str(path))
 
 
-class TestPrecedence:
-    def test_defaults(self, tmp_path: Path) -> None:
-        assert read(tmp_path) == Config(
-            runtime_endpoint=None,
-            image_endpoint=None,
-            timeout_s=2.0,
-            debug=False,
-            max_retries=3,
-            pull_image_on_create=False,
-            disable_pull_on_run=False,
-            path=None,
-            warnings=(),
-        )
+ENVIRON = {"CONTAINER_RUNTIME_ENDPOINT": "/env", "IMAGE_SERVICE_ENDPOINT": "/env-images"}
+ALL_FLAGS = Flags(
+    runtime_endpoint="/flag",
+    image_endpoint="/flag-images",
+    timeout_s=0.5,
+    debug=False,
+    max_retries=0,
+)
+ZEROS = 'runtime-endpoint: ""\nimage-endpoint: ""\ntimeout: 0\nmax-retries: 0\n'
+IN_FILE = "unix:///file.sock"
 
-    def test_environment_beats_the_file(self, tmp_path: Path) -> None:
-        environ = {"CONTAINER_RUNTIME_ENDPOINT": "/env", "IMAGE_SERVICE_ENDPOINT": "/env-images"}
-        settings = read(tmp_path, FULL, environ=environ)
-        assert settings.runtime_endpoint == "/env"
-        assert settings.image_endpoint == "/env-images"
 
-    def test_flags_beat_everything(self, tmp_path: Path) -> None:
-        environ = {"CONTAINER_RUNTIME_ENDPOINT": "/env", "IMAGE_SERVICE_ENDPOINT": "/env-images"}
-        flags = Flags(
-            runtime_endpoint="/flag",
-            image_endpoint="/flag-images",
-            timeout_s=0.5,
-            debug=False,
-            max_retries=0,
-        )
-        settings = read(tmp_path, FULL, flags=flags, environ=environ)
-        assert settings.runtime_endpoint == "/flag"
-        assert settings.image_endpoint == "/flag-images"
-        assert (settings.timeout_s, settings.debug, settings.max_retries) == (0.5, False, 0)
+@pytest.mark.parametrize(
+    ("text", "flags", "environ", "expected"),
+    [
+        (FULL, {}, {}, (IN_FILE, "unix:///file-images.sock", 7.0, True, -1)),
+        (FULL, {}, ENVIRON, ("/env", "/env-images", 7.0, True, -1)),
+        (FULL, ALL_FLAGS._asdict(), ENVIRON, ("/flag", "/flag-images", 0.5, False, 0)),
+        # A variable counts although it is empty.
+        (
+            FULL,
+            {},
+            {"CONTAINER_RUNTIME_ENDPOINT": ""},
+            ("", "unix:///file-images.sock", 7.0, True, -1),
+        ),
+        # Images follow the runtime for an empty endpoint.
+        (FULL, {"image_endpoint": ""}, {}, (IN_FILE, IN_FILE, 7.0, True, -1)),
+        (FULL, {}, {"IMAGE_SERVICE_ENDPOINT": ""}, (IN_FILE, IN_FILE, 7.0, True, -1)),
+        # An empty endpoint in the file is none.
+        (ZEROS, {}, {}, (None, None, 2.0, False, 0)),
+        # A timeout that is not positive means the default.
+        ("timeout: 20\n", {"timeout_s": -5.0}, {}, (None, None, 2.0, False, 3)),
+        ("timeout: 20\n", {"timeout_s": 0.0}, {}, (None, None, 2.0, False, 3)),
+        ("timeout: -1\n", {}, {}, (None, None, 2.0, False, 3)),
+    ],
+)
+def test_precedence(
+    tmp_path: Path,
+    text: str,
+    flags: dict[str, Any],
+    environ: dict[str, str],
+    expected: tuple[object, ...],
+) -> None:
+    found = read(tmp_path, text, flags=Flags(**flags), environ=environ)
+    assert found[:5] == expected
+    assert found.pull_image_on_create == found.disable_pull_on_run == (text == FULL)
 
-    def test_a_variable_counts_although_it_is_empty(self, tmp_path: Path) -> None:
-        settings = read(tmp_path, FULL, environ={"CONTAINER_RUNTIME_ENDPOINT": ""})
-        assert settings.runtime_endpoint == ""
 
-    def test_images_follow_the_runtime_for_an_empty_endpoint(self, tmp_path: Path) -> None:
-        by_flag = read(tmp_path, FULL, flags=Flags(image_endpoint=""))
-        by_variable = read(tmp_path, FULL, environ={"IMAGE_SERVICE_ENDPOINT": ""})
-        for settings in (by_flag, by_variable):
-            assert settings.image_endpoint == settings.runtime_endpoint == "unix:///file.sock"
-
-    def test_an_empty_endpoint_in_the_file_is_none(self, tmp_path: Path) -> None:
-        text = 'runtime-endpoint: ""\nimage-endpoint: ""\ntimeout: 0\nmax-retries: 0\n'
-        settings = read(tmp_path, text)
-        assert settings.runtime_endpoint == settings.image_endpoint is None
-        assert settings.max_retries == 0
-
-    @pytest.mark.parametrize(("flag", "in_file"), [(-5.0, 20), (0.0, 20), (None, 0), (None, -1)])
-    def test_a_timeout_that_is_not_positive_means_the_default(
-        self, tmp_path: Path, flag: float | None, in_file: int
-    ) -> None:
-        settings = read(tmp_path, f"timeout: {in_file}\n", flags=Flags(timeout_s=flag))
-        assert settings.timeout_s == 2.0
+def test_defaults(tmp_path: Path) -> None:
+    assert read(tmp_path) == Config(None, None, 2.0, False, 3, False, False, None, ())
 
 
 class TestWhichFile:
