@@ -66,14 +66,6 @@ def test_another_protocol(line: bytes) -> None:
     assert said == 'the peer does not speak HTTP/1.1 (from "http://node:1")'
 
 
-def test_interim_responses_are_left_out() -> None:
-    interim = b"HTTP/1.1 103 Wait\r\nX-Interim: 1\r\n\r\n"
-    made = receive(interim * 3 + LENGTH_5 + b"abcde")
-    assert made.response is not None
-    assert made.response.headers.get("X-Interim") is None
-    assert made.is_complete
-
-
 def test_an_endless_head() -> None:
     assert "does not speak" in violation_of(HEAD + b"X: " + b"x" * MAX_HEAD_BYTES)
 
@@ -85,29 +77,7 @@ def test_101_leaves_the_rest_to_the_other_protocol() -> None:
     assert receive(b"HTTP/1.1 101").leftover == b""
 
 
-@pytest.mark.parametrize(
-    ("pieces", "eof", "body"),
-    [
-        ([LENGTH_5 + b"ab", b"cde"], False, b"abcde"),
-        ([b"HTTP/1.1 204 No Content\r\n\r\n"], False, b""),
-        ([HEAD + b"\r\nab", b"cd"], True, b"abcd"),
-        ([CHUNKED + b'3\r\nabc\r\n00A;x="y"\r\n0123456789\r\n0\r\n\r\n'], False, b"abc0123456789"),
-    ],
-)
-def test_bodies(pieces: list[bytes], eof: bool, body: bytes) -> None:
-    made = receive(*pieces, eof=eof)
-    assert made.is_complete
-    assert made.body == body
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"HTTP/1.1 200",
-        LENGTH_5 + b"abcd",
-        CHUNKED + b"5\r\nabc",
-    ],
-)
+@pytest.mark.parametrize("data", [b"HTTP/1.1 200", LENGTH_5 + b"abcd", CHUNKED + b"5\r\nabc"])
 def test_too_early_an_end(data: bytes) -> None:
     with pytest.raises(StreamError, match="the connection ended before the HTTP response did"):
         receive(data, eof=True)
@@ -135,12 +105,9 @@ def test_pieces_may_end_anywhere(cuts: list[int]) -> None:
 def test_refusals(response: bytes, said: str) -> None:
     refusal = receive(b"HTTP/1.1 " + response).refusal()
     assert refusal.message == f'"http://node:1" answered with status {said}'
-
-
-def test_a_refusal_is_short_and_cannot_steer_a_terminal() -> None:
-    made = receive(b"HTTP/1.1 500 X\r\n\r\n\x1b[2J\xff\xc2\x9b" + b"x" * 100_000)
-    assert made.refusal().message.isprintable()
-    assert len(made.refusal().message) < 300
+    hostile = receive(b"HTTP/1.1 500 X\r\n\r\n\x1b[2J\xff\xc2\x9b" + b"x" * 100_000).refusal()
+    assert hostile.message.isprintable()
+    assert len(hostile.message) < 300
 
 
 # On a connection

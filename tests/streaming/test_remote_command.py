@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.errors import StreamError, UpgradeRefused
+from pycrictl.errors import RemoteProtocolError, StreamError, UpgradeRefused
 from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.remote_command import Choice, attempts, run_command
 from pycrictl.wire.command import ExitReported, OutcomeUnknown, Streams
@@ -195,23 +195,35 @@ def test_memory_stays_small(pieces: list[bytes]) -> None:
     assert peak < max(map(len, pieces)) + 8 * MIB
 
 
-def test_what_is_tried() -> None:
-    with_input = Streams(stdin=True)
-    assert [transport for transport, _ in attempts("auto", OUTPUT_ONLY)] == ["websocket", "spdy"]
-    assert attempts("auto", with_input)[0] == ("websocket", ("v5.channel.k8s.io",))
-    assert [transport for transport, _ in attempts("spdy", with_input)] == ["spdy"]
-    assert "v4.channel.k8s.io" in attempts("websocket", with_input)[0][1]
+NEWEST, ANY = (("websocket", ("v5.channel.k8s.io", "v4.channel.k8s.io")[:n]) for n in (1, 2))
+SPDY = ("spdy", ("v4.channel.k8s.io",))
 
 
-@pytest.mark.parametrize("choice", ["auto", "websocket"])
-def test_nobody_ends_the_input_of_what_was_there_before(choice: Choice) -> None:
-    """A server takes the input to have ended with every protocol but the newest."""
-    (_, offered), *others = attempts(choice, OUTPUT_ONLY, is_attach=True)
-    assert offered == ("v5.channel.k8s.io",)
-    assert [transport for transport, _ in others] == ["spdy"] * (choice == "auto")
-    assert attempts(choice, Streams(stdin=True), is_attach=True) == attempts(
-        choice, Streams(stdin=True)
-    )
+@pytest.mark.parametrize(
+    ("choice", "streams", "is_attach", "tried"),
+    [
+        ("auto", OUTPUT_ONLY, False, [ANY, SPDY]),
+        ("auto", PIPED, False, [NEWEST, SPDY]),
+        ("auto", PIPED, True, [NEWEST, SPDY]),
+        ("websocket", PIPED, False, [ANY]),
+        ("websocket", PIPED, True, [ANY]),
+        ("spdy", PIPED, False, [SPDY]),
+        # A server takes the input to have ended with every protocol but the newest: nobody ends
+        # that of what was there before.
+        ("auto", OUTPUT_ONLY, True, [NEWEST, SPDY]),
+        ("websocket", OUTPUT_ONLY, True, [NEWEST]),
+    ],
+)
+def test_what_is_tried(
+    choice: Choice, streams: Streams, is_attach: bool, tried: list[object]
+) -> None:
+    assert attempts(choice, streams, is_attach=is_attach) == tried
+
+
+@pytest.mark.parametrize("choice", ["websocket", "spdy"])
+def test_what_was_not_offered(choice: Choice) -> None:
+    with pytest.raises(RemoteProtocolError, match=r"not offered|unsupported subprotocol"):
+        Scene(say(), protocol="v3.channel.k8s.io").websocket(choice=choice)
 
 
 def test_a_refused_websocket_is_told_with_what_helps() -> None:
