@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from pycrictl.copy.archive.archives import Incoming, TreeArchive
 from pycrictl.copy.archive.arrival import put
-from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.archive.measure import Measured
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.rules.outcome import Summary

@@ -1,4 +1,8 @@
-"""What is in an archive, and how large it is, before it is made or while it passes through."""
+"""What is in an archive, how large it is, its checksum: before it is made, or as it passes through.
+
+The checksum is CRC-32 (IEEE 802.3). With isal, which not all machines have, it takes a third of the
+time. It finds damage, not malice: anyone can make bytes with a given checksum.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,26 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from typing import Final, NamedTuple
 
-from pycrictl.copy.archive.checksum import crc32, crc32_of_file
-from pycrictl.copy.archive.pack import FilePart, pack_unread
+from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Judge, Rules
 from pycrictl.copy.tree.places import Source
-from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, Watch, walk
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.header import Entry, EntryType
 from pycrictl.wire.tar.reader import EntryStarted, TarReader
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
+
+_combine: Callable[[int, int, int], int] | None
+try:
+    from isal.isal_zlib import crc32
+    from isal.isal_zlib import crc32_combine as _combine
+except ImportError:
+    from zlib import crc32
+
+    _combine = None
+
+__all__ = ["Census", "Measured", "crc32", "joined", "measure", "report_total", "wrong_checksum"]
 
 MAX_ENTRIES: Final = 50_000
 """A larger tree is not walked twice only to show how far a copy is."""
@@ -88,18 +101,12 @@ def measure(
     """
     census = Census(rules)
     size_bytes = checksum = 0
-    with closing(pack_unread(source, on_skip=on_skip, on_entry=census.count)) as parts:
-        for part in parts:
-            size_bytes += part.size_bytes if isinstance(part, FilePart) else len(part)
+    with closing(pack(source, on_skip=on_skip, on_entry=census.count)) as pieces:
+        for piece in pieces:
+            size_bytes += len(piece)
             if check is not None:
                 check(size_bytes)
-            if not isinstance(part, FilePart):
-                checksum = crc32(part, checksum)
-                continue
-            try:
-                checksum = crc32_of_file(part.fd, part.offset, part.size_bytes, checksum)
-            except OSError as exc:
-                raise to_error(exc, "copy", part.shown) from exc
+            checksum = crc32(piece, checksum)
     return Measured(size_bytes, checksum, census.summary)
 
 
@@ -125,3 +132,21 @@ def report_total(source: Source, watch: Watch) -> None:
         watch.on_total(content_bytes)
     if watch.on_archive is not None:
         watch.on_archive(archive_bytes + content_bytes)
+
+
+def joined(first: int, second: int, second_part: bytes | memoryview) -> int:
+    """Return the checksum of two parts that follow each other, from that of each.
+
+    Args:
+        second_part: itself, which is only read where the two cannot be combined.
+    """
+    if _combine is None:
+        return crc32(second_part, first)
+    return _combine(first, second, len(second_part))
+
+
+def wrong_checksum() -> CopyError:
+    return CopyError(
+        "what arrived has another checksum than announced",
+        hint="it changed while it was copied, or was damaged on its way; try again",
+    )

@@ -19,13 +19,10 @@ PIECE_BYTES: Final = 1024 * 1024
 
 _ZEROS: Final = memoryview(bytes(PIECE_BYTES))
 
-_MAX_PART_BYTES: Final = 32 * 1024 * 1024
-"""As much as takes some milliseconds to read."""
-
 OnEntry = Callable[[Entry], None]
 
 
-class FilePart(NamedTuple):
+class _FilePart(NamedTuple):
     """Content that is still in its file, readable until the next part is asked for."""
 
     fd: int
@@ -50,9 +47,9 @@ def pack(
         offset: where to begin; what is before that is not read, as far as that can be.
     """
     piece, used = memoryview(bytearray(PIECE_BYTES)), 0
-    with closing(pack_unread(source, on_skip=on_skip, on_entry=on_entry)) as parts:
+    with closing(_unread(source, on_skip, on_entry)) as parts:
         for part in parts:
-            size_bytes = part.size_bytes if isinstance(part, FilePart) else len(part)
+            size_bytes = part.size_bytes if isinstance(part, _FilePart) else len(part)
             position = min(offset, size_bytes)
             offset -= position
             while position < size_bytes:
@@ -68,8 +65,8 @@ def pack(
         yield piece[:used]
 
 
-def _read(part: bytes | memoryview | FilePart, position: int, into: memoryview) -> int:
-    if not isinstance(part, FilePart):
+def _read(part: bytes | memoryview | _FilePart, position: int, into: memoryview) -> int:
+    if not isinstance(part, _FilePart):
         into[:] = part[position : position + len(into)]
         return len(into)
     try:
@@ -92,9 +89,9 @@ def file_pieces(fd: int, offset: int, end: int) -> Generator[memoryview, None, N
         offset += count
 
 
-def pack_unread(
-    source: Source, *, on_skip: OnSkip, on_entry: OnEntry | None = None
-) -> Generator[bytes | memoryview | FilePart, None, None]:
+def _unread(
+    source: Source, on_skip: OnSkip, on_entry: OnEntry | None
+) -> Generator[bytes | memoryview | _FilePart, None, None]:
     """Yield the same bytes as ``pack``: headers as ``bytes``, content in its file, or as zeros."""
     shown = source.text.path
     padding = b""
@@ -112,16 +109,16 @@ def pack_unread(
         raise to_error(exc, "copy", shown) from exc
 
 
-def _content(fd: int, size_bytes: int, shown: bytes) -> Iterator[memoryview | FilePart]:
+def _content(fd: int, size_bytes: int, shown: bytes) -> Iterator[memoryview | _FilePart]:
     if size_bytes < HOLE_BYTES:
-        yield FilePart(fd, 0, size_bytes, shown)
+        yield _FilePart(fd, 0, size_bytes, shown)
         return
     position = 0
     for start, end in [*segments(fd, size_bytes), (size_bytes, size_bytes)]:
         for begin in range(position, start, PIECE_BYTES):
             yield _ZEROS[: start - begin]
-        for begin in range(start, end, _MAX_PART_BYTES):
-            yield FilePart(fd, begin, min(end - begin, _MAX_PART_BYTES), shown)
+        if start < end:
+            yield _FilePart(fd, start, end - start, shown)
         position = end
     if os.fstat(fd).st_size < size_bytes:
         raise shrunk(shown)

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable
 from contextlib import suppress
 from typing import Final
 
-from pycrictl.copy.archive.checksum import crc32
+from pycrictl.copy.archive.measure import crc32
 from pycrictl.copy.archive.pack import file_pieces
 from pycrictl.copy.tree.content import DEFAULT_FOLDER, SparseWriter
 from pycrictl.errors import CopyError, NoSpace

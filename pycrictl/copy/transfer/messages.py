@@ -35,7 +35,7 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
-from pycrictl.copy.archive.checksum import crc32, joined, wrong_checksum
+from pycrictl.copy.archive.measure import crc32, joined, wrong_checksum
 from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.errors import CopyError, RemoteProtocolError
 from pycrictl.units import plural

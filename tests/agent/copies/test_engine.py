@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.session import CopySpec, Direction, Place
-from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import FailedPrecondition, NotFound

@@ -12,16 +12,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from pycrictl.copy.archive.measure import measure, report_total
+from pycrictl.copy.archive.measure import crc32, joined, measure, report_total
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree import walk
-from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import CopyError, EntryRefused, StreamError
+from pycrictl.errors import CopyError, EntryRefused
 from tests.copy.hostile import FOLDER, LINK, archive, member
-from tests.copy.trees import KEEP, MIB, Archive, ignore, nothing_is_left, put_at, tree
+from tests.copy.trees import KEEP, MIB, Archive, ignore, nothing_is_left, put_at, stages_in, tree
 
 __all__ = ["nothing_is_left", "tree"]
 
@@ -41,31 +40,31 @@ def test_a_single_top_only(tmp_path: Path) -> None:
     assert (tmp_path / "new/y").read_text() == "1"
 
 
-def test_nothing_is_visible_before_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("destination", "data", "made"),
+    [
+        ("into", archive(member(b"a/b")), {"f": "old", "b": ""}),
+        ("f", archive(member(b"x")), {"f": ""}),
+    ],
+)
+def test_nothing_is_visible_before_the_end(
+    tmp_path: Path, destination: str, data: bytes, made: dict[str, str]
+) -> None:
     (tmp_path / "into").mkdir()
-
-    def coming() -> Iterator[bytes]:
-        yield archive(member(b"a", data=b"1"), member(b"d/b"))
-        [stage] = (tmp_path / "into").iterdir()
-        assert STAGE_NAME.fullmatch(os.fsencode(stage.name))
-        assert stat.S_IMODE(stage.stat().st_mode) == 0o700
-
-    put_at(tmp_path / "into", Archive(coming()))
-    assert sorted(path.name for path in (tmp_path / "into").iterdir()) == ["a", "d"]
-
-
-def test_a_lone_file_is_not_to_be_seen_before_the_end(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("old")
 
-    def coming() -> Iterator[bytes]:
-        yield archive(member(b"x", data=b"new"))
-        assert (tmp_path / "f").read_text() == "old"
+    def files() -> dict[str, str]:
+        found = [*tmp_path.glob("*"), *tmp_path.glob("into/*/*")]
+        return {path.name: path.read_text() for path in found if path.is_file()}
 
-    put_at(tmp_path / "f", Archive(coming(), single=True))
-    assert (tmp_path / "f").read_text() == "new"
-    with pytest.raises(StreamError):
-        put_at(tmp_path / "f", Archive([member(b"x", data=b"1")], single=True))
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("f", "new")]
+    def coming() -> Iterator[bytes]:
+        yield data
+        [stage] = stages_in(tmp_path)
+        assert stat.S_IMODE(stage.stat().st_mode) == 0o700
+        assert files() == {"f": "old"}
+
+    put_at(tmp_path / destination, Archive(coming(), single=destination == "f"))
+    assert files() == made
 
 
 def test_the_directory_of_an_archive_keeps_its_own_mode(tmp_path: Path) -> None:
@@ -141,3 +140,10 @@ def test_measuring_ends_where_it_is_too_much(tmp_path: Path) -> None:
         pytest.raises(CopyError, match="more than 1048576 bytes would be copied"),
     ):
         measure(found, on_skip=ignore, rules=Rules(max_size_bytes=MIB))
+
+
+@pytest.mark.parametrize("has_isal", [True, False])
+def test_checksums_are_joined(monkeypatch: pytest.MonkeyPatch, has_isal: bool) -> None:
+    if not has_isal:
+        monkeypatch.setattr("pycrictl.copy.archive.measure._combine", None)
+    assert joined(crc32(b"one"), crc32(b"two"), b"two") == zlib.crc32(b"onetwo")

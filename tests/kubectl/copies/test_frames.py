@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
-from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.transfer import serving
 from pycrictl.copy.transfer.flow import next_event, send
 from pycrictl.copy.transfer.messages import (

@@ -6,9 +6,9 @@ import os
 import time
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from pycrictl.copy import ends
-from pycrictl.copy.archive.checksum import crc32
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
