@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import AcceptedEntry, Judge, Make, Path, Rules, Skipped
+from pycrictl.copy.rules.policy import AcceptedEntry, Judge, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
 from pycrictl.copy.tree.commit import existing_kind
 from pycrictl.copy.tree.content import OnBytes, SparseWriter, copy_content
@@ -34,7 +34,7 @@ from pycrictl.copy.tree.stage import Owner, Stage, finish
 from pycrictl.copy.tree.walk import OnSkip, Watch, walk
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
-from pycrictl.wire.tar.header import Entry
+from pycrictl.wire.tar.header import Entry, EntryType
 from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, Event, read
 
 _TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
@@ -164,7 +164,7 @@ class _Arrival:
 
     def _make(self, item: AcceptedEntry, fill: Fill) -> None:
         if self._target is None:
-            is_leaf = item.make is not Make.DIRECTORY and not item.path
+            is_leaf = item.kind is not EntryType.DIRECTORY and not item.path
             self._target = self._find_target(SourceKind.FILE if is_leaf else SourceKind.DIRECTORY)
         if self._target.meeting is Meeting.KEEP:
             return

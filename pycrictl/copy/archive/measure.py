@@ -16,7 +16,7 @@ from pycrictl.copy.rules.policy import Judge, Rules
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.walk import OnSkip, Watch, walk
 from pycrictl.errors import CopyError
-from pycrictl.wire.tar.header import Entry, EntryType
+from pycrictl.wire.tar.header import Entry
 from pycrictl.wire.tar.reader import EntryStarted, TarReader
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
@@ -61,15 +61,8 @@ class Census:
     def count(self, entry: Entry) -> None:
         if self._judge is not None:
             self._judge.judge(entry)
-        kind = entry.kind
         self.has_absolute |= entry.name.startswith(b"/")
-        if kind is EntryType.DIRECTORY:
-            self.summary.directories += 1
-        elif kind is EntryType.SYMLINK:
-            self.summary.links += 1
-        elif kind in (EntryType.FILE, EntryType.HARDLINK):
-            self.summary.files += 1
-            self.summary.size_bytes += entry.size_bytes
+        self.summary.count(entry)
 
     def _count(self) -> None:
         for event in self._reader.events_received():

@@ -82,7 +82,7 @@ class Cleaner:
             self.summary.links += 1
             return entry._replace(name=name)
         self.summary.count(verdict)
-        kind = EntryType(verdict.make.value)
+        kind = verdict.kind
         link = self._renamed(entry.link) if kind is EntryType.HARDLINK else verdict.target
         mtime_ns = self._now_ns if verdict.mtime_ns is None else verdict.mtime_ns
         entry = Entry(

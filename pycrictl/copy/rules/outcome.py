@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
 
-from pycrictl.copy.rules.policy import AcceptedEntry, Make, Skipped
+from pycrictl.copy.rules.policy import AcceptedEntry, Skipped
 from pycrictl.errors import PycrictlError, RemoteProtocolError
 from pycrictl.foreign import count, mapping, mappings, parsed, text
 from pycrictl.units import escape
+from pycrictl.wire.tar.header import Entry, EntryType
 
 MAX_BYTES: Final = 64 * 1024
 """The longest outcome that is accepted."""
@@ -45,15 +46,15 @@ class Summary:
     kept: int = 0
     skipped: int = 0
 
-    def count(self, item: AcceptedEntry, times: int = 1) -> None:
-        """Count something that has been made; -1 times if it has been removed again."""
-        if item.make is Make.DIRECTORY:
+    def count(self, entry: Entry | AcceptedEntry, times: int = 1) -> None:
+        """Count an entry, but no device or pipe; -1 times if it has been removed again."""
+        if entry.kind is EntryType.DIRECTORY:
             self.directories += times
-        elif item.make is Make.SYMLINK:
+        elif entry.kind is EntryType.SYMLINK:
             self.links += times
-        else:
+        elif entry.kind in (EntryType.FILE, EntryType.HARDLINK):
             self.files += times
-            self.size_bytes += times * item.size_bytes
+            self.size_bytes += times * entry.size_bytes
 
 
 _NUMBERS: Final = tuple(field.name for field in fields(Summary))

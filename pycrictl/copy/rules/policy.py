@@ -9,7 +9,6 @@ of the tree) is skipped, and the copy goes on.
 from __future__ import annotations
 
 import os
-from enum import Enum
 from typing import Final, NamedTuple
 
 from pycrictl.errors import EntryRefused
@@ -52,15 +51,6 @@ class Rules(NamedTuple):
     umask: int = 0
 
 
-class Make(Enum):
-    """What is made."""
-
-    FILE = "file"
-    DIRECTORY = "directory"
-    SYMLINK = "symbolic link"
-    HARDLINK = "hard link"
-
-
 class AcceptedEntry(NamedTuple):
     """Something to make.
 
@@ -72,7 +62,7 @@ class AcceptedEntry(NamedTuple):
     """
 
     path: Path
-    make: Make
+    kind: EntryType
     size_bytes: int = 0
     mode: int = 0o755
     mtime_ns: int | None = None
@@ -97,8 +87,8 @@ class Replaced(NamedTuple):
     """
 
     path: Path
-    before: Make | None
-    after: Make | None
+    before: EntryType | None
+    after: EntryType | None
 
 
 class Judge:
@@ -124,7 +114,7 @@ class Judge:
         self.has_absolute = False
         self.replaced: Replaced | None = None
         # By the path as one text, which takes less memory than a tuple.
-        self._made: dict[bytes, Make | None] = {}  # None: skipped
+        self._made: dict[bytes, EntryType | None] = {}  # None: skipped
         self._symlinks: dict[bytes, bytes] = {}
         self._filled: set[bytes] = set()  # directories with something in them
 
@@ -167,11 +157,11 @@ class Judge:
             return Skipped(entry.name, "special", f"it is a {entry.kind.value}")
         mode, mtime_ns, owner = self._metadata(entry)
         if entry.kind is EntryType.DIRECTORY:
-            return AcceptedEntry(path, Make.DIRECTORY, 0, mode, mtime_ns, owner)
+            return AcceptedEntry(path, EntryType.DIRECTORY, 0, mode, mtime_ns, owner)
         if entry.kind is EntryType.FILE:
             self._count(entry)
-            return AcceptedEntry(path, Make.FILE, entry.size_bytes, mode, mtime_ns, owner)
-        item = AcceptedEntry(path, Make.SYMLINK, 0, mode, mtime_ns, owner)
+            return AcceptedEntry(path, EntryType.FILE, entry.size_bytes, mode, mtime_ns, owner)
+        item = AcceptedEntry(path, EntryType.SYMLINK, 0, mode, mtime_ns, owner)
         if entry.kind is EntryType.SYMLINK:
             return self._symlink(item, entry.name, entry.link)
         return self._hardlink(item, entry)
@@ -215,39 +205,39 @@ class Judge:
         if (target := self._symlinks.get(key)) is not None:
             return self._symlink(item, entry.name, target)
         shown = quote(os.fsdecode(entry.link))
-        made = self._made.get(key, Make.DIRECTORY)
+        made = self._made.get(key, EntryType.DIRECTORY)
         if made is None:
             reason = f"it is a hard link to {shown}, which was skipped"
             return Skipped(entry.name, "hard-link-to-skipped", reason)
-        if made is not Make.FILE:
+        if made is not EntryType.FILE:
             reason = f"it is a hard link to {shown}, which is not a file of this copy"
             raise _refusal(entry.name, "hard-link", reason)
-        return item._replace(make=Make.HARDLINK, original=original)
+        return item._replace(kind=EntryType.HARDLINK, original=original)
 
     def _remember(self, path: Path, name: bytes, verdict: AcceptedEntry | Skipped) -> None:
         for length in range(len(path) - 1, -1, -1):
             parent = b"/".join(path[:length])
-            if self._made.get(parent, Make.DIRECTORY) is not Make.DIRECTORY:
+            if self._made.get(parent, EntryType.DIRECTORY) is not EntryType.DIRECTORY:
                 raise _refusal(
                     name, "not-a-directory", "it is below something that is not a directory"
                 )
             self._filled.add(parent)
             if parent in self._made:
                 break
-            self._made[parent] = Make.DIRECTORY
+            self._made[parent] = EntryType.DIRECTORY
         key = b"/".join(path)
         self.replaced = None
-        make: Make | None = None
+        kind: EntryType | None = None
         if isinstance(verdict, AcceptedEntry):
-            make = Make.FILE if verdict.make is Make.HARDLINK else verdict.make
-        if key in self._made and not make is self._made[key] is Make.DIRECTORY:
+            kind = EntryType.FILE if verdict.kind is EntryType.HARDLINK else verdict.kind
+        if key in self._made and not kind is self._made[key] is EntryType.DIRECTORY:
             if not path or key in self._filled:
-                rule = "duplicate" if self._made[key] is make else "type-change"
+                rule = "duplicate" if self._made[key] is kind else "type-change"
                 raise _refusal(name, rule, "the same name came before")
-            self.replaced = Replaced(path, self._made[key], make)
+            self.replaced = Replaced(path, self._made[key], kind)
             self._symlinks.pop(key, None)
-        self._made[key] = make
-        if isinstance(verdict, AcceptedEntry) and make is Make.SYMLINK:
+        self._made[key] = kind
+        if isinstance(verdict, AcceptedEntry) and kind is EntryType.SYMLINK:
             self._symlinks[key] = verdict.target
 
 

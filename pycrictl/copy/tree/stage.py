@@ -19,13 +19,14 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import AcceptedEntry, Make, Path, Rules
+from pycrictl.copy.rules.policy import AcceptedEntry, Path, Rules
 from pycrictl.copy.tree.commit import Merge, move_new
 from pycrictl.copy.tree.janitor import COMMIT, COMMIT_NEW, TOP, Note, random_name, remove_stage
 from pycrictl.copy.tree.rootfs import Directory, descend, set_owner, to_error
 from pycrictl.errors import CopyError
 from pycrictl.signals import undisturbed
 from pycrictl.units import quote
+from pycrictl.wire.tar.header import EntryType
 
 IMPLIED_MODE: Final = 0o755
 """Of a directory that is missing in an archive, but needed for what is in it."""
@@ -72,14 +73,14 @@ class Stage:
 
     def make(self, item: AcceptedEntry) -> int | None:
         """Make an item; return the descriptor of a file, which the caller finishes and closes."""
-        if item.make is Make.FILE:
+        if item.kind is EntryType.FILE:
             parent, name = self._parent(item)
             return parent.create(name)
-        if item.make is Make.DIRECTORY:
+        if item.kind is EntryType.DIRECTORY:
             self._enter(item.path)
             made = self._directories[item.path]
             self._directories[item.path] = made._replace(item=item, is_implied=False)
-        elif item.make is Make.SYMLINK:
+        elif item.kind is EntryType.SYMLINK:
             # Last of all: nothing that is made can be reached through one.
             self._symlinks[item.path] = item
         else:
@@ -101,8 +102,8 @@ class Stage:
             return None
         parent.remove(name)
         if self._directories.pop(path, None) is not None:
-            return AcceptedEntry(path, Make.DIRECTORY)
-        return AcceptedEntry(path, Make.FILE, status.st_size if status.st_nlink == 1 else 0)
+            return AcceptedEntry(path, EntryType.DIRECTORY)
+        return AcceptedEntry(path, EntryType.FILE, status.st_size if status.st_nlink == 1 else 0)
 
     def move(self, name: bytes, *, replaces: bool) -> None:
         """Move the top to a name that nothing has, or that of a link or file."""
@@ -221,7 +222,7 @@ class Stage:
             self._entered = inner
             status = os.fstat(directory.fd)
             if known is None:
-                item = AcceptedEntry(inner, Make.DIRECTORY, mode=IMPLIED_MODE)
+                item = AcceptedEntry(inner, EntryType.DIRECTORY, mode=IMPLIED_MODE)
                 made = _Made(item, status.st_dev, status.st_ino, is_implied=True)
                 self._directories[inner] = made
             elif (status.st_dev, status.st_ino) != (known.device, known.inode):

@@ -13,7 +13,6 @@ from pycrictl.copy.rules.policy import (
     MAX_TIME_NS,
     AcceptedEntry,
     Judge,
-    Make,
     Replaced,
     Rules,
     Skipped,
@@ -146,7 +145,7 @@ def test_links_count_from_the_top_of_what_is_copied() -> None:
         Entry(b"top/i", H, link=b"top/d/h"),
         Entry(b"top/l", L, link=b"../beside"),
     )
-    assert item == AcceptedEntry((b"d", b"h"), Make.HARDLINK, 0, 0o644, original=(b"f",))
+    assert item == AcceptedEntry((b"d", b"h"), H, 0, 0o644, original=(b"f",))
     assert isinstance(again, AcceptedEntry)
     assert again.original == (b"d", b"h")
     assert isinstance(beside, Skipped)
@@ -155,15 +154,15 @@ def test_links_count_from_the_top_of_what_is_copied() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "before", "after"),
     [
-        (Entry(b"x", F), Entry(b"./x", F), Make.FILE, Make.FILE),
-        (Entry(b"x", F), Entry(b"/x", L, link=b"y"), Make.FILE, Make.SYMLINK),
-        (Entry(b"x", L, link=b"y"), Entry(b"x", D), Make.SYMLINK, Make.DIRECTORY),
-        (Entry(b"x", D), Entry(b"x", L, link=b"/"), Make.DIRECTORY, None),
+        (Entry(b"x", F), Entry(b"./x", F), F, F),
+        (Entry(b"x", F), Entry(b"/x", L, link=b"y"), F, L),
+        (Entry(b"x", L, link=b"y"), Entry(b"x", D), L, D),
+        (Entry(b"x", D), Entry(b"x", L, link=b"/"), D, None),
         (Entry(b"x", EntryType.FIFO), Entry(b"x", EntryType.FIFO), None, None),
     ],
 )
 def test_the_last_of_a_name_counts(
-    first: Entry, second: Entry, before: Make | None, after: Make | None
+    first: Entry, second: Entry, before: EntryType | None, after: EntryType | None
 ) -> None:
     judge = Judge(Rules(), single=False)
     judge.judge(first)
@@ -188,4 +187,6 @@ def test_the_last_of_a_name_counts(
     ],
 )
 def test_modes_times_and_owners(entry: Entry, rules: Rules, kept: tuple[Any, ...]) -> None:
-    assert verdicts(entry, rules=rules) == [AcceptedEntry((), Make.FILE, entry.size_bytes, *kept)]
+    assert verdicts(entry, rules=rules) == [
+        AcceptedEntry((), EntryType.FILE, entry.size_bytes, *kept)
+    ]

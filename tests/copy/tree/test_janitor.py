@@ -23,13 +23,14 @@ from tests.copy.trees import needs_root, stages_in
 PROGRAM: Final = """
 import os, sys
 from pycrictl.copy.tree.places import THIS_MACHINE, open_destination
-from pycrictl.copy.rules.policy import AcceptedEntry, Make
+from pycrictl.copy.rules.policy import AcceptedEntry
 from pycrictl.copy.tree.stage import Stage
+from pycrictl.wire.tar.header import EntryType
 
 with open_destination(THIS_MACHINE, os.fsencode(sys.argv[1])) as place:
     stage = Stage(place.directory, lambda _: None, *sys.argv[2:])
-    stage.make(AcceptedEntry((b"d",), Make.DIRECTORY))
-    os.write(stage.make(AcceptedEntry((b"d", b"f"), Make.FILE)), b"1")
+    stage.make(AcceptedEntry((b"d",), EntryType.DIRECTORY))
+    os.write(stage.make(AcceptedEntry((b"d", b"f"), EntryType.FILE)), b"1")
     print("ready", flush=True)
     sys.stdin.read()
 """
