@@ -1,35 +1,53 @@
-"""The method rpc in front of a fake runtime and a server of copy streams."""
+"""The method rpc in front of a fake runtime, and a server of copy streams as a test wants it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import ssl
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request
+from websockets.sync.server import ServerConnection, serve
+from websockets.typing import Subprotocol
 
+from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.transfer.messages import (
+    CHANNEL_END,
+    FROM_CONTAINER,
+    STATUS,
+    STREAM_PROTOCOL,
+    TO_CONTAINER,
+)
 from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
-from tests.copy.copyserver import CopyServer, copy_server
 from tests.copy.hostile import FILE, member
 from tests.fakecri.server import FakeServer
 
 MIB = 1 << 20
 HONEST = member(b"d/", b"5", mode=0o755) + member(b"d/f", FILE, b"content") + END_OF_ARCHIVE
+SUCCESS = b'{"metadata":{},"status":"Success"}'
 FAILURE = b'{"status":"Failure","message":"the disk is \\u001b[31mfull"}'
+Script = Callable[[ServerConnection], None]
 
 
 class Copier(OverRpc):
     """The method, with what it tells kept."""
 
-    def __init__(self, client: CriClient, **others: Any) -> None:
-        super().__init__(client, "c1", **{"idle_s": 60.0, "outcome_s": 60.0, **others})
+    def __init__(self, client: CriClient, container: str = "c1", **others: Any) -> None:
+        super().__init__(client, container, **{"idle_s": 60.0, "outcome_s": 60.0, **others})
+        self.client = client
         self.skipped: list[Skipped] = []
         self.bytes = 0
         self.totals: list[int] = []
@@ -38,17 +56,13 @@ class Copier(OverRpc):
     def _count(self, count: int) -> None:
         self.bytes += count
 
-    def out(self, path: str, local: Path, rules: Rules | None = None) -> Summary:
-        return ends.copy_from(self, path.encode(), os.fsencode(local), rules or Rules(), self.watch)
+    def out(self, path: str, local: Path, on_total: Callable[[int], None] | None = None) -> Summary:
+        """Copy out of the container; ``on_total`` is called between the call and the stream."""
+        watch = self.watch._replace(on_total=on_total or self.watch.on_total)
+        return ends.copy_from(self, path.encode(), os.fsencode(local), Rules(), watch)
 
-    def into(self, local: Path, path: str, rules: Rules | None = None) -> Summary:
+    def into(self, local: Path | str, path: str, rules: Rules | None = None) -> Summary:
         return ends.copy_to(self, os.fsencode(local), path.encode(), rules or Rules(), self.watch)
-
-
-@pytest.fixture
-def server() -> Iterator[CopyServer]:
-    with copy_server() as server:
-        yield server
 
 
 @pytest.fixture
@@ -60,3 +74,95 @@ def client(fake: FakeServer) -> Iterator[CriClient]:
 @pytest.fixture
 def copier(client: CriClient) -> Copier:
     return Copier(client)
+
+
+class CopyServer:
+    """Runs ``script`` on each connection.
+
+    Attributes:
+        script: what is done once the handshake is over.
+        answer: instead of the handshake, these bytes.
+        received: what came on the channel to the container.
+        url: what reaches it.
+    """
+
+    def __init__(self) -> None:
+        self.script: Script = self.take
+        self.answer = b""
+        self.received = bytearray()
+        self.url = ""
+        self.errors: list[BaseException] = []
+
+    def take(self, connection: ServerConnection, outcome: bytes = SUCCESS) -> None:
+        """What an honest server does with what comes."""
+        for channel, data in messages(connection):
+            if channel == CHANNEL_END:
+                assert data == bytes((TO_CONTAINER,))
+                break
+            assert channel == TO_CONTAINER
+            self.received += data
+        say(connection, STATUS, outcome)
+
+    def serve(self, connection: ServerConnection) -> None:
+        try:
+            with suppress(ConnectionClosed):
+                self.script(connection)
+        except BaseException as exc:
+            self.errors.append(exc)
+
+    def before(self, connection: ServerConnection, _: Request) -> None:
+        if self.answer:
+            connection.socket.sendall(self.answer)
+            connection.socket.recv(1)
+
+
+@contextmanager
+def copy_server(context: ssl.SSLContext | None = None) -> Iterator[CopyServer]:
+    made = CopyServer()
+    with serve(
+        made.serve, "127.0.0.1", 0, ssl=context, compression=None, max_size=None, max_queue=1,
+        close_timeout=1, process_request=made.before, subprotocols=[Subprotocol(STREAM_PROTOCOL)],
+    ) as server:  # fmt: skip
+        scheme = "http" if context is None else "https"
+        made.url = f"{scheme}://127.0.0.1:{server.socket.getsockname()[1]}/copy/token"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield made
+    thread.join(60)
+    assert made.errors == []
+
+
+@pytest.fixture
+def server() -> Iterator[CopyServer]:
+    with copy_server() as server:
+        yield server
+
+
+def offer(fake: FakeServer, server: CopyServer, archive: bytes = b"") -> None:
+    """The fake runtime answers both calls with the server's URL, and announces ``archive``."""
+    told = {"size": len(archive), "checksum": zlib.crc32(archive)}
+    fake.offer("CopyToContainer", cri_pb2.CopyToContainerResponse(url=server.url))
+    fake.offer("CopyFromContainer", cri_pb2.CopyFromContainerResponse(url=server.url, **told))
+
+
+def say(connection: ServerConnection, channel: int, data: bytes = b"") -> None:
+    connection.send(bytes((channel,)) + data)
+
+
+def messages(connection: ServerConnection) -> Iterator[tuple[int, bytes]]:
+    for message in connection:
+        assert isinstance(message, bytes)
+        yield message[0], message[1:]
+
+
+def sending(archive: bytes, outcome: bytes = SUCCESS, *, piece_bytes: int = 1 << 20) -> Script:
+    """A script that sends an archive, and an outcome if there is one."""
+
+    def script(connection: ServerConnection) -> None:
+        for start in range(0, len(archive), piece_bytes):
+            say(connection, FROM_CONTAINER, archive[start : start + piece_bytes])
+        say(connection, CHANNEL_END, bytes((FROM_CONTAINER,)))
+        if outcome:
+            say(connection, STATUS, outcome)
+
+    return script

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,20 +14,16 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy import ends
 from pycrictl.copy.rules.outcome import Outcome, decode
-from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.transfer.link import SocketLink, open_link
 from pycrictl.copy.transfer.messages import STATUS, STREAM_PROTOCOL
-from pycrictl.copy.transfer.over_rpc import OverRpc
-from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.streaming.target import parse_url
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.copy.copier import Copier as BaseCopier
 from tests.copy.hostile import FILE, member
 from tests.copy.test_on_node import ID, stop
 from tests.copy.test_on_node import start as start_container
-from tests.copy.trees import ignore
 from tests.fakecri.server import FakeServer
 from tests.node.kubelet import RUNTIME
 from tests.processes import descriptors
@@ -95,21 +90,12 @@ def container(fake: FakeServer) -> Iterator[Pretended]:
         yield container
 
 
-class Copier:
+class Copier(BaseCopier):
+    """The method rpc at a whole proxy, and its calls alone."""
+
     def __init__(self, proxy: Program) -> None:
+        super().__init__(CriClient(str(proxy.socket_path), timeout_s=10), ID)
         self.proxy = proxy
-        self.client = CriClient(str(proxy.socket_path), timeout_s=10)
-        self.skipped: list[Skipped] = []
-        self._rpc = OverRpc(self.client, ID)
-        self.watch = Watch(ignore, self.skipped.append)
-
-    def out(self, path: str, local: Path, on_total: Callable[[int], None] | None = None) -> Any:
-        """Copy out of the container; ``on_total`` is called between the call and the stream."""
-        watch = Watch(ignore, self.skipped.append, on_total)
-        return ends.copy_from(self._rpc, path.encode(), os.fsencode(local), Rules(), watch)
-
-    def into(self, local: Path | str, path: str) -> Any:
-        return ends.copy_to(self._rpc, os.fsencode(local), path.encode(), Rules(), self.watch)
 
     def ask_to(
         self, path: str = "/to", size: int = 1024, checksum: int = 0, container: str = ID

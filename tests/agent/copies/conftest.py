@@ -106,10 +106,10 @@ def start_node(cluster: Cluster, container: Pretended, fake: FakeServer) -> Call
         with CriClient(fake.path, timeout_s=10) as client:
             yield client, None
 
-    def start(**settings: Any) -> Path:
+    def start(node: str = "n1", **settings: Any) -> Path:
         store = container.root.parent / "store"
-        cluster.start(connect=connect, spool_dir=str(store), **settings)
-        cluster.add_pod("web", state={"running": {}}, phase="Running")
+        cluster.start(node, connect, spool_dir=str(store), **settings)
+        cluster.add_pod("web", node=node, state={"running": {}}, phase="Running")
         return store
 
     return start

@@ -9,18 +9,15 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pycrictl.cri.calls.client import CriClient
 from tests.agent.copies.conftest import Plugin, plugin_of, spooled
 from tests.agent.standing import Answer, Cluster
 from tests.copy.trees import needs_root, stages_in
-from tests.fakecri.server import FakeServer
 from tests.kube.access import Grant
 from tests.kubectl.plugin import proxies_of
 from tests.proxy.copier import MIB, Pretended
@@ -30,6 +27,8 @@ from tests.waiting import wait_until
 pytestmark = needs_root
 
 ROOT = Path(__file__).parents[3]
+COPIES = "namespaces/default/pods/web/containercopies"
+SPEC: dict[str, object] = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
 EXECUTE = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
 
 
@@ -110,12 +109,7 @@ def test_who_may(
         assert jane.kept == []
     line = "copy user=jane pod=default/web container=main direction=to path=/to size_bytes=3072"
     assert f"{line} moved_bytes=3072 end=done\n" in caplog.text
-    path = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods/web/containercopies"
-    body = json.dumps({"spec": {"direction": "To", "path": "/to/../etc"}}).encode()
-    answer = cluster.ask(
-        path, certificate=cluster.front_proxy, user="jane", method="POST", body=body
-    )
-    assert answer.status == 422
+    assert post(cluster, {"direction": "To", "path": "/to/../etc"}, "jane").status == 422
     line = "copy user=jane pod=default/web direction=unknown"
     assert f'{line} size_bytes=0 moved_bytes=0 end=refused error="the path in' in caplog.text
     page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
@@ -159,25 +153,15 @@ def test_too_many(
     (tmp_path / "f").write_text("content")
     (container.root / "to/f").write_bytes(bytes(2 * MIB))
     start_node(copies_per_pod=1, copy_size_limit_bytes=MIB)
-    path = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods/web/containercopies"
-    spec = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
-
-    def begin(**changes: object) -> Answer:
-        body = json.dumps({"spec": {**spec, **changes}}).encode()
-        return cluster.ask(
-            path, certificate=cluster.front_proxy, user="admin", method="POST", body=body
-        )
-
-    cluster.api.grants.append(Grant("admin", [EXECUTE], "default"))
+    for user in ("admin", "jane"):
+        cluster.api.grants.append(Grant(user, [EXECUTE], "default"))
     for changes in ({"size": 2 * MIB}, {"direction": "From"}):
-        large = begin(**changes)
+        large = post(cluster, {**SPEC, **changes})
         assert large.status == 429
         assert "ContainerCopySizeLimit" in large.document["message"]
-    first, second = begin(), begin()
-    assert (first.status, second.status) == (201, 429)
-    assert second.headers["Retry-After"] == "10"
-    assert second.document["reason"] == "TooManyRequests"
-    assert second.document["details"]["retryAfterSeconds"] == 10
+    first, second = post(cluster, SPEC), post(cluster, SPEC)
+    assert (first.status, second.document["reason"]) == (201, "TooManyRequests")
+    check_too_many(second)
     begun_s = time.monotonic()
     done = plugin(str(tmp_path / "f"), "web:/to")
     assert time.monotonic() - begun_s < 20
@@ -185,60 +169,52 @@ def test_too_many(
     (line,) = done.stderr.decode().splitlines()
     assert line.endswith("the quota ContainerCopiesPerPod; try again later")
     assert plugin.kept == []
-    name = first.document["metadata"]["name"]
-    for user in ("jane", "admin"):  # only the second is its owner
-        cluster.api.grants.append(Grant(user, [EXECUTE], "default"))
-        answer = cluster.ask(
-            f"{path}/{name}/abandon", certificate=cluster.front_proxy, user=user, method="POST"
-        )
-        assert answer.status == (404 if user == "jane" else 200)
+    abandon = f"{COPIES}/{first.document['metadata']['name']}/abandon"
+    for user, status in (("jane", 404), ("admin", 200)):  # only the second is its owner
+        assert cluster.get(abandon, user=user, method="POST").status == status
     assert plugin(str(tmp_path / "f"), "web:/to").returncode == 0
 
 
+def post(cluster: Cluster, spec: dict[str, object], user: str = "admin") -> Answer:
+    """Begin a copy by the API alone."""
+    body = json.dumps({"spec": spec}).encode()
+    return cluster.get(COPIES, user=user, method="POST", body=body)
+
+
+def check_too_many(answer: Answer) -> None:
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "10")
+    assert answer.document["details"]["retryAfterSeconds"] == 10
+    assert "the quota ContainerCopiesPerPod; try again later" in answer.document["message"]
+
+
 def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("content")
+    """No path of the API server is made of what is no name, and each message says what helps."""
+    file = tmp_path / "f"
+    file.write_text("content")
     cluster.add_pod("waits", node="")
     cluster.add_pod("away", node="n2")
-    for words, error in (
-        (["f", "g"], b"name one as POD:PATH or NAMESPACE/POD:PATH"),
-        (["web:/a", "web:/b"], b"both sides are in containers"),
-        (["web:a", "f"], b"is not absolute"),
-        (["web:/to/nothing", str(tmp_path)], b"no such file"),
-        (["none:/to", str(tmp_path)], b'pods "none" not found'),
-        (["waits:/to", str(tmp_path)], b"has not been assigned to a node yet"),
-        (["away:/to", str(tmp_path)], b"node n2: no agent runs on it"),
-        ([str(tmp_path / "none"), "web:/to"], b"no such file"),
-        ([str(tmp_path / "f"), "web:/to", "--max-size", "1"], b"more than 1 byte"),
-        (["web:/to", str(tmp_path), "--retries", "0", "--context", "no"], b'context "no"'),
+    for words, said in (
+        (["web:/to/nothing", tmp_path], "no such file"),
+        ([tmp_path / "none", "web:/to"], "no such file"),
+        (["none:/to", tmp_path], "hint: 'kubectl get pods -A' shows which there are"),
+        (["waits:/to", tmp_path], "has not been assigned to a node yet"),
+        (["away:/to", tmp_path], "node n2: no agent runs on it"),
+        ([file, "a/b/c:/to"], 'a namespace cannot be called "a/b"'),
+        ([file, "C:/to"], 'a pod cannot be called "C"'),
+        ([file, "web:/to", "-n", "--x"], 'a namespace cannot be called "--x"'),
+        ([file, "web:/to", "-c", "a b"], 'a container cannot be called "a b"'),
+        ([file, "web:/to", "--context", "no"], 'context "no"'),
+        ([file, "web:/to", "--server=https://127.0.0.1:1"], "cannot reach the API server: dial"),
     ):
-        done = plugin(*words, "--retries", "0") if "--retries" not in words else plugin(*words)
-        assert done.returncode != 0, words
-        assert error in done.stderr, (words, done.stderr)
+        done = plugin(*map(str, words), "--retries", "0")
+        assert done.returncode == 1, words
+        assert said in done.stderr.decode(), (words, done.stderr)
         assert b"Traceback" not in done.stderr
-    assert plugin.kept == []
-
-
-def test_who_is_not_there_is_named(
-    plugin: Plugin, cluster: Cluster, node: Path, tmp_path: Path
-) -> None:
-    """No path of the API server is made of what is no name, and each message says what helps."""
-    (tmp_path / "f").write_text("content")
-    for to, words, said in (
-        ("a/b/c:/to", (), 'a namespace cannot be called "a/b"'),
-        ("C:/to", (), 'a pod cannot be called "C"'),
-        ("web:/to", ("-n", "--x"), 'a namespace cannot be called "--x"'),
-        ("web:/to", ("-c", "a b"), 'a container cannot be called "a b"'),
-        ("none:/to", (), "hint: 'kubectl get pods -A' shows which there are"),
-        ("web:/to", ("--server=https://127.0.0.1:1",), "cannot reach the API server: dial tcp"),
-    ):
-        done = plugin(str(tmp_path / "f"), to, *words)
-        assert done.returncode == 1
-        assert said in done.stderr.decode(), done.stderr
     os.mkfifo(tmp_path / "tree")
     done = plugin(str(tmp_path), "web:/to")
     assert b"kubectl container-cp: warning: left out " in done.stderr
     cluster.api.services.clear()
-    done = plugin(str(tmp_path / "f"), "web:/to")
+    done = plugin(str(file), "web:/to")
     assert done.returncode == 1
     first, second = done.stderr.decode().splitlines()
     assert first == "kubectl container-cp: the agent is not installed in this cluster"
@@ -258,32 +234,31 @@ def test_ctrl_c_and_a_kill(
 ) -> None:
     content = os.urandom(48 * MIB)
     (tmp_path / "f").write_bytes(content)
-    process = plugin.start(str(tmp_path / "f"), "web:/to", start_new_session=True)
-    wait_until(lambda: arrived(cluster) > 0)
-    os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
+    into = (str(tmp_path / "f"), "web:/to")
+    out = ("web:/to/f", str(tmp_path / "g"))
+
+    def end(words: tuple[str, str], how: signal.Signals, when: Callable[[], bool]) -> int:
+        process = plugin.start(*words, start_new_session=True)
+        wait_until(when)
+        os.killpg(process.pid, how)
+        process.communicate(timeout=60)
+        return process.returncode
+
+    assert end(into, signal.SIGINT, lambda: arrived(cluster) > 0) == 130
     assert (plugin.kept, spooled(node)) == ([], [])
     assert not (container.root / "to/f").exists()
 
-    process = plugin.start(str(tmp_path / "f"), "web:/to", start_new_session=True)
-    wait_until(lambda: arrived(cluster) > MIB)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    end(into, signal.SIGKILL, lambda: arrived(cluster) > MIB)
     assert len(plugin.kept) == 1
-    done = plugin("--resume", str(tmp_path / "f"), "web:/to")
-    assert done.returncode == 0, done.stderr
-    assert b"anew" not in done.stderr
-    assert (container.root / "to/f").read_bytes() == content
-
-    process = plugin.start("web:/to/f", str(tmp_path / "g"), start_new_session=True)
-    wait_until(lambda: any(one.stat().st_size > MIB for one in plugin.state.glob("*.part")))
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
-    done = plugin("--resume", "web:/to/f", str(tmp_path / "g"))
-    assert done.returncode == 0, done.stderr
-    assert b"anew" not in done.stderr
-    assert (tmp_path / "g").read_bytes() == content
+    parts = plugin.state.glob
+    for words, made in ((into, container.root / "to/f"), (out, tmp_path / "g")):
+        if words == out:
+            kept_much = lambda: any(one.stat().st_size > MIB for one in parts("*.part"))  # noqa: E731
+            end(out, signal.SIGKILL, kept_much)
+        done = plugin("--resume", *words)
+        assert done.returncode == 0, done.stderr
+        assert b"anew" not in done.stderr
+        assert made.read_bytes() == content
     assert (plugin.kept, spooled(node)) == ([], [])
     wait_until(lambda: stages_in(tmp_path) == [])
     assert not list(plugin.runtime.iterdir())
@@ -293,52 +268,37 @@ def test_a_pod_of_another_node(
     cluster: Cluster,
     plugin: Plugin,
     container: Pretended,
-    fake: FakeServer,
+    start_node: Callable[..., Path],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The agent that is asked hands on what it is asked, bytes and refusals, and when to retry."""
-
-    @contextmanager
-    def connect() -> Iterator[tuple[CriClient, None]]:
-        with CriClient(fake.path, timeout_s=10) as client:
-            yield client, None
-
     cluster.start("n1")
-    store = container.root.parent / "store"
-    cluster.start("n2", connect=connect, spool_dir=str(store), copies_per_pod=1)
-    cluster.add_pod("web", node="n2", state={"running": {}}, phase="Running")
+    store = start_node("n2", copies_per_pod=1)
     cluster.add_pod("here", node="n1", state={"running": {}}, phase="Running")
     content = os.urandom(24 * MIB)
     (tmp_path / "f").write_bytes(content)
-    done = plugin(str(tmp_path / "f"), "web:/to")
-    assert done.returncode == 0, done.stderr
-    assert (container.root / "to/f").read_bytes() == content
-    done = plugin("web:/to/f", str(tmp_path / "g"))
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "g").read_bytes() == content
+    for words, made in (
+        ((str(tmp_path / "f"), "web:/to"), container.root / "to/f"),
+        (("web:/to/f", str(tmp_path / "g")), tmp_path / "g"),
+    ):
+        done = plugin(*words)
+        assert done.returncode == 0, done.stderr
+        assert made.read_bytes() == content
     assert spooled(store) == []
-    done = plugin(str(tmp_path / "f"), "web:/none/f")
-    assert b"there is no directory" in done.stderr
+    for to, said in (
+        ("web:/none/f", b"there is no directory"),
+        ("here:/to", b"offers no copies: it has no --spool-dir"),
+    ):
+        assert said in plugin(str(tmp_path / "f"), to).stderr
     cluster.api.grants.append(Grant("admin", [EXECUTE], "default"))
-    path = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods/web/containercopies"
-    body = b'{"spec": {"direction": "To", "path": "/to/g", "size": 5, "checksum": 7}}'
-    large, first, second = (
-        cluster.ask(path, certificate=cluster.front_proxy, user="admin", method="POST", body=one)
-        for one in (bytes(2 * MIB), body, body)
-    )
-    assert (large.status, first.status, second.status) == (413, 201, 429)
-    assert second.headers["Retry-After"] == "10"
-    assert second.document["details"]["retryAfterSeconds"] == 10
-    assert "the quota ContainerCopiesPerPod; try again later" in second.document["message"]
+    large = cluster.get(COPIES, user="admin", method="POST", body=bytes(2 * MIB))
+    assert (large.status, post(cluster, SPEC).status) == (413, 201)
+    check_too_many(post(cluster, SPEC))
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
-    unknown = cluster.ask(
-        f"{path}/{'0' * 32}/data", certificate=cluster.front_proxy, user="admin", headers=upgrade
-    )
+    unknown = cluster.get(f"{COPIES}/{'0' * 32}/data", user="admin", headers=upgrade)
     assert unknown.status == 404
     assert "is not known on the node of" in unknown.document["message"]
-    done = plugin(str(tmp_path / "f"), "here:/to")
-    assert b"offers no copies: it has no --spool-dir" in done.stderr
     assert "request_failed" not in caplog.text
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
+from websockets.sync.server import ServerConnection
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends
@@ -21,13 +22,24 @@ from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind, address
-from pycrictl.copy.transfer.link import SocketLink
-from pycrictl.copy.transfer.messages import STATUS
+from pycrictl.copy.transfer.messages import CHANNEL_END
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, Exhausted, NotFound, StreamError, Unimplemented
 from pycrictl.streaming.target import TlsFiles
-from tests.copy.copier import FAILURE, HONEST, MIB, Copier, client, copier, server
-from tests.copy.copyserver import SUCCESS, CopyServer, copy_server, offer, sending
+from tests.copy.copier import (
+    FAILURE,
+    HONEST,
+    MIB,
+    Copier,
+    CopyServer,
+    client,
+    copier,
+    copy_server,
+    messages,
+    offer,
+    sending,
+    server,
+)
 from tests.fakecri.server import FakeServer, Status
 from tests.streaming.servers import make_certificates
 
@@ -113,11 +125,7 @@ def test_what_the_server_did_and_left_out(
     said = outcome.encode_success(Summary(files=7, skipped=1), left_out)
     offer(fake, server, HONEST)
 
-    def take(connection: SocketLink) -> None:
-        server.take_all(connection)
-        connection.send(STATUS, said)
-
-    server.script = take
+    server.script = lambda connection: server.take(connection, said)
     assert copier.into(tree, "/to") == Summary(files=7, skipped=1)
     assert copier.skipped == left_out
     server.script = sending(HONEST, said)
@@ -157,8 +165,10 @@ def test_an_interruption_while_the_server_is_at_it(
     offer(fake, server)
     given_up = threading.Event()
 
-    def take(connection: SocketLink) -> None:
-        server.take_all(connection)
+    def take(connection: ServerConnection) -> None:
+        for channel, _ in messages(connection):
+            if channel == CHANNEL_END:
+                break
         time.sleep(0.2)  # the client waits by now
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         given_up.wait(60)
@@ -209,21 +219,11 @@ def test_a_source_that_changes_after_it_was_measured(
         return cri_pb2.CopyToContainerResponse(url=server.url)
 
     fake.prepare("CopyToContainer", cri_pb2.CopyToContainerResponse(), answer)
-    ended = threading.Event()
-
-    def take(connection: SocketLink) -> None:
-        try:
-            server.take_all(connection)
-            wanted = fake.calls[-1].request.checksum
-            is_same = zlib.crc32(server.received) == wanted
-            connection.send(STATUS, SUCCESS if is_same else FAILURE)
-        finally:
-            ended.set()
-
-    server.script = take
+    server.script = lambda connection: server.take(connection, FAILURE)
     with pytest.raises(CopyError, match=r"changed while it was copied|the disk is"):
         copier.into(tmp_path / "d", "/to")
-    assert ended.wait(60)
+    if change == "other":
+        assert zlib.crc32(server.received) != fake.calls[-1].request.checksum
 
 
 # What the calls cannot carry, and runtimes without them

@@ -5,16 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from websockets.frames import Frame, Opcode
+from websockets.sync.server import ServerConnection
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import FROM_CONTAINER, STATUS, TO_CONTAINER
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import (
@@ -24,8 +22,22 @@ from pycrictl.errors import (
     StreamError,
     UpgradeRefused,
 )
-from tests.copy.copier import FAILURE, HONEST, MIB, Copier, client, copier, server
-from tests.copy.copyserver import SUCCESS, CopyServer, offer, sending
+from tests.copy.copier import (
+    FAILURE,
+    HONEST,
+    MIB,
+    SUCCESS,
+    Copier,
+    CopyServer,
+    Script,
+    client,
+    copier,
+    messages,
+    offer,
+    say,
+    sending,
+    server,
+)
 from tests.fakecri.server import FakeServer
 
 __all__ = ["client", "copier", "server"]
@@ -39,24 +51,28 @@ def impatient(client: CriClient, message: str) -> Copier:
     return Copier(client, idle_s=patience_s, outcome_s=patience_s)
 
 
-def forever(channel: int, data: bytes) -> Callable[[SocketLink], None]:
-    def script(connection: SocketLink) -> None:
+def forever(channel: int, data: bytes) -> Script:
+    def script(connection: ServerConnection) -> None:
         while True:
-            connection.send(channel, data)
+            say(connection, channel, data)
 
     return script
 
 
-def silent(connection: SocketLink) -> None:
-    connection.receive()
+def silent(connection: ServerConnection) -> None:
+    connection.recv()
 
 
-def raw(data: bytes) -> Callable[[SocketLink], None]:
+def broken(connection: ServerConnection) -> None:
+    connection.socket.shutdown(socket.SHUT_RDWR)
+
+
+def raw(data: bytes) -> Script:
     """Sends frames as they are."""
 
-    def script(connection: SocketLink) -> None:
-        connection._sock.sendall(data)
-        connection.receive()
+    def script(connection: ServerConnection) -> None:
+        connection.socket.sendall(data)
+        connection.recv()
 
     return script
 
@@ -82,7 +98,7 @@ def raw(data: bytes) -> Callable[[SocketLink], None]:
         (sending(HONEST, b"[" * 60_000), StreamError, "is not a Status object"),
         (sending(HONEST, FAILURE), CopyError, r"the disk is \x1b[31mfull"),
         (sending(b"", SUCCESS), CopyError, "0 bytes arrived, but 2560 were announced"),
-        (lambda connection: connection.interrupt(), StreamError, "dropped the connection"),
+        (broken, StreamError, "dropped the connection"),
     ],
 )
 def test_nothing_comes_of_a_bad_stream(
@@ -90,7 +106,7 @@ def test_nothing_comes_of_a_bad_stream(
     server: CopyServer,
     client: CriClient,
     tmp_path: Path,
-    script: Callable[[SocketLink], None],
+    script: Script,
     error: type[Exception],
     message: str,
 ) -> None:
@@ -115,36 +131,36 @@ def test_an_archive_for_standard_output_is_verified_too(
         b"".join(ends.pack_from(copier, b"/x/d", Rules(), copier.watch))
 
 
-def refuse_early(connection: SocketLink) -> None:
-    connection.send(STATUS, FAILURE)
+def refuse_early(connection: ServerConnection) -> None:
+    say(connection, STATUS, FAILURE)
 
 
-def refuse_late(connection: SocketLink) -> None:
-    while (piece := connection.receive()) and piece.channel == TO_CONTAINER:
-        pass
-    connection.send(STATUS, FAILURE)
+def leave_late(connection: ServerConnection) -> None:
+    for channel, _ in messages(connection):
+        if channel != TO_CONTAINER:
+            return
 
 
-def leave_late(connection: SocketLink) -> None:
-    while (piece := connection.receive()) and piece.channel == TO_CONTAINER:
-        pass
+def refuse_late(connection: ServerConnection) -> None:
+    leave_late(connection)
+    say(connection, STATUS, FAILURE)
 
 
-def succeed_early(connection: SocketLink) -> None:
-    connection.send(STATUS, SUCCESS)
-    connection.receive()
+def succeed_early(connection: ServerConnection) -> None:
+    say(connection, STATUS, SUCCESS)
+    connection.recv()
 
 
 COPY_IS_OVER = threading.Event()
 
 
-def take_nothing(connection: SocketLink) -> None:
+def take_nothing(connection: ServerConnection) -> None:
     COPY_IS_OVER.wait(60)
 
 
-def say_nothing(connection: SocketLink) -> None:
+def say_nothing(connection: ServerConnection) -> None:
     leave_late(connection)
-    connection.receive()
+    connection.recv()
 
 
 @pytest.mark.parametrize(
@@ -156,7 +172,7 @@ def say_nothing(connection: SocketLink) -> None:
         (succeed_early, "success before it has everything"),
         (say_nothing, "was silent for 0.3 s"),
         (take_nothing, "was silent for 0.3 s"),
-        (lambda connection: connection.interrupt(), "connection"),
+        (broken, "connection"),
         # Whichever is noticed first: it does not read either.
         (forever(TO_CONTAINER, b"x"), "channel that is not its own|was silent for 0.3 s"),
     ],
@@ -166,7 +182,7 @@ def test_only_a_success_at_the_end_is_one(
     server: CopyServer,
     client: CriClient,
     tmp_path: Path,
-    script: Callable[[SocketLink], None],
+    script: Script,
     message: str,
 ) -> None:
     offer(fake, server)
@@ -215,13 +231,3 @@ def test_bad_urls(fake: FakeServer, copier: Copier, tmp_path: Path, url: str) ->
     with pytest.raises(PycrictlError):
         copier.out("/x/d", tmp_path / "new")
     assert not (tmp_path / "new").exists()
-
-
-def test_a_client_that_is_too_slow_for_the_server() -> None:
-    client, sock = socket.socketpair()
-    connection = SocketLink(sock, idle_s=60, deadline=0.0)
-    client.sendall(Frame(Opcode.BINARY, b"\x00abc").serialize(mask=True))
-    with pytest.raises(StreamError, match="the client is too slow"):
-        connection.receive()
-    connection.abort()
-    client.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import zlib
 from pathlib import Path
@@ -16,7 +17,6 @@ from pycrictl.copy.rules.quotas import MAX_COPIES
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
 from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
-from tests.copy.test_on_node import ID
 from tests.copy.trees import needs_root, stages_in
 from tests.node.kubelet import RUNTIME
 from tests.proxy.copier import (
@@ -36,28 +36,19 @@ pytestmark = needs_root
 
 
 def test_codes(copier: Copier, container: Pretended) -> None:
+    """Beside those that the suite of tests/conformance asks for."""
     for ask in (copier.ask_to, copier.ask_from):
-        for path in ("", "to", "/to/../to", "/to/\0"):
+        for path in ("", "/to/\0"):
             assert refusal(ask, path)[0] == "INVALID_ARGUMENT"
         assert refusal(ask, "/to", container="")[0] == "INVALID_ARGUMENT"
-        assert refusal(ask, "/to", container="e" * 64)[0] == "NOT_FOUND"
-    assert refusal(copier.ask_from, "/none")[0] == "NOT_FOUND"
-    assert refusal(copier.ask_from, "/dev")[0] == "NOT_FOUND"
     os.mkfifo(container.root / "pipe")
     assert refusal(copier.ask_from, "/pipe")[0] == "FAILED_PRECONDITION"
     container.runtime_type = "io.containerd.kata.v2"
     assert refusal(copier.ask_to, "")[0] == "UNIMPLEMENTED"
     assert refusal(copier.ask_from, "/to")[0] == "UNIMPLEMENTED"
     container.state = cri_pb2.CONTAINER_EXITED
-    for ask in (copier.ask_to, copier.ask_from):
-        code, message = refusal(ask, "/to")
-        assert code == "FAILED_PRECONDITION"
-        assert message.startswith(f'pycrictl proxy: container "{ID}" is not running')
     with pytest.raises(FailedPrecondition, match="is not running"):
         copier.into("/etc/hostname", "/to")
-
-
-def test_a_request_that_cannot_be_read(copier: Copier) -> None:
     for name in ("CopyToContainer", "CopyFromContainer"):
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = copier.proxy.channel.unary_unary(
             RUNTIME + name
@@ -76,8 +67,7 @@ def test_the_size_limit_is_exact(container: Pretended, start: Start, tmp_path: P
         assert copier.ask_from("/to/exact").size == size
         code, message = refusal(copier.ask_from, "/to/more")
         assert code == "RESOURCE_EXHAUSTED"
-        assert "ContainerCopySizeLimit" in message
-        assert "try again later" in message
+        assert re.search("ContainerCopySizeLimit; .*try again later", message)
         stream(copier.ask_to(size=size)).close()
         for more in (size + 1, 2**64 - 1):
             assert refusal(copier.ask_to, size=more) == (code, message)
@@ -107,8 +97,7 @@ def test_copies_of_a_pod_are_exact(container: Pretended, start: Start) -> None:
         copier.ask_from("/f")
         code, message = refusal(copier.ask_to)
         assert code == "RESOURCE_EXHAUSTED"
-        assert "ContainerCopiesPerPod" in message
-        assert "try again later" in message
+        assert re.search("ContainerCopiesPerPod; .*try again later", message)
         assert refusal(copier.ask_from, "/f")[0] == code
         # Asking whether a copy is possible takes none.
         assert refusal(copier.ask_to, "")[0] == "INVALID_ARGUMENT"
@@ -151,26 +140,25 @@ def send(connection: SocketLink, data: bytes) -> Outcome:
     return outcome_of(connection)
 
 
-BAD = (
-    (ARCHIVE.replace(b"content", b"CONTENT"), len(ARCHIVE), None, "another checksum"),
-    (ARCHIVE[:-1024], len(ARCHIVE) - 1024, zlib.crc32(ARCHIVE[:-1024]), "too early"),
-    (bytes(17 * MIB), 2**64 - 1, None, "follows the end of the archive"),
-    (b"x" * 1024, 1024, None, "not a tar archive"),
-    (b"", 0, 0, "too early"),
+@pytest.mark.parametrize(
+    ("data", "size", "why"),
+    [
+        (bytes(17 * MIB), 2**64 - 1, "follows the end of the archive"),
+        (b"x" * 1024, 1024, "not a tar archive"),
+        (b"", 0, "too early"),
+    ],
 )
-
-
-def test_a_bad_stream_changes_nothing(copier: Copier, container: Pretended) -> None:
+def test_a_bad_stream_changes_nothing(
+    copier: Copier, container: Pretended, data: bytes, size: int, why: str
+) -> None:
     (container.root / "to/f").write_text("old")
-    for data, size, checksum, why in BAD:
-        checksum = zlib.crc32(ARCHIVE) if checksum is None else checksum
-        connection = stream(copier.ask_to("/to/f", size, checksum))
-        assert why in send(connection, data).failure
-        connection.close()
-        copier.wait_until_idle()
-        assert (container.root / "to/f").read_text() == "old"
-        assert stages_in(container.root) == []
-    wait_until(lambda: copier.proxy.log().count("end=failed") == len(BAD))
+    connection = stream(copier.ask_to("/to/f", size, 0))
+    assert why in send(connection, data).failure
+    connection.close()
+    copier.wait_until_idle()
+    assert (container.root / "to/f").read_text() == "old"
+    assert stages_in(container.root) == []
+    assert copier.proxy.log().count("end=failed") == 1
 
 
 def test_other_channels_are_not_the_clients(copier: Copier, container: Pretended) -> None:
@@ -198,14 +186,9 @@ def test_a_url_works_once_and_only_as_a_websocket(copier: Copier, container: Pre
         with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), 5) as sock:
             sock.sendall(head.encode() + early)
             assert sock.recv(100).startswith(b"HTTP/1.1 400 ")
-        with pytest.raises(PycrictlError, match="404"):
-            stream(url)
-    with pytest.raises(PycrictlError, match="404"):
-        stream(url.replace("/copy/", "/progress/"))
-    copier.wait_until_idle()
-    connection = stream(copier.ask_from("/f").url)
-    assert outcome_of(connection).failure == ""
-    connection.close()
+        for used in (url, url.replace("/copy/", "/progress/")):
+            with pytest.raises(PycrictlError, match="404"):
+                stream(used)
 
 
 def test_a_slot_is_free_as_soon_as_the_outcome_is_known(
