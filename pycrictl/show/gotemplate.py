@@ -13,9 +13,9 @@ A variable is known by its place in the list of those that are visible where it 
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -40,7 +40,6 @@ _WORD: Final = re.compile(
 _LEFT: Final = re.compile(rf"\{{\{{(-(?=[{_SPACES}]))?")
 _RIGHT: Final = re.compile(rf"(?:[{_SPACES}]+(-))?[{_SPACES}]*}}}}")
 _DECLARED: Final = re.compile(r"(\$\w+)\s*(?:,\s*(\$\w+)\s*)?(:?=)")
-_NO_ESCAPE: Final = re.compile(r'(?<!\\)(?:\\\\)*\\[^abfnrtvxuU0-7\\"]')
 
 
 class TemplateError(UsageError):
@@ -307,27 +306,13 @@ class _Parser:
         if word.text[0] == "`":
             return word.text[1:-1].replace("\r", "")
         try:
-            if word.kind == "number":
-                return _number(word.text)
-            if _NO_ESCAPE.search(word.text):
-                raise ValueError("unknown escape")
-            text: str = ast.literal_eval(word.text)  # Go's escapes are among Python's
-            text.encode()  # half of a surrogate pair is not a character
-            return text
+            if word.kind == "string":
+                return ast.literal_eval(word.text)  # Go's escapes are among Python's
+            with suppress(ValueError):
+                return parse_int(word.text)
+            return float(word.text)
         except (ValueError, SyntaxError):
             raise self.error(word.position, f"{quote(word.text)} is not valid") from None
-
-
-def _number(text: str) -> int | float:
-    try:
-        return parse_int(text)
-    except ValueError:
-        if "0x" in text.lower() or not any(char in text for char in ".eE"):
-            raise
-        number = float(text)
-        if not math.isfinite(number):
-            raise
-        return number
 
 
 # What is made of the words
