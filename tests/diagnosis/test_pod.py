@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState, Sandbox
-from pycrictl.diagnosis.findings import Disk, Missing
+from pycrictl.diagnosis.findings import Condition, Disk, Missing
 from pycrictl.diagnosis.pod import diagnose, document
 from pycrictl.diagnosis.troubles import pull_trouble
 from pycrictl.show.datatext import document_json
@@ -158,91 +158,125 @@ def test_the_twelve_causes(kind: str) -> None:
         assert len(lines) < 24
 
 
-def test_a_full_disk_while_an_image_is_unpacked() -> None:
-    """The image's error is not a disk's own; the disk itself is named beside it."""
-    full = ROOMY._replace(free_bytes=0)
-    failure = (
-        "failed to extract layer sha256:12: write /var/lib/x: no space left on device: unknown"
-    )
-    found = diagnose(replace(waits_for(failure=failure), disks=(full,)))
-    assert [one.kind for one in found] == ["disk-full", "disk-full"]
-    assert found[0].text.startswith('is not running: image "reg.example/web:1": there is no space')
+def ended(exit_code: int, reason: str = "Error", **more: Any) -> Container:
+    return replace(ENDED, exit_code=exit_code, reason=reason, **more)
 
 
-def test_what_the_kubelet_says_stands_beside_what_is() -> None:
-    """Bytes flow while the kubelet still shows its back-off, and the last failure is history."""
-    pull = PullState(sums(1, 2, 1.0))
-    found = waits_for(pull=pull, says="ImagePullBackOff", failure="dial tcp: i/o timeout")
-    (cause,) = diagnose(found)
-    assert cause.kind == "pulling"
-    assert cause.text.endswith("(the kubelet still says ImagePullBackOff)")
+def of(*containers: Container, **more: Any) -> PodFacts:
+    return facts(containers=containers, **more)
 
 
-def test_a_stalled_pull_is_serious() -> None:
-    cause = diagnose(waits_for(pull=PullState(sums(1 << 20, 2 << 20, 0.0, idle_s=95.0))))[0]
-    assert (cause.kind, cause.weight.name) == ("stalled", "SERIOUS")
-    assert "has stalled for About a minute" not in cause.text
-    assert "has stalled for 1m35s" in cause.text
+def gone(*containers: Container, **more: Any) -> PodFacts:
+    return of(*containers, sandbox=GONE, **more)
 
 
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [
-        ({"exit_code": 137, "reason": "OOMKilled"}, "out-of-memory"),
-        ({"exit_code": 1, "reason": "Error"}, "crashed"),
-        ({"exit_code": 1, "reason": "Error", "waiting": "CrashLoopBackOff"}, "crash-loop"),
-        ({"exit_code": 0, "reason": "Completed"}, "finished"),
-    ],
+def bare(*lines: str, **more: Any) -> PodFacts:
+    """A pod without a sandbox, and what the journal says of it."""
+    journal = tuple(Line(NOW, "kubelet", line) for line in lines)
+    return of(TO_COME, sandbox=None, journal=journal, **more)
+
+
+RESERVED = (
+    'level=error msg="RunPodSandbox for &PodSandboxMetadata{Name:web,Uid:u1,Namespace:default,'
+    'Attempt:0,} failed, error" error="failed to reserve sandbox name \\"web_default_u1_0\\""'
 )
-def test_containers_that_have_ended(change: dict[str, Any], kind: str) -> None:
-    assert diagnose(facts(containers=(replace(ENDED, **change),)))[0].kind == kind
+EVICTED = '"Eviction manager: pod is evicted successfully" pod="default/web"'
+YOUNG = replace(RUNNING, started_s=NOW - 5, has_crashed_before=True, exit_code=3, restarts=2)
+UNPACKING = "failed to extract layer sha256:12: write /var/lib/x: no space left on device: unknown"
+LOW = "The node was low on resource: ephemeral-storage. "
+UNKNOWN = of(images=())
+
+OTHERS: dict[str, tuple[PodFacts, str, str]] = {
+    # The image's error is not a disk's own; the disk itself is named beside it.
+    "a full disk while an image is unpacked": (
+        replace(waits_for(failure=UNPACKING), disks=(ROOMY._replace(free_bytes=0),)),
+        "disk-full disk-full",
+        'is not running: image "reg.example/web:1": there is no space',
+    ),
+    # Bytes flow while the kubelet still shows its back-off, and the last failure is history.
+    "what the kubelet says stands beside what is": (
+        waits_for(pull=PullState(sums(1, 2, 1.0)), says="ImagePullBackOff", failure="i/o timeout"),
+        "pulling",
+        "(the kubelet still says ImagePullBackOff)",
+    ),
+    "a stalled pull": (
+        waits_for(pull=PullState(sums(1 << 20, 2 << 20, 0.0, idle_s=95.0))),
+        "stalled",
+        "has stalled for 1m35s",
+    ),
+    "out of memory": (of(ended(137, "OOMKilled")), "out-of-memory", "OOM-killed"),
+    "a first end": (of(ended(1)), "crashed", "has ended: exit code 1"),
+    "a back-off": (of(ended(1, waiting="CrashLoopBackOff")), "crash-loop", "again and again"),
+    "killed": (of(ended(137, restarts=2)), "crash-loop", "exit code 137 (SIGKILL), 2 restarts"),
+    "between two crashes": (of(YOUNG), "crash-loop", "is running, but"),
+    "long after a crash": (of(replace(YOUNG, started_s=NOW - 3600)), "healthy", "is running: "),
+    "done": (of(ended(0, "Completed")), "finished", "has finished: exit code 0"),
+    "done without its sandbox": (gone(ended(0, "Completed")), "finished", "has finished"),
+    "done, the API says": (
+        gone(ended(0, "Completed"), phase="Succeeded"),
+        "finished",
+        "has finished",
+    ),
+    "failed without its sandbox": (gone(ended(2)), "crashed", "exit code 2"),
+    "ended with its sandbox": (gone(ended(137, restarts=2)), "sandbox-gone", "its sandbox is gone"),
+    "an image weighs more than another container's crash": (
+        of(
+            TO_COME,
+            replace(ended(1), name="side"),
+            images=(replace(ABSENT, failure="x: not found"),),
+        ),
+        "not-found crashed",
+        "the registry does not have it",
+    ),
+    "no network at all": (
+        bare(problems=(Condition("NetworkReady", "cni plugin not initialized"),)),
+        "cni",
+        "cni plugin not initialized",
+    ),
+    "a pull that may be its own": (
+        replace(UNKNOWN, stray_pulls={"x": PullState(sums(1, 100))}),
+        "maybe-pulling",
+        "may be waiting for an image",
+    ),
+    "a failure that may be its own": (
+        replace(UNKNOWN, stray_failures={"r/a:1": "first", "r/web:1": "r/web:1: not found"}),
+        "maybe-failed",
+        'waiting for an image: "r/web:1": the registry does not have it (r/web:1: not found)',
+    ),
+    "nothing is known": (UNKNOWN, "unknown", "no error is known"),
+    "evicted": (
+        gone(ended(137), phase="Failed", reason="Evicted", message=LOW),
+        "evicted",
+        "is not running: the node has evicted it: The node was low on resource: ephemeral-storage.",
+    ),
+    "ended by the kubelet": (
+        gone(phase="Failed", reason="DeadlineExceeded"),
+        "ended",
+        "is not running: the kubelet has ended it (DeadlineExceeded)",
+    ),
+    "evicted, the journal says": (bare(EVICTED), "evicted", "the journal says"),
+    "an eviction that is over": (bare(EVICTED, phase="Pending"), "unknown", "no error is known"),
+    "a reserved name is what a failure left": (bare(CNI, RESERVED), "cni", TWELVE["cni"][1]),
+    "a reserved name alone": (bare(RESERVED), "sandbox", "failed to reserve sandbox name"),
+    "a probe that does not succeed": (
+        of(replace(RUNNING, is_ready=False)),
+        "probe",
+        'is not ready: container "app" runs',
+    ),
+    "a probe that succeeds": (of(replace(RUNNING, is_ready=True)), "healthy", "is running: "),
+}
 
 
-def test_a_container_that_runs_between_two_crashes() -> None:
-    young = replace(RUNNING, started_s=NOW - 5, has_crashed_before=True, exit_code=3, restarts=2)
-    assert diagnose(facts(containers=(young,)))[0].kind == "crash-loop"
-    old = replace(young, started_s=NOW - 3600)
-    assert diagnose(facts(containers=(old,)))[0].kind == "healthy"
-
-
-def test_a_finished_pod_has_no_sandbox_any_more() -> None:
-    done = replace(ENDED, exit_code=0, reason="Completed")
-    assert diagnose(facts(sandbox=GONE, containers=(done,)))[0].kind == "finished"
-    assert diagnose(facts(sandbox=GONE, containers=(done,), phase="Succeeded"))[0].kind == (
-        "finished"
-    )
-    failed = replace(ENDED, exit_code=2, reason="Error")
-    assert diagnose(facts(sandbox=GONE, containers=(failed,)))[0].kind == "crashed"
-    killed = replace(ENDED, exit_code=137, reason="Error")
-    assert diagnose(facts(sandbox=GONE, containers=(killed,)))[0].kind == "sandbox-gone"
-
-
-def test_an_image_weighs_more_than_another_containers_crash() -> None:
-    crashed = replace(ENDED, name="side", exit_code=1, reason="Error")
-    found = diagnose(
-        facts(containers=(TO_COME, crashed), images=(replace(ABSENT, failure="x: not found"),))
-    )
-    assert [one.kind for one in found] == ["not-found", "crashed"]
-
-
-def test_a_network_that_is_not_there_at_all() -> None:
-    problem = ("NetworkReady", "cni plugin not initialized")
-    cause = diagnose(facts(sandbox=None, containers=(TO_COME,), problems=(problem,)))[0]
-    assert (cause.kind, "cni plugin not initialized" in cause.text) == ("cni", True)
-
-
-def test_nothing_is_known() -> None:
-    cause = diagnose(facts(containers=(), images=(), stray_pulls={"x": PullState(sums(1, 100))}))[0]
-    assert cause.kind == "maybe-pulling"
-    cause = diagnose(facts(containers=(), images=()))[0]
-    assert (cause.kind, "no error is known" in cause.text) == ("unknown", True)
+@pytest.mark.parametrize(("found", "kinds", "said"), OTHERS.values(), ids=OTHERS)
+def test_other_causes(found: PodFacts, kinds: str, said: str) -> None:
+    findings = diagnose(found)
+    assert [one.kind for one in findings] == kinds.split()
+    assert said in findings[0].text
 
 
 def test_sources_that_are_missing_are_named() -> None:
     found = replace(waits_for(failure="x: not found"), missing=(Missing("journal", "no lines"),))
-    out = io.StringIO()
-    write_pod(document(found), out)
-    assert "Unavailable  journal: no lines\n" in out.getvalue()
+    assert "Unavailable  journal: no lines" in shown(found)
 
 
 @pytest.mark.parametrize(
@@ -263,56 +297,6 @@ def test_sources_that_are_missing_are_named() -> None:
 )
 def test_errors_of_pulls(error: str, kind: str) -> None:
     assert pull_trouble(error).kind == kind
-
-
-def test_a_pod_that_the_kubelet_has_ended() -> None:
-    message = "The node was low on resource: ephemeral-storage. "
-    gone = facts(sandbox=GONE, containers=(replace(ENDED, exit_code=137),), phase="Failed")
-    (cause,) = diagnose(replace(gone, reason="Evicted", message=message))
-    assert (cause.kind, cause.text) == (
-        "evicted",
-        "is not running: the node has evicted it: The node was low on resource: ephemeral-storage.",
-    )
-    (cause,) = diagnose(replace(gone, reason="DeadlineExceeded", containers=()))
-    assert cause.kind == "ended"
-    assert cause.text == "is not running: the kubelet has ended it (DeadlineExceeded)"
-
-
-def test_an_eviction_that_only_the_journal_knows() -> None:
-    said = '"Eviction manager: pod is evicted successfully" pod="default/web"'
-    found = facts(sandbox=None, containers=(), images=(), journal=(Line(NOW, "kubelet", said),))
-    assert diagnose(found)[0].kind == "evicted"
-    assert diagnose(replace(found, phase="Pending"))[0].kind == "unknown"
-
-
-def test_a_name_that_is_reserved_is_not_the_cause() -> None:
-    reserved = (
-        'level=error msg="RunPodSandbox for &PodSandboxMetadata{Name:web,Uid:u1,Namespace:default,'
-        'Attempt:0,} failed, error" error="failed to reserve sandbox name \\"web_default_u1_0\\""'
-    )
-    lines = (Line(NOW - 2, "containerd", CNI), Line(NOW, "containerd", reserved))
-    found = facts(sandbox=None, containers=(TO_COME,), journal=lines)
-    assert diagnose(found)[0].text == TWELVE["cni"][1]
-    cause = diagnose(replace(found, journal=lines[1:]))[0]
-    assert (cause.kind, "failed to reserve sandbox name" in cause.text) == ("sandbox", True)
-
-
-def test_containers_end_with_their_sandbox() -> None:
-    killed = replace(ENDED, exit_code=137, reason="Error", restarts=2)
-    assert [one.kind for one in diagnose(facts(sandbox=GONE, containers=(killed,)))] == [
-        "sandbox-gone"
-    ]
-    (cause,) = diagnose(facts(containers=(killed,)))
-    assert "exit code 137 (SIGKILL), 2 restarts" in cause.text
-
-
-def test_a_failure_of_which_nobody_knows_whose_it_is() -> None:
-    failures = {"r/a:1": "first", "r/web:1": "r/web:1: not found"}
-    cause = diagnose(facts(containers=(), images=(), stray_failures=failures))[0]
-    assert cause.kind == "maybe-failed"
-    assert cause.text == (
-        'may be waiting for an image: "r/web:1": the registry does not have it (r/web:1: not found)'
-    )
 
 
 def shown(found: PodFacts, columns: int = 0) -> list[str]:
@@ -428,13 +412,6 @@ def test_a_liveness_probe_comes_before_the_crashes_that_it_makes(code: int) -> N
         facts(containers=(replace(killed, exit_code=3),), journal=journal),
     )
     assert {diagnose(one)[0].kind for one in others} == {"crash-loop"}
-
-
-def test_readiness_as_the_pods_status_has_it() -> None:
-    (cause,) = diagnose(facts(containers=(replace(RUNNING, is_ready=False),)))
-    assert cause.kind == "probe"
-    assert cause.text.startswith('is not ready: container "app" runs')
-    assert diagnose(facts(containers=(replace(RUNNING, is_ready=True),)))[0].kind == "healthy"
 
 
 @pytest.mark.parametrize("reason", ["OutOfcpu", "UnexpectedAdmissionError", "NodeAffinity"])
