@@ -30,7 +30,7 @@ from pycrictl.diagnosis.asking import (
 )
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node_findings import NodeFacts, OtherSocket
-from pycrictl.diagnosis.registry import Trial, expiry_s
+from pycrictl.diagnosis.registry import Trial
 from pycrictl.errors import ConnectError, DeadlineExceeded, PycrictlError
 from pycrictl.kube.kubelet import configuration, find_kubelet
 from pycrictl.kube.kubelet_config import find_kubelet_config
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.diagnosis.findings import Disk
-
-AGENT_PORT: Final = 10281
-"""Where an agent serves that runs as a service of the node."""
 
 MOST_REGISTRIES: Final = 4
 BUDGET_S: Final = 4.0
@@ -93,7 +90,6 @@ class NodeCollector(Asking):
         self._begin("runtime", lambda: self._ask_runtime(connect, clients))
         self._begin("host", lambda: self._look_at_host(root))
         self._begin("proxy", lambda: self._ask_proxy(find_proxy))
-        self._begin("agent", self._ask_agent)
         self._known["is_clock_synchronized"] = _is_synchronized()
         self._end(BUDGET_S)
         for client in clients:
@@ -214,10 +210,6 @@ class NodeCollector(Asking):
         if (proxy := find()) is not None:
             self._known |= {"proxy": proxy.listen, "proxy_upstream": proxy.upstream}
             self._known["proxy_limit"] = proxy.status()["limit"]
-
-    def _ask_agent(self) -> None:
-        self._known["agent_expiry_s"] = expiry_s(AGENT_PORT)
-        self._known["now_s"] = time.time()
 
     def _begin_registries(self) -> None:
         if not self._tries_registries:

@@ -21,7 +21,6 @@ from pycrictl.diagnosis.registry import NO_ANSWER, Route
 from pycrictl.units import format_duration
 
 SKEW_S: Final = 30.0
-EXPIRES_SOON_S: Final = 30 * 86400.0
 BAD_SKEW_S: Final = 300.0
 """Clocks that differ by so much make fresh certificates and tokens invalid."""
 
@@ -64,8 +63,6 @@ class NodeFacts:
     proxy_upstream: str = ""
     proxy_limit: int | None = None
     stages: tuple[str, ...] = ()
-    agent_expiry_s: float | None = None
-    now_s: float = 0.0
     routes: tuple[Route, ...] = ()
     missing: tuple[Missing, ...] = ()
 
@@ -78,7 +75,6 @@ def examine(facts: NodeFacts) -> list[Finding]:
         *_settings(facts),
         *_proxy(facts),
         *_leftovers(facts),
-        *_certificate(facts),
         *_registries(facts),
     ]
     return ranked(found)
@@ -187,19 +183,6 @@ def _proxy(facts: NodeFacts) -> Iterator[Finding]:
         text = f"a proxy runs at {facts.proxy}, but the kubelet does not use it"
         advice = f"set containerRuntimeEndpoint: unix://{facts.proxy} in {facts.kubelet_config}"
         yield Finding("proxy-unused", Weight.WARNING, text, advice, 41)
-
-
-def _certificate(facts: NodeFacts) -> Iterator[Finding]:
-    if facts.agent_expiry_s is None or facts.agent_expiry_s - facts.now_s > EXPIRES_SOON_S:
-        return
-    left_s = facts.agent_expiry_s - facts.now_s
-    advice = "renew it: --tls-cert of 'pycrictl agent' names its file, which is read again"
-    if left_s <= 0:
-        text = "the certificate of the node's agent has expired"
-        yield Finding("certificate", Weight.SERIOUS, text, advice, 72)
-    else:
-        text = f"the certificate of the node's agent ends in {format_duration(round(left_s))}"
-        yield Finding("certificate", Weight.WARNING, text, advice, 43)
 
 
 def _leftovers(facts: NodeFacts) -> Iterator[Finding]:

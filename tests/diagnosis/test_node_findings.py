@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.findings import Condition, Disk, Missing, Weight
+from pycrictl.diagnosis.findings import Condition, Disk, Missing
 from pycrictl.diagnosis.node_findings import NodeFacts, document, examine
 from pycrictl.diagnosis.registry import Route, Step
 from pycrictl.show.datatext import document_json
@@ -158,17 +158,3 @@ def test_the_weight_of_a_finding_is_coloured_on_a_terminal() -> None:
     assert any(line.startswith("\x1b[33mWARNING\x1b[0m  ") for line in lines)
     write_node(document(facts), out := io.StringIO(), 60)
     assert "\x1b" not in out.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("days", "weight", "said"),
-    [(40, None, ""), (20, Weight.WARNING, "ends in"), (-1, Weight.SERIOUS, "has expired")],
-)
-def test_a_certificate_that_ends(days: int, weight: Weight | None, said: str) -> None:
-    found = [
-        one
-        for one in examine(NodeFacts("unix:///x", now_s=1e9, agent_expiry_s=1e9 + days * 86400))
-        if one.kind == "certificate"
-    ]
-    assert [one.weight for one in found] == ([] if weight is None else [weight])
-    assert all(said in one.text for one in found)
