@@ -18,9 +18,6 @@ T = TypeVar("T")
 
 ABSENT: Final = "<none>"
 MIN_WIDTH: Final = 6
-MAX_DIGITS: Final = 100
-"""More digits are text; Python refuses to read a number of thousands of them."""
-
 _COMMA: Final = re.compile(r",(?![^\[\]]*\])")
 """One that is not in brackets."""
 
@@ -118,14 +115,13 @@ def _column(text: str) -> tuple[str, JsonPath]:
 
 
 def _natural(found: Sequence[Any]) -> list[tuple[int, int, str]]:
+    """Return an order of texts; the longer of two numbers is the greater, however long they are."""
     if not found or found[0] is None:
         return []
-    value = found[0]
-    text = value if isinstance(value, str) else value_text(value)
-    if text.startswith("-") and text[1:].isdecimal() and len(text) < MAX_DIGITS:
-        return [(0, int(text), "")]
-    return [
-        (1, int(part), part) if part.isdecimal() and len(part) < MAX_DIGITS else (2, 0, part)
-        for part in _DIGITS.split(text)
-        if part
-    ]
+    text = found[0] if isinstance(found[0], str) else value_text(found[0])
+    order = []
+    for index, part in enumerate(_DIGITS.split(text)):
+        digits = part.lstrip("0")
+        if part:
+            order.append((1, len(digits), digits) if index % 2 else (2, 0, part))
+    return order

@@ -44,16 +44,6 @@ def test_the_command_prints_the_file(shell: str) -> None:
     assert run.stdout == (shells.FOLDER / FILES[shell]).read_text()
 
 
-def test_bash_is_what_crictl_takes_without_a_shell() -> None:
-    assert Run("completion").stdout == Run("completion", "bash").stdout
-
-
-def test_no_other_shell() -> None:
-    run = Run("completion", "tcsh")
-    assert (run.code, run.stdout) == (1, "")
-    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'\n" in run.stderr
-
-
 # Lines as somebody types them; a blank at the end is part of what is inserted
 
 COMPLETED = {

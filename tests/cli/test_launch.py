@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.captures import capture, documents
+from tests.captures import documents
 from tests.cli.run import Run, start
 from tests.fakecri import FakeServer, Status, hang
 from tests.waiting import wait_until
@@ -199,8 +199,3 @@ def test_schemas(words: list[str], expected: list[str]) -> None:
     run = Run(*words)
     assert (run.code, run.stderr) == (0, "")
     assert [document["$id"] for document in documents(run.stdout)] == expected
-
-
-def test_the_text_is_laid_out_as_crictls() -> None:
-    head = capture("config-image-annotation").output
-    assert Run("pull", "js").stdout.startswith(head.rstrip("\n"))

@@ -57,17 +57,18 @@ def test_options_of_the_connection_are_taken_out() -> None:
     assert (line.options, line.positionals) == (["--namespace=shop"], ["web"])
 
 
-@pytest.mark.parametrize("words", [["-nshop"], ["-n", "shop"], ["-n=shop"], ["--namespace=shop"]])
-def test_spellings(words: list[str]) -> None:
-    assert read(*words)[1].options == ["--namespace=shop"]
-
-
-def test_switches_may_be_bundled() -> None:
-    assert sorted(read("-fA")[1].options) == ["--all-namespaces", "--follow"]
-
-
-def test_what_follows_two_dashes_is_no_option() -> None:
-    assert read("--", "-nshop")[1].positionals == ["-nshop"]
+@pytest.mark.parametrize(
+    ("words", "options", "positionals"),
+    [
+        *((words, "--namespace=shop", "") for words in ("-nshop", "-n shop", "-n=shop")),
+        ("--namespace=shop", "--namespace=shop", ""),
+        ("-fA", "--follow --all-namespaces", ""),
+        ("-- -nshop", "", "-nshop"),
+    ],
+)
+def test_spellings(words: str, options: str, positionals: str) -> None:
+    line = read(*words.split())[1]
+    assert (line.options, line.positionals) == (options.split(), positionals.split())
 
 
 def test_an_unknown_option() -> None:

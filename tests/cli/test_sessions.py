@@ -124,11 +124,6 @@ def test_an_error_names_what_was_typed(
     assert result.stderr == f'pycrictl: {doing} "{typed}"{beginning}: no such luck\n'
 
 
-def test_an_endpoint_that_cannot_be_reached_is_no_error_of_the_command() -> None:
-    result = Run("--max-retries", "0", "-r", "unix:///nowhere/socket", "exec", "-e", "c", "id")
-    assert (result.code, result.stdout) == (1, "")
-
-
 @pytest.mark.parametrize("transport", ["spdy", "websocket"])
 @pytest.mark.parametrize(("status", "code"), [(7, 7), (256, 255), (2**32 - 1, 255), (-1, 255)])
 def test_exit_status_of_the_process(

@@ -113,11 +113,3 @@ def test_global_option_is_crictls(flag: dict[str, Any]) -> None:
     text = option.help or ""
     assert all(f"[${variable}]" in text for variable in flag["env"])
     assert not flag["default"] or str(flag["default"]) in text
-
-
-def test_every_exception_is_one() -> None:
-    commands = {command["name"]: command for command in SURFACE["commands"]}
-    for command, name in OTHER_TYPE:
-        options = options_of(command_of(BY_NAME[command]).params)
-        (flag,) = [flag for flag in commands[command]["flags"] if flag["name"] == name]
-        assert type_of(options[name]) != flag["type"]

@@ -144,13 +144,6 @@ def test_every_line_fits(columns: int, is_utf8: bool) -> None:
     assert len(keys_line(columns)) <= columns
 
 
-def test_a_runtime_that_went_away_is_a_banner_above_what_was_seen() -> None:
-    lines = list(lines_of(replace(BOARD, problem="it hangs", since_s=NOW), 100))
-    assert lines[2].startswith("! last seen at ")
-    assert lines[2].endswith(": it hangs")
-    assert lines[3:] == list(lines_of(BOARD, 100))[2:]
-
-
 @pytest.mark.parametrize(
     ("failure", "told"),
     [

@@ -13,7 +13,6 @@ from unittest import mock
 
 import grpc
 import pytest
-import typer
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
@@ -21,7 +20,6 @@ from pycrictl.cli.complete import DIRECTORIES, FILES, NO_FILES, NO_SPACE
 from pycrictl.cli.completion import answer
 from pycrictl.cli.completion.line import candidates
 from pycrictl.errors import PycrictlError
-from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile
 from tools import surface
 
@@ -181,14 +179,6 @@ def test_candidates(runtime: FakeServer, command: str, word: str, wanted: set[st
     assert set(offered("-r", runtime.endpoint, *command.split(), word)) == wanted
 
 
-@pytest.mark.parametrize(
-    "words", [("ps", "--nosuch", ""), ("ps", "--help", ""), ("nosuch", "")], ids=" ".join
-)
-def test_no_candidates_after_what_is_wrong(words: tuple[str, ...]) -> None:
-    with pytest.raises((PycrictlError, typer.Exit)):
-        candidates("pycrictl", words)
-
-
 def test_every_command_and_every_option() -> None:
     program = surface.program()
     names = {name for each in program.subcommands for name in (each.name, *each.aliases)}
@@ -290,12 +280,6 @@ def test_nothing_is_said_of_an_error(fake: FakeServer) -> None:
     assert found() == found("--nosuch", "ps", "") == {}
 
 
-@pytest.mark.parametrize("text", ["", "soon", "5"])
-def test_a_limit_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(answer.LIMIT_VARIABLE, text)
-    assert answer._limit_s() == answer.LIMIT_S == 1.5
-
-
 def test_a_runtime_that_hangs_does_not_hold_up() -> None:
     with hostile.hung() as path:
         began = time.monotonic()
@@ -306,10 +290,6 @@ def test_a_runtime_that_hangs_does_not_hold_up() -> None:
 
 
 # What must not drift
-
-
-def test_it_is_hidden() -> None:
-    assert "__complete" not in Run("--help").stdout
 
 
 def test_little_is_imported(runtime: FakeServer) -> None:
