@@ -69,17 +69,13 @@ def test_the_screen_is_cleared_on_a_terminal_only(file: Path) -> None:
     assert out.getvalue().startswith("\x1b[2J\x1b[HKEY ")
 
 
-@pytest.mark.parametrize("words", [["--get", "timeout"], ["-get=timeout"], ["timeout"]])
-def test_get(file: Path, words: list[str]) -> None:
-    run = config(file, *words)
-    assert (run.code, run.stdout, run.stderr) == (0, "20\n", "")
-    assert file.read_text() == REAL
-
-
-@pytest.mark.parametrize("words", [["--get", "timeout"], ["--list"]])
-def test_looking_makes_no_file(file: Path, words: list[str]) -> None:
+@pytest.mark.parametrize("words", ["--get timeout", "-get=timeout", "timeout", "--list"])
+def test_looking_changes_nothing(file: Path, words: str) -> None:
+    run = config(file, *words.split())
+    assert (run.code, run.stderr, file.read_text()) == (0, "", REAL)
+    assert run.stdout == "20\n" or words == "--list"
     file.unlink()
-    assert config(file, *words).code == 0
+    assert config(file, *words.split()).code == 0
     assert not file.exists()
 
 

@@ -33,6 +33,11 @@ def pod(pod_id: str, name: str, *, namespace: str = "default", **fields: Any) ->
 PODS = cri_pb2.ListPodSandboxResponse(items=[pod(WEB, "web"), pod(DB, "db", namespace="prod")])
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.2, 0.01))
+
+
 def record(layer: int, progress: int, total: int = 100, **fields: Any) -> dict[str, Any]:
     return {"image": IMAGE, "layer": LAYERS[layer], "progress": progress, "total": total, **fields}
 
@@ -100,10 +105,7 @@ def test_a_broken_stream_is_taken_up_again_and_the_map_survives(fake: FakeServer
 @pytest.mark.parametrize(
     "code", ["DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL", "UNIMPLEMENTED"]
 )
-def test_a_call_that_fails_meanwhile_is_made_again(
-    fake: FakeServer, code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
+def test_a_call_that_fails_meanwhile_is_made_again(fake: FakeServer, code: str) -> None:
     with progress_streams(STORY[:2], [record(0, 100), record(1, 100)], cut=[0]) as server:
         fake.prepare("ListPodSandbox", PODS)
         failure = Status(grpc.StatusCode[code], "not now")
@@ -113,10 +115,7 @@ def test_a_call_that_fails_meanwhile_is_made_again(
     assert {e["layer"]: e["progress"] for e in objects(run)} == dict.fromkeys(LAYERS, 100)
 
 
-def test_what_was_offered_once_is_not_called_unknown(
-    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
+def test_what_was_offered_once_is_not_called_unknown(fake: FakeServer) -> None:
     with streams(fake, STORY[:2], 404, 404, 404, cut=[0], repeat=True):
         run = watch(fake, "web", "--progress", "json")
     assert run.code == 1
@@ -125,11 +124,8 @@ def test_what_was_offered_once_is_not_called_unknown(
     assert "does not offer" not in run.stderr
 
 
-def test_a_pull_that_goes_on_later_is_waited_for(
-    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pull_that_goes_on_later_is_waited_for(fake: FakeServer) -> None:
     """Its proxy was killed, and kubelet tries again after a while."""
-    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
     with streams(fake, STORY[:2], [], [], STORY[2:], cut=[0], repeat=True) as server:
         run = watch(fake, "web", "--progress", "json")
         assert server.connections == 4
@@ -141,7 +137,6 @@ def test_a_pull_that_goes_on_later_is_waited_for(
 def test_a_pull_that_does_not_go_on_has_failed(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
     monkeypatch.setattr(stream_watch, "RESUME_S", 0.2)
     with streams(fake, STORY[:2], *[[]] * 100, cut=[0], repeat=True):
         run = watch(fake, "web")
@@ -151,11 +146,8 @@ def test_a_pull_that_does_not_go_on_has_failed(
 
 
 @pytest.mark.parametrize("phase", ["done", "failed"])
-def test_an_end_that_names_no_layers_is_that_of_all(
-    fake: FakeServer, monkeypatch: pytest.MonkeyPatch, phase: str
-) -> None:
+def test_an_end_that_names_no_layers_is_that_of_all(fake: FakeServer, phase: str) -> None:
     """It came meanwhile, and the new source did not look at the layers."""
-    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.01, 0.01))
     error = {"error": "no such image"} if phase == "failed" else {}
     end = {"image": IMAGE, "progress": 0, "total": 0, "phase": phase, **error}
     with streams(fake, STORY[:3], [end], cut=[0], repeat=True):

@@ -88,20 +88,14 @@ def test_a_failed_call_marks_its_span(fake: FakeServer, collector: Collector) ->
     assert all("broken" in span.status.message for span in collector.spans)
 
 
-def test_without_the_option_nothing_is_sent(fake: FakeServer, collector: Collector) -> None:
-    fake.prepare("Version", VERSION, VERSION)
-    endpoint = ["--tracing-endpoint", collector.endpoint]
-    assert Run("-r", fake.endpoint, *endpoint, "version").code == 0
-    assert Run("-r", fake.endpoint, *endpoint, "--enable-tracing=false", "version").code == 0
+@pytest.mark.parametrize(
+    "option", ["--enable-tracing=false", "--tracing-sampling-rate-per-million=0"]
+)
+def test_what_traces_nothing(fake: FakeServer, collector: Collector, option: str) -> None:
+    fake.prepare("Version", VERSION)
+    assert traced(fake, collector, option, "version").code == 0
     assert collector.spans == []
     assert "traceparent" not in fake.calls[0].metadata
-
-
-def test_a_rate_of_zero_traces_nothing(fake: FakeServer, collector: Collector) -> None:
-    fake.prepare("Version", VERSION)
-    rate = ["--tracing-sampling-rate-per-million", "0"]
-    assert traced(fake, collector, *rate, "version").code == 0
-    assert collector.spans == []
 
 
 def test_a_missing_collector_is_a_warning(fake: FakeServer) -> None:

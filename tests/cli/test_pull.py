@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import MASK
@@ -118,46 +120,48 @@ def test_a_missing_pause_image_is_named(fake: FakeServer, tmp_path: Path) -> Non
     assert hint.startswith("hint: 'pycrictl pull reg.example/pause:3.8' tries it; ")
 
 
+POD = {"metadata": {"name": "web", "namespace": "default", "uid": "u-1"}}
+
+
 @pytest.mark.parametrize(
-    ("words", "auth"),
+    ("words", "environ", "request_"),
     [
-        (["--creds", "u1:p:w"], cri_pb2.AuthConfig(username="u1", password="p:w")),
-        (["--creds", "u1"], cri_pb2.AuthConfig(username="u1")),
-        (["--auth", "dTE6cHcx"], cri_pb2.AuthConfig(auth="dTE6cHcx")),
+        ("--creds u1:p:w", {}, {"auth": {"username": "u1", "password": "p:w"}}),
+        ("--creds u1", {}, {"auth": {"username": "u1"}}),
+        ("--auth dTE6cHcx", {}, {"auth": {"auth": "dTE6cHcx"}}),
+        ("", {"CRICTL_CREDS": "u1:pw"}, {"auth": {"username": "u1", "password": "pw"}}),
+        ("--pod-config POD", {}, {"sandbox_config": POD}),
+        (
+            "-a k1=v1,k2=v=2 --annotation k3=",
+            {},
+            {"image": {"annotations": {"k1": "v1", "k2": "v=2", "k3": ""}}},
+        ),
     ],
+    ids=str,
 )
-def test_credentials(fake: FakeServer, words: list[str], auth: cri_pb2.AuthConfig) -> None:
-    fake.prepare("PullImage", pulled())
-    assert pull(fake, *words, "a").code == 0
-    assert requests(fake)[0].auth == auth
-
-
-def test_credentials_and_timeout_from_the_environment(
-    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+def test_what_is_sent(
+    fake: FakeServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    environ: dict[str, str],
+    request_: dict[str, Any],
 ) -> None:
-    monkeypatch.setenv("CRICTL_CREDS", "u1:pw1")
+    (tmp_path / "pod.json").write_text(json.dumps(POD))
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    fake.prepare("PullImage", pulled())
+    assert pull(fake, *words.replace("POD", str(tmp_path / "pod.json")).split(), "a").code == 0
+    expected = json_format.ParseDict(request_, cri_pb2.PullImageRequest())
+    expected.image.image = "a"
+    assert requests(fake) == [expected]
+
+
+def test_a_time_limit_of_the_environment(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRICTL_PULL_TIMEOUT", "60s")
     fake.prepare("PullImage", pulled())
     assert pull(fake, "a").code == 0
-    assert requests(fake)[0].auth == cri_pb2.AuthConfig(username="u1", password="pw1")
-    deadline_s = fake.calls[0].deadline_s
-    assert deadline_s is not None
-    assert 55 < deadline_s < 61
-
-
-def test_annotations_may_be_lists_and_hold_equal_signs(fake: FakeServer) -> None:
-    fake.prepare("PullImage", pulled())
-    assert pull(fake, "-a", "k1=v1,k2=v=2", "--annotation", "k3=", "a").code == 0
-    assert requests(fake)[0].image.annotations == {"k1": "v1", "k2": "v=2", "k3": ""}
-
-
-def test_pod_config(fake: FakeServer, tmp_path: Path) -> None:
-    file = tmp_path / "pod.yaml"
-    file.write_text("metadata:\n  name: web\n  namespace: default\n  uid: u-1\n")
-    fake.prepare("PullImage", pulled())
-    assert pull(fake, "--pod-config", str(file), "a").code == 0
-    metadata = requests(fake)[0].sandbox_config.metadata
-    assert (metadata.name, metadata.namespace, metadata.uid) == ("web", "default", "u-1")
+    assert 55 < (fake.calls[0].deadline_s or 0) < 61
 
 
 def test_an_answer_without_reference_is_an_error(fake: FakeServer) -> None:

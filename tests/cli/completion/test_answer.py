@@ -232,31 +232,21 @@ def test_what_steers_a_terminal_stays_out(fake: FakeServer) -> None:
 # Where the runtime is
 
 
-def test_an_endpoint_of_the_environment(runtime: FakeServer) -> None:
-    assert offered("stopp", "", **{ENDPOINT: runtime.endpoint})
-
-
-def test_an_endpoint_of_the_command_line(runtime: FakeServer, tmp_path: Path) -> None:
+def test_where_the_endpoint_comes_from(runtime: FakeServer, tmp_path: Path) -> None:
     elsewhere = {ENDPOINT: f"unix://{tmp_path}/none.sock"}
+    assert offered("stopp", "", **{ENDPOINT: runtime.endpoint})
     assert not offered("stopp", "", **elsewhere)
     assert offered("--runtime-endpoint", runtime.endpoint, "stopp", "", **elsewhere)
     assert offered(f"-r={runtime.endpoint}", "stopp", "", **elsewhere)
     assert not offered("-r", runtime.endpoint, "rmi", "", IMAGE_SERVICE_ENDPOINT="x")
     assert offered("-i", runtime.endpoint, "rmi", "", **elsewhere)
-
-
-def test_an_endpoint_as_the_shell_would_expand_it(runtime: FakeServer) -> None:
-    folder, name = os.path.split(runtime.path)
+    folder, name = os.path.split(runtime.path)  # as the shell would expand it
     assert offered("-r", f"unix://$FOLDER/{name}", "stopp", "", FOLDER=folder)
     assert offered("-r", f"~/{name}", "stopp", "", HOME=folder)
-
-
-def test_an_endpoint_of_a_file(runtime: FakeServer, tmp_path: Path) -> None:
     path = tmp_path / "my crictl.yaml"
     path.write_text(f"runtime-endpoint: {runtime.endpoint}\n")
     assert offered("--config", str(path), "stopp", "")
     assert offered("stopp", "", CRI_CONFIG_FILE=str(path))
-    assert not offered("--config", str(tmp_path / "none.yaml"), "stopp", "")
     path.write_text("nosuch: [\n")
     assert not offered("--config", str(path), "stopp", "")
 
