@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pycrictl.diagnosis.registry import expiry_s
 from tests.agent.standing import Cluster
 from tests.kube.access import User
 from tests.kube.tokens import Token
@@ -95,12 +94,7 @@ def test_nobody_to_trust(cluster: Cluster) -> None:
 
 
 def test_until_when_the_certificate_is_valid(cluster: Cluster) -> None:
-    """In the figures, and for who looks at the port."""
-    agent = cluster.start()
+    cluster.start()
     page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
     (line,) = re.findall(r"(?m)^pycrictl_agent_certificate_expiry_timestamp_seconds (.+)$", page)
-    seen = expiry_s(agent.listener.address[1])
-    assert seen is not None
-    assert abs(float(line) - seen) < 2
-    assert seen > time.time() + 365 * 86400
-    assert expiry_s(1) is None
+    assert float(line) > time.time() + 365 * 86400
