@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from pycrictl.agent.trust import certificate
-from tests.agent.standing import Cluster
+from tests.agent.program import running
+from tests.agent.standing import Cluster, ask
 from tests.cli.run import Run
 from tests.waiting import wait_until
 
@@ -147,3 +148,13 @@ def test_certificates_that_are_replaced(
     Path("a.key").write_bytes(Path("b.key").read_bytes())
     wait_until(lambda: served(agent.listener.address[1]) == Path("b.pem").read_text())
     assert cluster.ask("/livez").content == b"ok"
+
+
+def test_the_kubelets_configuration_is_read(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text("enableDebuggingHandlers: false\n")
+    with running(cluster, "unix:///none", "--kubelet-config", str(file)) as program:
+        address, path = ("127.0.0.1", program.port), "/imagePullProgress/default/web"
+        assert ask(address, path, cluster.of_user("admin")).status == 405
+        # What only makes certificates is not kept in memory.
+        assert "cryptography" not in Path(f"/proc/{program.process.pid}/maps").read_text()
