@@ -41,7 +41,7 @@ class Kubelet(NamedTuple):
 def find_kubelet(root: Path = ROOT) -> Kubelet:
     """Return what the command line of the node's own kubelet says; an empty record without one."""
     found = (
-        _kubelet(root, pid, _flags(words[1:]))
+        _kubelet(pid, _flags(words[1:]))
         for pid, words in _command_lines(root / "proc")
         if words
         and words[0].rpartition("/")[2] in _PROGRAMS
@@ -50,13 +50,17 @@ def find_kubelet(root: Path = ROOT) -> Kubelet:
     return next(found, Kubelet())
 
 
-def _kubelet(root: Path, pid: int, flags: Mapping[str, str]) -> Kubelet:
+def _kubelet(pid: int, flags: Mapping[str, str]) -> Kubelet:
+    def path(flag: str) -> str:
+        given = flags.get(flag, "")
+        return given if given.startswith("/") else ""  # no distribution has others
+
     return Kubelet(
         pid,
-        _path(root, pid, flags.get("kubeconfig", "")),
-        _path(root, pid, flags.get("config", "")),
+        path("kubeconfig"),
+        path("config"),
         flags.get("hostname-override", ""),
-        _path(root, pid, flags.get("pod-manifest-path", "")),
+        path("pod-manifest-path"),
         flags.get("container-runtime-endpoint", ""),
         flags.get("image-service-endpoint", ""),
     )
@@ -122,11 +126,3 @@ def _flags(words: list[str]) -> dict[str, str]:
         if word.startswith("-"):
             found[name] = value if equals else "".join(words[index + 1 : index + 2])
     return found
-
-
-def _path(root: Path, pid: int, text: str) -> str:
-    if not text or text.startswith("/"):
-        return text
-    with suppress(OSError):
-        return str((root / f"proc/{pid}/cwd").readlink() / text)
-    return ""

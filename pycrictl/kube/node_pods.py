@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from pycrictl.errors import Denied, PycrictlError
+from pycrictl.errors import PycrictlError
 from pycrictl.kube.apiclient import TIMEOUT_S, ApiClient
 from pycrictl.kube.credential import find_credential
 from pycrictl.kube.kubelet import ROOT, find_kubelet, host_name
@@ -80,11 +80,8 @@ class NodePods:
 
     def _refresh(self) -> None:
         try:
-            try:
-                self._pods = list_pods(self._api)
-            except Denied:  # a token is good for minutes; it is read again
-                self._pods = list_pods(self._api)
-        except PycrictlError as exc:
+            self._pods = list_pods(self._api)
+        except PycrictlError as exc:  # also of a token that has just been renewed
             _debug("the API server's list of pods was not renewed: %s", exc.message)
 
 

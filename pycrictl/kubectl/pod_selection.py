@@ -24,12 +24,6 @@ SCHEDULED_S: Final = 3.0
 _LOOK_S: Final = 1.0
 _REFRESH_S: Final = 2.0
 _OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-_OPERATORS: Final = {
-    "In": "{key} in ({values})",
-    "NotIn": "{key} notin ({values})",
-    "Exists": "{key}",
-    "DoesNotExist": "!{key}",
-}
 
 
 class Asked(NamedTuple):
@@ -259,17 +253,15 @@ def _selector_of(document: dict[str, Any]) -> str:
     """Return the label selector of what has pods."""
     kind = text(document.get("kind")).lower()
     name = f"{kind}/{text(mapping(document, 'metadata').get('name'))}"
-    if not (found := mapping(document, "spec", "selector")):
+    found = mapping(document, "spec", "selector")
+    labels = mapping(found.get("matchLabels", found))
+    if not labels or "matchExpressions" in found:
         raise UsageError(
-            f"{name} does not say which pods it has",
-            hint="name a pod, or a deployment, statefulset, daemonset, replicaset, job or service",
+            f"{name} does not say by labels alone which pods it has",
+            hint="name a pod, select pods by -l, or name a deployment, statefulset, daemonset,"
+            " replicaset, job or service",
         )
-    labels = found.get("matchLabels", {} if "matchExpressions" in found else found)
-    terms = [f"{key}={value}" for key, value in labels.items()]
-    for one in found.get("matchExpressions") or ():
-        values = ",".join(one.get("values") or ())
-        terms.append(_OPERATORS[one["operator"]].format(key=one["key"], values=values))
-    return ",".join(terms)
+    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _check_container(name: str, pods: Iterable[Pod]) -> None:

@@ -20,7 +20,7 @@ from pycrictl.kube.kubelet_config import find_kubelet_config
 from pycrictl.kube.pods import static_pods
 
 
-def run_program(root: Path, pid: int, *words: str, cwd: str = "/") -> None:
+def run_program(root: Path, pid: int, *words: str) -> None:
     folder = root / "proc" / str(pid)
     for each in (folder, root / "proc/1"):
         (each / "ns").mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,6 @@ def run_program(root: Path, pid: int, *words: str, cwd: str = "/") -> None:
         (each / "ns/mnt").unlink(missing_ok=True)
         (each / "ns/mnt").symlink_to("mnt:[1]")
     (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
-    (folder / "cwd").symlink_to(cwd)
 
 
 def test_the_command_line_of_the_running_kubelet(tmp_path: Path) -> None:
@@ -36,20 +35,10 @@ def test_the_command_line_of_the_running_kubelet(tmp_path: Path) -> None:
     run_program(tmp_path, 20, "vim", "/etc/kubernetes/kubelet.conf")
     run_program(tmp_path, 3)  # a thread of the kernel
     (tmp_path / "proc/self").mkdir()
-    run_program(
-        *(
-            tmp_path,
-            100,
-            "/usr/bin/kubelet",
-            "--kubeconfig=/etc/x.conf",
-            "--config",
-            "kubelet.yaml",
-        ),
-        *("--v", "4", "--hostname-override=Worker-1", "--rotate-certificates"),
-        cwd="/srv/kubelet",
-    )
+    words = "--kubeconfig=/etc/x.conf --config /etc/k.yaml --v 4 --hostname-override=Worker-1"
+    run_program(tmp_path, 100, "/usr/bin/kubelet", *words.split(), "--pod-manifest-path=beside")
     found = find_kubelet(tmp_path)
-    assert found == Kubelet(100, "/etc/x.conf", "/srv/kubelet/kubelet.yaml", "Worker-1", "")
+    assert found == Kubelet(100, "/etc/x.conf", "/etc/k.yaml", "Worker-1", "")
     assert host_name(found) == "worker-1"
 
 

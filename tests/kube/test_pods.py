@@ -13,10 +13,7 @@ from pycrictl.kube import node_pods
 from pycrictl.kube.kubelet import Kubelet
 from pycrictl.kube.node_pods import NodePods, Origin
 from pycrictl.kube.pods import PodImage, parse_pod, static_pods
-from tests.kube.access import User
 from tests.kube.apiserver import NODE, PODS, ApiServer, write_kubeconfig
-from tests.kube.test_kubelet import run_program
-from tests.kube.tokens import Token
 from tests.waiting import wait_until
 
 MANIFEST = """\
@@ -135,22 +132,3 @@ def test_nobody_is_asked(api: ApiServer, tmp_path: Path) -> None:
     write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
     pods = NodePods(is_allowed=False, root=tmp_path)
     assert (pods.pods(), pods.origin, api.asked) == ((), Origin.NOWHERE, [])
-
-
-def test_a_token_that_is_renewed(
-    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    document = api.kubeconfig(inline=True)
-    document["users"][0]["user"] = {"tokenFile": "/token"}
-    write_kubeconfig(document, tmp_path)
-    run_program(tmp_path, 7, "kubelet", f"--hostname-override={NODE}")
-    node_user = User(f"system:node:{NODE}", ("system:nodes",))
-    api.tokens["one"] = Token(node_user)
-    (tmp_path / "token").write_text("one")
-    pods = NodePods(root=tmp_path, timeout_s=20)
-    assert len(pods.pods()) == 2
-    monkeypatch.setattr(node_pods, "REFRESH_S", 0.0)
-    api.tokens = {"two": Token(node_user)}
-    api.pods = {**PODS, "items": PODS["items"][1:]}
-    (tmp_path / "token").write_text("two")
-    wait_until(lambda: len(pods.pods()) == 1)

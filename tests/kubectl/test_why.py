@@ -63,14 +63,7 @@ CASES = {
     "unscheduled": (unscheduled(), Known(), "0/3 nodes are available: 3 Insufficient cpu."),
     "volume": (
         pod(),
-        Known(
-            [
-                event(
-                    "FailedMount",
-                    'MountVolume.SetUp failed for volume "c" : configmap "x" not found',
-                )
-            ]
-        ),
+        Known([event("FailedMount", NO_VOLUME)]),
         'volume "c" cannot be mounted: configmap "x" not found',
     ),
     "cni": (
