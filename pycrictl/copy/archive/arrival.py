@@ -30,7 +30,7 @@ from pycrictl.copy.tree.commit import existing_kind
 from pycrictl.copy.tree.content import OnBytes, SparseWriter, copy_content
 from pycrictl.copy.tree.places import Destination, Source
 from pycrictl.copy.tree.rootfs import Directory, to_error
-from pycrictl.copy.tree.stage import Owner, Stage, finish
+from pycrictl.copy.tree.stage import Fill, Owner, Stage
 from pycrictl.copy.tree.walk import OnSkip, Watch, walk
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
@@ -67,13 +67,10 @@ def put(
         return arrival.commit()
 
 
-Fill = Callable[[int], None]
-"""Writes the content of an entry to an empty file; before the next entry is asked for."""
-
-
 def _of_tree(
     source: Source, on_skip: OnSkip, on_bytes: OnBytes
 ) -> Generator[tuple[Entry, Fill], None, None]:
+    """Yield what is in a tree; each is filled before the next is asked for."""
     shown = source.text.path
     try:
         with closing(walk(source, on_skip=on_skip)) as found:
@@ -128,7 +125,6 @@ class _Arrival:
     def __init__(
         self, archive: Incoming | Outgoing, destination: Destination, rules: Rules, watch: Watch
     ) -> None:
-        self._summary = Summary()
         self._destination = destination
         self._rules = rules
         self._watch = watch
@@ -152,9 +148,7 @@ class _Arrival:
         item = verdict if isinstance(verdict, AcceptedEntry) else None
         try:
             if self._judge.replaced is not None and self._stage is not None:
-                dropped = self._stage.drop(self._judge.replaced.path)
-                if dropped is not None:
-                    self._summary.count(dropped, -1)
+                self._stage.drop(self._judge.replaced.path)
             if item is not None:
                 self._make(item, fill)
         except OSError as exc:
@@ -168,19 +162,11 @@ class _Arrival:
             self._target = self._find_target(SourceKind.FILE if is_leaf else SourceKind.DIRECTORY)
         if self._target.meeting is Meeting.KEEP:
             return
-        self._summary.count(item)
         if self._stage is None:
             container_id = self._destination.root.container_id
             self._stage = Stage(self._target.directory, self._host_owner, container_id)
             self._held.callback(self._stage.remove)
-        fd = self._stage.make(item)
-        if fd is None:
-            return
-        try:
-            fill(fd)
-            finish(fd, item, self._host_owner(item.owner))
-        finally:
-            os.close(fd)
+        self._stage.make(item, fill)
 
     def skip(self, skipped: Skipped) -> None:
         self._last_skipped = skipped
@@ -190,22 +176,18 @@ class _Arrival:
         """Put everything into its place, and remove the stage."""
         if self._target is None:
             raise nothing_copied(self._last_skipped)
-        summary, target = self._summary, self._target
+        stage, target = self._stage, self._target
         try:
-            if self._stage is not None and target.name is None:
-                kept = self._stage.merge(self._rules)
-                summary.kept = kept.files + kept.links
-                summary.files -= kept.files
-                summary.links -= kept.links
-                summary.size_bytes -= kept.size_bytes
-            elif self._stage is not None and target.name is not None:
-                self._stage.move(target.name, replaces=target.meeting is Meeting.REPLACE)
+            if stage is not None and target.name is None:
+                stage.merge(self._rules)
+            elif stage is not None and target.name is not None:
+                stage.move(target.name, replaces=target.meeting is Meeting.REPLACE)
             self.close()
         except OSError as exc:
             raise self._failure(exc) from exc
         if self._notes_names:
             self._watch.note_names(has_absolute=self._judge.has_absolute)
-        return summary
+        return Summary(kept=int(target.meeting is Meeting.KEEP)) if stage is None else stage.summary
 
     def close(self) -> None:
         self._held.close()
@@ -230,8 +212,6 @@ class _Arrival:
             return _Target(self._held.enter_context(directory.enter(name)), None, meeting)
         if meeting is Meeting.REPLACE:
             directory.refuse_mounted(name)
-        elif meeting is Meeting.KEEP:
-            self._summary.kept = 1
         return _Target(directory, name, meeting)
 
     def _host_owner(self, owner: Owner | None) -> Owner | None:

@@ -50,17 +50,22 @@ class _Step(NamedTuple):
 class Merge:
     """Merges a directory of the stage into one of the destination; neither is closed here.
 
+    Args:
+        summary: of what is in the stage; what is left out, as its name was there already, is taken
+            from it.
+
     Attributes:
-        kept: what of the copy is left out, as its names were there already.
         merged: directories that were there already.
         has_begun: something was moved.
     """
 
-    def __init__(self, staged: Directory, target: Directory, *, no_clobber: bool) -> None:
+    def __init__(
+        self, staged: Directory, target: Directory, summary: Summary, *, no_clobber: bool
+    ) -> None:
         self._staged = staged
         self._target = target
+        self._summary = summary
         self._no_clobber = no_clobber
-        self.kept = Summary()
         self._kept_names: Counter[int] = Counter()
         self.merged: list[Path] = []
         self.has_begun = False
@@ -112,14 +117,16 @@ class Merge:
         """Count something of the stage that stays there."""
         if status is None:
             return
+        summary = self._summary
+        summary.kept += 1
         if stat.S_ISLNK(status.st_mode):
-            self.kept.links += 1
+            summary.links -= 1
             return
-        self.kept.files += 1
+        summary.files -= 1
         # Content that has another name beside this one may still be wanted there.
         self._kept_names[status.st_ino] += 1
         if self._kept_names[status.st_ino] == status.st_nlink:
-            self.kept.size_bytes += status.st_size
+            summary.size_bytes -= status.st_size
 
 
 def move_new(staged: Directory, name: bytes, target: Directory, new_name: bytes) -> None:

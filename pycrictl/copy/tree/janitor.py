@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.places import Root
 from pycrictl.copy.tree.rootfs import Directory
@@ -162,7 +163,7 @@ def _clear(noted: Noted, root: Root) -> None:
                 for marker in (COMMIT, COMMIT_NEW):
                     if stage.lstat(marker) is not None:
                         with stage.enter(marker) as staged:
-                            Merge(staged, place, no_clobber=marker == COMMIT_NEW).run()
+                            Merge(staged, place, Summary(), no_clobber=marker == COMMIT_NEW).run()
             remove_stage(place, noted.name)
 
 

@@ -32,6 +32,9 @@ IMPLIED_MODE: Final = 0o755
 """Of a directory that is missing in an archive, but needed for what is in it."""
 
 Owner = tuple[int, int]
+Fill = Callable[[int], None]
+"""Writes the content of an entry to an empty file."""
+
 HostOwner = Callable[[Owner | None], Owner | None]
 """From the owner of an item to a user and group of this machine; None: leave it."""
 
@@ -51,9 +54,13 @@ class Stage:
     Args:
         place: the directory that the copy goes into; not closed here.
         container_id: empty for this machine.
+
+    Attributes:
+        summary: of what is in it, and in the end of what was copied.
     """
 
     def __init__(self, place: Directory, host_owner: HostOwner, container_id: str = "") -> None:
+        self.summary = Summary()
         self._place = place
         self._host_owner = host_owner
         # The directories from the top down to where the last item was made, and its path.
@@ -71,39 +78,46 @@ class Stage:
                 self._remove()
             raise
 
-    def make(self, item: AcceptedEntry) -> int | None:
-        """Make an item; return the descriptor of a file, which the caller finishes and closes."""
-        if item.kind is EntryType.FILE:
-            parent, name = self._parent(item)
-            return parent.create(name)
+    def make(self, item: AcceptedEntry, fill: Fill) -> None:
+        """Make an item; ``fill`` writes the content of a file."""
+        self.summary.count(item)
         if item.kind is EntryType.DIRECTORY:
             self._enter(item.path)
             made = self._directories[item.path]
             self._directories[item.path] = made._replace(item=item, is_implied=False)
-        elif item.kind is EntryType.SYMLINK:
+            return
+        if item.kind is EntryType.SYMLINK:
             # Last of all: nothing that is made can be reached through one.
             self._symlinks[item.path] = item
-        else:
-            parent, name = self._parent(item)
+            return
+        parent, name = self._parent(item)
+        if item.kind is EntryType.HARDLINK:
             with descend(self._stage, (TOP, *item.original[:-1])) as source:
                 parent.link(source, item.original[-1], name)
-        return None
+            return
+        fd = parent.create(name)
+        try:
+            fill(fd)
+            self._finish(fd, item)
+        finally:
+            os.close(fd)
 
-    def drop(self, path: Path) -> AcceptedEntry | None:
-        """Remove a created item below the top; return its kind and size if it existed.
-
-        The size is 0 if the content has another name (a hard link).
-        """
+    def drop(self, path: Path) -> None:
+        """Remove something below the top, if it was made."""
         if (link := self._symlinks.pop(path, None)) is not None:
-            return link
+            self.summary.count(link, -1)
+            return
         parent, name = self._enter(path[:-1]), path[-1]
         status = parent.lstat(name)
         if status is None:
-            return None
+            return
         parent.remove(name)
+        kind = EntryType.FILE
         if self._directories.pop(path, None) is not None:
-            return AcceptedEntry(path, EntryType.DIRECTORY)
-        return AcceptedEntry(path, EntryType.FILE, status.st_size if status.st_nlink == 1 else 0)
+            kind = EntryType.DIRECTORY
+        # Content that has another name (a hard link) is still there.
+        size_bytes = status.st_size if status.st_nlink == 1 else 0
+        self.summary.count(AcceptedEntry(path, kind, size_bytes), -1)
 
     def move(self, name: bytes, *, replaces: bool) -> None:
         """Move the top to a name that nothing has, or that of a link or file."""
@@ -119,10 +133,10 @@ class Stage:
                 self._finish_again(top, late)
         self.remove()
 
-    def merge(self, rules: Rules) -> Summary:
-        """Merge the top with the directory that the copy goes into; return what was left out."""
+    def merge(self, rules: Rules) -> None:
+        """Merge the top with the directory that the copy goes into."""
         late = self._finish_all()
-        merge = Merge(self._enter(()), self._place, no_clobber=rules.no_clobber)
+        merge = Merge(self._enter(()), self._place, self.summary, no_clobber=rules.no_clobber)
         merge.check()
         with undisturbed():
             # From now on whoever clears up would finish the work.
@@ -139,7 +153,6 @@ class Stage:
             if rules.archive:  # what was there already has it too, now that all is in it
                 late += [*reversed(merge.merged), ()]
             self._finish_again(self._place, late)
-        return merge.kept
 
     def remove(self) -> None:
         """Remove the stage and all that is still in it, unless that has been done."""
@@ -165,7 +178,7 @@ class Stage:
         extra_mode = 0 if os.geteuid() == 0 else stat.S_IRWXU
         made = [*reversed(self._directories.items())]
         for path, each in made:
-            self._finish(self._enter(path), each.item, extra_mode)
+            self._finish_directory(self._enter(path), each.item, extra_mode)
         self._leave(0)
         return [path for path, each in made if extra_mode & ~each.item.mode]
 
@@ -175,7 +188,7 @@ class Stage:
             made = self._directories.get(path)
             if made is not None and not made.is_implied:
                 with descend(top, path) as directory:
-                    self._finish(directory, made.item)
+                    self._finish_directory(directory, made.item)
 
     def _left_behind(self, exc: OSError | CopyError) -> CopyError:
         """Keep what a merge has not moved; return the error that says so."""
@@ -250,21 +263,23 @@ class Stage:
         finally:
             os.close(pinned)
 
-    def _finish(self, directory: Directory, item: AcceptedEntry, extra_mode: int = 0) -> None:
+    def _finish_directory(
+        self, directory: Directory, item: AcceptedEntry, extra_mode: int = 0
+    ) -> None:
         fd = directory.readable()
         try:
-            finish(fd, item, self._host_owner(item.owner), extra_mode=extra_mode)
+            self._finish(fd, item, extra_mode)
         finally:
             os.close(fd)
 
-
-def finish(fd: int, item: AcceptedEntry, owner: Owner | None, *, extra_mode: int = 0) -> None:
-    """Set owner, mode and times of an open file, in this order: a new owner clears set-id bits."""
-    if owner is not None:
-        os.fchown(fd, *owner)
-    os.fchmod(fd, item.mode | extra_mode)
-    if item.mtime_ns is not None:
-        os.utime(fd, ns=(item.mtime_ns, item.mtime_ns))
+    def _finish(self, fd: int, item: AcceptedEntry, extra_mode: int = 0) -> None:
+        """Set owner, mode and times of what is open: a new owner clears set-id bits."""
+        owner = self._host_owner(item.owner)
+        if owner is not None:
+            os.fchown(fd, *owner)
+        os.fchmod(fd, item.mode | extra_mode)
+        if item.mtime_ns is not None:
+            os.utime(fd, ns=(item.mtime_ns, item.mtime_ns))
 
 
 def _changed() -> CopyError:

@@ -29,8 +29,7 @@ from pycrictl.wire.tar.header import EntryType
 
 with open_destination(THIS_MACHINE, os.fsencode(sys.argv[1])) as place:
     stage = Stage(place.directory, lambda _: None, *sys.argv[2:])
-    stage.make(AcceptedEntry((b"d",), EntryType.DIRECTORY))
-    os.write(stage.make(AcceptedEntry((b"d", b"f"), EntryType.FILE)), b"1")
+    stage.make(AcceptedEntry((b"d", b"f"), EntryType.FILE), lambda fd: os.write(fd, b"1"))
     print("ready", flush=True)
     sys.stdin.read()
 """
