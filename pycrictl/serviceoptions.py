@@ -110,15 +110,9 @@ def read_socket(value: object) -> str:
     return str(Path(path).absolute())
 
 
-def read_count(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= MAX_COUNT:
-        raise ValueError(f"it is not a number from 0 to {MAX_COUNT}")
-    return value
-
-
-def read_number(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError("it is not a number from 0")
+def read_number(value: object, most: int | None = None) -> int:
+    if type(value) is not int or value < 0 or (most is not None and value > most):
+        raise ValueError(f"it is not a number from 0{f' to {most}' if most else ''}")
     return value
 
 
@@ -135,11 +129,17 @@ def read_folder(value: object) -> str:
     return path
 
 
-def read_host_and_port(value: object) -> str:
-    host, colon, port = read_text(value).rpartition(":")
-    if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65535):
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ValueError("it is not HOST:PORT, such as 127.0.0.1:4317")
-    return read_text(value)
+    return host, int(port)
+
+
+def read_host_and_port(value: object) -> str:
+    text = read_text(value)
+    _host_and_port(text)
+    return text
 
 
 def read_switch(value: object) -> bool:
@@ -187,14 +187,12 @@ class Address(NamedTuple):
 def read_address(value: object) -> Address:
     """Read ``IP:PORT``, with ``[…]`` around an address of version 6."""
     given = read_text(value)
-    host, colon, port = given.rpartition(":")
     try:
+        host, port = _host_and_port(given)
         found = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:
         raise ValueError(f"{quote(given)} is not IP:PORT, such as 127.0.0.1:0") from None
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{quote(given)} is not IP:PORT, such as 127.0.0.1:0")
-    return Address(str(found), int(port))
+    return Address(str(found), port)
 
 
 def read_address_of_urls(value: object) -> Address:
@@ -236,7 +234,7 @@ def choice(kind: type[StrEnum]) -> Row:
 
 
 socket: Final = Row(read_socket, "SOCKET")
-count: Final = Row(read_count, "N", int)
+count: Final = Row(partial(read_number, most=MAX_COUNT), "N", int)
 number: Final = Row(read_number, "N", int)
 size: Final = Row(read_size, "SIZE")
 folder: Final = Row(read_folder, "DIR")

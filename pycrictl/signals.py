@@ -84,19 +84,16 @@ def let_kill() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def raise_ending(ending: BaseException, *, is_quiet: bool = True) -> NoReturn:
-    """Raise what ends the program, from the handler of a signal.
+def raise_ending(ending: BaseException) -> NoReturn:
+    """Raise the like of what ends the program, from the handler of a signal.
 
-    Args:
-        ending: the like of what is raised. Where Python drops that, in a destructor, another
-            is raised.
-        is_quiet: report nothing more of what is destroyed, and no warnings.
+    Where Python drops that, in a destructor, another is raised. Nothing more is reported of what is
+    destroyed, and no warnings.
     """
-    sys.unraisablehook = _Dropped(ending, is_quiet=is_quiet)
-    if is_quiet:
-        sys.warnoptions.append("ignore")  # read when the module is imported, for the first warning
-        if (warnings := sys.modules.get("warnings")) is not None:
-            warnings.simplefilter("ignore")
+    sys.unraisablehook = _Dropped(ending)
+    sys.warnoptions.append("ignore")  # read when the module is imported, for the first warning
+    if (warnings := sys.modules.get("warnings")) is not None:
+        warnings.simplefilter("ignore")
     raise _like(ending)
 
 
@@ -112,16 +109,13 @@ class _Dropped:
     It holds none that was raised: that would keep all alive that is to be destroyed.
     """
 
-    def __init__(self, ending: BaseException, *, is_quiet: bool) -> None:
+    def __init__(self, ending: BaseException) -> None:
         self.ending = ending
-        self._is_quiet = is_quiet
 
     def __call__(self, dropped: UnraisableHookArgs) -> None:
         if isinstance(dropped.exc_value, type(self.ending)):
             signal.signal(signal.SIGALRM, self._raise)
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
-        elif not self._is_quiet:
-            sys.__unraisablehook__(dropped)
 
     def _raise(self, number: int, frame: FrameType | None) -> NoReturn:
         raise _like(self.ending)

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
     env.program = crictl.program_name()
     context = AppContext(env=env, flags=Flags())
     try:
-        _take_signals(context)
+        _take_signals()
         code = _dispatch(sys.argv[1:] if argv is None else argv, context)
         env.stdout.flush()
     except PycrictlError as exc:
@@ -87,7 +87,7 @@ def _dispatch(words: Sequence[str], app: AppContext) -> int:
     return ExitCode.OK
 
 
-def _take_signals(context: AppContext) -> None:
+def _take_signals() -> None:
     """Let signals end the program by an exception, as Ctrl-C ends Python's programs."""
     repeats_until_s = 0.0
 
@@ -98,10 +98,7 @@ def _take_signals(context: AppContext) -> None:
             return
         repeats_until_s = now_s + REPEAT_S
         is_interrupt = number == signal.SIGINT or crictl.handles_signal(number)
-        raise_ending(
-            KeyboardInterrupt() if is_interrupt else Terminated(number),
-            is_quiet=not context.flags.debug,
-        )
+        raise_ending(KeyboardInterrupt() if is_interrupt else Terminated(number))
 
     for number in ENDING:
         is_ignored = signal.getsignal(number) is signal.SIG_IGN

@@ -75,7 +75,6 @@ class CriServer:
         self._upstream = upstream
         self._on_call = on_call
         self._open: dict[asyncio.Task[Any], str] = {}
-        self._changed = asyncio.Event()
         self._is_stopping = False
         self._log = Log(__name__)
         self._loop = asyncio.get_running_loop()
@@ -122,13 +121,8 @@ class CriServer:
         ``is_awaited``: whether the call of a path is worth waiting for; endless streams are not.
         """
         leaving = self._loop.create_task(self._server.stop(drain_s + LEAVE_S))
-        try:
-            async with asyncio.timeout(drain_s):
-                while any(map(is_awaited, self._open.values())):
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            pass
+        if awaited := [task for task, path in self._open.items() if is_awaited(path)]:
+            await asyncio.wait(awaited, timeout=drain_s)
         self._is_stopping = True
         for task in self._open:
             task.cancel()
@@ -202,7 +196,6 @@ class CriServer:
 
     def _ended(self, task: asyncio.Task[Any], came: float, code: int, sent_bytes: int) -> None:
         path = self._open.pop(task)
-        self._changed.set()
         self._on_call(CallRecord(path, code, self._loop.time() - came, sent_bytes))
 
 

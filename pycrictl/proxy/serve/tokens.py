@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from pycrictl.errors import Exhausted
 from pycrictl.units import format_duration, quote
@@ -28,12 +27,7 @@ LIFETIME_S: Final = 60.0
 MAX_OUTSTANDING: Final = 1_000
 
 
-def random_token() -> str:
-    return secrets.token_urlsafe(TOKEN_BYTES)
-
-
-@dataclass(frozen=True, slots=True)
-class _Grant(Generic[PayloadT]):
+class _Grant(NamedTuple, Generic[PayloadT]):
     pod: str
     payload: PayloadT
     expires_at: float
@@ -47,27 +41,26 @@ class Tokens(Generic[PayloadT]):
         *,
         lifetime_s: float = LIFETIME_S,
         max_outstanding: int = MAX_OUTSTANDING,
-        source: Callable[[], str] = random_token,
+        source: Callable[[int], str] = secrets.token_urlsafe,
     ) -> None:
         self._lifetime_s = lifetime_s
         self._max_outstanding = max_outstanding
         self._source = source
-        self._grants: OrderedDict[bytes, _Grant[PayloadT]] = OrderedDict()  # the oldest first
-        self._held: Counter[str] = Counter()
+        self._grants: dict[bytes, _Grant[PayloadT]] = {}  # the oldest first
+        self._held = Counter[str]()
         self.refused = 0
 
-    def __len__(self) -> int:
-        """Return how many tokens are outstanding, with those that expired since the last event."""
-        return len(self._grants)
-
     def outstanding(self, now: float) -> int:
-        self._sweep(now)
+        """Forget expired tokens, which are the oldest; return how many are left."""
+        for digest, oldest in list(self._grants.items()):
+            if oldest.expires_at > now:
+                break
+            self._take(digest)
         return len(self._grants)
 
     def issue(self, pod: str, payload: PayloadT, *, now: float) -> str:
         """Make a token, of a pod's share, which ``redeem`` exchanges for a payload."""
-        self._sweep(now)
-        free = self._max_outstanding - len(self._grants)
+        free = self._max_outstanding - self.outstanding(now)
         if free <= 0:
             raise self._exhausted(f"{self._max_outstanding} stream URLs are waiting to be opened")
         if self._held[pod] >= free:
@@ -75,31 +68,20 @@ class Tokens(Generic[PayloadT]):
                 f"{self._held[pod]} stream URLs of pod {quote(pod)} are waiting to be opened, "
                 "its share of all"
             )
-        token = self._source()
-        digest = _digest(token)
-        self._grants[digest] = _Grant(pod, payload, now + self._lifetime_s)
+        token = self._source(TOKEN_BYTES)
+        self._grants[_digest(token)] = _Grant(pod, payload, now + self._lifetime_s)
         self._held[pod] += 1
         return token
 
     def redeem(self, token: str, *, now: float) -> PayloadT | None:
         """Use a token up; None if it is not good, for whatever reason."""
-        self._sweep(now)
+        self.outstanding(now)
         digest = _digest(token)
         return self._take(digest).payload if digest in self._grants else None
 
-    def _sweep(self, now: float) -> None:
-        """Forget expired tokens. They expire in the order in which they were made."""
-        while self._grants:
-            digest, oldest = next(iter(self._grants.items()))
-            if oldest.expires_at > now:
-                break
-            self._take(digest)
-
     def _take(self, digest: bytes) -> _Grant[PayloadT]:
         grant = self._grants.pop(digest)
-        self._held[grant.pod] -= 1
-        if not self._held[grant.pod]:
-            del self._held[grant.pod]
+        self._held -= Counter((grant.pod,))  # which forgets a pod that holds none
         return grant
 
     def _exhausted(self, quota: str) -> Exhausted:
