@@ -17,11 +17,12 @@ import os
 import resource
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pycrictl.errors import ConfigError, RemoteProtocolError
 from pycrictl.proxy.serve.owner import Owners
@@ -36,8 +37,6 @@ ROOT: Final = 0
 
 PAGE_S: Final = 30.0
 """How long a page may take to be made and sent."""
-
-ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 
 _HEAD_END: Final = b"\r\n\r\n"
 _SWEEP_S: Final = 0.25
@@ -73,62 +72,54 @@ class RequestRefused(Exception):
 MakePage: TypeAlias = Callable[[], Awaitable[Page]]
 
 
-class Shares(Generic[ConnectionT]):
+@dataclass(eq=False, slots=True)
+class Pending:
+    """A connection that waits, of a user, since a moment."""
+
+    sock: socket.socket
+    owner: int
+    since: float
+    data: bytearray = field(default_factory=bytearray)
+    is_answered: bool = False
+
+
+class Shares:
     """Which connections of a server stay when there are too many. Pure."""
 
     def __init__(self, count: int) -> None:
         self.settled = 0
+        self.waiting: dict[Pending, None] = {}  # the oldest first
         self._count = count
-        self._waiting: dict[int, dict[ConnectionT, float]] = {}  # since when; the oldest first
 
-    @property
-    def waiting(self) -> list[ConnectionT]:
-        return [pending for share in self._waiting.values() for pending in share]
-
-    @property
-    def _taken(self) -> int:
-        return self.settled + sum(map(len, self._waiting.values()))
-
-    def enter(self, pending: ConnectionT, owner: int, now: float) -> ConnectionT | None:
+    def enter(self, pending: Pending) -> Pending | None:
         """Add a connection; return the one to drop for it, which may be itself."""
-        self._waiting.setdefault(owner, {})[pending] = now
-        if self._taken <= self._count:
+        self.waiting[pending] = None
+        if self.settled + len(self.waiting) <= self._count:
             return None
-        most = max(self._waiting, key=lambda uid: (uid != ROOT, len(self._waiting[uid])))
-        oldest = next(iter(self._waiting[most]))
-        self.leave(oldest, most)
+        held = Counter(each.owner for each in self.waiting)
+        most = max(held, key=lambda uid: (uid != ROOT, held[uid]))
+        oldest = next(each for each in self.waiting if each.owner == most)
+        del self.waiting[oldest]
         return oldest
 
-    def leave(self, pending: ConnectionT, owner: int) -> None:
-        share = self._waiting[owner]
-        del share[pending]
-        if not share:
-            del self._waiting[owner]
-
-    def settle(self, pending: ConnectionT, owner: int) -> None:
+    def settle(self, pending: Pending) -> None:
         """Count a connection as accepted; ``settled`` is to be lowered when it is closed."""
-        self.leave(pending, owner)
+        del self.waiting[pending]
         self.settled += 1
 
-    def overdue(self, now: float) -> list[ConnectionT]:
+    def overdue(self, now: float) -> list[Pending]:
         """Return those that waited too long; less is too long while half of all places are taken.
 
         For root, only its own count.
         """
-        found, taken = [], self._taken
-        for owner, share in self._waiting.items():
-            is_crowded = 2 * (len(share) if owner == ROOT else taken) >= self._count
-            patience_s = limits.CROWDED_HEAD_S if is_crowded else limits.HEAD_S
-            found += [pending for pending, since in share.items() if now - since >= patience_s]
-        return found
+        taken = self.settled + len(self.waiting)
+        of_root = sum(each.owner == ROOT for each in self.waiting)
 
+        def patience_s(owner: int) -> float:
+            is_crowded = 2 * (of_root if owner == ROOT else taken) >= self._count
+            return limits.CROWDED_HEAD_S if is_crowded else limits.HEAD_S
 
-@dataclass(eq=False, slots=True)
-class Pending:
-    sock: socket.socket
-    owner: int
-    data: bytearray = field(default_factory=bytearray)
-    is_answered: bool = False
+        return [each for each in self.waiting if now - each.since >= patience_s(each.owner)]
 
 
 class HttpServer:
@@ -137,7 +128,7 @@ class HttpServer:
     def __init__(self, places: int, log: Log) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        self._shares = Shares[Pending](places)
+        self._shares = Shares(places)
         self._owners = Owners()
         self._dropped = Seldom(log.warning, "stream_dropped")
         self._sweep: asyncio.TimerHandle | None = None
@@ -205,8 +196,8 @@ class HttpServer:
     def _accepted(self, sock: socket.socket) -> None:
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        pending = Pending(sock, self._owners.owner(sock))
-        loser = self._shares.enter(pending, pending.owner, self._loop.time())
+        pending = Pending(sock, self._owners.owner(sock), self._loop.time())
+        loser = self._shares.enter(pending)
         if loser is not pending:
             self._loop.add_reader(sock, self._read, pending)
         if loser is not None:
@@ -244,7 +235,7 @@ class HttpServer:
             self._answer(pending, refused.page.response())
         else:
             self._loop.remove_reader(pending.sock)
-            self._shares.settle(pending, pending.owner)
+            self._shares.settle(pending)
             task = self._loop.create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._ended)
@@ -274,7 +265,7 @@ class HttpServer:
             self._sweep = self._loop.call_later(_SWEEP_S, self._drop_overdue)
 
     def _leave(self, pending: Pending) -> None:
-        self._shares.leave(pending, pending.owner)
+        del self._shares.waiting[pending]
         self._drop(pending)
 
     def _drop(self, pending: Pending) -> None:

@@ -10,13 +10,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.proxy.serve.http_server import ROOT, Shares
+from pycrictl.proxy.serve.http_server import ROOT, Pending, Shares
 from pycrictl.proxy.serve.owner import UNKNOWN, Owners
 from pycrictl.wire import limits
 from tests.fakecri.server import FakeServer
@@ -28,50 +29,49 @@ from tools.torture.attacks import NOBODY, attack
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs the rights to become nobody")
 
 
-def shares(*owners: int, count: int) -> Shares[int]:
-    """One with a guest of each owner, numbered as they came."""
-    made = Shares[int](count)
-    for number, owner in enumerate(owners):
-        assert made.enter(number, owner, float(number)) is None
-    return made
+def guest(owner: int, since: float) -> Pending:
+    return Pending(cast("socket.socket", None), owner, since)
 
 
-def test_patience_is_short_when_half_is_taken() -> None:
-    made = shares(*[NOBODY] * 4, count=10)
-    assert made.overdue(limits.HEAD_S - 0.1) == []
-    assert made.overdue(limits.HEAD_S) == [0]
-    made.enter(4, ROOT, 4.0)
-    assert made.overdue(4.0) == [0, 1, 2, 3]
-    assert made.overdue(4.0 + limits.HEAD_S) == [0, 1, 2, 3, 4]
+def test_patience_is_short_when_half_is_taken_with_root_when_it_has_half() -> None:
+    made = Shares(10)
 
+    def overdue(now: float) -> list[float]:
+        return [each.since for each in made.overdue(now)]
 
-def test_patience_with_root_is_short_when_its_own_guests_are_many() -> None:
-    made = shares(*[ROOT] * 5, *[NOBODY] * 5, count=10)
-    assert made.overdue(4.0 + limits.CROWDED_HEAD_S) == [0, 1, 2, 3, 4]
-    made.leave(4, ROOT)
-    assert made.overdue(4.0 + limits.CROWDED_HEAD_S) == []
+    for number in range(4):
+        made.enter(guest(NOBODY, float(number)))
+    assert overdue(limits.HEAD_S - 0.1) == []
+    assert overdue(limits.HEAD_S) == [0]
+    made.enter(guest(ROOT, 4.0))
+    soon = 4.0 + limits.CROWDED_HEAD_S
+    assert overdue(soon) == [0, 1, 2, 3]
+    assert overdue(4.0 + limits.HEAD_S) == [0, 1, 2, 3, 4]
+    for _ in range(4):
+        made.enter(guest(ROOT, soon))
+    assert overdue(soon) == [0, 1, 2, 3, 4]
 
 
 @given(st.lists(st.tuples(st.sampled_from([ROOT, 1, 2, 3]), st.booleans()), max_size=200))
 def test_shares(arrivals: list[tuple[int, bool]]) -> None:
     """No user who holds less than another loses a guest, and root none while others hold any."""
-    made = Shares[int](10)
-    owners: dict[int, int] = {}
-    for number, (owner, settles) in enumerate(arrivals):
-        loser = made.enter(number, owner, float(number))
-        owners[number] = owner
-        held = Counter(owners.values())
+    made = Shares(10)
+    for owner, settles in arrivals:
+        held = Counter(each.owner for each in made.waiting) + Counter((owner,))
+        new = guest(owner, 0.0)
+        loser = made.enter(new)
         if loser is not None:
-            assert len(owners) + made.settled == 11
-            loser_of = owners.pop(loser)
-            if loser_of == ROOT:
+            assert len(made.waiting) + made.settled == 10
+            assert loser not in made.waiting
+            if loser.owner == ROOT:
                 assert set(held) == {ROOT}
             else:
-                assert held[loser_of] == max(n for uid, n in held.items() if uid != ROOT)
-        if settles and number in owners and made.settled < 9:
-            made.settle(number, owner)
-            del owners[number]
-        assert sorted(made.waiting) == list(owners)
+                assert held[loser.owner] == max(n for uid, n in held.items() if uid != ROOT)
+        assert Counter(each.owner for each in made.waiting) == held - Counter(
+            () if loser is None else (loser.owner,)
+        )
+        if settles and new in made.waiting and made.settled < 9:
+            made.settle(new)
 
 
 @pytest.fixture
