@@ -245,17 +245,16 @@ class ContentWatcher:
                 pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
                 had_name = bool(pull.image)
                 self._identify(pull, held[pull.lease_id].blobs, now)
-                if pull.image and not had_name and not self._is_shared(pull):
-                    tracker.forget(pull.image)  # what an earlier pull has left
+                if pull.image and not had_name:
+                    names = [one.image for one in self._pulls.values()]
+                    if names.count(pull.image) == 1:
+                        tracker.forget(pull.image)  # what an earlier pull has left
                 self._follow(pull, sight, now, wall_s)
                 pull.is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
                 if pull.is_shown and pull.is_ready(now):
                     if self._owners is not None and not pull.pods:
                         pull.pods = self._owners.pods_of(pull.image)
                     _report(tracker, pull, now, wall_s)
-
-    def _is_shared(self, pull: _LeasePull) -> bool:
-        return any(one is not pull and one.image == pull.image for one in self._pulls.values())
 
     def _is_shown(self, pull: _LeasePull, held: _Held, wall_s: float) -> bool:
         is_young = _EMPTY_LEASE_S <= wall_s - pull.started_s < RESOLVING_S

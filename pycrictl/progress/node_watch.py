@@ -52,11 +52,9 @@ from pycrictl.units import quote
 from pycrictl.wire.progress import WHOLE_NODE
 
 if TYPE_CHECKING:
-    from pycrictl.containerd.config_toml import PullSettings
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.kube.pods import Pod
     from pycrictl.logs.journal import JournalLine
-    from pycrictl.progress.content_watcher import ContentWatcher
 
 log = logging.getLogger("pycrictl.progress")
 
@@ -184,7 +182,10 @@ def _watch(
                 raise
             sink.note(f"{exc.message}; looking inside the runtime")
         except PycrictlError as exc:
-            if not _is_unsupported(exc) and (is_named or not isinstance(exc, Invalid | NotFound)):
+            is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
+            # A runtime that does not know the whole node takes its name for that of a pod.
+            kinds = (Unimplemented,) if is_named else (Unimplemented, Invalid, NotFound)
+            if not is_refused and not isinstance(exc, kinds):
                 raise
             if request.source == "cri":
                 raise Unimplemented(
@@ -206,9 +207,11 @@ def _watch_inside(
     owners = None
     if knowledge.pods is not None:
         owners = ImageOwners(knowledge.pods.pods, names_pods=references is None)
-    watcher, settings = _open_watcher(client, request, owners)
+    watcher, settings = open_watcher(client, owners, wants_manifests=request.wants_manifests)
     is_crio = isinstance(watcher, CrioWatcher)
-    runtime = "CRI-O" if is_crio else "containerd"
+    runtime, other = ("CRI-O", "containerd") if is_crio else ("containerd", "CRI-O")
+    if request.source != "auto" and is_crio != (request.source == "crio"):
+        raise Unimplemented(f'the runtime at "{client.endpoint}" is not {other}')
     if references is None and not image and target.container is not None:
         image = target.container.image.user_specified_image or target.container.image.image
         name = quote_reference(image)
@@ -227,21 +230,5 @@ def _watch_inside(
     return ContentWatch(watcher, settings, sink, causes).run(tracker, pace)
 
 
-def _open_watcher(
-    client: CriClient, request: WatchRequest, owners: ImageOwners | None
-) -> tuple[ContentWatcher | CrioWatcher, PullSettings]:
-    found = open_watcher(client, owners, wants_manifests=request.wants_manifests)
-    is_crio = isinstance(found[0], CrioWatcher)
-    if request.source != "auto" and is_crio != (request.source == "crio"):
-        name = "CRI-O" if request.source == "crio" else "containerd"
-        raise Unimplemented(f'the runtime at "{client.endpoint}" is not {name}')
-    return found
-
-
 def _is_one_of(image: str, references: Sequence[str]) -> bool:
     return any(is_same_image(one, image) for one in references)
-
-
-def _is_unsupported(exc: PycrictlError) -> bool:
-    is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
-    return isinstance(exc, Unimplemented) or is_refused

@@ -41,14 +41,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 2.0
 
-_ARCHITECTURES: Final = {
-    "x86_64": "amd64",
-    "aarch64": "arm64",
-    "armv7l": "arm",
-    "armv6l": "arm",
-    "i686": "386",
-    "i386": "386",
-}
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 _ACCEPT: Final = ", ".join(
     (
@@ -294,15 +287,12 @@ def _granted(answer: RegistryAnswer) -> bytes:
 def platform_digest(index: bytes, machine: str = "") -> str:
     """Return the digest of the manifest for a machine (``uname -m``); empty if there is none."""
     machine = machine or platform.machine()
-    architecture = _ARCHITECTURES.get(machine, machine)
-    fitting = []
+    wanted = "linux", _ARCHITECTURES.get(machine, machine)
     for entry in mappings(parsed(index[:DOCUMENT_LIMIT_BYTES]).get("manifests")):
         known = mapping(entry.get("platform"))
-        if known.get("os") == "linux" and known.get("architecture") == architecture:
-            fitting.append((text(known.get("variant")), text(entry.get("digest"))))
-    wanted = {"armv7l": "v7", "armv6l": "v6", "aarch64": "v8"}.get(machine, "")
-    fitting.sort(key=lambda found: found[0] != wanted)
-    return fitting[0][1] if fitting else ""
+        if (known.get("os"), known.get("architecture")) == wanted:
+            return text(entry.get("digest"))
+    return ""
 
 
 # Files of the node

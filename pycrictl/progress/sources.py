@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
@@ -184,35 +184,29 @@ def _is_among(name: str, others: Iterable[str]) -> bool:
 # A whole source
 
 
+@dataclass
 class ContentWatch:
-    def __init__(
-        self,
-        watcher: ContentWatcher | CrioWatcher,
-        settings: PullSettings,
-        sink: Sink,
-        causes: Causes | None = None,
-    ) -> None:
-        self._watcher = watcher
-        self._settings = settings
-        self._sink = sink
-        self._causes = causes
-        self._has_seen = False
-        self._nameless: list[str] = []
-        self._has_noted_timeout = False
+    watcher: ContentWatcher | CrioWatcher
+    settings: PullSettings
+    sink: Sink
+    causes: Causes | None = None
+    _has_seen: bool = False
+    _nameless: list[str] = field(default_factory=list)
+    _has_noted_timeout: bool = False
 
     def run(self, tracker: ImageTracker, pace: Pace) -> WatchOutcome:
         quiet_since: float | None = None
-        endings = Endings(tracker, self._sink)
+        endings = Endings(tracker, self.sink)
         while True:
             result = self._poll(tracker)
             now = time.monotonic()
-            if self._causes is not None:
-                result = self._causes.add(result, tracker, now)
+            if self.causes is not None:
+                result = self.causes.add(result, tracker, now)
             view = tracker.view(now)
             self._note_timeout(view)
             if not view.items:
                 view = replace(view, awaited=awaited(result, tracker))
-            self._sink.show(view)
+            self.sink.show(view)
             if pace.follow:
                 running = {pull.image for pull in result.active}
                 ended = dict.fromkeys(pull.image for pull in result.ended if pull.image)
@@ -238,7 +232,7 @@ class ContentWatch:
             if pull.ending is PullEnding.FAILED:
                 self._nameless.append(pull.reason)
             else:
-                self._sink.note(pull.reason)
+                self.sink.note(pull.reason)
         self._has_seen |= runs or any(tracker.wants(pull.image) for pull in result.ended)
         return runs
 
@@ -246,21 +240,21 @@ class ContentWatch:
         has_noted = False
         for pause_s in REOPEN_PAUSES_S:
             try:
-                return self._watcher.poll(tracker, time.monotonic())
+                return self.watcher.poll(tracker, time.monotonic())
             except (Unavailable, ConnectError, DeadlineExceeded) as exc:
                 if not has_noted:
-                    self._sink.note(f"{exc.message}; waiting for it")
+                    self.sink.note(f"{exc.message}; waiting for it")
                     has_noted = True
                 time.sleep(pause_s)
-        return self._watcher.poll(tracker, time.monotonic())
+        return self.watcher.poll(tracker, time.monotonic())
 
     def _note_timeout(self, view: View) -> None:
-        timeout_s = self._settings.progress_timeout_s
+        timeout_s = self.settings.progress_timeout_s
         if self._has_noted_timeout or not timeout_s:
             return
         if any(item.phase is Phase.DOWNLOADING and item.idle_s >= STALLED_S for item in view.items):
             self._has_noted_timeout = True
-            self._sink.note(
+            self.sink.note(
                 f"containerd cancels a pull that receives nothing for {format_duration(timeout_s)}"
                 " (image_pull_progress_timeout)"
             )

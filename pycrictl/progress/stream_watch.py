@@ -87,10 +87,6 @@ class _StreamWatch:
     def _unfinished(self, view: View) -> list[PullItem]:
         return [item for item in view.items if not item.is_finished]
 
-    def _may_go_on(self) -> bool:
-        is_early = self._broken_at is not None and time.monotonic() - self._broken_at < RESUME_S
-        return is_early and bool(self._unfinished(self._settled()))
-
     def _settled(self) -> View:
         """Show what a stream said in all: what has ended as a whole, has ended with its layers.
 
@@ -143,7 +139,11 @@ class _StreamWatch:
                 tries, self._tracker.is_known = 0, True
                 if self._pace.follow:
                     self._endings.show(time.monotonic(), is_final=True)
-                elif not self._may_go_on():
+                elif (
+                    self._broken_at is None
+                    or time.monotonic() - self._broken_at >= RESUME_S
+                    or not self._unfinished(self._settled())
+                ):
                     return
                 pause_s = REOPEN_PAUSES_S[0]
             await asyncio.sleep(pause_s)

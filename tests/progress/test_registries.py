@@ -136,9 +136,6 @@ def test_machines() -> None:
     assert platform_digest(index, "x86_64") == platform_digest(index, "aarch64") == ONE
     assert platform_digest(index, "s390x") == f"sha256:{'1' * 64}"
     assert platform_digest(index, "riscv64") == ""
-    arm = [{"digest": f"{v}", "platform": {"os": "linux", "architecture": "arm", "variant": v}}
-           for v in ("v5", "v6", "v7")]  # fmt: skip
-    assert platform_digest(json.dumps({"manifests": arm}).encode(), "armv7l") == "v7"
 
 
 def test_credentials_of_a_request() -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pycrictl.cri.calls.client import CriClient
@@ -80,7 +81,7 @@ class LayerPoller:
         self._looked = asyncio.Event()
         self._connection: _RuntimeWatch | None = None
         self._can_see = True
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="layers")
         self._lock = asyncio.Lock()
         self._has_complained = False
 
@@ -169,8 +170,7 @@ class LayerPoller:
         self._stop_polling()
         async with self._lock:
             self._disconnect()
-        if self._executor is not None:
-            self._executor.shutdown(wait=False)
+        self._executor.shutdown(wait=False)
 
     def _stop_polling(self) -> None:
         self._timer = None
@@ -215,13 +215,15 @@ class LayerPoller:
         """Query the runtime in a thread; None if it is of another kind or does not answer."""
         if not self._can_see:
             return None
+        in_thread = partial(asyncio.get_running_loop().run_in_executor, self._executor)
         async with self._lock:
             try:
-                if self._connection is None:
-                    self._connect(await self._in_thread(self._open))
-                connection = self._connection
-                assert connection is not None
-                result = await self._in_thread(lambda: work(connection))
+                if (connection := self._connection) is None:
+                    connection = self._connection = await in_thread(self._open)
+                    for expected in self._pulls.values():
+                        expected.lease_id = None
+                        connection.watcher.expect(expected)
+                result = await in_thread(work, connection)
             except Unimplemented:
                 self._can_see = False
                 self._disconnect()
@@ -236,11 +238,6 @@ class LayerPoller:
         self._has_complained = False
         return result
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="layers")
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-
     def _open(self) -> _RuntimeWatch:
         client = CriClient(self._path, timeout_s=_TIMEOUT_S)
         try:
@@ -249,12 +246,6 @@ class LayerPoller:
             client.close()
             raise
         return _RuntimeWatch(client, watcher, Tracker())
-
-    def _connect(self, connection: _RuntimeWatch) -> None:
-        self._connection = connection
-        for expected in self._pulls.values():
-            expected.lease_id = None
-            connection.watcher.expect(expected)
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -43,17 +43,22 @@ def status_document(
     def duration(seconds: float | None) -> str | None:
         return None if seconds is None else format_duration(round(seconds, 1))
 
+    def row(pull: QueuedPull, call: PullCall | None, at: float | None) -> dict[str, Any]:
+        return {
+            "pull": pull.number,
+            "image": pull.key.image,
+            "pod": _pod(call),
+            "since": moment(at),
+            "elapsed": elapsed(at),
+        }
+
     known = {number: totals(number) for number in book.running}
 
     def running(pull: QueuedPull) -> dict[str, Any]:
         leader = pull.leader
         far = known[pull.number]
         return {
-            "pull": pull.number,
-            "image": pull.key.image,
-            "pod": _pod(leader),
-            "since": moment(pull.started),
-            "elapsed": elapsed(pull.started),
+            **row(pull, leader, pull.started),
             "asked": moment(pull.started if leader is None else leader.asked),
             "bytes": far.progress if far else None,
             "total": (far.total or None) if far else None,
@@ -78,12 +83,8 @@ def status_document(
         if starts_in is not None and pull.next_try is not None:
             starts_in = max(starts_in, pull.next_try - now)
         return {
-            "pull": pull.number,
+            **row(pull, leader, asked),
             "place": place,
-            "image": pull.key.image,
-            "pod": _pod(leader),
-            "since": moment(asked),
-            "elapsed": elapsed(asked),
             "behind": ahead.key.image if ahead else None,
             "behindPod": _pod(ahead.leader) if ahead else None,
             "startsIn": duration(starts_in),
