@@ -10,11 +10,12 @@ import pytest
 from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.progress.content_watcher import ContentWatcher
-from pycrictl.progress.endings import Pace, WatchOutcome
+from pycrictl.progress.endings import _REMEMBERED, SETTLE_S, Endings, Pace, WatchOutcome
 from pycrictl.progress.sources import ContentWatch, ImageTracker
 from pycrictl.progress.stream_watch import watch_stream
 from pycrictl.pulls.model import Phase, View
 from pycrictl.pulls.tracker import Tracker
+from pycrictl.wire.progress import Report
 from tests.cli.progress_server import progress_streams
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.fixtures import fake
@@ -31,12 +32,16 @@ class Enough(Exception):
 
 
 class Recorder:
-    """Keeps what it is shown; ``on_view`` plays the next step of the pull, or ends the watch."""
+    """Keeps what it is shown; ``on_view`` plays the next step of the pull, or ends the watch.
 
-    def __init__(self, on_view: Callable[[View], None]) -> None:
+    ``events`` has the images of each view, and what has ended between them.
+    """
+
+    def __init__(self, on_view: Callable[[View], object] = id) -> None:
         self.views: list[View] = []
         self.notes: list[str] = []
-        self.ended: list[tuple[str, ...]] = []
+        self.events: list[tuple[str, ...] | set[str]] = []
+        self.ended: list[str] = []
         self.ended_after = 0
         self._on_view = on_view
         self._deadline = time.monotonic() + DEADLINE_S
@@ -44,13 +49,15 @@ class Recorder:
     def show(self, view: View) -> None:
         assert time.monotonic() < self._deadline
         self.views.append(view)
+        self.events.append(names(view))
         self._on_view(view)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
     def end(self, images: Collection[str]) -> None:
-        self.ended.append(tuple(images))
+        self.events.append(tuple(images))
+        self.ended += images
         self.ended_after = len(self.views)
 
 
@@ -124,7 +131,7 @@ def test_a_watch_without_end_tells_a_pulls_end_and_goes_on_with_the_rest(
     sink = Recorder(play)
     with pytest.raises(Enough):
         watch(fake, sink, PullSettings(), follow=True)
-    assert sink.ended == [(old.shown_name,)]
+    assert sink.ended == [old.shown_name]
     last = sink.views[sink.ended_after - 1]
     assert [item.phase for item in last.items if item.image == old.shown_name] == [Phase.FAILED]
     after = sink.views[sink.ended_after :]
@@ -149,7 +156,91 @@ def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:
         pace = Pace(INTERVAL_S, follow=True)
         with pytest.raises(Enough):
             watch_stream(lambda: server.url, Tracker(), sink, timeout_s=60.0, pace=pace)
-    assert sink.ended == [("one",), ("two",)]
+    assert sink.ended == ["one", "two"]
     changes = [item.image for view in sink.views for item in view.changed]
     assert changes == ["one", "two"]
     assert not sink.views[-1].items
+
+
+# The ends of pulls that a stream tells of, in a watch without end
+
+
+class Stream:
+    """A tracker that a test feeds, and what is told of it."""
+
+    def __init__(self) -> None:
+        self.tracker, self.sink = Tracker(), Recorder()
+        self.endings = Endings(self.tracker, self.sink)
+
+    def report(self, image: str, layer: str, phase: str, now: float, *, progress: int = 9) -> None:
+        self.tracker.apply(Report(image, layer, progress, 9, "", phase), now=now)
+
+
+def test_an_image_ends_when_nothing_has_moved_for_a_while() -> None:
+    stream = Stream()
+    stream.report("a", "1", "done", 0.0)
+    stream.report("b", "2", "downloading", 0.0, progress=3)
+    stream.endings.show(0.0)
+    stream.endings.show(SETTLE_S - 0.1)
+    assert stream.sink.ended == []
+    stream.endings.show(SETTLE_S)
+    assert stream.sink.events == [{"a", "b"}, {"a", "b"}, {"a", "b"}, ("a",), {"b"}]
+    assert stream.sink.views[-1].totals.count == 1
+
+
+def test_a_layer_that_is_named_late_keeps_its_image() -> None:
+    stream = Stream()
+    stream.report("a", "1", "done", 0.0)
+    stream.endings.show(0.0)
+    stream.report("a", "2", "done", 1.0)
+    stream.endings.show(1.0)
+    stream.endings.show(2.0)
+    stream.report("a", "3", "extracting", 2.2)
+    stream.endings.show(2.2)
+    stream.endings.show(9.0)
+    assert stream.sink.ended == []
+    stream.report("a", "3", "done", 9.1)
+    stream.endings.show(9.1)
+    stream.endings.show(9.1 + SETTLE_S)
+    assert stream.sink.ended == ["a"]
+    assert [item.layer for item in stream.sink.views[-2].items] == ["1", "2", "3"]
+
+
+def test_what_is_repeated_of_an_ended_image_is_left_out() -> None:
+    stream = Stream()
+    stream.report("a", "1", "done", 0.0)
+    stream.report("b", "2", "downloading", 0.0, progress=3)
+    stream.endings.show(0.0)
+    stream.endings.show(2.0)
+    for now in (3.0, 13.0):
+        stream.report("a", "1", "done", now)
+        stream.report("b", "2", "downloading", now, progress=4)
+        view = stream.endings.show(now)
+        assert [item.image for item in view.items] == ["b"]
+    assert [item.image for item in stream.sink.views[-2].changed] == ["b"]
+    assert stream.sink.ended == ["a"]
+
+
+def test_an_image_that_is_pulled_again_is_whole_and_ends_again() -> None:
+    stream = Stream()
+    stream.report("a", "1", "done", 0.0)
+    stream.endings.show(0.0, is_final=True)
+    stream.report("a", "1", "present", 60.0)
+    stream.report("a", "2", "downloading", 60.0, progress=0)
+    view = stream.endings.show(60.0)
+    assert [item.phase for item in view.items] == [Phase.PRESENT, Phase.DOWNLOADING]
+    stream.report("a", "2", "done", 61.0)
+    stream.endings.show(61.0)
+    stream.endings.show(61.0 + SETTLE_S)
+    assert stream.sink.ended == ["a", "a"]
+
+
+def test_names_are_not_remembered_without_limit() -> None:
+    stream = Stream()
+    for number in range(2 * _REMEMBERED):
+        stream.report(f"image-{number}", "1", "done", 0.0)
+    stream.endings.show(0.0, is_final=True)
+    for number in range(2 * _REMEMBERED):
+        stream.report(f"image-{number}", "1", "done", 1.0)
+    view = stream.endings.show(1.0)
+    assert len({item.image for item in view.items}) == _REMEMBERED

@@ -13,8 +13,9 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import Interrupted
+from pycrictl.errors import ConfigError, Interrupted
 from pycrictl.pull.image import Show, pull
+from pycrictl.pull.many import MAX_IMAGES, images_in
 from pycrictl.pulls.model import View
 from tests.containerd.fakectd import FakeContainerd, Lease
 
@@ -123,3 +124,31 @@ def test_an_interrupt_while_the_call_begins_cancels_the_pull(
     ):
         pull(client, request, timeout_s=WAIT_S)
     assert answered.wait(WAIT_S)
+
+
+# Lists of images
+
+
+@pytest.mark.parametrize(
+    ("text", "images"),
+    [
+        ("a:1\nb:2\n", ["a:1", "b:2"]),
+        ("# head\n\n  a:1  # why\n a:1\r\nb@sha256:1#x\n", ["a:1", "b@sha256:1#x"]),
+        ("images:\n- a:1\n- name: b:2\n- image: c:3\n", ["a:1", "b:2", "c:3"]),
+        ('kind: List\nimages: ["a:1"]\n', ["a:1"]),
+    ],
+)
+def test_lists(text: str, images: list[str]) -> None:
+    assert images_in(text) == images
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "# nothing\n", "a:1 b:2\n", "images: a\n", "images:\n- 5\n", "images:\n- {}\n"),
+        *("images: [\n", "images: []\n", "\n".join(map(str, range(MAX_IMAGES + 1)))),
+    ],
+)
+def test_what_is_none(text: str) -> None:
+    with pytest.raises(ConfigError):
+        images_in(text)

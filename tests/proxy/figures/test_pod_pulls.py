@@ -169,22 +169,6 @@ def test_an_api_server_that_hangs_delays_nothing(
     assert time.monotonic() - began < 4.5  # it is asked for 5 s
 
 
-def test_without_a_good_kubeconfig_there_is_one_line(
-    fake: FakeServer, start: Start, tmp_path: Path
-) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    file = tmp_path / "kubeconfig"
-    file.write_text('{"clusters": []}')
-    proxy = start("--events", str(file))
-    held: Any = proxy.kubelet.start_pull("a/b:1", pod("web"))
-    wait_until(lambda: " no_events " in proxy.log())
-    gate.open.set()
-    assert held.result(60).image_ref
-    assert proxy.log().count(" no_events ") == 1
-    assert "Traceback" not in proxy.log()
-
-
 def test_an_event_that_is_there_or_gone(
     fake: FakeServer, start: Start, api: ApiServer, kubeconfig: str
 ) -> None:

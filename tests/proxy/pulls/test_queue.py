@@ -8,13 +8,18 @@ import tracemalloc
 import pytest
 
 from pycrictl.proxy.pulls.book import (
+    ATTEMPT_GAP_S,
+    MAX_ENDED,
+    Book,
     CallState,
     Decision,
     Policy,
+    PullCall,
     PullKey,
     QueuedPull,
     Reason,
 )
+from pycrictl.proxy.pulls.limiter_status import starts, typical_s
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
 
@@ -167,3 +172,83 @@ def test_thousands_wait_cheaply() -> None:
         assert queue.end(ticket, LEFT, now=1) == []
     assert len(queue.set_limit(0, now=2)) == 10_000
     assert time.process_time() - began < 5.0
+
+
+# What the book keeps of calls that end, and which of them are one pull
+
+
+def begin(book: Book, image: str, pod: PodKey | None = ONE, *, now: float) -> PullCall:
+    pull = QueuedPull(0, PullKey(image), takes_slot=True, reference=image)
+    ticket = len(book.calls) + len(book.ended) + 1
+    return book.begin(ticket, pull, pod=pod, reference=image, now=now)
+
+
+def fail(book: Book, image: str, pod: PodKey | None = ONE, *, now: float) -> PullCall:
+    call = begin(book, image, pod, now=now - 1)
+    book.end(call, CallState.FAILED, now=now, error="denied")
+    return call
+
+
+def test_the_last_failure_of_an_image_and_pod_counts() -> None:
+    book = Book()
+    fail(book, "a", now=10)
+    others = [fail(book, "b", now=20), fail(book, "a", TWO, now=30)]
+    last = fail(book, "a", now=40)
+    assert book.failures() == [last, *reversed(others)]
+
+
+def test_a_late_or_foreign_attempt_does_not() -> None:
+    book = Book()
+    failures = [fail(book, "a", now=10), fail(book, "a", None, now=10)]
+    foreign = [
+        begin(book, "b", now=10),
+        begin(book, "a", TWO, now=10),
+        begin(book, "a", None, now=10),
+    ]
+    late = begin(book, "a", now=10.1 + ATTEMPT_GAP_S)
+    assert {call.attempt for call in (*foreign, late)} == {1}
+    assert book.failures() == failures[::-1]
+
+
+def test_nothing_grows_with_the_number_of_calls() -> None:
+    book = Book()
+    for number in range(3 * MAX_ENDED):
+        fail(book, f"image-{number % 7}", PodKey("n", f"p{number % 1500}", ""), now=number)
+    assert len(book.ended) == MAX_ENDED
+    assert sum(len(images) for images in book._by_pod.values()) <= MAX_ENDED
+    assert list(book.of_pod(PodKey("n", "p0", ""))) == []
+
+
+# When those in line start
+
+
+@pytest.mark.parametrize(
+    ("left_s", "limit", "typical", "expected"),
+    [
+        ([10.0], 1, 5.0, [10.0, 15.0, 20.0]),
+        ([10.0], 1, None, [10.0, None, None]),
+        ([None], 1, 5.0, [None, None, None]),
+        ([10.0, 2.0], 2, 5.0, [2.0, 7.0, 10.0]),
+        ([None, 2.0], 2, 5.0, [2.0, 7.0, 12.0]),
+        ([1.0, 2.0, 9.0], 1, 5.0, [9.0, 14.0, 19.0]),  # the limit was lowered
+        ([10.0], 2, 5.0, [0.0, 5.0, 10.0]),
+        ([10.0], 0, 5.0, [0.0, 0.0, 0.0]),
+    ],
+)
+def test_starts(
+    left_s: list[float | None], limit: int, typical: float | None, expected: list[float | None]
+) -> None:
+    assert starts(left_s, limit=limit, waiting=3, typical_s=typical) == expected
+
+
+def test_a_typical_pull() -> None:
+    queue = PullQueue(0)
+    assert typical_s(queue.book.ended, []) is None
+    assert typical_s(queue.book.ended, [8.0, 4.0]) == 6.0
+    for number, (took_s, error) in enumerate([(3, ""), (5, ""), (900, "denied"), (11, "")], 1):
+        queue.submit(number, PullKey(f"i{number}"), now=1000 * number)
+        how = CallState.FAILED if error else CallState.DONE
+        queue.end(number, how, now=1000 * number + took_s, error=error)
+    queue.submit(9, PullKey("there"), now=9000, is_present=True)
+    queue.end(9, CallState.DONE, now=9001)
+    assert typical_s(queue.book.ended, [800.0]) == 5.0
