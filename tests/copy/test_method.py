@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple, cast
 
 import pytest
@@ -24,15 +25,23 @@ METHODS = [cast("Method", Named(name)) for name in NAMES]
 
 
 @pytest.mark.parametrize("serves", NAMES)
-def test_the_first_that_serves(serves: str) -> None:
+def test_the_first_that_serves(serves: str, caplog: pytest.LogCaptureFixture) -> None:
     def act(method: Method) -> str:
         if method.name != serves:
             raise REFUSALS[method.name]
         return f"by {method.name}"
 
     left = iter(METHODS)
-    assert first_to_serve(left, act) == f"by {serves}"
-    assert [method.name for method in left] == [*NAMES[NAMES.index(serves) + 1 :]]
+    with caplog.at_level(logging.DEBUG, "pycrictl.copy"):
+        assert first_to_serve(left, act) == f"by {serves}"
+    tried = NAMES.index(serves)
+    assert [method.name for method in left] == [*NAMES[tried + 1 :]]
+    expected = []
+    for name in NAMES[:tried]:
+        reason = f"= the method {name} cannot be used: {REFUSALS[name].message}"
+        expected += [f"= trying the method {name}", reason]
+    expected += [f"= trying the method {serves}", f"= the method {serves} is used"]
+    assert [record.getMessage() for record in caplog.records] == expected
 
 
 def test_none_serves() -> None:

@@ -20,12 +20,12 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import CopyError, PycrictlError
+from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.streaming.pump import Ends
 from pycrictl.wire.command import ExitReported
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import archive, file, member
-from tests.copy.trees import PLAIN
+from tests.copy.trees import KEEP, PLAIN, listing, stages_in
 from tests.waiting import wait_until
 
 
@@ -135,6 +135,31 @@ def copies() -> Copies:
     return Copies()
 
 
+def make_tree(top: Path) -> None:
+    (top / "sub/empty").mkdir(parents=True)
+    names = ["f", "with space", "new\nline", "-rf", "--checkpoint-action=exec=x", "*", "$(x)"]
+    for name in [*names, os.fsdecode(b"\xff"), "n" * 255]:
+        (top / name).write_text(name[:5], errors="surrogateescape")
+    (top / "sub/hard").hardlink_to(top / "f")
+    (top / "sub/up").symlink_to("../f")
+    (top / "sub/empty").chmod(0o700)
+    for path in (*top.rglob("*"), top):
+        os.utime(path, ns=(1_700_000_000_123_456_789,) * 2, follow_symlinks=False)
+
+
+def test_there_and_back_with_gnu_programs(copies: Copies, tmp_path: Path) -> None:
+    make_tree(tmp_path / "tree")
+    there = copies.copy_to(tmp_path / "tree", tmp_path / "new", KEEP)
+    back = copies.copy_from(tmp_path / "new", tmp_path / "back", KEEP)
+    assert there == back == Summary(10, 3, 1, there.size_bytes)
+    assert listing(tmp_path / "new") == listing(tmp_path / "tree") == listing(tmp_path / "back")
+    assert copies.skipped == []
+    assert copies.bytes > 0
+    assert stages_in(tmp_path) == []
+    for command in copies.remote.commands:
+        assert command[0] in {"tar", "stat", "xargs"}
+
+
 def test_paths_that_look_like_options(copies: Copies, tmp_path: Path) -> None:
     for name in ("-rf", "--checkpoint-action=exec=touch x", "*?[a]", "$(x)", "a b\nc"):
         (tmp_path / "in").write_text(name)
@@ -170,6 +195,13 @@ def test_directories_that_meet(copies: Copies, tmp_path: Path) -> None:
         copies.copy_to(tmp_path / "f", tmp_path / "dst")
     with pytest.raises(CopyError, match="device, pipe or socket"):
         copies.copy_to(tmp_path / "f", "/dev/null")
+
+
+def test_what_tar_cannot_do_is_left_to_other_methods(copies: Copies, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("1")
+    with pytest.raises(Unimplemented, match="tar in the container cannot"):
+        copies.copy_to(tmp_path / "f", tmp_path / "new", Rules(no_clobber=True))
+    assert copies.remote.commands == []
 
 
 def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pycrictl.errors import RemoteProtocolError, StreamError
-from pycrictl.wire.tar.header import BLOCK_BYTES, MAX_SIZE_BYTES
+from pycrictl.wire.tar.header import BLOCK_BYTES
 from pycrictl.wire.tar.reader import (
     MAX_EXTENSION_BYTES,
     MAX_GLOBAL_HEADERS,
@@ -23,7 +21,7 @@ from pycrictl.wire.tar.reader import (
     TarReader,
 )
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
-from tests.wire.archives import NS, content_of, events_of, member, packed, patch, pax
+from tests.wire.archives import NS, content_of, events_of, member, patch, pax
 
 
 def signed(header: bytes) -> bytes:
@@ -75,19 +73,6 @@ def test_content_is_not_copied() -> None:
     data[BLOCK_BYTES] = 1
     assert received.data[0] == 1
     assert len(received.data) == 2000
-
-
-@pytest.mark.parametrize("step", [1, 7, 511, 512, 513, 4096])
-def test_pieces_of_any_size(step: int) -> None:
-    members = [
-        (Entry(b"d", EntryType.DIRECTORY, 0, 0o755, 1_500_000_001), b""),
-        (Entry(b"d/" + b"x" * 200, EntryType.FILE, 700, mtime_ns=3), b"7" * 700),
-        (Entry(b"d/empty", EntryType.FILE), b""),
-        (Entry(b"d/block", EntryType.FILE, 512), b"5" * 512),
-        (Entry(b"d/l", EntryType.SYMLINK, link=b"x" * 300), b""),
-    ]
-    assert content_of(packed(*members), step) == members
-    assert content_of(packed(*members, busybox=True), step) == members
 
 
 def test_empty_pieces_and_an_empty_archive() -> None:
@@ -199,7 +184,6 @@ REFUSED = {
     "unknown variant": (member(b"f") + patch(member(), 257, b"ustar\x0099"), "variant"),
     "not octal": (member(b"f") + patch(member(), 100, b"0000648\0"), "invalid mode"),
     "after NUL": (member(b"f") + patch(member(), 108, b"000\x00001\0"), "invalid owner"),
-    "plus": (member(b"f") + patch(member(), 116, b"+000644\0"), "invalid group"),
     "minus": (member(b"f") + patch(member(), 124, b"-0000000001\0"), "invalid size"),
     "binary minus": (member(b"f") + patch(member(), 124, b"\xff" * 12), "invalid size"),
     "negative owner": (member(b"f") + patch(member(), 108, b"\xff" * 8), "invalid owner"),
@@ -231,7 +215,6 @@ REFUSED = {
     "many global": (pax((b"a", b"b"), kind=b"g") * (MAX_GLOBAL_HEADERS + 1), "too many global"),
     "global path": (pax((b"path", b"x"), kind=b"g"), "global header"),
     "global size": (pax((b"size", b"1"), kind=b"g"), "global header"),
-    "global mtime": (pax((b"mtime", b"1"), kind=b"g"), "global header"),
     "two names": (pax((b"path", b"x")) + member(b"x", b"L", b"y") + member(), "two names"),
     "two links": (
         pax((b"linkpath", b"x")) + member(b"x", b"K", b"y") + member(kind=b"2"),
@@ -248,13 +231,11 @@ REFUSED = {
     "two sizes": (pax((b"size", b"5")) + member(size=6), "two sizes"),
     "pax size huge": (pax((b"size", b"9223372036854775808")) + member(), "two sizes"),
     "pax size negative": (pax((b"size", b"-1")) + member(), "invalid size"),
-    "pax size float": (pax((b"size", b"1e3")) + member(), "invalid size"),
     "pax size blank": (pax((b"size", b"")) + member(), "invalid size"),
     "pax size long": (pax((b"size", b"9" * 30)) + member(), "invalid size"),
     "pax uid": (pax((b"uid", b"-1")) + member(), "invalid owner"),
     "pax gid": (pax((b"gid", b"0x1")) + member(), "invalid group"),
     "pax nan": (pax((b"mtime", b"nan")) + member(), "invalid time"),
-    "pax inf": (pax((b"mtime", b"inf")) + member(), "invalid time"),
     "pax exponent": (pax((b"mtime", b"1e9")) + member(), "invalid time"),
     "pax size on a directory": (pax((b"size", b"5")) + member(kind=b"5"), "content"),
     "record twice": (pax((b"path", b"x"), (b"path", b"x")), "twice"),
@@ -313,33 +294,3 @@ def test_events_before_an_error_are_delivered() -> None:
     reader.receive_data(member(b"good") + member(kind=b"S"))
     assert isinstance(reader.error, RemoteProtocolError)
     assert [type(event) for event in reader.events_received()] == [EntryStarted, EntryFinished]
-
-
-@given(st.binary(max_size=3000), st.booleans())
-def test_any_bytes_give_an_error_or_events(data: bytes, is_headed: bool) -> None:
-    reader = TarReader()
-    reader.receive_data(member(size=100) + data if is_headed else data)
-    reader.receive_eof()
-    assert reader.is_finished
-    reader.events_received()
-
-
-@given(st.data())
-def test_a_changed_archive_gives_an_error_or_events(data: st.DataObject) -> None:
-    archive = bytearray(
-        pax((b"path", b"p"), (b"mtime", b"1.5"))
-        + member(b"x", b"K", b"target")
-        + member(kind=b"2")
-        + member(data=b"hello")
-        + END_OF_ARCHIVE
-    )
-    for _ in range(data.draw(st.integers(1, 4))):
-        archive[data.draw(st.integers(0, len(archive) - 1))] = data.draw(st.integers(0, 255))
-    reader = TarReader()
-    reader.receive_data(archive)
-    reader.receive_eof()
-    assert reader.is_finished
-    for event in reader.events_received():
-        if isinstance(event, EntryStarted):
-            assert 0 <= event.entry.size_bytes <= MAX_SIZE_BYTES
-            assert event.entry.uid >= 0
