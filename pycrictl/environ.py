@@ -47,25 +47,16 @@ def is_utf8(stream: TextIO, environ: Mapping[str, str]) -> bool:
     The locale is asked as well: where it is C or POSIX, Python writes UTF-8 all the same. Without
     a variable that names a locale or a charset, only the stream's encoding counts.
     """
-    encoding = getattr(stream, "encoding", None)
-    charset = _charset(environ)
-    return _names_utf8(encoding or "") and (charset is None or _names_utf8(charset))
-
-
-def _charset(environ: Mapping[str, str]) -> str | None:
     # At its start Python sets LC_CTYPE to C.UTF-8 where LC_CTYPE or LANG, but not LC_ALL, is C.
     named = (environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
     locale = next(filter(None, named), "")
-    if locale in ("C", "POSIX"):
-        return "ascii"
-    return locale.partition("@")[0].partition(".")[2] or None
-
-
-def _names_utf8(charset: str) -> bool:
+    encoding = getattr(stream, "encoding", None) or ""
+    charset = locale.partition("@")[0].partition(".")[2] or encoding
     try:
-        return codecs.lookup(charset).name == "utf-8"
+        is_each = all(codecs.lookup(name).name == "utf-8" for name in (encoding, charset))
     except (LookupError, ValueError):  # a variable may hold anything
         return False
+    return is_each and locale not in ("C", "POSIX")
 
 
 def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]:

@@ -220,9 +220,9 @@ class Forwarder:
     async def _forward_to(self, port: int, local: ByteStream) -> str:
         async with self._opening:
             connection = await self._open([port])
-        core = port_forward(self._transport, port)
         try:
-            return await _Passage(connection, core, local).run(self._timeout_s)
+            core = port_forward(self._transport, port)
+            return await _pass(connection, core, local, self._timeout_s)
         finally:
             connection.abort()
 
@@ -268,78 +268,66 @@ async def _watch(connection: ByteStream) -> NoReturn:
     raise core.error or StreamError("the connection to the pod was lost")
 
 
-class _Passage:
-    def __init__(self, connection: ByteStream, core: PortForward, local: ByteStream) -> None:
-        self._connection = connection
-        self._core = core
-        self._local = local
-        self._opened = asyncio.Event()
-        self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+async def _pass(
+    connection: ByteStream, core: PortForward, local: ByteStream, timeout_s: float
+) -> str:
+    """Forward until either side has closed; return what went wrong, if anything."""
+    channels, loop = core.connection, asyncio.get_running_loop()
+    opened = asyncio.Event()
+    is_local_lost = False
 
-    async def run(self, timeout_s: float) -> str:
-        """Forward until either side has closed; return what went wrong, if anything."""
-        tasks = [asyncio.create_task(each) for each in (self._receive(), self._send())]
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._opened.wait()
-            return await self._closed
-        except TimeoutError:
-            return f"the runtime did not take the connection within {timeout_s:g} s"
-        finally:
-            await end_tasks(tasks)
+    def flush() -> None:
+        connection.send(channels.data_to_send())
 
-    async def _receive(self) -> None:
-        core, channels = self._core, self._core.connection
-        loop = asyncio.get_running_loop()
-        while not self._closed.done():
+    async def receive() -> str:
+        while True:
             # A peer that takes nothing gets no answers: it may itself wait until it is read from.
-            if not self._connection.is_full:
-                self._flush()
+            if not connection.is_full:
+                flush()
             try:
-                data = await self._connection.read()
+                data = await connection.read()
             except StreamError:
                 data = b""
             channels.receive_data(data, loop.time()) if data else channels.receive_eof()
             for event in core.events_received():
                 match event:
                     case ChannelsOpened():
-                        self._opened.set()
+                        opened.set()
                     case ChannelReceived():
-                        self._local.send([event.data])
+                        local.send([event.data])
                     case ChannelEnded():
-                        self._local.end()
+                        local.end()
                     case ForwardClosed():
-                        self._close(event.error)
+                        opened.set()
+                        return "" if is_local_lost else event.error
             try:
-                await self._local.drain()
+                await local.drain()
             except StreamError:
-                self._close("")
+                return ""
 
-    async def _send(self) -> None:
-        await self._opened.wait()
-        while True:
-            try:
-                data = await self._local.read()
-            except StreamError:
-                self._close("")
-                return
-            if not data:
-                break
-            self._core.connection.send(DATA, data)
-            self._flush()
-            try:
-                await self._connection.drain()
-            except StreamError:
-                return  # the receiving side reports it
-            self._flush()  # what the receiving side has held back meanwhile
-        if self._core.connection.can_end:
-            self._core.connection.end(DATA)
-            self._flush()
+    async def send() -> None:
+        nonlocal is_local_lost
+        await opened.wait()
+        try:
+            while data := await local.read():
+                channels.send(DATA, data)
+                flush()
+                with suppress(StreamError):  # the receiving side reports it
+                    await connection.drain()
+                flush()  # what the receiving side has held back meanwhile
+        except StreamError:
+            is_local_lost = True
+            connection.abort()
+        if channels.can_end:
+            channels.end(DATA)
+            flush()
 
-    def _close(self, error: str) -> None:
-        self._opened.set()
-        if not self._closed.done():
-            self._closed.set_result(error)
-
-    def _flush(self) -> None:
-        self._connection.send(self._core.connection.data_to_send())
+    receiving, sending = asyncio.create_task(receive()), asyncio.create_task(send())
+    try:
+        async with asyncio.timeout(timeout_s):
+            await opened.wait()
+        return await receiving
+    except TimeoutError:
+        return f"the runtime did not take the connection within {timeout_s:g} s"
+    finally:
+        await end_tasks((receiving, sending))

@@ -31,32 +31,26 @@ class Status(NamedTuple):
     oversize_bytes: int = 0
 
 
-class Meaning(NamedTuple):
-    """What a status code becomes: its class, and its phrase in a message."""
-
-    error: type[RuntimeFault]
-    phrase: str
-
-
-MEANINGS: Final = {
-    codes.OK: Meaning(RuntimeFault, ""),
-    codes.CANCELLED: Meaning(errors.Cancelled, "cancelled"),
-    codes.UNKNOWN: Meaning(RuntimeFault, ""),
-    codes.INVALID_ARGUMENT: Meaning(errors.Invalid, "invalid argument"),
-    codes.DEADLINE_EXCEEDED: Meaning(errors.DeadlineExceeded, "the runtime ran out of time"),
-    codes.NOT_FOUND: Meaning(errors.NotFound, "not found"),
-    codes.ALREADY_EXISTS: Meaning(errors.AlreadyExists, "already exists"),
-    codes.PERMISSION_DENIED: Meaning(errors.Denied, "permission denied"),
-    codes.RESOURCE_EXHAUSTED: Meaning(errors.Exhausted, "a limit is reached"),
-    codes.FAILED_PRECONDITION: Meaning(errors.FailedPrecondition, "not possible in its state"),
-    codes.ABORTED: Meaning(RuntimeFault, "aborted"),
-    codes.OUT_OF_RANGE: Meaning(errors.Invalid, "out of range"),
-    codes.UNIMPLEMENTED: Meaning(errors.Unimplemented, "not implemented"),
-    codes.INTERNAL: Meaning(RuntimeFault, "internal error"),
-    codes.UNAVAILABLE: Meaning(errors.Unavailable, "unavailable"),
-    codes.DATA_LOSS: Meaning(RuntimeFault, "data loss"),
-    codes.UNAUTHENTICATED: Meaning(errors.Denied, "not authenticated"),
+MEANINGS: Final[dict[int, tuple[type[RuntimeFault], str]]] = {
+    codes.OK: (RuntimeFault, ""),
+    codes.CANCELLED: (errors.Cancelled, "cancelled"),
+    codes.UNKNOWN: (RuntimeFault, ""),
+    codes.INVALID_ARGUMENT: (errors.Invalid, "invalid argument"),
+    codes.DEADLINE_EXCEEDED: (errors.DeadlineExceeded, "the runtime ran out of time"),
+    codes.NOT_FOUND: (errors.NotFound, "not found"),
+    codes.ALREADY_EXISTS: (errors.AlreadyExists, "already exists"),
+    codes.PERMISSION_DENIED: (errors.Denied, "permission denied"),
+    codes.RESOURCE_EXHAUSTED: (errors.Exhausted, "a limit is reached"),
+    codes.FAILED_PRECONDITION: (errors.FailedPrecondition, "not possible in its state"),
+    codes.ABORTED: (RuntimeFault, "aborted"),
+    codes.OUT_OF_RANGE: (errors.Invalid, "out of range"),
+    codes.UNIMPLEMENTED: (errors.Unimplemented, "not implemented"),
+    codes.INTERNAL: (RuntimeFault, "internal error"),
+    codes.UNAVAILABLE: (errors.Unavailable, "unavailable"),
+    codes.DATA_LOSS: (RuntimeFault, "data loss"),
+    codes.UNAUTHENTICATED: (errors.Denied, "not authenticated"),
 }
+"""What a status code becomes: its class, and its phrase in a message."""
 
 
 def to_error(
@@ -80,7 +74,7 @@ def to_error(
     if status.obstacle is not None:
         return connect_error(status.obstacle, endpoint, what=what)
     code = status.code if status.code in MEANINGS else codes.UNKNOWN
-    meaning = MEANINGS[code]
+    error, phrase = MEANINGS[code]
     text = one_line(status.details)
     who = runtime or f"the runtime at {quote(endpoint)}"
     hint = None
@@ -101,8 +95,8 @@ def to_error(
         message = f"{what}: the answer has {size}, more than the limit of {limit}"
         hint = "ask for less, with filters or by ID"
     else:
-        message = _joined(what, meaning, text)
-    return meaning.error(message, code=codes.name_of(code), details=status.details, hint=hint)
+        message = _joined(what, phrase, text)
+    return error(message, code=codes.name_of(code), details=status.details, hint=hint)
 
 
 def connect_error(obstacle: Obstacle, endpoint: str, *, what: str = "") -> ConnectError:
@@ -130,10 +124,8 @@ def one_line(details: str) -> str:
     return text.rstrip(".")
 
 
-def _joined(what: str, meaning: Meaning, text: str) -> str:
+def _joined(what: str, phrase: str, text: str) -> str:
     if not text:
-        return f"{what}: {meaning.phrase or 'the runtime gave no reason'}"
+        return f"{what}: {phrase or 'the runtime gave no reason'}"
     # Runtimes often say it themselves: `image "x": not found`.
-    if not meaning.phrase or meaning.phrase in text.lower():
-        return f"{what}: {text}"
-    return f"{what}: {meaning.phrase}: {text}"
+    return f"{what}: {text}" if phrase in text.lower() else f"{what}: {phrase}: {text}"
