@@ -178,13 +178,17 @@ def parse_size(text: str) -> int:
     return size
 
 
+_AGES: Final = (("hours", 1, 1), ("days", 24, 7), ("weeks", 7 * 24, 30), ("months", 30 * 24, 365))
+"""Each unit in hours, and the next one in days, which begins at two."""
+
+
 def format_age(seconds: float) -> str:
     """Write an age as crictl's CREATED column does, without its final `` ago``."""
     whole = int(seconds)
     if whole < 1:
         return "Less than a second"
     if whole < 60:
-        return f"{whole} second{'s' if whole > 1 else ''}"
+        return plural(whole, "second")
     if whole < 120:
         return "About a minute"
     if whole < 3600:
@@ -192,14 +196,9 @@ def format_age(seconds: float) -> str:
     hours = int(seconds / 3600 + 0.5)
     if hours == 1:
         return "About an hour"
-    if hours < 48:
-        return f"{hours} hours"
-    if hours < 2 * 7 * 24:
-        return f"{hours // 24} days"
-    if hours < 2 * 30 * 24:
-        return f"{hours // (7 * 24)} weeks"
-    if hours < 2 * 365 * 24:
-        return f"{hours // (30 * 24)} months"
+    for unit, unit_hours, next_days in _AGES:
+        if hours < 2 * 24 * next_days:
+            return f"{hours // unit_hours} {unit}"
     # Years alone count whole hours: nothing is three years old half an hour too early.
     return f"{whole // 3600 // (365 * 24)} years"
 

@@ -30,7 +30,6 @@ from pycrictl.containerd.store import (
 from pycrictl.cri.calls.channel import GrpcCall, GrpcChannel, unix
 from pycrictl.cri.calls.errmap import to_error
 from pycrictl.errors import Invalid, NotFound, RemoteProtocolError, Unimplemented
-from pycrictl.wire import codes
 
 _KEPT: Final = 256
 _TRAILER_BYTES: Final = 4
@@ -185,9 +184,8 @@ class ContainerdClient:
         )
         what = f"asking containerd for {method.rpartition('.')[2].replace('/', '.')}"
         messages = list(call.messages())
-        status = call.status
-        if status is not None and status.code != codes.OK:
-            raise to_error(status, what=what, endpoint=self.endpoint)
+        if call.failure is not None:
+            raise to_error(call.failure, what=what, endpoint=self.endpoint)
         try:
             return list(map(response_type.FromString, messages))
         except DecodeError:

@@ -130,7 +130,7 @@ def _pull(
                     display.look()
                     while not call.wait(show.interval_s):
                         display.look()
-                    display.look([reference] if call.has_failed else ())
+                    display.look([reference] if call.failure else ())
             image_ref: str = call.answer().image_ref
         finally:
             call.cancel()  # does nothing to a call that has ended

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import ExitStack
 from typing import Final
 
 from pycrictl.errors import RemoteProtocolError, StreamError
@@ -31,8 +32,8 @@ def open_websocket(
     The URL is spent afterwards, also when the server refuses. ``timeout_s`` limits connecting, and
     again the answer.
     """
-    sock = connect(target, timeout_s, tls)
-    try:
+    with ExitStack() as stack:
+        sock = stack.enter_context(connect(target, timeout_s, tls))
         handshake = ClientHandshake([protocol])
         opening = Opening(target, "GET", handshake.headers)
         _exchange(sock, target, opening, timeout_s)
@@ -40,41 +41,28 @@ def open_websocket(
             raise opening.refusal()
         if handshake.check(opening.response) != protocol:
             raise RemoteProtocolError(f'"{target.label}" does not speak {protocol}')
-    except BaseException:
-        sock.close()
-        raise
-    return sock, opening.leftover
+        stack.pop_all()
+        return sock, opening.leftover
 
 
 def connect(target: Target, timeout_s: float, tls: TlsFiles | None = None) -> socket.socket:
     secure = tls_of(target, tls)
     try:
-        sock = _dial(target, timeout_s)
-        try:
-            if secure is None:
-                return sock
-            context, server_name = secure
-            return context.wrap_socket(sock, server_hostname=server_name)
-        except BaseException:
-            sock.close()
-            raise
+        with ExitStack() as stack:
+            if target.socket:
+                sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+                sock.settimeout(timeout_s)
+                sock.connect(target.socket)
+            else:
+                address = (target.host, target.port)
+                sock = stack.enter_context(socket.create_connection(address, timeout_s))
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if secure is not None:
+                sock = secure[0].wrap_socket(sock, server_hostname=secure[1])
+            stack.pop_all()
+            return sock
     except (OSError, UnicodeError) as exc:
         raise cannot_connect(target, exc, timeout_s) from exc
-
-
-def _dial(target: Target, timeout_s: float) -> socket.socket:
-    if not target.socket:
-        sock = socket.create_connection((target.host, target.port), timeout_s)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
-    sock = socket.socket(socket.AF_UNIX)
-    sock.settimeout(timeout_s)
-    try:
-        sock.connect(target.socket)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def _exchange(sock: socket.socket, target: Target, opening: Opening, timeout_s: float) -> None:

@@ -12,71 +12,41 @@ from __future__ import annotations
 
 from typing import Final
 
-HEADER_LIST_BYTES: Final = 64 * 1024
-"""The metadata of one call, by the measure of RFC 7541, 4.1."""
+# Calls
+HEADER_LIST_BYTES: Final = 64 * 1024  # the metadata of one call, by the measure of RFC 7541, 4.1
+STREAMS: Final = 512  # the calls of a connection; one that was reset counts until it is noticed
+PENDING_CALLS: Final = 8192  # the calls of all connections until this program notices them
+MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a runtime's message: what kubelet and crictl take, too
 
-STREAMS: Final = 512
-"""The calls under way on one connection, those included that were reset and wait to be noticed."""
-
-PENDING_CALLS: Final = 8192
-"""The calls of all connections that wait until this program notices them."""
-
-MESSAGE_BYTES: Final = 16 * 1024 * 1024
-"""A message of a runtime: what kubelet and crictl take, too."""
-
+# The objects in a runtime's answer, nested ones included: a command takes 460 MiB for them. They
+# are not counted in answers up to the second limit, which have at most half as many.
 ANSWER_PARTS: Final = 500_000
-"""The objects in a runtime's answer, nested ones included: a command takes 460 MiB for them."""
-
 UNCOUNTED_BYTES: Final = 1024 * 1024
-"""Objects are not counted in answers that are no longer: they have at most half as many."""
 
-CONNECTIONS: Final = 1024
-"""The connections to the CRI socket."""
-
+# Connections: how many, and one of how many file descriptors at most is one of those.
+CONNECTIONS: Final = 1024  # to the CRI socket
 CONNECTION_SHARE: Final = 2
-"""One of so many file descriptors at most is one of those."""
-
-STREAM_CONNECTIONS: Final = 512
-"""The connections of the stream server, those that have not shown a token yet included."""
-
+STREAM_CONNECTIONS: Final = 512  # to the stream server, also those without a token yet
 STREAM_SHARE: Final = 4
-"""One of so many file descriptors at most is a connection of the stream server."""
-
-PAGE_CONNECTIONS: Final = 128
-"""The connections to the pages of metrics and health."""
-
+PAGE_CONNECTIONS: Final = 128  # to the pages of metrics and health
 PAGE_SHARE: Final = 8
-"""One of so many file descriptors at most is one of those."""
 
-HEAD_S: Final = 10.0
-"""How long such a connection may take for the head of its request."""
+HEAD_S: Final = 10.0  # how long such a connection may take for the head of its request
+CROWDED_HEAD_S: Final = 1.0  # the same once half of the places are taken
+BACKLOG: Final = 1024  # the connections that wait in the kernel until they are accepted
+ACCEPTED_AT_ONCE: Final = 4  # the connections that are accepted before others have their turn
 
-CROWDED_HEAD_S: Final = 1.0
-"""The same once half of the places are taken."""
-
-BACKLOG: Final = 1024
-"""The connections that wait in the kernel's queue until they are accepted."""
-
-ACCEPTED_AT_ONCE: Final = 4
-"""The connections that are accepted before others have their turn."""
-
+# Streams: a message of a WebSocket is held until it is whole, and runtimes send 32 KiB at once.
+# Idle are frames without content in a row on a WebSocket or SPDY connection, such as pings.
 STREAM_MESSAGE_BYTES: Final = 4 * 1024 * 1024
-"""A message of a WebSocket, which is held until it is whole. Runtimes send 32 KiB at once."""
-
 STREAM_IDLE_FRAMES: Final = 1000
-"""The frames without content in a row on a WebSocket or SPDY connection, such as pings."""
-
 STREAM_IDLE_FRAMES_PER_S: Final = 10
-"""How many more of them each second allows."""
 
+# The log lines of one kind about what peers can do as often as they like: so many in a row, so many
+# more each second, and how often the number of those that were left out is logged.
 FAULT_LINES: Final = 10
-"""The log lines of one kind in a row about what peers can do as often as they like."""
-
 FAULT_LINES_PER_S: Final = 0.1
-"""How many more of them each second allows."""
-
 FAULT_COUNT_S: Final = 20.0
-"""How often the number of those that were left out is logged."""
 
 
 class Allowance:

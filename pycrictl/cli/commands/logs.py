@@ -156,9 +156,9 @@ class _Output:
             if reader.is_unfinished:
                 crictl.inform(self.env, "the last line of the log is unfinished")
             return
-        life = containerlog.Life(self.client, log)
         try:
-            self._write(reader.follow(life.lasts, self._pause()))
+            lasts = containerlog.life(self.client, log)
+            self._write(reader.follow(lasts, self._pause()))
         except KeyboardInterrupt:
             pass  # how users end it
 

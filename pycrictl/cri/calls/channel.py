@@ -134,6 +134,11 @@ class GrpcCall:
                 unary = channel.grpc.unary_unary(method)
                 self._call = unary.future(message, **terms)
 
+    @property
+    def failure(self) -> Status | None:
+        """How it ended, if that was an error."""
+        return None if self.status is None or self.status.code == codes.OK else self.status
+
     def messages(self) -> Generator[bytes, None, None]:
         """Yield what the server answers, until the call has ended."""
         with self:

@@ -99,7 +99,7 @@ class Terms(TypedDict, total=False):
     timeout_flag: str
 
 
-class Call:
+class Call(GrpcCall):
     """A call that runs, from its first log line to its answer or its error."""
 
     def __init__(self, client: CriClient, name: str, request: Message, terms: Terms) -> None:
@@ -116,7 +116,7 @@ class Call:
             self._log.debug("> %s %s", name, describe(request))
         self._tracer = client.tracer
         self._span = self._tracer.begin_call(self._method.path) if self._tracer else None
-        self._connection = GrpcCall(
+        super().__init__(
             client.channel(),
             self._method.path,
             request.SerializeToString(),
@@ -125,31 +125,19 @@ class Call:
             is_stream=self._method.is_stream,
         )
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the call, however it ended; return whether it came."""
-        return self._connection.wait(timeout_s)
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether it has ended with an error."""
-        status = self._connection.status
-        return status is not None and status.code != codes.OK
-
     def answer(self) -> Any:
         """Wait for the answer of a unary call, and return it; Ctrl-C cancels the call."""
-        (message,) = self.messages()
+        (message,) = self.answers()
         return message
 
-    def messages(self) -> Generator[Any, None, None]:
+    def answers(self) -> Generator[Any, None, None]:
         """Yield the messages of the answer as they come; leaving early cancels the call."""
         error = ""
         try:
-            with self._connection:
-                for message in self._connection.messages():
-                    yield self._decoded(message)
-            status = self._connection.status
-            if status is not None and status.code != codes.OK:
-                raise self._failure(status)
+            with self:
+                yield from map(self._decoded, self.messages())
+            if self.failure is not None:
+                raise self._error_of(self.failure)
         except (PycrictlError, KeyboardInterrupt) as exc:
             error = str(exc) or "interrupted"
             raise
@@ -157,10 +145,6 @@ class Call:
             self._client.forget(self)
             if self._tracer is not None and self._span is not None:
                 self._tracer.end_call(self._span, error)
-
-    def cancel(self) -> None:
-        """Cancel the call at the runtime, from any thread; nothing happens when it has ended."""
-        self._connection.cancel()
 
     def _check_parts(self, answer: bytes) -> None:
         """Require that the answers to a call are not made of too many objects.
@@ -202,7 +186,7 @@ class Call:
             self._client.runtime = one_line(name_and_version)
         return message
 
-    def _failure(self, status: Status) -> PycrictlError:
+    def _error_of(self, status: Status) -> PycrictlError:
         if self._log:
             said = f"{codes.name_of(status.code)} {one_line(status.details)}"
             self._log.debug("< %s failed: %s", self._method.name, said)
@@ -282,7 +266,7 @@ class CriClient:
         The call begins with the first message that is asked for. It is cancelled when the iterator
         is closed or left by an exception.
         """
-        yield from self.start(name, request, **terms).messages()
+        yield from self.start(name, request, **terms).answers()
 
     def channel(self) -> GrpcChannel:
         """Return the connection that its calls share."""

@@ -21,7 +21,6 @@ from pycrictl._proto import otlp_pb2
 from pycrictl.cri.calls.channel import GrpcCall, GrpcChannel
 from pycrictl.cri.calls.errmap import one_line
 from pycrictl.errors import StreamError
-from pycrictl.wire import codes
 
 EXPORT_TIMEOUT_S: Final = 2.0
 MILLION: Final = 1_000_000
@@ -143,8 +142,8 @@ def send(endpoint: str, service: str, spans: Iterable[Span]) -> None:
         message = request.SerializeToString()
         call = GrpcCall(channel, _EXPORT, message, timeout_s=EXPORT_TIMEOUT_S)
         deque(call.messages(), maxlen=0)
-    if call.status is not None and call.status.code != codes.OK:
-        raise StreamError(f"{refusal} {one_line(call.status.details)}")
+    if call.failure is not None:
+        raise StreamError(f"{refusal} {one_line(call.failure.details)}")
 
 
 def is_sampled(rate_per_million: int) -> bool:

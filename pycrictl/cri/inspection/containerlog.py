@@ -95,28 +95,25 @@ class Polling:
             self._answered = self._clock()
 
 
-class Life:
-    def __init__(
-        self, client: CriClient, log: ContainerLog, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._client = client
-        self._container_id = log.container_id
-        self._lives = log.is_alive
-        self._polling = Polling(clock)
+def life(
+    client: CriClient, log: ContainerLog, *, clock: Callable[[], float] = time.monotonic
+) -> Callable[[], bool]:
+    """Return what tells whether a container runs; it raises if the runtime is away for long."""
+    lives, polling = log.is_alive, Polling(clock)
+    request = cri_pb2.ContainerStatusRequest(container_id=log.container_id)
 
-    def lasts(self) -> bool:
-        """Return whether it runs; raise if the runtime has not answered for ten seconds."""
-        if not self._lives or not self._polling.is_due():
-            return self._lives
-        request = cri_pb2.ContainerStatusRequest(container_id=self._container_id)
-        with self._polling.asking():
-            try:
-                answer = self._client.call("ContainerStatus", request)
-            except NotFound:
-                self._lives = False
-            else:
-                self._lives = answer.status.state == cri_pb2.CONTAINER_RUNNING
-        return self._lives
+    def lasts() -> bool:
+        nonlocal lives
+        if lives and polling.is_due():
+            with polling.asking():
+                try:
+                    status = client.call("ContainerStatus", request).status
+                    lives = status.state == cri_pb2.CONTAINER_RUNNING
+                except NotFound:
+                    lives = False
+        return lives
+
+    return lasts
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection.containerlog import (
     ContainerLog,
-    Life,
     container_log,
+    life,
     previous_path,
 )
 from pycrictl.errors import PycrictlError, Unavailable
@@ -72,31 +72,31 @@ def test_previous_path(path: str, previous: str) -> None:
 def test_life_is_asked_about_once_a_second(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", answer(state=RUNNING), answer())
     clock = Clock()
-    life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
+    lasts = life(client, ContainerLog(ID, "/log", True), clock=clock)
     for passed_s, lives, asked in ((0.9, True, 0), (0.1, True, 1), (0.5, True, 1), (0.6, 0, 2)):
         clock.now += passed_s
-        assert life.lasts() == lives
+        assert lasts() == lives
         assert len(fake.calls) == asked
     clock.now += 60
-    assert not life.lasts()
+    assert not lasts()
     assert len(fake.calls) == 2
 
 
 def test_a_removed_container_has_ended(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", Status(grpc.StatusCode.NOT_FOUND, "gone"))
     clock = Clock()
-    life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
+    lasts = life(client, ContainerLog(ID, "/log", True), clock=clock)
     clock.now += 1
-    assert not life.lasts()
+    assert not lasts()
 
 
 def test_a_runtime_that_is_away(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("ContainerStatus", AWAY, answer(state=RUNNING), AWAY, AWAY)
     clock = Clock()
-    life = Life(client, ContainerLog(ID, "/log", True), clock=clock)
+    lasts = life(client, ContainerLog(ID, "/log", True), clock=clock)
     for _ in range(3):
         clock.now += 9
-        assert life.lasts()
+        assert lasts()
     clock.now += 2
     with pytest.raises(Unavailable):
-        life.lasts()
+        lasts()
