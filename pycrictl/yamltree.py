@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -132,51 +132,45 @@ def _number(text: str) -> int | float:
     return float(text)
 
 
-def _tree(events: Iterable[yaml.Event]) -> Node:
+def _tree(events: Iterator[yaml.Event]) -> Node:
     root: Node | None = None
-    unfinished: list[Node] = []  # lists and mappings whose end has not come yet
-    keys: list[tuple[str, int] | None] = []  # of each of these, the key without a value
     for event in events:
-        line = event.start_mark.line + 1 if event.start_mark else 1
-        is_key = bool(keys) and keys[-1] is None and unfinished[-1].type == "mapping"
-        match event:
-            case yaml.DocumentStartEvent() if root is not None:
-                raise Problem("a second document begins", line)
-            case yaml.AliasEvent():
-                raise Problem("aliases are not supported", line)
-            case yaml.CollectionStartEvent() if is_key:
-                raise Problem("a key is a list or a mapping", line)
-            case yaml.CollectionStartEvent():
-                unfinished.append(_begun(event, line))
-                keys.append(None)
-                if len(keys) > MAX_NESTING:
-                    raise Problem("it is nested too deeply", line)
-                continue
-            case yaml.CollectionEndEvent():
-                keys.pop()
-                node = unfinished.pop()
-            case yaml.ScalarEvent() if is_key:
-                keys[-1] = (event.value, line)
-                continue
-            case yaml.ScalarEvent():
-                node = _scalar(event, line)
-            case _:
-                continue
-        if not unfinished:
-            root = node
-        elif key := keys[-1]:
-            unfinished[-1].members.append(Member(*key, node))
-            keys[-1] = None
-        else:
-            unfinished[-1].items.append(node)
+        if isinstance(event, yaml.DocumentStartEvent) and root is not None:
+            raise Problem("a second document begins", _line(event))
+        if isinstance(event, yaml.NodeEvent):
+            root = _node(event, events, 1)
     return root or Node("null", 1)
 
 
-def _begun(event: yaml.CollectionStartEvent, line: int) -> Node:
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
+
+
+def _node(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
+    """Make the node that an event begins; the events that follow are taken up to its end."""
+    line = _line(event)
+    if isinstance(event, yaml.ScalarEvent):
+        return _scalar(event, line)
+    if not isinstance(event, yaml.CollectionStartEvent):
+        raise Problem("aliases are not supported", line)
+    if depth > MAX_NESTING:
+        raise Problem("it is nested too deeply", line)
     is_mapping = isinstance(event, yaml.MappingStartEvent)
     if event.tag not in (None, "!", f"tag:yaml.org,2002:{'map' if is_mapping else 'seq'}"):
         raise Problem(f'the tag "{escape(event.tag)}" is not supported', line)
-    return Node("mapping" if is_mapping else "list", line)
+    node = Node("mapping" if is_mapping else "list", line)
+    for inner in events:
+        if isinstance(inner, yaml.CollectionEndEvent):
+            break
+        if not is_mapping:
+            node.items.append(_node(inner, events, depth + 1))
+        elif isinstance(inner, yaml.CollectionStartEvent):
+            raise Problem("a key is a list or a mapping", _line(inner))
+        else:
+            key = _node(inner, events, depth)
+            value = _node(next(events), events, depth + 1)
+            node.members.append(Member(key.text, key.line, value))
+    return node
 
 
 def _scalar(event: yaml.ScalarEvent, line: int) -> Node:
