@@ -60,7 +60,7 @@ def remove_images(client: CriClient, found: Iterable[ImageRemoval]) -> Iterator[
 def _find(client: CriClient, target: str) -> ImageRemoval:
     name = quote_reference(target)
     try:
-        image = _image(client, target, f"removing image {name}")
+        image = fetch.image(client, target, f"removing image {name}")
         if image is None:
             raise NotFound(f"no such image {name}", hint=IMAGES_HINT)
         if not image.id:  # which shows that two names are of one image
@@ -79,12 +79,6 @@ def _remove(client: CriClient, found: ImageRemoval) -> ImageRemoval:
     except PycrictlError as error:
         return replace(found, error=error)
     return found
-
-
-def _image(client: CriClient, name: str, what: str) -> cri_pb2.Image | None:
-    request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=name))
-    answer = client.call("ImageStatus", request, what=what)
-    return answer.image if answer.HasField("image") else None
 
 
 def unused_images(
@@ -130,7 +124,7 @@ def _is_used(image: cri_pb2.Image, used: set[str]) -> bool:
 
 def _image_id(client: CriClient, name: str) -> str:
     """Return the ID of an image that goes by another name in the list; empty if it is gone."""
-    image = _image(client, name, f"finding the image {quote_reference(name)}, which is in use")
+    image = fetch.image(client, name, f"finding the image {quote_reference(name)}, which is in use")
     return image.id if image else ""
 
 

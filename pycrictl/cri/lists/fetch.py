@@ -45,6 +45,13 @@ def images(client: CriClient) -> list[cri_pb2.Image]:
     return _fetch(client, "StreamImages", "ListImages", filter=condition)
 
 
+def image(client: CriClient, name: str, what: str) -> cri_pb2.Image | None:
+    """Return what has a name or an ID; None if nothing has."""
+    request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=name))
+    answer = client.call("ImageStatus", request, what=what)
+    return answer.image if answer.HasField("image") else None
+
+
 def container_stats(
     client: CriClient, condition: cri_pb2.ContainerStatsFilter
 ) -> list[cri_pb2.ContainerStats]:

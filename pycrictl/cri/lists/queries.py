@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import call_each
+from pycrictl.cri.calls.client import each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.fetch import newest_count, newest_first, pattern
 from pycrictl.cri.lists.lookup import NAMESPACE_LABEL, select_by_id
-from pycrictl.errors import PycrictlError
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -45,9 +44,9 @@ class Query(Generic[F]):
 
     def select(self, found: Iterable[T], namespace: Callable[[T], str]) -> list[T]:
         matching = [
-            each
-            for each in found
-            if self.name.search(each.metadata.name) and self.namespace.search(namespace(each))
+            one
+            for one in found
+            if self.name.search(one.metadata.name) and self.namespace.search(namespace(one))
         ]
         return newest_first(matching, self.newest)
 
@@ -112,21 +111,12 @@ def first_tags(images: CriClient, containers: Iterable[cri_pb2.Container]) -> di
 
 
 def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str, cri_pb2.Image]]:
+    def find(client: CriClient, reference: str) -> cri_pb2.Image | None:
+        return fetch.image(client, reference, f"looking for image {quote_reference(reference)}")
+
     asked = [reference for reference in references if reference]
-    requests = (
-        (
-            f"looking for image {quote_reference(reference)}",
-            cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference)),
-        )
-        for reference in asked
-    )
-    found = []
-    for reference, answer in zip(asked, call_each(client, "ImageStatus", requests), strict=True):
-        if isinstance(answer, PycrictlError):
-            raise answer
-        if answer.HasField("image"):
-            found.append((reference, answer.image))
-    return found
+    found = zip(asked, each(client, find, asked), strict=True)
+    return [(reference, image) for reference, image in found if image is not None]
 
 
 def _namespace(container: cri_pb2.Container) -> str:
