@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import PurePath
 from traceback import extract_tb
+from types import NoneType
 from typing import Final, TextIO
 
 from pycrictl.wire import limits
@@ -38,12 +39,15 @@ def pairs(event: str, fields: dict[str, object]) -> str:
     """
     words = [event]
     for key, value in fields.items():
-        text = str(value)
-        if len(text) > MAX_VALUE_CHARS and not isinstance(value, Whole):
-            text = text[:MAX_VALUE_CHARS] + "…"
-        if text:
+        if text := _bounded(value):
             words.append(f"{key}={_word(text)}")
     return " ".join(words)
+
+
+def _bounded(value: object) -> str:
+    text = str(value)
+    is_whole = len(text) <= MAX_VALUE_CHARS or isinstance(value, Whole)
+    return text if is_whole else text[:MAX_VALUE_CHARS] + "…"
 
 
 def _word(text: str) -> str:
@@ -133,16 +137,13 @@ class _LineFormat(logging.Formatter):
 
     def _json(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        written: dict[str, object] = {"time": when.replace("+00:00", "Z")}
+        written["level"] = record.levelname.lower()
         fields = getattr(record, "pycrictl", None) or {"message": super().format(record)}
-        document = {"time": when.replace("+00:00", "Z"), "level": record.levelname.lower()}
-        return json.dumps(document | {key: _json_value(value) for key, value in fields.items()})
-
-
-def _json_value(value: object) -> object:
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    text = str(value)
-    return text if len(text) <= MAX_VALUE_CHARS else text[:MAX_VALUE_CHARS] + "…"
+        plain = (bool, int, float, NoneType)
+        for key, value in fields.items():
+            written[key] = value if isinstance(value, plain) else _bounded(value)
+        return json.dumps(written)
 
 
 class Seldom:

@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -45,47 +45,46 @@ def is_closed(proxy: Program) -> bool:
         return late.connect_ex(str(proxy.socket_path)) in (errno.ECONNREFUSED, errno.ENOENT)
 
 
-def test_it_tells_systemd(fake: FakeServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = str(folder / "notify")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(path)
-        systemd.settimeout(60)
-        monkeypatch.setenv("NOTIFY_SOCKET", path)
-        with Program(folder, fake.endpoint) as proxy:
-            assert systemd.recv(100) == b"READY=1"
-            assert proxy.socket_path.exists()
-            pid = proxy.reload()
-            # Only the service's main process is listened to.
-            assert systemd.recv(100) == b"MAINPID=%d" % pid
-            assert systemd.recv(100) == b"READY=1"
-            os.kill(pid, signal.SIGTERM)
-            assert systemd.recv(100) == b"STOPPING=1"
-            wait_until(lambda: not is_running(pid))
-            assert proxy.wait() == 0
+@pytest.fixture
+def systemd(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        made.bind(str(folder / "notify"))
+        made.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(folder / "notify"))
+        yield made
+
+
+def test_it_tells_systemd(fake: FakeServer, folder: Path, systemd: socket.socket) -> None:
+    with Program(folder, fake.endpoint) as proxy:
+        assert systemd.recv(100) == b"READY=1"
+        assert proxy.socket_path.exists()
+        pid = proxy.reload()
+        # Only the service's main process is listened to.
+        assert systemd.recv(100) == b"MAINPID=%d" % pid
+        assert systemd.recv(100) == b"READY=1"
+        os.kill(pid, signal.SIGTERM)
+        assert systemd.recv(100) == b"STOPPING=1"
+        wait_until(lambda: not is_running(pid))
+        assert proxy.wait() == 0
 
 
 def test_keep_alives_prove_that_calls_pass(
-    fake: FakeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+    fake: FakeServer, folder: Path, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = str(folder / "notify")
     fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(path)
-        systemd.settimeout(60)
-        monkeypatch.setenv("NOTIFY_SOCKET", path)
-        monkeypatch.setenv("WATCHDOG_USEC", "1500000")
-        with Program(folder, fake.endpoint) as proxy:
-            assert systemd.recv(100) == b"READY=1"
-            assert systemd.recv(100) == b"WATCHDOG=1"
-            assert fake.methods().count("Version") >= 1
-            assert systemd.recv(100) == b"WATCHDOG=1"
-            os.kill(proxy.pid, signal.SIGSTOP)  # as if it hung
-            time.sleep(0.2)
-            while select.select([systemd], [], [], 0)[0]:
-                systemd.recv(100)
-            assert not select.select([systemd], [], [], 1.5)[0]
-            os.kill(proxy.pid, signal.SIGCONT)
-            assert systemd.recv(100) == b"WATCHDOG=1"
+    monkeypatch.setenv("WATCHDOG_USEC", "1500000")
+    with Program(folder, fake.endpoint) as proxy:
+        assert systemd.recv(100) == b"READY=1"
+        assert systemd.recv(100) == b"WATCHDOG=1"
+        assert fake.methods().count("Version") >= 1
+        assert systemd.recv(100) == b"WATCHDOG=1"
+        os.kill(proxy.pid, signal.SIGSTOP)  # as if it hung
+        time.sleep(0.2)
+        while select.select([systemd], [], [], 0)[0]:
+            systemd.recv(100)
+        assert not select.select([systemd], [], [], 1.5)[0]
+        os.kill(proxy.pid, signal.SIGCONT)
+        assert systemd.recv(100) == b"WATCHDOG=1"
 
 
 def test_nohup_keeps_it_from_sighup(fake: FakeServer, folder: Path) -> None:
@@ -169,27 +168,20 @@ def test_a_call_under_way_is_not_cut_off_by_the_end(fake: FakeServer, start: Sta
     assert proxy.wait() == 0
 
 
-def test_a_second_signal_ends_it_at_once(fake: FakeServer, start: Start) -> None:
-    prepare(fake, Gate())
-    proxy = start()
-    future: Any = proxy.kubelet.start_pull("a/b:1")
-    wait_until(lambda: len(status(proxy)["running"]) == 1)
-    proxy.terminate()
-    wait_until(lambda: "stopping" in proxy.log())
-    proxy.terminate()
-    assert proxy.wait() == 0
-    assert future.exception(60) is not None
-    assert future.code() is grpc.StatusCode.UNAVAILABLE
-
-
-def test_what_does_not_finish_is_unavailable(fake: FakeServer, start: Start) -> None:
+@pytest.mark.parametrize("flags", [(), ("--drain-timeout", "200ms")], ids=["signal", "timeout"])
+def test_what_a_second_signal_or_the_timeout_ends_is_unavailable(
+    fake: FakeServer, start: Start, flags: tuple[str, ...]
+) -> None:
     gate = Gate()
     prepare(fake, gate)
-    proxy = start("--drain-timeout", "200ms", "--max-parallel-image-pulls", "1")
+    proxy = start(*flags, "--max-parallel-image-pulls", "1")
     futures: list[Any] = [proxy.kubelet.start_pull(f"a/b:{number}") for number in range(3)]
     wait_until(lambda: len(status(proxy)["waiting"]) == 2)
     began = time.monotonic()
     proxy.terminate()
+    if not flags:
+        wait_until(lambda: "stopping" in proxy.log())
+        proxy.terminate()
     for future in futures:
         assert future.exception(60) is not None
         assert future.code() is grpc.StatusCode.UNAVAILABLE
@@ -231,28 +223,20 @@ def test_secrets_are_nowhere(fake: FakeServer, start: Start) -> None:
         assert secret not in proxy.log()
 
 
-def test_the_admin_service_refuses_nonsense(fake: FakeServer, start: Start) -> None:
-    proxy = start("--max-parallel-image-pulls", "1")
-    for limit in (-1, 10_001, "2", None, True, 1.5):
-        with pytest.raises(PycrictlError, match="the limit must be a number"):
-            admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=limit)
-    answer = admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=4)
-    assert answer == {"limit": 4, "before": 1}
-    found = status(proxy)
-    assert (found["limit"], found["limitOrigin"]) == (4, "pull-limiter set")
-
-
-def test_status_of_another_runtime(fake: FakeServer, start: Start, folder: Path) -> None:
+def test_status_and_a_new_limit(fake: FakeServer, start: Start, folder: Path) -> None:
     fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="cri-o"), repeat=True)
     file = folder / "kubelet.yaml"
     file.write_text("serializeImagePulls: false\nmaxParallelImagePulls: 3\n")
     proxy = start("--kubelet-config", str(file))
     found = status(proxy)
     assert found["containerd"] is None
-    assert found["kubelet"] == {
-        "config": str(file),
-        "serializeImagePulls": False,
-        "maxParallelImagePulls": 3,
-        "limit": 3,
-    }
+    wanted = {"serializeImagePulls": False, "maxParallelImagePulls": 3, "limit": 3}
+    assert found["kubelet"] == {"config": str(file), **wanted}
     assert (found["limit"], found["limitOrigin"]) == (3, str(file))
+    for limit in (-1, 10_001, "2", None, True, 1.5):
+        with pytest.raises(PycrictlError, match="the limit must be a number"):
+            admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=limit)
+    answer = admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=4)
+    assert answer == {"limit": 4, "before": 3}
+    found = status(proxy)
+    assert (found["limit"], found["limitOrigin"]) == (4, "pull-limiter set")

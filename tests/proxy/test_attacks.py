@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import PycrictlError
+from pycrictl.proxy import admin
 from pycrictl.wire import limits
 from tests.fakecri import FakeServer, hang
 from tests.processes import resident_bytes
 from tests.proxy.program import Program
-from tests.waiting import settled
+from tests.proxy.test_app import version
+from tests.waiting import settled, wait_until
 from tools.torture import attacks
-from tools.torture.attacks import MIB, PATIENCE_S, VERSION, Attacker
+from tools.torture.attacks import MIB, PATIENCE_S, Attacker
 
 Start = Callable[..., Program]
+
+DESCRIPTORS = 64
+CLIENTS = 200
 
 MEMORY_BYTES = 192 * MIB
 MOST_KEPT_BYTES = 32 * MIB
@@ -58,10 +67,7 @@ def bounded(proxy: Program, *, cpu_s: float) -> Iterator[None]:
 
 def good_client(proxy: Program) -> None:
     began = time.monotonic()
-    response = proxy.kubelet.call(
-        VERSION, cri_pb2.VersionRequest(), cri_pb2.VersionResponse, timeout_s=PATIENCE_S
-    )
-    assert response.runtime_name == "fake"
+    assert version(proxy) == "fake"
     assert time.monotonic() - began < 5.0
 
 
@@ -107,3 +113,61 @@ def test_pulls_that_are_given_up_are_counted(
     with bounded(proxy, cpu_s=20.0):
         attacks.pulls_given_up(attackers())
         assert proxy.log().count(" pull image=") <= 2 * limits.FAULT_LINES
+
+
+# More clients than there are file descriptors for
+
+
+@pytest.fixture
+def few(fake: FakeServer, folder: Path) -> Iterator[Program]:
+    """A proxy with few file descriptors."""
+    fake.offer("Version", cri_pb2.VersionResponse(runtime_name="fake"))
+    with Program(folder, fake.endpoint, descriptors=DESCRIPTORS) as made:
+        yield made
+
+
+@contextmanager
+def crowd(few: Program) -> Iterator[None]:
+    """More clients than the proxy can take, who say nothing."""
+    with ExitStack() as stack:
+        for _ in range(CLIENTS):
+            client = stack.enter_context(closing(socket.socket(socket.AF_UNIX)))
+            client.connect(str(few.socket_path))
+        yield
+
+
+def test_who_is_connected_is_served_while_others_are_turned_away(few: Program) -> None:
+    """Descriptors are left for what clients ask for, and when there is room, others are served."""
+    assert version(few) == "fake"
+    for _ in range(2):
+        with crowd(few):
+            time.sleep(0.3)
+            assert len(list(Path(f"/proc/{few.pid}/fd").iterdir())) < DESCRIPTORS - 8
+            assert admin.ask(str(few.admin_path), "sockets", timeout_s=20)
+            for _ in range(20):
+                assert version(few) == "fake"
+        wait_until(lambda: others_are_served(few))
+    assert all(line.startswith("level=") for line in few.log().splitlines())
+    assert few.log().count("\n") < 20
+
+
+def others_are_served(few: Program) -> bool:
+    with suppress(PycrictlError), CriClient(str(few.socket_path), timeout_s=5) as client:
+        return bool(client.call("Version", cri_pb2.VersionRequest()).runtime_name == "fake")
+    return False
+
+
+def test_half_requests_leave_descriptors_to_the_others(few: Program) -> None:
+    host, _, port = few.streams.rpartition(":")
+    with ExitStack() as stack:
+        for _ in range(CLIENTS):
+            with suppress(ConnectionResetError):
+                client = stack.enter_context(socket.create_connection((host, int(port))))
+                client.sendall(b"GET / HTTP/1.1\r\n")
+        wait_until(lambda: "stream_dropped" in few.log())
+        good_client(few)
+        client = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+        client.sendall(f"GET /progress/x HTTP/1.1\r\nHost: {few.streams}\r\n\r\n".encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 404 ")
+    assert "accept_paused" not in few.log()
+    assert few.log().count("\n") < 30

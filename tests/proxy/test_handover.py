@@ -33,6 +33,7 @@ from tests.proxy.pulls.test_limiter import Gate, pod, prepare, pulls, status
 from tests.proxy.test_app import version
 from tests.serving import free_port
 from tests.waiting import wait_until
+from tools.torture import restarts
 
 Start = Callable[..., Program]
 
@@ -383,3 +384,11 @@ def test_take_over_by_hand_at_the_same_or_another_socket(
             assert client.call("Version", cri_pb2.VersionRequest()).runtime_name == "fake"
         assert second.poll() is None
     assert not path.exists()
+
+
+def test_kubelet_does_not_notice() -> None:
+    """A few rounds of ``restarts``."""
+    with restarts.node(0.1) as found:
+        for way in (found.reload, found.failed_upgrade, found.restart, found.kill):
+            assert way() == []
+        assert "Traceback" not in found.program.log()

@@ -15,33 +15,34 @@ from pycrictl.kube.kubelet_config import (
 from pycrictl.proxy.pulls.book import Policy
 from pycrictl.proxy.settings import ProxySettings, load
 from pycrictl.servicelog import LogFormat, LogLevel
-from pycrictl.serviceoptions import Address
+from pycrictl.serviceoptions import Address, options
 
 UPSTREAM = "unix:///run/containerd/containerd.sock"
-FULL = """
-upstream = "/a/b.sock"
-listen = "unix:///c.sock"
-max-parallel-image-pulls = 4
-serialize-image-pulls = false
-when-full = "retry"
-retry-interval = "1m30s"
-retries = 7
-drain-timeout = "2m"
-admin-socket = "/d.sock"
-stream-address = "[::1]:99"
-kubelet-config = "/e.yaml"
-container-copy-size-limit = "10Gi"
-container-copy-entry-limit = 2000000
-container-copies-per-pod = 3
-spool-dir = "/var/spool"
-state-dir = "/var/lib/x"
-log-format = "json"
-log-level = "warning"
-metrics-listen = "0.0.0.0:9100"
-tracing-endpoint = "collector:4317"
-events = "kubelet"
-no-manifest = true
-"""
+KEYS: dict[str, tuple[str, str, object]] = {
+    "upstream": ('"/a/b.sock"', "upstream", "/a/b.sock"),
+    "listen": ('"unix:///c.sock"', "listen", "/c.sock"),
+    "max-parallel-image-pulls": ("4", "limit", 4),
+    "serialize-image-pulls": ("false", "is_serial", False),
+    "when-full": ('"retry"', "policy", Policy.RETRY),
+    "retry-interval": ('"1m30s"', "retry_interval_s", 90.0),
+    "retries": ("7", "retries", 7),
+    "drain-timeout": ('"2m"', "drain_timeout_s", 120.0),
+    "admin-socket": ('"/d.sock"', "admin_socket", "/d.sock"),
+    "stream-address": ('"[::1]:99"', "stream_address", Address("::1", 99)),
+    "kubelet-config": ('"/e.yaml"', "kubelet_config", "/e.yaml"),
+    "container-copy-size-limit": ('"10Gi"', "copy_size_limit_bytes", 10 << 30),
+    "container-copy-entry-limit": ("2000000", "copy_entry_limit", 2_000_000),
+    "container-copies-per-pod": ("3", "copies_per_pod", 3),
+    "spool-dir": ('"/var/spool"', "spool_dir", "/var/spool"),
+    "state-dir": ('"/var/lib/x"', "state_dir", "/var/lib/x"),
+    "log-format": ('"json"', "log_format", LogFormat.JSON),
+    "log-level": ('"warning"', "log_level", LogLevel.WARNING),
+    "metrics-listen": ('"0.0.0.0:9100"', "metrics_address", Address("0.0.0.0", 9100)),
+    "tracing-endpoint": ('"collector:4317"', "tracing_endpoint", "collector:4317"),
+    "events": ('"kubelet"', "events", "kubelet"),
+    "no-manifest": ("true", "wants_manifests", False),
+}
+"""What each is in the file, and as a setting."""
 
 
 def test_kubelets_file_is_the_one_that_it_was_started_with(tmp_path: Path) -> None:
@@ -61,33 +62,13 @@ def settings(tmp_path: Path, toml: str = "", **flags: object) -> ProxySettings:
 
 
 def test_every_flag_has_a_key(tmp_path: Path) -> None:
-    found = settings(tmp_path, FULL, upstream=None)
-    assert found == ProxySettings(
-        upstream="/a/b.sock",
-        listen="/c.sock",
-        admin_socket="/d.sock",
-        stream_address=found.stream_address,
-        limit=4,
-        limit_origin=str(tmp_path / "p.toml"),
-        config=str(tmp_path / "p.toml"),
-        policy=Policy.RETRY,
-        retry_interval_s=90.0,
-        retries=7,
-        drain_timeout_s=120.0,
-        kubelet_config="/e.yaml",
-        copy_size_limit_bytes=10 << 30,
-        copy_entry_limit=2_000_000,
-        copies_per_pod=3,
-        spool_dir="/var/spool",
-        state_dir="/var/lib/x",
-        log_format=LogFormat.JSON,
-        log_level=LogLevel.WARNING,
-        metrics_address=Address("0.0.0.0", 9100),
-        tracing_endpoint="collector:4317",
-        events="kubelet",
-        wants_manifests=False,
-    )
-    assert found.stream_address == ("::1", 99)
+    assert KEYS.keys() == {one.name for _, one in options(ProxySettings) if one.is_key}
+    toml = "".join(f"{key} = {written}\n" for key, (written, _, _) in KEYS.items())
+    found = settings(tmp_path, toml, upstream=None)
+    assert {field: getattr(found, field) for _, field, _ in KEYS.values()} == {
+        field: value for _, field, value in KEYS.values()
+    }
+    assert found.limit_origin == found.config == str(tmp_path / "p.toml")
 
 
 @pytest.mark.parametrize(
