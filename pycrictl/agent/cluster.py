@@ -204,7 +204,10 @@ class Cluster:
             if scope.namespace in ("", pod.namespace) and scope.pod in ("", pod.name)
         ]
         problem = "" if pulls else self._own.error
-        return objects_of(chosen, pulls, self._own.node, wants_all=bool(scope.pod), problem=problem)
+        own, has_pod = self._own, bool(scope.pod)
+        return objects_of(
+            chosen, pulls, own.node, wants_all=has_pod, problem=problem, retries=own.retries
+        )
 
     async def _ask(self, node: str, host_ip: str, scope: Scope, pods: list[Pod]) -> _Answer:
         try:

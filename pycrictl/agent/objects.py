@@ -8,7 +8,7 @@ escaped here, since kubectl shows objects as they are.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -17,7 +17,7 @@ from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
 from pycrictl.agent.api.openapi import MAX_TEXT
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
-from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.reference import canonical, is_same_image
 from pycrictl.pulls.documents import report_of, status_of, with_sums
 from pycrictl.pulls.model import COMPLETE, Phase, Pull
 from pycrictl.units import escape, format_moment
@@ -92,19 +92,26 @@ def objects_of(
     *,
     wants_all: bool = False,
     problem: str = "",
+    retries: Mapping[str, float] | None = None,
 ) -> list[Document]:
     """Return the objects of some pods of a node.
 
     Args:
         wants_all: also of images that are there.
         problem: why the node's pulls are unknown; empty if they are known.
+        retries: when pulls that have failed are tried again, by canonical reference.
     """
     found = []
+    retries = retries or {}
     for pod in pods:
         for need in needs_of(pod):
             pull = pull_for(need, pulls)
             if wants_all or need.is_open or pull is not None:
-                found.append(_object(need, pull, node, problem))
+                document = _object(need, pull, node, problem)
+                retry_s = retries.get(canonical(need.image))
+                if retry_s and phase_of(need, pull).has_failed:
+                    document["status"]["nextRetryTime"] = format_moment(retry_s)
+                found.append(document)
     return found
 
 

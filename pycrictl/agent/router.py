@@ -282,7 +282,11 @@ class Router:
         feed = self._feeds.get(scope)
         if query.is_watch:
             with self._counted(user):
-                return await WatchResponse(feed, query, form).serve(request)
+                watch = WatchResponse(feed, query, form)
+                response = await watch.serve(request)
+                if watch.has_expired:  # which is in its stream, whose status is 200
+                    self._figures.answered("watch", 410)
+                return response
         if query.match == "Exact":
             raise Refusal(410, "only the newest version can be listed")
         await feed.refresh()

@@ -28,6 +28,8 @@ SEND_S: Final = 30.0
 
 
 class WatchResponse:
+    """One watch; ``has_expired`` if the client was told to list again."""
+
     def __init__(self, feed: Feed, query: ListQuery, form: Form) -> None:
         self._feed = feed
         self._query = query
@@ -35,6 +37,7 @@ class WatchResponse:
         self._shown: set[Key] = set()
         self._has_header = False
         self._version = 0
+        self.has_expired = False
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         query, feed = self._query, self._feed
@@ -62,6 +65,7 @@ class WatchResponse:
                     if not lines:
                         await feed.changed(min(ends_at, marked_at + BOOKMARK_S) - now)
         except VersionGone:
+            self.has_expired = True
             if not response.prepared:
                 await response.prepare(request)
             status = expired(query.version or str(self._version)).document

@@ -30,6 +30,7 @@ from tests.streaming.servers import Certificates
 from tests.waiting import settled
 
 if TYPE_CHECKING:
+    from pycrictl.agent.node_pulls import ReadJournal
     from pycrictl.cri.calls.client import CriClient
 
 T = TypeVar("T")
@@ -125,6 +126,7 @@ class Cluster:
         connect: Callable[[], Connected] = no_runtime,
         *,
         waits: bool = True,
+        read_journal: ReadJournal | None = None,
         **settings: Any,
     ) -> Agent:
         """Start the agent of a node; the first one stands behind the API server."""
@@ -140,6 +142,7 @@ class Cluster:
                 ),
                 lambda: read_kubeconfig(str(self.folder / "kubeconfig")),
                 connect,
+                read_journal,
             )
             await found.start()
             if waits:

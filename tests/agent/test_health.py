@@ -98,3 +98,10 @@ def test_until_when_the_certificate_is_valid(cluster: Cluster) -> None:
     page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
     (line,) = re.findall(r"(?m)^pycrictl_agent_certificate_expiry_timestamp_seconds (.+)$", page)
     assert float(line) > time.time() + 365 * 86400
+
+
+def test_a_watch_that_expires_counts(cluster: Cluster) -> None:
+    agent = cluster.start()
+    path = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls?watch=true&resourceVersion=1"
+    cluster.get(path)
+    wait_until(lambda: agent.figures.requests["watch", "410"] == 1)

@@ -9,12 +9,15 @@ from pathlib import Path
 
 from pycrictl.agent.node_pulls import pulls_in
 from pycrictl.cri.calls.client import CriClient
+from pycrictl.logs.journal import JournalLine
 from pycrictl.pulls.model import Phase
 from pycrictl.pulls.tracker import Tracker
+from pycrictl.units import format_moment
 from pycrictl.wire.progress import Report
 from tests.agent import standing
-from tests.agent.test_objects import IMAGE
+from tests.agent.test_objects import BACK_OFF, IMAGE
 from tests.containerd.fakectd import FakeContainerd
+from tests.waiting import wait_until
 
 
 def test_what_was_complete_at_first_sight_does_not_run() -> None:
@@ -25,7 +28,11 @@ def test_what_was_complete_at_first_sight_does_not_run() -> None:
     assert [one.is_running for one in pulls_in(view, {IMAGE: time.time()})] == [True]
 
 
-def test_a_runtime_that_is_there(cluster: standing.Cluster, tmp_path: Path) -> None:
+def test_who_lists_pulls_is_told_when_they_are_tried_again(
+    cluster: standing.Cluster, tmp_path: Path
+) -> None:
+    failed_at_s = time.time() - 5
+    line = f'"PullImage from image service failed" err="no such host" image="{IMAGE}"'
     with FakeContainerd(tmp_path) as containerd:
 
         @contextmanager
@@ -36,7 +43,14 @@ def test_a_runtime_that_is_there(cluster: standing.Cluster, tmp_path: Path) -> N
             finally:
                 client.close()
 
-        cluster.add_pod("web")
-        cluster.start(connect=connect)
-        found = cluster.get("namespaces/default/imagepulls/web.main").document
-        assert found["status"] == {"phase": "Waiting"}
+        def read(since_s: float) -> list[JournalLine]:
+            return [JournalLine(failed_at_s, "kubelet", line)]
+
+        cluster.add_pod("web", state=BACK_OFF)
+        cluster.start(connect=connect, read_journal=read)
+
+        def told() -> str:
+            found = cluster.get("namespaces/default/imagepulls/web.main").document
+            return str(found["status"].get("nextRetryTime"))
+
+        wait_until(lambda: told() == format_moment(failed_at_s + 10))

@@ -121,6 +121,7 @@ _STATUS: Final = {
         "startTime": _text("When the pull began.", format="date-time"),
         "stalledSeconds": _number("For how long no byte has come; absent below ten seconds."),
         "error": _text("Why the pull failed, or why nothing is known of it."),
+        "nextRetryTime": _text("When the kubelet tries again, if known.", format="date-time"),
         "kubeletReason": _text(
             "Why the container waits, such as ImagePullBackOff.", maxLength=MAX_TEXT
         ),
