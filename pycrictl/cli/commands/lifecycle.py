@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,7 +11,7 @@ from pycrictl.cli import complete, crictl, launch_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import worded_sandbox
 from pycrictl.cli.results import Results
-from pycrictl.cri.lifecycle.control import Removal, check_ids, every, in_turn, remove
+from pycrictl.cri.lifecycle.control import check_ids, every, in_turn, remove
 from pycrictl.cri.lifecycle.launch import create_container, run_container, run_pod
 from pycrictl.cri.lists import lookup
 from pycrictl.cri.lists.lookup import Lookup
@@ -113,11 +113,7 @@ def start(
 
     Example: pycrictl start $(pycrictl ps -aq --state created)
     """
-    app: AppContext = ctx.obj
-    words = check_ids(containers or (), "container")
-    with app.open_client("runtime") as client:
-        found = lookup.targets(client, words, "container")
-        Results(app.env).say(in_turn(client, "StartContainer", found))
+    _act(ctx.obj, containers, "StartContainer")
 
 
 def stop(
@@ -190,18 +186,7 @@ def rm(
 
     Example: pycrictl rm $(pycrictl ps -aq --state exited)
     """
-    app: AppContext = ctx.obj
-    if all_ and containers:
-        raise UsageError("--all and IDs cannot be combined")
-    words = () if all_ else check_ids(containers or (), "container")
-    results = Results(app.env)
-    with app.open_client("runtime") as client:
-        found = every(client, "container") if all_ else results.targets(client, words, "container")
-        removals = remove(client, found, "container", force=force, keep_logs=keep_logs)
-        _report(results, removals)
-    if not found:
-        app.env.note("no containers to remove")
-    results.finish()
+    _remove(ctx.obj, "container", containers, is_all=all_, force=force, keep_logs=keep_logs)
 
 
 def rmp(
@@ -217,33 +202,47 @@ def rmp(
 
     Example: pycrictl rmp $(pycrictl pods -q --state notready)
     """
-    app: AppContext = ctx.obj
-    if all_ and pods:
+    _remove(ctx.obj, "pod", pods, is_all=all_, force=force)
+
+
+def _act(app: AppContext, containers: list[str] | None, call: str, **request: Any) -> None:
+    """Make a call for each container, up to the first failure, and print its ID."""
+    words = check_ids(containers or (), "container")
+    with app.open_client("runtime") as client:
+        found = lookup.targets(client, words, "container")
+        Results(app.env).say(in_turn(client, call, found, **request))
+
+
+def _remove(
+    app: AppContext,
+    kind: Literal["container", "pod"],
+    given: list[str] | None,
+    *,
+    is_all: bool,
+    force: bool,
+    keep_logs: bool = False,
+) -> None:
+    if is_all and given:
         raise UsageError("--all and IDs cannot be combined")
-    words = () if all_ else check_ids(pods or (), "pod sandbox")
+    noun = "pod sandbox" if kind == "pod" else "container"
+    words = () if is_all else check_ids(given or (), noun)
+    before = ("Stopped sandbox ", "Removed sandbox ") if kind == "pod" else ("", "")
     results = Results(app.env)
     with app.open_client("runtime") as client:
-        found = every(client, "pod") if all_ else results.targets(client, words, "pod")
-        removals = remove(client, found, "pod", force=force)
-        _report(results, removals, stopped="Stopped sandbox ", removed="Removed sandbox ")
+        found = every(client, kind) if is_all else results.targets(client, words, kind)
+        for removal in remove(client, found, kind, force=force, keep_logs=keep_logs):
+            if removal.is_stopped:
+                results.say([f"{before[0]}{removal.target}"])
+            if removal.error is None:
+                results.say([f"{before[1]}{removal.target}"])
+            else:
+                results.fail(removal.error)
+            results.warn(removal.warnings)
+            crictl.report_missing_log(app.env, removal.missing_log)
     if not found:
-        kind = "pods" if crictl.is_called() else "pod sandboxes"
-        app.env.note(f"no {kind} to remove")
+        plural = "pod sandboxes" if kind == "pod" and not crictl.is_called() else f"{kind}s"
+        app.env.note(f"no {plural} to remove")
     results.finish()
-
-
-def _report(
-    results: Results, removals: Iterable[Removal], *, stopped: str = "", removed: str = ""
-) -> None:
-    for removal in removals:
-        if removal.is_stopped:
-            results.say([f"{stopped}{removal.target}"])
-        if removal.error is None:
-            results.say([f"{removed}{removal.target}"])
-        else:
-            results.fail(removal.error)
-        results.warn(removal.warnings)
-        crictl.report_missing_log(results.env, removal.missing_log)
 
 
 def _limit(option: str, help: str, read: Callable[[str], int] = parse_int) -> Any:
@@ -281,7 +280,6 @@ def update(
     Example: pycrictl update --memory 67108864 web
     """
     app: AppContext = ctx.obj
-    words = check_ids(containers or (), "container")
     given = {
         "cpu_period": cpu_period,
         "cpu_quota": cpu_quota,
@@ -301,9 +299,7 @@ def update(
     is_for_windows = cpu_count is not None or cpu_maximum is not None
     if is_for_windows and not crictl.is_called():
         app.env.warn("--cpu-count and --cpu-maximum are for Windows and are ignored")
-    with app.open_client("runtime") as client:
-        found = lookup.targets(client, words, "container")
-        Results(app.env).say(in_turn(client, "UpdateContainerResources", found, linux=limits))
+    _act(app, containers, "UpdateContainerResources", linux=limits)
 
 
 def checkpoint(
@@ -320,16 +316,11 @@ def checkpoint(
     Example: pycrictl checkpoint -e /var/tmp/web.tar web
     """
     app: AppContext = ctx.obj
-    words = check_ids(containers or (), "container")
     if not export:
         raise UsageError(
             "--export is missing", hint="name the archive: --export=/path/to/checkpoint.tar"
         )
-    if len(words) > 1:
+    if len({*(containers or ())}) > 1:
         app.env.warn(f'each checkpoint is written to "{export}": only the last one remains')
-    with app.open_client("runtime") as client:
-        found = lookup.targets(client, words, "container")
-        time_s = int(client.timeout_s)
-        Results(app.env).say(
-            in_turn(client, "CheckpointContainer", found, location=export, timeout=time_s)
-        )
+    timeout = int(app.config.timeout_s)
+    _act(app, containers, "CheckpointContainer", location=export, timeout=timeout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -104,15 +105,11 @@ def pull_limiter(
             (interval or 2.0) if watch else None,
         )
     elif action == "set":
-        try:
-            number = int(what) if what.isascii() and what.isdigit() else -1
-        except ValueError:
-            number = -1
-        if number < 0:
+        if not re.fullmatch("[0-9]{1,9}", what):
             raise UsageError(
                 "set needs a number: how many images may be pulled at once (0: no limit)"
             )
-        answer = admin.ask(path, "set-limit", timeout_s=timeout_s, limit=number)
+        answer = admin.ask(path, "set-limit", timeout_s=timeout_s, limit=int(what))
         app.env.stdout.write(f"limit {answer['before']} -> {answer['limit']}\n")
     elif action == "cancel" and what:
         answer = admin.ask(path, "cancel", timeout_s=timeout_s, target=what)
