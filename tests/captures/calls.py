@@ -18,7 +18,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from pycrictl.cri.calls.methods import method
-from tests.captures import Capture, Rpc
+from tests.captures import DATA, Capture, Rpc
 from tests.fakecri import FakeServer
 
 VALIDATION: Final = ("Version", "ImageFsInfo")
@@ -138,6 +138,8 @@ def recorded_calls(capture: Capture) -> list[Call]:
     calls = []
     for rpc in calls_that_count(capture):
         document = rpc["request"] or EMPTY_FILTERS.get(rpc["rpc"], {})
+        if "/capture/scene/logs" in (name := document.get("container_id", "")):
+            document = {"container_id": name.replace("/capture/scene/logs", str(DATA / "logs"))}
         request = json_format.ParseDict(document, method(rpc["rpc"]).request_type())
         calls.append(call(rpc["rpc"], request, rpc["deadline_s"]))
     if capture.name == "exec-stdin":

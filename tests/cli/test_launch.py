@@ -53,16 +53,6 @@ def requests(fake: FakeServer, method: str) -> list[Any]:
     return [call.request for call in fake.calls if call.method == method]
 
 
-def test_runp(fake: FakeServer, files: tuple[str, str]) -> None:
-    fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
-    result = run(fake, "runp", "-r", "kata", files[1])
-    assert (result.code, result.stdout, result.stderr) == (0, "p1\n", "")
-    (request,) = requests(fake, "RunPodSandbox")
-    assert (request.runtime_handler, request.config.metadata.name) == ("kata", "web")
-    assert len(request.config.metadata.uid) == 36
-    assert abs(float(fake.calls[0].deadline_s or 0) - 10) < 5
-
-
 def test_cancel_timeout_replaces_the_global_one(fake: FakeServer, files: tuple[str, str]) -> None:
     fake.prepare("RunPodSandbox", hang())
     result = run(fake, "runp", "-T", "300ms", files[1])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +9,8 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.cli.run import Run, start
-from tests.fakecri import FakeServer, Status, answers, hang
-from tests.waiting import wait_until
+from tests.cli.run import Run
+from tests.fakecri import FakeServer, Status, answers
 
 MISSING = Status(grpc.StatusCode.NOT_FOUND, "gone")
 
@@ -142,37 +138,6 @@ def test_rmi_removes_no_more_than_is_named(
     result = run(fake, "rmi", "x/a:1", flag)
     assert "in addition to those that are named" in result.stderr
     assert "ListImages" in fake.methods()
-
-
-def test_many_containers_are_removed_at_once(fake: FakeServer) -> None:
-    lock, flying, most = threading.Lock(), 0, 0
-
-    def slow(request: object, context: object) -> cri_pb2.RemoveContainerResponse:
-        nonlocal flying, most
-        with lock:
-            flying += 1
-            most = max(most, flying)
-        time.sleep(0.01)
-        with lock:
-            flying -= 1
-        return cri_pb2.RemoveContainerResponse()
-
-    fake.prepare("ContainerStatus", container_status, repeat=True)
-    fake.prepare("RemoveContainer", slow, repeat=True)
-    ids = [f"c{number}" for number in range(100)]
-    result = run(fake, "rm", *ids)
-    assert result.code == 0
-    assert result.stdout.split() == ids
-    assert 2 <= most <= 8
-
-
-def test_ctrl_c_ends_a_removal_that_hangs(fake: FakeServer) -> None:
-    fake.prepare("ContainerStatus", hang(100), repeat=True)
-    process = start("-t", "100s", "-r", fake.endpoint, "rm", "a" * 64, "b" * 64)
-    wait_until(lambda: len(fake.calls) >= 2)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout, stderr) == (130, "", "pycrictl: interrupted\n")
 
 
 def test_a_dry_run_removes_nothing(fake: FakeServer) -> None:

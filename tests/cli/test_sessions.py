@@ -159,11 +159,3 @@ def test_without_input_no_input_is_ended(fake: FakeServer) -> None:
     assert " answered with status 403" in first
     assert hint == "hint: use --transport spdy"
     assert (given.code, given.stdout) == (0, "out\n")
-
-
-@pytest.mark.parametrize("transport", ["auto", "spdy", "websocket"])
-def test_the_runtimes_refusal_comes_before_any_line(fake: FakeServer, transport: str) -> None:
-    fake.prepare("PortForward", Status(grpc.StatusCode.UNKNOWN, "it does not run"))
-    result = Run("-r", fake.endpoint, "port-forward", "-r", transport, "p", ":80")
-    assert (result.code, result.stdout) == (1, "")
-    assert result.stderr == 'pycrictl: forwarding ports of pod sandbox "p": it does not run\n'

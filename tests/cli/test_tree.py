@@ -168,12 +168,6 @@ def test_the_table_cannot_drift() -> None:
         assert any(text.startswith("Example: pycrictl ") for text in texts), entry.name
 
 
-def test_version_option() -> None:
-    run = Run("--version")
-    assert run.code == 0
-    assert run.stdout == f"pycrictl version {__version__}\n"
-
-
 def test_secrets_stay_out_of_errors() -> None:
     run = Run("pull", "--creds", "user:hunter2", "--auth", "c2VjcmV0", "a")
     assert run.code == 1
