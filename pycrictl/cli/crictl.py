@@ -167,7 +167,6 @@ def has_failed(env: Environment, container_id: str, failure: str) -> bool:
     """
     if is_called():
         message = failure.replace("template: :", "template: tmplExecuteRawJSON:", 1)
-        message = message.replace(": at <", ': executing "tmplExecuteRawJSON" at <', 1)
         report = "failed to format container event with the error: failed to template data"
         env.stdout.write(f"{report}: {message}\n")
     else:

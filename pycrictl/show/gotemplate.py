@@ -39,7 +39,7 @@ _WORD: Final = re.compile(
 )
 _LEFT: Final = re.compile(rf"\{{\{{(-(?=[{_SPACES}]))?")
 _RIGHT: Final = re.compile(rf"(?:[{_SPACES}]+(-))?[{_SPACES}]*}}}}")
-_DECLARED: Final = re.compile(r"(\$\w+)\s*(?:,\s*(\$\w+)\s*)?(:?=)")
+_DECLARED: Final = re.compile(r"(\$\w+)\s*(?:,\s*(\$\w+)\s*)?:=")
 
 
 class TemplateError(UsageError):
@@ -59,7 +59,7 @@ Command = Callable[[Variables, Any, list[Any]], Any]
 
 Nodes = Sequence[Callable[[Variables, Any], None]]
 At = Callable[[str], TemplateError]
-"""Makes an error of a place in the template."""
+"""Makes an error of a line of the template."""
 
 
 class GoTemplate:
@@ -105,19 +105,9 @@ class _Parser:
     def next(self) -> _Word:
         return self.words[-1]
 
-    def line(self, position: int) -> int:
-        return self.text.count("\n", 0, position) + 1
-
     def error(self, position: int, message: str, *, hint: str | None = None) -> TemplateError:
-        return TemplateError(f"template: :{self.line(position)}: {message}", hint=hint)
-
-    def at(self, position: int, source: str) -> At:
-        column = position - self.text.rfind("\n", 0, position) - 1
-        place = f"template: :{self.line(position)}:{column}: at <{source}>"
-        return lambda message: TemplateError(f"{place}: {message}")
-
-    def source(self, start: int) -> str:
-        return self.text[start : self.next.position].rstrip()
+        line = self.text.count("\n", 0, position) + 1
+        return TemplateError(f"template: :{line}: {message}", hint=hint)
 
     def unexpected(self, word: _Word, where: str) -> TemplateError:
         text = quote(word.text) if word.text else "end of the action"
@@ -211,34 +201,27 @@ class _Parser:
 
     def pipeline(self, where: str, *, max_variables: int) -> _Pipeline:
         start = self.next.position
-        names, declares = self.declarations(max_variables)
+        names = self.declarations(max_variables)
         commands = [self.command(where, is_first=True)]
         while self.next.text == "|":
             self.words.pop()
             commands.append(self.command(where, is_first=False))
-        if declares:
-            self.variables += names
-        places = [self.place(name) for name in names]
-        return _Pipeline(
-            self.at(start, self.source(start)), places, partial(_piped, commands, places)
-        )
+        places = range(len(self.variables), len(self.variables) + len(names))
+        self.variables += names
+        return _Pipeline(partial(self.error, start), places, partial(_piped, commands, places))
 
-    def declarations(self, max_variables: int) -> tuple[Sequence[str], bool]:
-        """Read ``$a :=``, ``$a =`` or ``$a, $b :=`` at the start of a pipeline, if it is there."""
+    def declarations(self, max_variables: int) -> Sequence[str]:
+        """Read ``$a :=`` or ``$a, $b :=`` at the start of a pipeline, if it is there."""
         start = self.next.position
         match = _DECLARED.match(self.text, start)
         if not match:
-            return (), False
+            return ()
         names = [name for name in match.group(1, 2) if name]
         if len(names) > max_variables:
             raise self.error(start, "too many variables are set here")
-        declares = match[3] == ":="
-        for name in names:
-            if not declares and name not in self.variables:
-                raise self.error(start, f"undefined variable {name}")
         while self.next.position < match.end():
             self.words.pop()
-        return names, declares
+        return names
 
     def place(self, name: str) -> int:
         return len(self.variables) - 1 - self.variables[::-1].index(name)
@@ -252,8 +235,7 @@ class _Parser:
         while self.next.kind not in ("end", "close") and self.next.text != "|":
             operands.append(self.operand(where))
         if is_function:
-            at = self.at(start.position, self.source(start.position))
-            return self.called(start, at, operands, is_first)
+            return self.called(start, operands, is_first)
         if not operands:
             raise self.error(start.position, f"missing value in {where}")
         if not is_first:
@@ -262,11 +244,12 @@ class _Parser:
             raise self.error(start.position, "only functions take arguments")
         return lambda variables, dot, _: operands[0](variables, dot)
 
-    def called(self, name: _Word, at: At, arguments: Sequence[Operand], is_first: bool) -> Command:
+    def called(self, name: _Word, arguments: Sequence[Operand], is_first: bool) -> Command:
+        at = partial(self.error, name.position)
         count = len(arguments) + (not is_first)
         function, least, most = FUNCTIONS.get(name.text, (None, 1, None))
         if function is None and name.text not in DECIDING:
-            raise self.error(name.position, f'there is no function "{name.text}"')
+            raise at(f'there is no function "{name.text}"')
         if count < least or (most is not None and count > most):
             limit = f"{least}" if least == most else f"{least} or more"
             raise at(f"{name.text} takes {limit} arguments, not {count}")
@@ -295,10 +278,7 @@ class _Parser:
             operand = lambda variables, _: variables[place]  # noqa: E731 - as above
         if word.text == "." or not names:
             return operand
-        # Of several fields Go names the place of the second, and of a variable's that of the first.
-        skipped = len(head) if head or len(names) == 1 else 1 + len(names[0])
-        source = self.text[start.position : word.position + len(word.text)]
-        return partial(_field, operand, names, self.at(word.position + skipped, source))
+        return partial(_field, operand, names, partial(self.error, word.position))
 
     def constant(self, word: _Word) -> Any:
         if word.kind == "name":
