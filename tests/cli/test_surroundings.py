@@ -36,7 +36,7 @@ def run(script: str, *words: str, **variables: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("words", ["--version", "--help", "ps --help", "completion", "ps"])
+@pytest.mark.parametrize("words", ["--version", "ps --help", "ps"])
 def test_results_that_cannot_be_written_are_an_error(fake: FakeServer, words: str) -> None:
     fake.offer("ListContainers", cri_pb2.ListContainersResponse())
     for redirection, said in ((">&-", CLOSED), ("<&- >&-", CLOSED), (">/dev/full", FULL)):
@@ -66,16 +66,12 @@ def test_too_few_descriptors_are_one_line(fake: FakeServer, tmp_path: Path, limi
         assert len([line for line in stderr.splitlines() if not line.startswith("hint: ")]) == 1
 
 
-@pytest.mark.parametrize(
-    ("limit", "words"),
-    [*((limit, "exec a true") for limit in (5, 7, 10)), (8, "image-pull-progress")],
-)
-def test_a_loop_that_cannot_be_made_is_one_line(fake: FakeServer, limit: int, words: str) -> None:
+@pytest.mark.parametrize("limit", [5, 7, 10])
+def test_a_loop_that_cannot_be_made_is_one_line(fake: FakeServer, limit: int) -> None:
     with playing(fake, Played()):
-        command = ("-r", fake.endpoint, *words.split())
+        command = ("-r", fake.endpoint, "exec", "a", "true")
         code, _, stderr = run(f'ulimit -n {limit}; exec "$@"', *command)
     lines = [line for line in stderr.splitlines() if not line.startswith("hint: ")]
-    lines = [line for line in lines if not line.endswith("; connecting again")]
     assert code == 0 or (code == 1 and len(lines) == 1), stderr
 
 

@@ -61,7 +61,7 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(LINES)
 def test_random_lines_are_read_or_refused(words: list[str]) -> None:
     said = ""
